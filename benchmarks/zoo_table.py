@@ -1,0 +1,179 @@
+"""Measure the zoo: `OMP_NUM_THREADS=1 python benchmarks/zoo_table.py --write`.
+
+Prints the reference table in markdown and, with `--write`, puts it into `docs/reference/zoo.md` and the
+numbers into `benchmarks/results/zoo_table.json`. Sizes `tiny` and `small` are run (three plain steps, then
+one under the storage meter); `paper` is built on the meta device and only its parameters are counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import neaptide
+from neaptide import zoo
+from storage_meter import closed_over, measure_step
+
+ROOT = Path(__file__).resolve().parent.parent
+MIB = 2**20
+COLUMNS = (
+    "model",
+    "layers",
+    "width",
+    "batch",
+    "seq / image",
+    "optimizer",
+    "parameters",
+    "eager peak (MiB)",
+    "of it transient",
+    "step (s)",
+)
+INTRODUCTION = """# Models of the zoo
+
+`neaptide.zoo.factory(SPEC)` returns a function that builds `(step, batch)`: a plain PyTorch training step
+(forward, loss, backward, optimizer) and the tensors it takes. `neaptide.zoo.names()` lists the models.
+
+    SPEC = NAME[@SIZE][,OPTION...]     gpt2@small     resnet50@small,batch=4     bert@tiny,bf16,dropout=0.1
+
+* **Size**: `tiny` (the default; for tests), `small` (a peak of 0.2 to 0.4 GiB, most of it activations) or
+  `paper` (the published network, with batch and sequence or image as in the MAGIS evaluation, Chen et al.,
+  ASPLOS 2024, where it has the model).
+* **Options**: any parameter of the model by name (below), `seed`, `device`, and a precision, alone or as
+  `precision=`: `fp32`, `bf16` (fp32 parameters, forward and loss under `torch.autocast`) or `bf16_params`
+  (the model cast to bf16, the default of `gptneo@paper` and `btlm@paper`). A tuple is written `layers=1-1-1-1`.
+* **Weights and data** are made up from `seed`: the same call gives the same numbers, nothing is downloaded.
+  Building seeds torch's global generator.
+* **Dropout** is 0 at `tiny` and `small`. At `paper` it is the published one: 0.1 for gpt2, bert and unet2d,
+  0.65 for lstm, 0 for the others; `dropout=0` turns it off.
+* **Optimizers** have torch's default flags: AdamW, or SGD with momentum 0.9.
+* **`device="meta"`** builds any size without allocating it. Meta tensors have no autocast: there, `bf16` is fp32.
+"""
+
+
+def configuration(parameters: dict[str, Any]) -> dict[str, Any]:
+    """The columns that come from the catalogue."""
+    depth = parameters.get("layers", parameters.get("multipliers", parameters.get("depth")))
+    return {
+        "layers": "-".join(map(str, depth)) if isinstance(depth, tuple) else str(depth),
+        "width": parameters.get("width", parameters.get("growth")),
+        "batch": parameters["batch"],
+        "extent": parameters.get("seq", parameters.get("image", parameters.get("features"))),
+    }
+
+
+def measure(name: str, size: str) -> dict[str, Any]:
+    """One row: what was asked for and what was measured (`None` where it was not run)."""
+    model, parameters = zoo.parse_spec(f"{name}@{size}")
+    on_paper = size == "paper"
+    step, batch = zoo.factory(f"{name}@{size}", **({"device": "meta"} if on_paper else {}))()
+    network, optimizer = closed_over(step)
+    row = {
+        "name": name,
+        "size": size,
+        "summary": model.summary,
+        "options": {k: v for k, v in parameters.items() if k not in {"seed", "device"}},
+        **configuration(parameters),
+        "optimizer": type(optimizer).__name__,
+        "parameters": sum(p.numel() for p in network.parameters()),
+        "resident_bytes": None,
+        "peak_bytes": None,
+        "step_s": None,
+    }
+    if not on_paper:
+        measured = measure_step(step, batch)
+        row |= {
+            "resident_bytes": measured.resident_bytes,
+            "peak_bytes": measured.peak_bytes,
+            "step_s": round(measured.seconds, 4),
+        }
+    return row
+
+
+def as_cells(row: dict[str, Any]) -> list[str]:
+    cells = [f"`{row['name']}`", row["layers"], str(row["width"]), str(row["batch"]), str(row["extent"])]
+    cells += [row["optimizer"], f"{row['parameters']:,}"]
+    if row["peak_bytes"] is None:
+        return cells
+    transient = 1 - row["resident_bytes"] / row["peak_bytes"]
+    return [*cells, f"{row['peak_bytes'] / MIB:.1f}", f"{transient:.0%}", f"{row['step_s']:.3f}"]
+
+
+def markdown(rows: list[dict[str, Any]], machine: dict[str, Any]) -> str:
+    parts = [INTRODUCTION]
+    for size in zoo.SIZES:
+        of_size = [row for row in rows if row["size"] == size]
+        columns = COLUMNS if size != "paper" else COLUMNS[:-3]
+        parts.append(f"\n## {size}\n")
+        parts.append("| " + " | ".join(columns) + " |")
+        parts.append("|" + " --- |" * 2 + " ---: |" * (len(columns) - 2))
+        parts += ["| " + " | ".join(as_cells(row)) + " |" for row in of_size]
+    parts.append("\n## The models and their options\n")
+    for row in rows:
+        if row["size"] == "paper":
+            options = ", ".join(f"`{key}`" for key in row["options"] if key != "precision")
+            parts.append(f"* `{row['name']}`: {row['summary']}. Options: {options}.")
+    parts.append(
+        "\n## How it was measured\n\n"
+        "By `benchmarks/zoo_table.py`. `layers` is the depth, or the blocks (resnet50, densenet121) or width\n"
+        "multipliers (unet2d) per stage; `width` of densenet121 is its growth; the extent of mlp is its input.\n"
+        "The eager peak is the most bytes held by live tensor storages after any operation of a step, optimizer\n"
+        "state existing; what kernels allocate inside themselves is not in it. *Transient* is the share of the\n"
+        "peak that is not parameters, buffers, optimizer state or batch. The step is the fastest of two, fp32, on\n"
+        f"{machine['threads']} thread of {machine['cpu']}, torch {machine['torch']}, transformers "
+        f"{machine['transformers']}, Python {machine['python']}.\n"
+        "Numbers of `paper` are counted on the meta device."
+    )
+    return "\n".join(parts) + "\n"
+
+
+def machine_facts() -> dict[str, Any]:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {
+        "cpu": models[0] if models else platform.processor() or platform.machine(),
+        "cores": len(models),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": version("transformers"),
+        "neaptide": neaptide.__version__,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--write", action="store_true", help="write the page and the JSON as well")
+    parser.add_argument("--models", nargs="*", default=zoo.names(), choices=zoo.names(), help="only these")
+    arguments = parser.parse_args()
+    if arguments.write and set(arguments.models) != set(zoo.names()):
+        parser.error("--write needs all models: a page of some of them would hide the others")
+    torch.set_num_threads(1)
+    machine = machine_facts()
+    rows = [measure(name, size) for size in zoo.SIZES for name in arguments.models]
+    page = markdown(rows, machine)
+    print(page)
+    if arguments.write:
+        result = {
+            "made": datetime.now(UTC).isoformat(timespec="seconds"),
+            "machine": machine,
+            "seed": 0,
+            "timed_steps": 2,
+            "rows": rows,
+        }
+        (ROOT / "benchmarks/results/zoo_table.json").write_text(json.dumps(result, indent=1) + "\n")
+        (ROOT / "docs/reference/zoo.md").write_text(page)
+
+
+if __name__ == "__main__":
+    main()

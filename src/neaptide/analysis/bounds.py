@@ -1,0 +1,111 @@
+"""Lower bounds on peak memory: what no order, or no order with recomputation, can go below."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from neaptide.analysis.profile_bytes import loop_workspaces
+from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device
+from neaptide.ir.dependencies import needed_inputs, predecessors
+from neaptide.ir.graph import Graph
+
+
+def lower_bound_bytes(
+    graph: Graph,
+    *,
+    binding: Mapping[str, int] | None = None,
+    workspace: Mapping[int, int] | None = None,
+    storage_bytes: Mapping[int, int] | None = None,
+    device: str | None = None,
+) -> int:
+    """No legal schedule, with any recomputation, has a lower peak. O(size of the graph).
+
+    The largest of: what the caller owns plus one op with its operands, outputs and workspace; what the caller
+    owns plus all outputs together. With an empty workspace it bounds the peak of storages alone; a workspace that
+    is not given counts as none, except for loops.
+    """
+    facts = _Facts(graph, binding, workspace, storage_bytes, device)
+    most = sum(facts.size(s) for s in facts.outputs)
+    for node in graph.nodes:
+        most = max(most, sum(map(facts.size, facts.touched[node.id])) + facts.scratch[node.id])
+    return facts.resident + most
+
+
+def order_lower_bound_bytes(
+    graph: Graph,
+    *,
+    binding: Mapping[str, int] | None = None,
+    workspace: Mapping[int, int] | None = None,
+    storage_bytes: Mapping[int, int] | None = None,
+    device: str | None = None,
+) -> int:
+    """No legal order of the nodes, each run once, has a lower peak. O(nodes x storages / 64).
+
+    While a node runs, every storage is there that it or an ancestor creates and that it or a descendant needs,
+    or that is an output. At least `lower_bound_bytes`.
+    """
+    facts = _Facts(graph, binding, workspace, storage_bytes, device)
+    before = predecessors(graph)
+    made = [0] * len(graph.nodes)
+    for node in graph.nodes:
+        mask = _mask(facts.created[node.id])
+        for other in before[node.id]:
+            mask |= made[other]
+        made[node.id] = mask
+    needed = [_mask(facts.touched[node.id] | facts.outputs) for node in graph.nodes]
+    for node in reversed(graph.nodes):
+        for other in before[node.id]:
+            needed[other] |= needed[node.id]
+
+    sizes = np.array([facts.size(s.id) for s in graph.storages], dtype=np.int64)
+    most = sum(facts.size(s) for s in facts.outputs)
+    for node in graph.nodes:
+        most = max(most, _weight(made[node.id] & needed[node.id], sizes) + facts.scratch[node.id])
+    return facts.resident + most
+
+
+class _Facts:
+    """Sizes and uses of the storages that the program creates on one device."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        binding: Mapping[str, int] | None,
+        workspace: Mapping[int, int] | None,
+        storage_bytes: Mapping[int, int] | None,
+        device: str | None,
+    ) -> None:
+        sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
+        where = device if device is not None else main_device(graph, sizes)
+        owned = set(graph.input_storages())
+        self._counted = [0 if s.id in owned or s.device != where else sizes[s.id] for s in graph.storages]
+        self.resident = sum(sizes[s] for s in owned if graph.storages[s].device == where)
+        self.outputs = set(graph.output_storages()) - owned
+        self.created = [set(graph.created_storages(node)) for node in graph.nodes]
+        self.touched = []
+        for node in graph.nodes:
+            values = (*needed_inputs(graph, node), *node.outputs)
+            self.touched.append({s for v in values if (s := graph.values[v].storage) is not None} - owned)
+        scratch = {**loop_workspaces(graph, binding), **(workspace or {})}
+        self.scratch = [
+            scratch.get(node.id, 0) if node_device(graph, node) == where else 0 for node in graph.nodes
+        ]
+
+    def size(self, storage: int) -> int:
+        """Bytes that count on the device beyond what is resident."""
+        return self._counted[storage]
+
+
+def _mask(storages: set[int]) -> int:
+    mask = 0
+    for storage in storages:
+        mask |= 1 << storage
+    return mask
+
+
+def _weight(mask: int, sizes: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
+    """Total size of the storages in a mask."""
+    packed = np.frombuffer(mask.to_bytes((len(sizes) + 7) // 8, "little"), dtype=np.uint8)
+    return int(np.unpackbits(packed, count=len(sizes), bitorder="little") @ sizes)

@@ -1,0 +1,41 @@
+"""What bytes are for, where the frontend has not said so."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from neaptide.ir.graph import Graph
+from neaptide.ir.values import Kind
+
+
+def storage_kinds(graph: Graph) -> tuple[Kind, ...]:
+    """The kind of each storage, in the words of PyTorch's memory profiler. O(size of the graph).
+
+    A kind other than `TEMPORARY` that the graph states is kept. Otherwise: made in the backward phase and used by
+    the optimizer phase is a gradient; handed back is an output; made in the forward phase and used by the
+    backward phase is an activation; caller-owned is an input; the rest is temporary.
+    """
+    made_in: dict[int, str] = {}
+    used_in: dict[int, set[str]] = defaultdict(set)
+    for node in graph.nodes:
+        for storage in graph.created_storages(node):
+            made_in[storage] = node.source.phase
+        for access in (*node.effects.reads, *node.effects.writes):
+            used_in[access.storage].add(node.source.phase)
+    owned = set(graph.input_storages())
+    outputs = set(graph.output_storages())
+    kinds = []
+    for block in graph.storages:
+        kind = block.kind
+        if kind is Kind.TEMPORARY:
+            made, used = made_in.get(block.id, ""), used_in[block.id]
+            if block.id in owned:
+                kind = Kind.INPUT
+            elif made == "backward" and "optimizer" in used:
+                kind = Kind.GRADIENT
+            elif block.id in outputs:
+                kind = Kind.OUTPUT
+            elif made == "forward" and "backward" in used:
+                kind = Kind.ACTIVATION
+        kinds.append(kind)
+    return tuple(kinds)

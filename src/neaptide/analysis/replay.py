@@ -1,0 +1,93 @@
+"""May a node run a second time, and if not, why not. The one place where that is decided.
+
+Rules and their reasons: Chen et al. 2016 leave them out; PyTorch's partitioner lists most of them as bans.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Access, Node, refs
+from neaptide.ir.registry import OpRegistry, OpSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """What a repetition of a node reads and writes, or why there must be none.
+
+    Attributes:
+        refusal: why it must not be repeated; empty when it may.
+        reads: storage versions that a repetition needs.
+        writes: versions that a repetition makes, of storages that the program itself creates.
+    """
+
+    refusal: str
+    reads: tuple[Access, ...] = ()
+    writes: tuple[Access, ...] = ()
+
+    @property
+    def is_allowed(self) -> bool:
+        return not self.refusal
+
+
+def repeat_rule(
+    graph: Graph, node: Node, registry: OpRegistry, *, allow_nondeterministic: bool = False
+) -> Repeat:
+    """Whether a node may be repeated so that its outputs are the same again and nothing else changes.
+
+    A node that overwrites a storage of the program (an in-place activation) may be repeated as part of a replay
+    of that storage: creator first, then its writers in order. A storage of the caller is never written again.
+
+    Args:
+        graph: the program.
+        node: one of its nodes.
+        registry: what the operations mean; an operation without a row is never repeated.
+        allow_nondeterministic: accept operations whose bits differ from run to run.
+    """
+    spec = registry.find(node.op)
+    effects = node.effects
+    if spec is None:
+        return Repeat(f"what {node.op} does is not known")
+    if effects.rng is not None:
+        return Repeat("draws random numbers")
+    if effects.collective is not None:
+        return Repeat("takes part in a collective")
+    if effects.host:
+        return Repeat("talks to the host")
+    if not spec.deterministic and not allow_nondeterministic:
+        return Repeat("gives other bits on every run")
+    if not effects.writes:
+        return Repeat("", effects.reads)
+    if spec.replay is not None:
+        return _stand_in(graph, node, spec, allow_nondeterministic=allow_nondeterministic)
+    owned = set(graph.input_storages())
+    for access in effects.writes:
+        if access.storage in owned:
+            name = graph.storages[access.storage].name or f"storage {access.storage}"
+            return Repeat(f"overwrites {name}, which the caller owns")
+    if len(effects.writes) > 1:
+        return Repeat("overwrites more than one storage")
+    if graph.created_storages(node):
+        return Repeat("overwrites a storage and creates another")
+    return Repeat("", effects.reads, effects.writes)
+
+
+def _stand_in(graph: Graph, node: Node, spec: OpSpec, *, allow_nondeterministic: bool) -> Repeat:
+    """The rule of a node that is replayed by a pure stand-in, which sees only some of its arguments."""
+    replay = spec.replay
+    assert replay is not None
+    device = next(
+        (graph.storages[s].device for v in node.outputs if (s := graph.values[v].storage) is not None), ""
+    )
+    if not allow_nondeterministic and device.split(":")[0] not in replay.bitwise:
+        return Repeat(
+            f"its replay {replay.op} is not known to give the same bits on {device or 'this device'}"
+        )
+    seen = {
+        graph.values[node.inputs[ref.slot]].storage
+        for position in replay.positions
+        if position < len(node.args)
+        for ref in refs(node.args[position])
+    }
+    return Repeat("", tuple(access for access in node.effects.reads if access.storage in seen))

@@ -1,0 +1,46 @@
+"""Symbolic sizes of a graph as numbers, under a binding of its dims."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node
+
+
+def evaluate_storage_bytes(
+    graph: Graph, binding: Mapping[str, int] | None = None, overrides: Mapping[int, int] | None = None
+) -> tuple[int, ...]:
+    """Bytes of each storage.
+
+    Args:
+        graph: the program.
+        binding: values of the symbolic dims; not needed for a static graph.
+        overrides: bytes by storage id, where an audit found a real size other than the recorded one.
+
+    Raises:
+        SymbolicError: when a dim has no value.
+    """
+    given = overrides or {}
+    return tuple(
+        given[storage.id] if storage.id in given else storage.nbytes.evaluate(binding)
+        for storage in graph.storages
+    )
+
+
+def main_device(graph: Graph, storage_bytes: tuple[int, ...]) -> str:
+    """The device whose storages have the most bytes in total; the first by name among equals."""
+    totals: dict[str, int] = defaultdict(int)
+    for storage in graph.storages:
+        totals[storage.device] += storage_bytes[storage.id]
+    return min(totals, key=lambda device: (-totals[device], device), default="cpu")
+
+
+def node_device(graph: Graph, node: Node) -> str:
+    """Where a node runs, so where its workspace is: the device of its first output, else of its first input."""
+    for value in (*node.outputs, *node.inputs):
+        storage = graph.values[value].storage
+        if storage is not None:
+            return graph.storages[storage].device
+    return "cpu"

@@ -1,0 +1,78 @@
+"""Private PyTorch names of this room, resolved in one place.
+
+Checked against torch 2.11 and 2.13.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.autograd import profiler as autograd_profiler
+
+from neaptide.errors import UnsupportedTorch
+
+
+@dataclass(frozen=True, slots=True)
+class RawEvent:
+    """One profiler event of interest: an allocation or free (`nbytes` is set) or a named span (it is not)."""
+
+    start_ns: int
+    end_ns: int
+    name: str
+    nbytes: int | None
+    address: int
+
+
+def missing(name: str) -> UnsupportedTorch:
+    """The error for a private name that this PyTorch lacks."""
+    return UnsupportedTorch(
+        f"torch {torch.__version__} lacks {name}",
+        why="measured allocator peaks are read from the profiler's event tree",
+        next_step="use a release from torch 2.11 on that is listed as supported",
+    )
+
+
+def storage_identity(storage: torch.UntypedStorage) -> int:
+    """The address of the storage object: one number per storage while it lives."""
+    return int(storage._cdata)
+
+
+def memory_profiler() -> Any:
+    """A context manager that records CPU allocator events; read them with `read_events` after its end."""
+    # Kineto prints a line to stderr at every start and stop unless its log level is above all of them.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    make: Any = autograd_profiler.profile
+    return make(profile_memory=True, record_shapes=False, with_stack=False)
+
+
+def read_events(profiler: Any, span_prefix: str) -> list[RawEvent]:
+    """Allocator events on the CPU, and the spans whose name starts with `span_prefix`, in time order."""
+    results = getattr(profiler, "kineto_results", None)
+    if results is None or not hasattr(results, "experimental_event_tree"):
+        raise missing("_KinetoProfile.experimental_event_tree")
+    tag: Any = getattr(getattr(torch._C, "_profiler", None), "_EventType", None)
+    if tag is None:
+        raise missing("torch._C._profiler._EventType")
+    events = list(_walk(results.experimental_event_tree(), tag, span_prefix))
+    # The tree is in order per thread already; the stable sort merges the threads.
+    events.sort(key=lambda event: event.start_ns)
+    return events
+
+
+def _walk(roots: list[Any], tag: Any, span_prefix: str) -> Iterator[RawEvent]:
+    """Pre-order; with an explicit stack, since operators nest as deep as the user's code."""
+    stack = list(reversed(roots))
+    while stack:
+        event = stack.pop()
+        stack.extend(reversed(event.children))
+        start_ns = int(event.start_time_ns)
+        if event.tag == tag.Allocation:
+            fields = event.typed[1]
+            if fields.device.type == "cpu":
+                yield RawEvent(start_ns, start_ns, "", int(fields.alloc_size), int(fields.ptr or 0))
+        elif event.tag == tag.TorchOp and event.name.startswith(span_prefix):
+            yield RawEvent(start_ns, start_ns + int(event.duration_time_ns), str(event.name), None, 0)

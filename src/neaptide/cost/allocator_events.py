@@ -1,0 +1,235 @@
+"""Every block that the allocator hands out while a program runs: the meter that sees inside operators.
+
+On the CPU the events come from PyTorch's profiler. They include workspace and the buffers of compiled code,
+and exclude what libraries take from `malloc` themselves (oneDNN scratch, MKL). One session can hold many
+regions (`region`), so the fixed cost of a session is paid once for a whole table of operators.
+
+On CUDA the caching allocator's own counters are read, in requested bytes: the allocated ones are rounded up
+to 512 bytes and may include the unused rest of a split block.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from neaptide.cost import _torch_private
+from neaptide.errors import UsageError
+
+_PREFIX: Final = "neaptide."
+_REGION: Final = f"{_PREFIX}region/"
+_DEATH: Final = f"{_PREFIX}death/"
+
+_session = threading.local()
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatorEvent:
+    """Bytes that begin (positive) or end (negative) to be allocated.
+
+    Attributes:
+        time_ns: on the profiler's clock.
+        address: of the block; zero for the death of a resident storage.
+        signed_bytes: the block's size, negative when it is freed.
+        region: index in `AllocatorTrace.regions` of the innermost region, or None outside of all.
+    """
+
+    time_ns: int
+    address: int
+    signed_bytes: int
+    region: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RegionBytes:
+    """What the allocator did between two points of a program.
+
+    Attributes:
+        name: as given to `region`.
+        peak_bytes: most bytes above those live at the start, at least zero.
+        net_bytes: bytes live at the end minus those live at the start.
+    """
+
+    name: str
+    peak_bytes: int
+    net_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatorTrace:
+    """Allocator events of one session in time order.
+
+    Blocks that were allocated before the session are not part of it, and neither is their being freed;
+    storages that were passed as resident are the exception: their death is an event.
+    """
+
+    events: tuple[AllocatorEvent, ...]
+    regions: tuple[RegionBytes, ...]
+
+    def peak_bytes(self, start_live: int = 0) -> int:
+        """Most bytes live at any time, when `start_live` bytes were live at the start. O(events)."""
+        live = peak = start_live
+        for event in self.events:
+            live += event.signed_bytes
+            peak = max(peak, live)
+        return peak
+
+    @property
+    def net_bytes(self) -> int:
+        """Bytes live at the end minus those live at the start."""
+        return sum(event.signed_bytes for event in self.events)
+
+
+@contextmanager
+def region(name: str) -> Iterator[None]:
+    """Names a stretch of a recorded program; regions nest, and one name may occur many times.
+
+    Outside of `record` it does nothing of note.
+    """
+    with torch.profiler.record_function(_REGION + name):
+        yield
+
+
+def record(fn: Callable[[], object], *, resident: Iterable[torch.Tensor] = ()) -> AllocatorTrace:
+    """Runs `fn` once and returns what the CPU allocator did meanwhile.
+
+    The calling thread is seen, and those to which autograd hands its state; threads that `fn` starts by
+    itself are not. The result of `fn` is dropped before the end, so what it alone kept alive is freed
+    within the trace. The garbage collector is off meanwhile:
+    a cycle that it would free at a time of its own choosing must not change the trace. A session starts
+    and ends in about 0.1 s.
+
+    Args:
+        fn: the program.
+        resident: tensors allocated before; when the storage of one dies, its bytes leave the live count.
+            No reference to them is kept.
+
+    Raises:
+        UsageError: when called within another `record`.
+        UnsupportedTorch: when this PyTorch lacks the profiler's event tree.
+    """
+    if getattr(_session, "active", False):
+        raise UsageError(
+            "allocator events are being recorded already",
+            why="PyTorch has one profiler per thread",
+            next_step="use `region` to tell parts of one recording apart",
+        )
+    watches = _watch_deaths(resident)
+    # The caller's tensors must be able to die while `fn` runs.
+    del resident
+    _session.active = True
+    try:
+        profiler = _torch_private.memory_profiler()
+        with _collector_off(), profiler:
+            fn()
+            watches.clear()
+    finally:
+        _session.active = False
+    return _build_trace(_torch_private.read_events(profiler, _PREFIX))
+
+
+def cuda_region(fn: Callable[[], object], name: str = "") -> RegionBytes:
+    """Runs `fn` once and returns what the CUDA caching allocator did on the current device."""
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    start = torch.cuda.memory_stats()["requested_bytes.all.current"]
+    with _collector_off():
+        fn()
+    torch.cuda.synchronize()
+    stats = torch.cuda.memory_stats()
+    peak_bytes = stats["requested_bytes.all.peak"] - start
+    return RegionBytes(name, max(0, peak_bytes), stats["requested_bytes.all.current"] - start)
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _watch_deaths(tensors: Iterable[torch.Tensor]) -> list[Any]:
+    """Weak references that leave a span in the recording when a storage dies; they live as long as the list."""
+    watches: list[Any] = []
+    seen: set[int] = set()
+    for tensor in tensors:
+        storage = tensor.untyped_storage()
+        identity = _torch_private.storage_identity(storage)
+        if identity not in seen and storage.nbytes() > 0 and storage.device.type == "cpu":
+            seen.add(identity)
+            watches.append(weakref.ref(storage, _death_marker(storage.nbytes())))
+    return watches
+
+
+def _death_marker(nbytes: int) -> Callable[[object], None]:
+    def mark(_: object) -> None:
+        with torch.profiler.record_function(f"{_DEATH}{nbytes}"):
+            pass
+
+    return mark
+
+
+def _build_trace(raw: list[_torch_private.RawEvent]) -> AllocatorTrace:
+    """Pairs allocations with frees, and cuts the time line at the borders of regions."""
+    spans = [event for event in raw if event.name.startswith(_REGION)]
+    # (time, rank, position): at one instant regions start, then blocks change, then regions end.
+    borders = [(span.start_ns, 0, index) for index, span in enumerate(spans)]
+    borders += [(span.end_ns, 2, index) for index, span in enumerate(spans)]
+    changes = [event for event in raw if not event.name.startswith(_REGION)]
+    borders += [(change.start_ns, 1, index) for index, change in enumerate(changes)]
+    borders.sort()
+
+    events: list[AllocatorEvent] = []
+    blocks: dict[int, int] = {}
+    live = 0
+    open_regions: list[int] = []
+    start_live = [0] * len(spans)
+    peak_live = [0] * len(spans)
+    end_live = [0] * len(spans)
+    for time_ns, rank, index in borders:
+        if rank == 0:
+            start_live[index] = peak_live[index] = live
+            open_regions.append(index)
+            continue
+        if rank == 2:
+            end_live[index] = live
+            open_regions.remove(index)
+            continue
+        for address, signed_bytes in _changes_of(changes[index], blocks):
+            innermost = open_regions[-1] if open_regions else None
+            events.append(AllocatorEvent(time_ns, address, signed_bytes, innermost))
+            live += signed_bytes
+        for opened in open_regions:
+            peak_live[opened] = max(peak_live[opened], live)
+    regions = tuple(
+        RegionBytes(span.name.removeprefix(_REGION), peak - start, end - start)
+        for span, start, peak, end in zip(spans, start_live, peak_live, end_live, strict=True)
+    )
+    return AllocatorTrace(tuple(events), regions)
+
+
+def _changes_of(raw: _torch_private.RawEvent, blocks: dict[int, int]) -> list[tuple[int, int]]:
+    """(address, signed bytes) of one raw event; keeps `blocks`, the live ones of this session, current."""
+    if raw.nbytes is None:
+        return [(0, -int(raw.name.removeprefix(_DEATH)))]
+    if raw.nbytes > 0:
+        changes = [(raw.address, raw.nbytes)]
+        if raw.address in blocks:
+            # The block's free happened on a thread that is not recorded; its address is in use again.
+            changes.insert(0, (raw.address, -blocks[raw.address]))
+        blocks[raw.address] = raw.nbytes
+        return changes
+    # Older than this session: was never counted, so its end is not counted either.
+    known = blocks.pop(raw.address, None)
+    return [] if known is None else [(raw.address, -known)]

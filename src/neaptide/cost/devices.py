@@ -1,0 +1,225 @@
+"""What a machine can hold and how fast it moves and computes: plain data, as presets or as JSON.
+
+A `Device` says where its numbers come from. Presets restate public data sheets (`presets.py`);
+`calibrate.py` measures the machine it runs on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import msgspec
+
+from neaptide.errors import UsageError
+
+DeviceKind = Literal["cpu", "cuda"]
+
+FORMAT: Final = "neaptide.device"
+VERSION: Final = 1
+HOST_SPACE: Final = "host"
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySpace:
+    """One memory that a budget can be set for.
+
+    Attributes:
+        name: as budgets and links spell it, such as `"device"` or `"host"`.
+        capacity_bytes: all of it, before `Device.reserved_bytes` is taken off.
+        bandwidth_bytes_per_s: bytes that kernels of the device read plus write per second.
+        alignment_bytes: block sizes and addresses are multiples of this.
+    """
+
+    name: str
+    capacity_bytes: int
+    bandwidth_bytes_per_s: float
+    alignment_bytes: int
+
+    def __post_init__(self) -> None:
+        _require(self.capacity_bytes > 0, f"memory space {self.name!r}", "capacity_bytes is not above zero")
+        _require_positive(self.bandwidth_bytes_per_s, f"memory space {self.name!r}", "bandwidth_bytes_per_s")
+        power_of_two = self.alignment_bytes > 0 and self.alignment_bytes & (self.alignment_bytes - 1) == 0
+        _require(power_of_two, f"memory space {self.name!r}", "alignment_bytes is not a power of two")
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One direction of a copy engine between two memory spaces."""
+
+    source: str
+    target: str
+    bandwidth_bytes_per_s: float
+    latency_s: float
+
+    def __post_init__(self) -> None:
+        where = f"link {self.source!r} to {self.target!r}"
+        _require_positive(self.bandwidth_bytes_per_s, where, "bandwidth_bytes_per_s")
+        _require_not_negative(self.latency_s, where, "latency_s")
+        _require(self.source != self.target, where, "a link joins two different spaces")
+
+    def seconds(self, nbytes: int) -> float:
+        """Time to copy `nbytes` over this link."""
+        return self.latency_s + nbytes / self.bandwidth_bytes_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A machine as the cost model sees it.
+
+    Attributes:
+        name: the preset's name, or `"this-machine"`.
+        kind: `"cpu"` or `"cuda"`.
+        spaces: the first one is where tensors live by default.
+        flops_per_s: dense rate by dtype, in PyTorch's words plus `"tf32"`; must have `"float32"`.
+        launch_s: time that one operator call costs whatever its size.
+        half_flops: float32 arithmetic per call at which half of the rate is reached; for another dtype it
+            grows with the rate, since filling and draining the machine takes the same time.
+        half_bytes: traffic per call at which half of the bandwidth is reached.
+        links: copy engines; a space they name and `spaces` lacks is the `"host"`.
+        source: where the numbers come from.
+        reserved_bytes: of the first space, never available to tensors (context, library workspaces).
+    """
+
+    name: str
+    kind: DeviceKind
+    spaces: tuple[MemorySpace, ...]
+    flops_per_s: dict[str, float] = field(hash=False)
+    launch_s: float
+    half_flops: float
+    half_bytes: float
+    links: tuple[Link, ...]
+    source: str
+    reserved_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        where = f"device {self.name!r}"
+        _require(bool(self.spaces), where, "it has no memory space")
+        names = [space.name for space in self.spaces]
+        _require(len(set(names)) == len(names), where, "two memory spaces have one name")
+        _require("float32" in self.flops_per_s, where, "flops_per_s has no rate for float32")
+        for dtype, rate in self.flops_per_s.items():
+            _require_positive(rate, where, f"flops_per_s[{dtype!r}]")
+        for value, label in (
+            (self.launch_s, "launch_s"),
+            (self.half_flops, "half_flops"),
+            (self.half_bytes, "half_bytes"),
+            (self.reserved_bytes, "reserved_bytes"),
+        ):
+            _require_not_negative(value, where, label)
+        _require(self.reserved_bytes < self.spaces[0].capacity_bytes, where, "reserved_bytes leaves nothing")
+        for link in self.links:
+            for end in (link.source, link.target):
+                _require(end in names or end == HOST_SPACE, where, f"a link ends in unknown space {end!r}")
+
+    @property
+    def main_space(self) -> MemorySpace:
+        """Where tensors live unless a plan says otherwise."""
+        return self.spaces[0]
+
+    @property
+    def usable_bytes(self) -> int:
+        """Bytes of the main space that tensors can have."""
+        return self.main_space.capacity_bytes - self.reserved_bytes
+
+    def space(self, name: str) -> MemorySpace:
+        """The memory space of that name."""
+        for space in self.spaces:
+            if space.name == name:
+                return space
+        known = ", ".join(space.name for space in self.spaces)
+        raise UsageError(
+            f"device {self.name!r} has no memory space {name!r}", next_step=f"its memory spaces are {known}"
+        )
+
+    def link(self, source: str, target: str) -> Link | None:
+        """The copy engine from one space to another, if there is one."""
+        for link in self.links:
+            if (link.source, link.target) == (source, target):
+                return link
+        return None
+
+    def rate_flops_per_s(self, dtype: str) -> float:
+        """Dense arithmetic rate for a dtype; one without its own rate computes at that of float32."""
+        return self.flops_per_s.get(dtype, self.flops_per_s["float32"])
+
+    def to_json(self) -> str:
+        """The device as versioned JSON, readable by `from_json`."""
+        envelope = {"format": FORMAT, "version": VERSION, "device": msgspec.to_builtins(self)}
+        return msgspec.json.format(msgspec.json.encode(envelope), indent=2).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Device:
+        """Reads what `to_json` wrote.
+
+        Raises:
+            UsageError: for text that is no device file, of another version, or with impossible numbers.
+        """
+        try:
+            envelope: Any = msgspec.json.decode(text)
+        except msgspec.DecodeError as error:
+            raise UsageError(
+                "the device file is not JSON", why=str(error), next_step="write it anew with Device.to_json"
+            ) from error
+        if not isinstance(envelope, Mapping) or envelope.get("format") != FORMAT:
+            raise UsageError(
+                "the file does not describe a device",
+                why=f'it lacks "format": "{FORMAT}"',
+                next_step="write one with Device.to_json",
+            )
+        if envelope.get("version") != VERSION:
+            raise UsageError(
+                f"the device file has version {envelope.get('version')!r}",
+                why=f"this release reads version {VERSION}",
+                next_step="write it anew with the installed release",
+            )
+        try:
+            return msgspec.convert(envelope.get("device"), cls)
+        except msgspec.ValidationError as error:
+            if isinstance(error.__cause__, UsageError):
+                raise error.__cause__ from None
+            raise UsageError(
+                "the device file is not valid",
+                why=str(error),
+                next_step="compare it with the JSON of a preset",
+            ) from error
+
+
+def get_device(name: str) -> Device:
+    """The preset of that name, in any letter case.
+
+    Raises:
+        UsageError: for an unknown name; lists the known ones.
+    """
+    from neaptide.cost.presets import PRESETS
+
+    device = PRESETS.get(name.lower())
+    if device is None:
+        raise UsageError(
+            f"there is no device named {name!r}", next_step=f"the known devices are {', '.join(PRESETS)}"
+        )
+    return device
+
+
+def device_names() -> tuple[str, ...]:
+    """Names that `get_device` knows."""
+    from neaptide.cost.presets import PRESETS
+
+    return tuple(PRESETS)
+
+
+def _require(holds: bool, where: str, why: str) -> None:
+    if not holds:
+        raise UsageError(f"{where} is not possible", why=why, next_step="correct the number")
+
+
+def _require_positive(value: float, where: str, label: str) -> None:
+    _require(math.isfinite(value) and value > 0, where, f"{label} is {value!r}, not a number above zero")
+
+
+def _require_not_negative(value: float, where: str, label: str) -> None:
+    _require(
+        math.isfinite(value) and value >= 0, where, f"{label} is {value!r}, not a number of at least zero"
+    )

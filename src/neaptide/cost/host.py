@@ -1,0 +1,43 @@
+"""What the operating system says about the machine: processor model and memory."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Final
+
+_CPU_INFO: Final = Path("/proc/cpuinfo")
+# Version 2 and version 1 of control groups; containers are given their limit here.
+_CGROUP_LIMITS: Final = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+
+
+def cpu_model() -> str:
+    """Name of the processor, as specific as the system tells."""
+    try:
+        lines = _CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        # Not Linux, or hidden from us: the generic name has to do.
+        lines = []
+    for line in lines:
+        label, _, value = line.partition(":")
+        if label.strip() == "model name" and value.strip():
+            return value.strip()
+    return platform.processor() or platform.machine() or "unknown"
+
+
+def memory_capacity_bytes() -> int:
+    """Bytes of main memory that this process may use: physical memory, or its container's limit if lower."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in _CGROUP_LIMITS:
+        try:
+            text = path.read_text(encoding="ascii").strip()
+        except OSError:
+            # No such control group on this system.
+            continue
+        if text.isdigit() and int(text) > 0:
+            limits.append(int(text))
+    return min(limits)

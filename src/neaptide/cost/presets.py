@@ -1,0 +1,147 @@
+"""Devices restated from public data sheets.
+
+Rates are dense (data sheets often print the doubled figure for structured sparsity) and tensor-core rates
+accumulate in float32. Bandwidths are the printed peaks, which real kernels do not reach: a preset ranks
+plans and gives a floor for time; measured costs replace it wherever they exist.
+
+Not in any data sheet, and estimated here for all of them:
+
+* `launch_s`: one operator call from Python, about 5 us.
+* `half_bytes`: by Little's law, a memory system is half busy with bandwidth x latency bytes in flight; the
+  latency of a kernel with its ramp-up is taken as 1 us.
+* `half_flops`: likewise, float32 rate x 2 us, the time a tiled matmul needs to fill and drain the chip.
+* `reserved_bytes`: 0.5 GiB for the driver context and library workspaces, plus 1/16 of the memory where
+  error correction is kept in it (GDDR6 data-centre cards).
+* PCIe: per direction, after the line code (128b/130b), 10 us latency for a copy.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from neaptide.cost.devices import HOST_SPACE, Device, Link, MemorySpace
+
+_GIB: Final = 2**30
+_TERA: Final = 1e12
+_GIGA: Final = 1e9
+_LAUNCH_S: Final = 5e-6
+_MEMORY_RAMP_S: Final = 1e-6
+_MATMUL_RAMP_S: Final = 2e-6
+_COPY_LATENCY_S: Final = 10e-6
+_CONTEXT_BYTES: Final = _GIB // 2
+# PyTorch's caching allocator rounds every block up to 512 bytes.
+_CUDA_ALIGNMENT_BYTES: Final = 512
+_PCIE_X16_BYTES_PER_S: Final = {3: 15.75e9, 4: 31.5e9, 5: 63.0e9}
+
+
+def _cuda(
+    name: str,
+    *,
+    gib: int,
+    gigabytes_per_s: float,
+    tflops: dict[str, float],
+    pcie: int,
+    source: str,
+    ecc_in_memory: bool = False,
+) -> Device:
+    capacity_bytes = gib * _GIB
+    bandwidth = gigabytes_per_s * _GIGA
+    link_rate = _PCIE_X16_BYTES_PER_S[pcie]
+    return Device(
+        name=name,
+        kind="cuda",
+        spaces=(MemorySpace("device", capacity_bytes, bandwidth, _CUDA_ALIGNMENT_BYTES),),
+        flops_per_s={dtype: rate * _TERA for dtype, rate in tflops.items()},
+        launch_s=_LAUNCH_S,
+        half_flops=tflops["float32"] * _TERA * _MATMUL_RAMP_S,
+        half_bytes=bandwidth * _MEMORY_RAMP_S,
+        links=(
+            Link("device", HOST_SPACE, link_rate, _COPY_LATENCY_S),
+            Link(HOST_SPACE, "device", link_rate, _COPY_LATENCY_S),
+        ),
+        source=source,
+        reserved_bytes=_CONTEXT_BYTES + (capacity_bytes // 16 if ecc_in_memory else 0),
+    )
+
+
+_A100_TFLOPS: Final = {"float32": 19.5, "tf32": 156.0, "bfloat16": 312.0, "float16": 312.0, "float64": 9.7}
+_HOPPER_TFLOPS: Final = {
+    "float32": 67.0,
+    "tf32": 494.7,
+    "bfloat16": 989.4,
+    "float16": 989.4,
+    "float64": 34.0,
+    "float8_e4m3fn": 1978.9,
+    "float8_e5m2": 1978.9,
+}
+
+_DEVICES: Final = (
+    _cuda(
+        "rtx3090",
+        gib=24,
+        gigabytes_per_s=936,
+        tflops={"float32": 35.6, "tf32": 35.6, "bfloat16": 71.0, "float16": 71.0, "float64": 0.556},
+        pcie=4,
+        source="NVIDIA GA102 GPU architecture whitepaper, GeForce RTX 3090, dense rates",
+    ),
+    _cuda(
+        "rtx4090",
+        gib=24,
+        gigabytes_per_s=1008,
+        tflops={"float32": 82.6, "tf32": 82.6, "bfloat16": 165.2, "float16": 165.2, "float64": 1.29},
+        pcie=4,
+        source="NVIDIA Ada GPU architecture whitepaper, GeForce RTX 4090, dense rates",
+    ),
+    _cuda(
+        "a100-40g",
+        gib=40,
+        gigabytes_per_s=1555,
+        tflops=_A100_TFLOPS,
+        pcie=4,
+        source="NVIDIA A100 tensor core GPU data sheet, 40 GB, dense rates",
+    ),
+    _cuda(
+        "a100-80g",
+        gib=80,
+        gigabytes_per_s=2039,
+        tflops=_A100_TFLOPS,
+        pcie=4,
+        source="NVIDIA A100 tensor core GPU data sheet, 80 GB SXM, dense rates",
+    ),
+    _cuda(
+        "h100",
+        gib=80,
+        gigabytes_per_s=3350,
+        tflops=_HOPPER_TFLOPS,
+        pcie=5,
+        source="NVIDIA H100 tensor core GPU data sheet and Hopper whitepaper, 80 GB SXM5, dense rates",
+    ),
+    _cuda(
+        "h200",
+        gib=141,
+        gigabytes_per_s=4800,
+        tflops=_HOPPER_TFLOPS,
+        pcie=5,
+        source="NVIDIA H200 tensor core GPU data sheet, 141 GB SXM, dense rates",
+    ),
+    _cuda(
+        "l4",
+        gib=24,
+        gigabytes_per_s=300,
+        tflops={"float32": 30.3, "tf32": 60.0, "bfloat16": 121.0, "float16": 121.0, "float64": 0.47},
+        pcie=4,
+        source="NVIDIA L4 tensor core GPU data sheet, dense rates (half of the printed sparse ones)",
+        ecc_in_memory=True,
+    ),
+    _cuda(
+        "t4",
+        gib=16,
+        gigabytes_per_s=320,
+        tflops={"float32": 8.1, "float16": 65.0, "float64": 0.253},
+        pcie=3,
+        source="NVIDIA T4 tensor core GPU data sheet",
+        ecc_in_memory=True,
+    ),
+)
+
+PRESETS: Final[dict[str, Device]] = {device.name: device for device in _DEVICES}

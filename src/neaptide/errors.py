@@ -1,0 +1,152 @@
+"""Every error neaptide raises on purpose: what happened, where, why, and what to do next.
+
+All of them derive from `NeaptideError`. `exit_code` is what the command line returns for the class
+(0 done, 1 bug, 2 usage, 3 budget not reachable, 4 input not supported, 5 verification failed).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class NeaptideError(Exception):
+    """Root of all errors that neaptide raises on purpose.
+
+    Args:
+        what: one sentence, what happened.
+        where: the user's file and line, or the value it is about; printed as `where:`.
+        why: the reason; printed as `why:`.
+        next_step: what the user can do now; printed as `next:`.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(
+        self, what: str, *, where: str | None = None, why: str | None = None, next_step: str | None = None
+    ) -> None:
+        self.what = what
+        self.where = where
+        self.why = why
+        self.next_step = next_step
+        super().__init__(self.render())
+
+    def render(self) -> str:
+        """The message as printed: what happened, then one line each for where, why and next."""
+        lines = [self.what]
+        for label, text in (("where", self.where), ("why", self.why), ("next", self.next_step)):
+            if text:
+                lines.append(f"  {label}: {text}")
+        return "\n".join(lines)
+
+
+class UsageError(NeaptideError):
+    """An argument that cannot be meant: an unknown option, a malformed size, a missing file."""
+
+    exit_code = 2
+
+
+class InvalidBudget(UsageError):
+    """A budget that is NaN, negative, above 100 % or not a size at all."""
+
+
+class TargetError(UsageError):
+    """A command-line target that names no file, factory or zoo model."""
+
+
+class CaptureError(NeaptideError):
+    """The step cannot be captured as one graph; names the user's line."""
+
+    exit_code = 4
+
+
+class UnsupportedTorch(NeaptideError):
+    """The installed PyTorch lacks a name that neaptide needs."""
+
+    exit_code = 4
+
+
+class MissingExtra(NeaptideError):
+    """An optional dependency is not installed; the message holds the pip command."""
+
+    exit_code = 4
+
+
+class VerifyError(NeaptideError):
+    """A graph, schedule, layout or program breaks a rule that it must keep; ours, not the user's."""
+
+
+class UnknownOp(NeaptideError):
+    """An operation without a row in the op table where a row is required."""
+
+    exit_code = 4
+
+
+class SymbolicError(NeaptideError):
+    """A size expression that cannot be evaluated, parsed or compared."""
+
+
+class InfeasibleBudget(NeaptideError):
+    """No plan was found within the budget.
+
+    Attributes:
+        smallest_peak_bytes: the lowest peak that was found.
+        lower_bound_bytes: no plan with the allowed moves can go below this.
+        alive: names of the values alive at that peak, largest first.
+    """
+
+    exit_code = 3
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        smallest_peak_bytes: int,
+        lower_bound_bytes: int,
+        alive: tuple[str, ...] = (),
+        where: str | None = None,
+        why: str | None = None,
+        next_step: str | None = None,
+    ) -> None:
+        self.smallest_peak_bytes = smallest_peak_bytes
+        self.lower_bound_bytes = lower_bound_bytes
+        self.alive = alive
+        super().__init__(what, where=where, why=why, next_step=next_step)
+
+
+class PlanError(NeaptideError):
+    """A plan file that is truncated, edited or of an unknown version."""
+
+    exit_code = 4
+
+
+class PlanMismatch(NeaptideError):
+    """A plan that was made for another program, shape, dtype or device."""
+
+    exit_code = 4
+
+
+class StepMismatch(PlanMismatch):
+    """A call whose inputs differ from those the plan was made for, with `on_mismatch="error"`."""
+
+
+class LoweringError(NeaptideError):
+    """A plan that cannot be turned into a program."""
+
+
+class StepInterrupted(NeaptideError):
+    """A step died after its first in-place update; the model is neither before nor after the step.
+
+    Attributes:
+        updated: names of the tensors that had been updated when the step died.
+    """
+
+    def __init__(self, what: str, *, updated: tuple[str, ...], where: str | None = None,
+                 why: str | None = None, next_step: str | None = None) -> None:
+        self.updated = updated
+        super().__init__(what, where=where, why=why, next_step=next_step)
+
+
+class NumericsError(NeaptideError):
+    """A verify run whose numbers differ from eager by more than the plan allows."""
+
+    exit_code = 5

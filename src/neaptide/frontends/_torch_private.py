@@ -1,0 +1,131 @@
+"""Every private PyTorch name that the frontends use, resolved in one place.
+
+Each lookup fails with `UnsupportedTorch`, naming the torch version and the missing symbol.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from neaptide.errors import UnsupportedTorch
+
+
+def _resolve(module: str, name: str) -> Any:
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise UnsupportedTorch(
+            f"torch {torch.__version__} has no {module}.{name}",
+            why="neaptide needs it to capture a training step",
+            next_step="install a torch between 2.11 and 2.15",
+        ) from error
+
+
+def new_fake_mode() -> Any:
+    """A fake mode with a shape environment in which `.item()` gives a symbolic number.
+
+    Real tensors are refused (`allow_non_fake_inputs=False`): one that was missed must not become a constant.
+    """
+    mode = _resolve("torch._subclasses.fake_tensor", "FakeTensorMode")
+    shape_env = _resolve("torch.fx.experimental.symbolic_shapes", "ShapeEnv")
+    return mode(shape_env=shape_env(allow_scalar_outputs=True), allow_non_fake_inputs=False)
+
+
+def is_fake(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is fake: it has a shape and a storage identity, but no bytes."""
+    fake = _resolve("torch._subclasses.fake_tensor", "FakeTensor")
+    return isinstance(tensor, fake)
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """Identity of a tensor's storage while the tensor is alive."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def make_fx(function: Callable[..., Any]) -> Callable[..., torch.fx.GraphModule]:
+    """Trace at the dispatcher, below autograd, with the user's stack on each node."""
+    maker = _resolve("torch.fx.experimental.proxy_tensor", "make_fx")
+    traced: Callable[..., torch.fx.GraphModule] = maker(function, record_stack_traces=True)
+    return traced
+
+
+def preserve_node_meta() -> contextlib.AbstractContextManager[Any]:
+    """Keep annotations (module path, phase, line) on the traced nodes."""
+    context: contextlib.AbstractContextManager[Any] = _resolve("torch.fx.traceback", "preserve_node_meta")()
+    return context
+
+
+def annotate(note: dict[str, Any]) -> contextlib.AbstractContextManager[Any]:
+    """Attach `note` to every node traced inside the context."""
+    context: contextlib.AbstractContextManager[Any] = _resolve("torch.fx.traceback", "annotate")(note)
+    return context
+
+
+def link_backward_to_forward(roots: list[Any]) -> None:
+    """Make backward nodes carry the sequence number of their forward op (before `backward` runs)."""
+    _resolve("torch._functorch._aot_autograd.logging_utils", "setup_stacktrace_preservation_hooks")(roots)
+
+
+def data_dependent_errors() -> tuple[type[Exception], ...]:
+    """What tracing raises when Python asks for a number that only the data knows."""
+    return (
+        _resolve("torch.fx.experimental.symbolic_shapes", "GuardOnDataDependentSymNode"),
+        _resolve("torch._subclasses.fake_tensor", "DataDependentOutputException"),
+        _resolve("torch._subclasses.fake_tensor", "DynamicOutputShapeException"),
+    )
+
+
+
+class _PlainCheckpoint:
+    """Stands in for the reentrant checkpoint function while a step is traced: it just calls."""
+
+    @staticmethod
+    def apply(function: Callable[..., Any], _preserve_rng_state: bool, *args: Any) -> Any:
+        return function(*args)
+
+
+def _plain_generator(*_args: Any, **_kwargs: Any) -> Iterator[None]:
+    yield
+
+
+@contextlib.contextmanager
+def plain_checkpoints() -> Iterator[None]:
+    """Run `torch.utils.checkpoint.checkpoint(f, x)` as `f(x)`: neaptide plans recomputation itself.
+
+    Traced as it stands, a checkpoint freezes the random state of the trace into the graph and dropout is
+    silently wrong in the recomputation.
+    """
+    module = importlib.import_module("torch.utils.checkpoint")
+    generator = _resolve("torch.utils.checkpoint", "_checkpoint_without_reentrant_generator")
+    function = _resolve("torch.utils.checkpoint", "CheckpointFunction")
+    module._checkpoint_without_reentrant_generator = _plain_generator  # type: ignore[attr-defined]
+    module.CheckpointFunction = _PlainCheckpoint  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        module._checkpoint_without_reentrant_generator = generator  # type: ignore[attr-defined]
+        module.CheckpointFunction = function  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def inlined_compile() -> Iterator[None]:
+    """Let functions compiled by Dynamo be traced through instead of refused."""
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    config = _resolve("torch._dynamo", "config")
+    with config.patch(error_on_nested_fx_trace=False):
+        yield
+
+
+def parameter_hooks(tensor: torch.Tensor) -> tuple[list[Callable[..., Any]], list[Callable[..., Any]]]:
+    """Gradient hooks and post-accumulate hooks registered on a leaf."""
+    gradient = getattr(tensor, "_backward_hooks", None) or {}
+    accumulated = getattr(tensor, "_post_accumulate_grad_hooks", None) or {}
+    return list(gradient.values()), list(accumulated.values())

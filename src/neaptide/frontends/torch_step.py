@@ -1,0 +1,152 @@
+"""One graph for a whole training step: forward, loss, backward and the optimizer's update."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from neaptide.errors import CaptureError
+from neaptide.frontends.causal_mask import restore_causal_attention
+from neaptide.frontends.fx_reader import Observation, read_trace
+from neaptide.frontends.signature import Signature, SignatureReader
+from neaptide.frontends.step_state import StepState, find_state
+from neaptide.frontends.step_trace import EntryPattern, InputSlot, OutputSlot, Trace, present_pattern, trace_step
+from neaptide.ir.graph import Graph
+from neaptide.ops import registry
+
+MAX_PATTERNS = 3  # entry patterns followed until a step leaves what it found
+
+
+@dataclass(frozen=True)
+class CapturedProgram:
+    """A step under one pattern of existing gradients and optimizer state.
+
+    Attributes:
+        graph: what it computes.
+        inputs: meaning of the graph's inputs, in order.
+        outputs: meaning of the graph's outputs, in order.
+        result_spec: structure of the step's return value; `constants` are its leaves that are no tensors.
+        entry: the pattern it was captured with.
+        exit: the pattern it leaves behind.
+        kept_gradients: gradients of the entry that are still the parameters' afterwards.
+        ignores_gradients: it does not read gradients that exist at the start, so their presence does not matter.
+        observations: gradients as they are when `optimizer.step()` begins, for verify runs.
+        unknown_ops: operations without a row in the op table.
+        rewrites: what was changed on the way, in words.
+    """
+
+    graph: Graph
+    inputs: tuple[InputSlot, ...]
+    outputs: tuple[OutputSlot, ...]
+    result_spec: Any
+    constants: Mapping[int, Any]
+    entry: EntryPattern
+    exit: EntryPattern
+    kept_gradients: frozenset[str]
+    ignores_gradients: bool
+    observations: tuple[Observation, ...]
+    unknown_ops: tuple[str, ...]
+    rewrites: tuple[str, ...]
+
+    def accepts(self, gradients: frozenset[str], optimizer_state: frozenset[tuple[str, str, str]]) -> bool:
+        """Whether this program can run when these gradients and this optimizer state exist."""
+        known_gradients, known_state = self.entry.names()
+        return optimizer_state == known_state and (self.ignores_gradients or gradients == known_gradients)
+
+
+@dataclass(frozen=True)
+class CapturedStep:
+    """A captured training step.
+
+    Attributes:
+        step: the user's function.
+        state: the user's objects it works on.
+        steady: the program of every step but the first few.
+        first: programs of the steps before the optimizer state (or the gradients) exist; often one, maybe none.
+        signature: facts that a call must agree on; `reader` reads those of a call.
+        seconds: time the capture took.
+    """
+
+    step: Callable[..., Any]
+    state: StepState
+    steady: CapturedProgram
+    first: tuple[CapturedProgram, ...]
+    signature: Signature
+    reader: SignatureReader
+    seconds: float
+
+    @property
+    def programs(self) -> tuple[CapturedProgram, ...]:
+        """Steady first, then the others."""
+        return (self.steady, *self.first)
+
+
+def capture_step(
+    step: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    state: Any = None,
+    name: str = "",
+) -> CapturedStep:
+    """Capture a training step without running it, allocating tensors or changing the user's objects.
+
+    Args:
+        step: `step(*args, **kwargs)` does forward, loss, backward and `optimizer.step()`.
+        args: a batch as in training; only shapes, strides, dtypes and devices matter.
+        kwargs: further arguments.
+        state: modules, optimizers and tensors that cannot be found by looking through `step`.
+        name: of the graph, for reports.
+
+    Raises:
+        CaptureError: the step is no straight-line program of tensors; names the user's line.
+    """
+    began = time.perf_counter()
+    found = find_state(step, state)
+    reader = SignatureReader(found)
+    signature = reader.read(args, kwargs or {})
+    programs: list[CapturedProgram] = []
+    entry = present_pattern(found)
+    for _ in range(MAX_PATTERNS):
+        program = _program(trace_step(step, args, kwargs or {}, found, entry), name or _name_of(step))
+        programs.append(program)
+        if program.accepts(*program.exit.names()):
+            break
+        entry = program.exit
+    else:
+        raise CaptureError(
+            "the step never reaches a steady state",
+            why=f"after {MAX_PATTERNS} steps other gradients or optimizer state exist than before",
+            next_step="make each step leave the same gradients and optimizer state behind",
+        )
+    *first, steady = programs
+    return CapturedStep(step, found, steady, tuple(first), signature, reader, time.perf_counter() - began)
+
+
+def _program(trace: Trace, name: str) -> CapturedProgram:
+    rewrites = restore_causal_attention(trace.module)
+    read = read_trace(trace, registry(), name=name)
+    graph = read.graph
+    used = {v for node in graph.nodes for v in node.inputs} | set(graph.outputs)
+    gradients = [v for v, slot in zip(graph.inputs, trace.inputs, strict=True) if slot.role == "gradient"]
+    ignores = not any(v in used for v in gradients) and not trace.kept_gradients
+    return CapturedProgram(
+        graph=graph,
+        inputs=trace.inputs,
+        outputs=trace.outputs,
+        result_spec=trace.result_spec,
+        constants=trace.constants,
+        entry=trace.entry,
+        exit=trace.exit,
+        kept_gradients=trace.kept_gradients,
+        ignores_gradients=ignores,
+        observations=read.observations,
+        unknown_ops=read.unknown_ops,
+        rewrites=tuple(rewrites),
+    )
+
+
+def _name_of(step: Callable[..., Any]) -> str:
+    return getattr(step, "__qualname__", type(step).__name__)

@@ -1,0 +1,79 @@
+"""Which node must run before which. The one place where order from data, mutation and other effects is derived."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node
+
+
+def ordered_effects(node: Node) -> tuple[str, ...]:
+    """Names of the chains that a node is a link of: its random stream, its process group, the host."""
+    chains = []
+    if node.effects.rng is not None:
+        chains.append(f"rng:{node.effects.rng}")
+    if node.effects.collective is not None:
+        chains.append(f"collective:{node.effects.collective}")
+    if node.effects.host:
+        chains.append("host")
+    return tuple(chains)
+
+
+def predecessors(graph: Graph) -> list[tuple[int, ...]]:
+    """For each node the ids of the nodes that must run before it, ascending, without duplicates.
+
+    Edges come from: the producer of each value it uses (an operand needed only for its shape gives none); the
+    writer of each storage version it reads (read after write); all readers and the writer of the version that it
+    overwrites (write after read, write after write); the previous node of its random stream, process group or
+    host conversation. O(size of the graph + readers of mutated storages).
+    """
+    writer: dict[tuple[int, int], int] = {}
+    for node in graph.nodes:
+        for storage in graph.created_storages(node):
+            writer[storage, 0] = node.id
+        for access in node.effects.writes:
+            writer[access.storage, access.version] = node.id
+    readers: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for node in graph.nodes:
+        for access in node.effects.reads:
+            readers[access.storage, access.version].append(node.id)
+
+    last_in_chain: dict[str, int] = {}
+    result: list[tuple[int, ...]] = []
+    for node in graph.nodes:
+        before: set[int] = set()
+        for value in needed_inputs(graph, node):
+            producer = graph.producer(value)
+            if producer is not None:
+                before.add(producer)
+        for access in node.effects.reads:
+            if (made_by := writer.get((access.storage, access.version))) is not None:
+                before.add(made_by)
+        for access in node.effects.writes:
+            previous = (access.storage, access.version - 1)
+            if (made_by := writer.get(previous)) is not None:
+                before.add(made_by)
+            before.update(readers[previous])
+        for chain in ordered_effects(node):
+            if chain in last_in_chain:
+                before.add(last_in_chain[chain])
+            last_in_chain[chain] = node.id
+        before.discard(node.id)
+        result.append(tuple(sorted(before)))
+    return result
+
+
+def needed_inputs(graph: Graph, node: Node) -> tuple[int, ...]:
+    """Inputs that must exist when the node runs: all but those whose shape alone is used.
+
+    A host scalar is always needed. A tensor is needed when the node reads or writes its storage, or hands it on
+    as a view.
+    """
+    touched = {a.storage for a in node.effects.reads} | {a.storage for a in node.effects.writes}
+    touched |= {s for v in node.outputs if (s := graph.values[v].storage) is not None}
+    return tuple(
+        v
+        for v in dict.fromkeys(node.inputs)
+        if graph.values[v].storage is None or graph.values[v].storage in touched
+    )

@@ -1,0 +1,95 @@
+"""Graph: the program as data. Immutable; `ir.edit` makes changed copies that share the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from neaptide.ir.nodes import Node
+from neaptide.ir.values import Storage, Value
+from neaptide.symbolic.size_expr import SizeExpr
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A run of nodes `[start, end)` that no step leaves: forward and backward behind `torch.compile`, say."""
+
+    name: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A deep-learning program: SSA values over storages, in captured program order.
+
+    The order of `nodes` is the order in which the framework ran them (the baseline schedule). It is one
+    topological order; which others are legal is what `ir.dependencies` derives.
+
+    Attributes:
+        nodes: by id, in program order.
+        values: by id.
+        storages: by id.
+        inputs: value ids that the caller owns (parameters, buffers, optimizer state, batch, scalars).
+        outputs: value ids handed back; alive after the last node.
+        segments: a partition of the nodes; empty means one segment.
+        name: for reports.
+    """
+
+    nodes: tuple[Node, ...]
+    values: tuple[Value, ...]
+    storages: tuple[Storage, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    segments: tuple[Segment, ...] = ()
+    name: str = ""
+    _producer: list[int | None] = field(init=False, repr=False, compare=False, hash=False)
+
+    def __post_init__(self) -> None:
+        producer: list[int | None] = [None] * len(self.values)
+        for node in self.nodes:
+            for value in node.outputs:
+                if 0 <= value < len(producer):  # what does not exist is reported by ir.verify
+                    producer[value] = node.id
+        object.__setattr__(self, "_producer", producer)
+
+    def producer(self, value: int) -> int | None:
+        """Id of the node that makes a value; None for an input."""
+        return self._producer[value]
+
+    def consumers(self) -> list[list[int]]:
+        """For each value the ids of the nodes that name it as an input, ascending, once each. O(size)."""
+        users: list[list[int]] = [[] for _ in self.values]
+        for node in self.nodes:
+            for value in dict.fromkeys(node.inputs):
+                users[value].append(node.id)
+        return users
+
+    def created_storages(self, node: Node) -> tuple[int, ...]:
+        """Storages that a node brings into being: those of its outputs that no earlier value sees."""
+        inputs = {self.values[v].storage for v in node.inputs} | {a.storage for a in node.effects.writes}
+        fresh: dict[int, None] = {}
+        for value in node.outputs:
+            storage = self.values[value].storage
+            if storage is not None and storage not in inputs:
+                fresh[storage] = None
+        return tuple(fresh)
+
+    def input_storages(self) -> tuple[int, ...]:
+        """Storages that the caller owns, ascending."""
+        return tuple(sorted({s for v in self.inputs if (s := self.values[v].storage) is not None}))
+
+    def output_storages(self) -> tuple[int, ...]:
+        """Storages of the outputs, ascending; some may be inputs as well."""
+        return tuple(sorted({s for v in self.outputs if (s := self.values[v].storage) is not None}))
+
+    def total_bytes(self, storages: Iterable[int]) -> SizeExpr:
+        """Sum of the sizes of some storages."""
+        total = SizeExpr.const(0)
+        for storage in storages:
+            total = total + self.storages[storage].nbytes
+        return total
+
+    def renamed(self, name: str) -> Graph:
+        """The same graph under another name."""
+        return replace(self, name=name)

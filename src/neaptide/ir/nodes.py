@@ -1,0 +1,170 @@
+"""Nodes: one operation each, with its arguments, effects and place in the user's source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias, Union
+
+from neaptide.symbolic.size_expr import SizeExpr
+
+if TYPE_CHECKING:
+    from neaptide.ir.graph import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """An argument that is the node's input number `slot`."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A named constant of the framework: `Named("dtype", "float32")`, `Named("device", "cpu")`.
+
+    `family` is one of `dtype`, `device`, `layout`, `memory_format`.
+    """
+
+    family: str
+    name: str
+
+
+Arg: TypeAlias = Union[Ref, Named, SizeExpr, bool, int, float, str, tuple["Arg", ...], None]  # noqa: UP007 - names itself
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A storage at a version. As a read: the bytes that are needed. As a write: the version that is made."""
+
+    storage: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """What a node reads and changes beyond making its own fresh outputs.
+
+    Attributes:
+        reads: storages whose *data* it needs, at the version of that moment; an operand used only for its
+            shape is not here.
+        writes: existing storages that it overwrites, with the version it makes. Creating a storage is no write.
+        rng: random stream that it draws from and advances, such as `cpu`; None for none.
+        collective: process group whose order it takes part in; None for none.
+        host: it talks to the host (reads a number back, prints), so its order among such nodes is kept.
+    """
+
+    reads: tuple[Access, ...] = ()
+    writes: tuple[Access, ...] = ()
+    rng: str | None = None
+    collective: str | None = None
+    host: bool = False
+
+    @property
+    def is_pure(self) -> bool:
+        """Nothing but its outputs changes: it may be repeated or dropped."""
+        return not self.writes and self.rng is None and self.collective is None and not self.host
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where in the user's program a node comes from.
+
+    Attributes:
+        file: path as Python reports it; empty when unknown.
+        line: 1-based; 0 when unknown.
+        code: the text of that line.
+        module: dotted path of the submodule, such as `transformer.h.3.mlp`.
+        phase: `forward`, `backward`, `optimizer` or empty.
+    """
+
+    file: str = ""
+    line: int = 0
+    code: str = ""
+    module: str = ""
+    phase: str = ""
+
+    @property
+    def location(self) -> str:
+        """`file:line`, or empty when unknown."""
+        return f"{self.file}:{self.line}" if self.file else ""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceMap:
+    """Loop input `input` is handed to the body in parts of `step` elements along `axis` (last part shorter)."""
+
+    input: int
+    axis: int
+    step: SizeExpr
+
+
+@dataclass(frozen=True, slots=True)
+class MergeMap:
+    """Body output `output` becomes node output `output`: parts joined along `axis` (`concat`) or added (`sum`)."""
+
+    output: int
+    how: str
+    axis: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A region run `trip_count` times; its body's input k is the node's input k, whole or in parts.
+
+    Attributes:
+        body: the graph of one trip.
+        trip_count: number of trips, at least 1.
+        slices: inputs handed over in parts; all other inputs are handed over whole.
+        merges: one for each output of the body, in order.
+    """
+
+    body: Graph
+    trip_count: SizeExpr
+    slices: tuple[SliceMap, ...]
+    merges: tuple[MergeMap, ...]
+
+
+LOOP_OP = "neaptide.loop"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operation.
+
+    Attributes:
+        id: position in `Graph.nodes`.
+        op: registry name such as `aten.add.Tensor`.
+        inputs: value ids, in the order in which `args` and `kwargs` refer to them.
+        outputs: value ids; every value has exactly one producer or is a graph input.
+        args: positional arguments, `Ref`s into `inputs` among constants; nested tuples stand for lists.
+        kwargs: keyword arguments as sorted pairs.
+        regions: empty, or one `Loop`.
+        results: how `outputs` lie in what the operation returns: `Ref(k)` is output k, None a result that is
+            not made (a gradient that was masked out), a tuple a list. None as a whole means the plain cases:
+            one output returned as it is, several as a tuple.
+    """
+
+    id: int
+    op: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    args: tuple[Arg, ...] = ()
+    kwargs: tuple[tuple[str, Arg], ...] = ()
+    effects: Effects = Effects()
+    source: Source = Source()
+    regions: tuple[Loop, ...] = ()
+    results: Arg = None
+
+    def kwarg(self, name: str, default: Arg = None) -> Arg:
+        """The keyword argument `name`, or `default`."""
+        return next((value for key, value in self.kwargs if key == name), default)
+
+
+def refs(arg: Arg) -> Iterator[Ref]:
+    """All references in an argument, depth first."""
+    if isinstance(arg, Ref):
+        yield arg
+    elif isinstance(arg, tuple):
+        for item in arg:
+            yield from refs(item)

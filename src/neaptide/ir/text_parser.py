@@ -1,0 +1,485 @@
+"""Parser of the text form: a tokenizer and a recursive descent over this grammar.
+
+```
+graph    = "graph" STRING "{" line* "}"
+line     = "input" declare | [declare {"," declare} "="] op | "output" "(" values ")"
+         | "segment" STRING INT INT | "values" "(" values ")" | "storages" "(" accesses ")"
+declare  = "%"NAME ":" ("host" DTYPE | DTYPE "[" sizes "]" {"strides" "(" sizes ")" | "offset" "(" size ")"
+           | access | "bytes" "(" size ")" | "device" "(" word ")" | "kind" "(" WORD ")" | "name" "(" STRING ")"})
+op       = WORD "(" [argument {"," argument}] ")" {effect} ["#" location module phase code] {loop}
+effect   = "inputs" "(" values ")" | "reads" "(" accesses ")" | "writes" "(" accesses ")"
+         | "rng" "(" word ")" | "collective" "(" word ")" | "host" | "returns" "(" item ")"
+argument = [NAME "="] item
+item     = "%"NAME | "$"INT | FAMILY ":" name | "{" expression "}" | INT | FLOAT | "float" "(" STRING ")"
+         | STRING | "none" | "true" | "false" | "[" items "]"
+loop     = "loop" size "slices" "(" {INT "axis" INT "step" size} ")" "merges" "(" {INT WORD INT} ")" "{" graph "}"
+access   = "@"NAME ["." INT]
+size     = INT | "{" expression "}"
+```
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from neaptide.errors import SymbolicError, VerifyError
+from neaptide.ir.graph import Graph, Segment
+from neaptide.ir.nodes import Access, Arg, Effects, Loop, MergeMap, Named, Node, Ref, SliceMap, Source
+from neaptide.ir.renumber import renumbered
+from neaptide.ir.tokens import Token, malformed, split_source, tokenize
+from neaptide.ir.values import DTYPE_BYTES, Kind, Storage, Value, contiguous_strides
+from neaptide.symbolic.size_expr import SizeExpr
+
+T = TypeVar("T")
+
+DTYPE_WORDS = {
+    "float64": "f64",
+    "float32": "f32",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float8_e4m3fn": "f8e4m3fn",
+    "float8_e5m2": "f8e5m2",
+    "complex64": "c64",
+    "complex128": "c128",
+    "int64": "i64",
+    "int32": "i32",
+    "int16": "i16",
+    "int8": "i8",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+    "bool": "bool",
+}
+_DTYPES = {word: dtype for dtype, word in DTYPE_WORDS.items()}
+_CONSTANTS: dict[str, Arg] = {"none": None, "true": True, "false": False}
+_SPECIAL_FLOATS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+_ZERO = SizeExpr.const(0)
+
+
+def parse_graph(text: str) -> Graph:
+    """The graph that `text` spells, verified.
+
+    Raises:
+        VerifyError: malformed text, with line and column; or a graph that breaks a rule.
+    """
+    from neaptide.ir.verify import verify  # the verifier prints with ir.text, which imports this module
+
+    parser = _Parser(text)
+    graph = parser.graph()
+    if parser.peek().kind != "end":
+        raise parser.error(f"unexpected {parser.peek().text!r} after the graph")
+    verify(graph)
+    return graph
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A value as declared; `access` is None for one that sees a storage of its own."""
+
+    name: str
+    dtype: str
+    host: bool = False
+    shape: tuple[SizeExpr, ...] = ()
+    strides: tuple[SizeExpr, ...] = ()
+    offset: SizeExpr = _ZERO
+    access: tuple[str, int] | None = None
+    nbytes: SizeExpr | None = None
+    device: str = "cpu"
+    kind: Kind = Kind.TEMPORARY
+    storage_name: str | None = None
+
+
+def parse_declaration(text: str) -> Declaration:
+    """One value declaration, such as `y: f32[4, 8] @x`; the `%` in front may be left out."""
+    parser = _Parser(text if text.lstrip().startswith("%") else "%" + text.lstrip())
+    result = parser.declaration()
+    if parser.peek().kind != "end":
+        raise parser.error(f"unexpected {parser.peek().text!r} after the declaration")
+    return result
+
+
+@dataclass(slots=True)
+class _Scope:
+    """What the lines of one graph have declared so far."""
+
+    values: list[Value] = field(default_factory=list)
+    storages: list[Storage] = field(default_factory=list)
+    value_ids: dict[str, int] = field(default_factory=dict)
+    storage_ids: dict[str, int] = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list)
+    inputs: list[int] = field(default_factory=list)
+    outputs: tuple[int, ...] = ()
+    segments: list[Segment] = field(default_factory=list)
+    value_order: list[int] | None = None
+    storage_order: list[int] | None = None
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.tokens = tokenize(text)
+        self.at = 0
+        self.scope = _Scope()
+
+    # -- tokens
+
+    def peek(self) -> Token:
+        return self.tokens[self.at]
+
+    def take(self, kind: str | None = None, text: str | None = None) -> Token:
+        token = self.tokens[self.at]
+        if (kind is not None and token.kind != kind) or (text is not None and token.text != text):
+            raise self.error(f"expected {text or kind}, found {token.text or 'the end'!r}")
+        self.at += 1
+        return token
+
+    def accept(self, text: str) -> bool:
+        if self.peek().text == text and self.peek().kind in {"sign", "word"}:
+            self.at += 1
+            return True
+        return False
+
+    def error(self, what: str, token: Token | None = None) -> VerifyError:
+        return malformed(what, token or self.peek())
+
+    def listed(self, item: Callable[[], T], close: str = ")") -> list[T]:
+        """Items up to `close`, with commas between."""
+        items: list[T] = []
+        while not self.accept(close):
+            if items:
+                self.take("sign", ",")
+            items.append(item())
+        return items
+
+    def parenthesised(self, item: Callable[[], T]) -> list[T]:
+        self.take("sign", "(")
+        return self.listed(item)
+
+    def one(self, item: Callable[[], T]) -> T:
+        self.take("sign", "(")
+        result = item()
+        self.take("sign", ")")
+        return result
+
+    # -- leaves
+
+    def integer(self) -> int:
+        return int(self.take("int").text)
+
+    def string(self) -> str:
+        token = self.take("string")
+        try:
+            return str(json.loads(token.text))
+        except json.JSONDecodeError as error:
+            raise self.error("a string with a wrong escape", token) from error
+
+    def word(self) -> str:
+        """A bare word (numbers and signs of device and file names included) or a string."""
+        return self.string() if self.peek().kind == "string" else self.take("word").text
+
+    def size(self) -> SizeExpr:
+        if self.peek().kind == "int":
+            return SizeExpr.const(self.integer())
+        token = self.take("size")
+        try:
+            return SizeExpr.parse(token.text[1:-1])
+        except SymbolicError as error:
+            raise self.error(error.what, token) from error
+
+    def value_use(self) -> int:
+        token = self.take("value")
+        found = self.scope.value_ids.get(token.text[1:])
+        if found is None:
+            raise self.error(f"unknown value {token.text}", token)
+        return found
+
+    def label(self) -> tuple[str, int]:
+        name, _, version = self.take("storage").text[1:].partition(".")
+        return name, int(version or 0)
+
+    def access(self) -> Access:
+        token = self.peek()
+        name, version = self.label()
+        return Access(self.storage_id(name, token), version)
+
+    def storage_id(self, name: str, token: Token) -> int:
+        found = self.scope.storage_ids.get(name)
+        if found is None:
+            raise self.error(f"unknown storage @{name}", token)
+        return found
+
+    # -- graphs
+
+    def graph(self) -> Graph:
+        outer, self.scope = self.scope, _Scope()
+        self.take("word", "graph")
+        name = self.string()
+        self.take("sign", "{")
+        while not self.accept("}"):
+            self.line()
+        scope, self.scope = self.scope, outer
+        graph = Graph(
+            tuple(scope.nodes),
+            tuple(scope.values),
+            tuple(scope.storages),
+            tuple(scope.inputs),
+            scope.outputs,
+            tuple(scope.segments),
+            name,
+        )
+        if scope.value_order is None and scope.storage_order is None:
+            return graph
+        return renumbered(graph, scope.value_order, scope.storage_order)
+
+    def line(self) -> None:
+        token = self.peek()
+        scope = self.scope
+        if token.kind == "value":
+            declarations = [self.declaration()]
+            while self.accept(","):
+                declarations.append(self.declaration())
+            self.take("sign", "=")
+            self.node(declarations)
+            return
+        following = self.tokens[self.at + 1]
+        if token.text == "input" and following.kind == "value":
+            self.take()
+            scope.inputs.append(self.declare(self.declaration(), token))
+        elif token.text == "segment" and following.kind == "string":
+            self.take()
+            scope.segments.append(Segment(self.string(), self.integer(), self.integer()))
+        elif token.text == "output":
+            self.take()
+            scope.outputs = tuple(self.parenthesised(self.value_use))
+        elif token.text == "values":
+            self.take()
+            scope.value_order = self.order(self.value_use, len(scope.values))
+        elif token.text == "storages":
+            self.take()
+            scope.storage_order = self.order(lambda: self.access().storage, len(scope.storages))
+        elif token.kind == "word":
+            self.node([])
+        else:
+            raise self.error(f"unexpected {token.text or 'the end'!r}")
+
+    def order(self, item: Callable[[], int], size: int) -> list[int]:
+        token = self.peek()
+        listed = self.parenthesised(item)
+        if sorted(listed) != list(range(size)):
+            raise self.error("the list must name everything once", token)
+        return listed
+
+    def declaration(self) -> Declaration:
+        name = self.take("value").text[1:]
+        self.take("sign", ":")
+        host = self.accept("host")
+        token = self.take("word")
+        dtype = _DTYPES.get(token.text)
+        if dtype is None:
+            raise self.error(f"unknown dtype {token.text!r}; one of {', '.join(_DTYPES)}", token)
+        if host:
+            return Declaration(name, dtype, host=True)
+        self.take("sign", "[")
+        shape = tuple(self.listed(self.size, "]"))
+        strides: tuple[SizeExpr, ...] | None = None
+        offset, nbytes, device, kind = _ZERO, None, "cpu", Kind.TEMPORARY
+        access: tuple[str, int] | None = None
+        storage_name: str | None = None
+        while True:
+            if self.peek().kind == "storage":
+                access = self.label()
+            elif self.accept("strides"):
+                strides = tuple(self.parenthesised(self.size))
+            elif self.accept("offset"):
+                offset = self.one(self.size)
+            elif self.accept("bytes"):
+                nbytes = self.one(self.size)
+            elif self.accept("device"):
+                device = self.one(self.word)
+            elif self.accept("kind"):
+                kind = self.one(self.kind)
+            elif self.accept("name"):
+                storage_name = self.one(self.string)
+            else:
+                break
+        if strides is None:
+            strides = contiguous_strides(shape)
+        return Declaration(
+            name, dtype, False, shape, strides, offset, access, nbytes, device, kind, storage_name
+        )
+
+    def kind(self) -> Kind:
+        token = self.take("word")
+        if token.text not in set(Kind):
+            raise self.error(f"unknown kind {token.text!r}; one of {', '.join(Kind)}", token)
+        return Kind(token.text)
+
+    def declare(self, made: Declaration, token: Token) -> int:
+        scope = self.scope
+        if made.name in scope.value_ids:
+            raise self.error(f"second value with the name %{made.name}", token)
+        number = len(scope.values)
+        storage, version = None, 0
+        if not made.host:
+            label, version = made.access or (made.name, 0)
+            if label == made.name:
+                storage = len(scope.storages)
+                nbytes = made.nbytes if made.nbytes is not None else _dense_bytes(made)
+                storage_name = made.name if made.storage_name is None else made.storage_name
+                scope.storages.append(Storage(storage, nbytes, made.device, made.kind, storage_name))
+                scope.storage_ids[label] = storage
+            else:
+                storage = self.storage_id(label, token)
+        scope.value_ids[made.name] = number
+        scope.values.append(
+            Value(number, made.name, made.dtype, made.shape, made.strides, made.offset, storage, version)
+        )
+        return number
+
+    # -- nodes
+
+    def node(self, declarations: list[Declaration]) -> None:
+        token = self.take("word")
+        self.take("sign", "(")
+        inputs: list[int] = []
+        args: list[Arg] = []
+        kwargs: list[tuple[str, Arg]] = []
+        while not self.accept(")"):
+            if args or kwargs:
+                self.take("sign", ",")
+            if self.peek().kind == "word" and self.tokens[self.at + 1].text == "=":
+                key = self.take().text
+                self.take()
+                kwargs.append((key, self.item(inputs)))
+            elif kwargs:
+                raise self.error("a positional argument after a keyword argument")
+            else:
+                args.append(self.item(inputs))
+        reads: list[Access] = []
+        writes: list[Access] = []
+        rng: str | None = None
+        collective: str | None = None
+        results: Arg = None
+        host = False
+        while True:
+            if (
+                self.peek().kind == "word"
+                and self.tokens[self.at + 1].text == "("
+                and self.peek().text in _EFFECTS
+            ):
+                verb = self.take().text
+                if verb == "inputs":
+                    inputs = self.parenthesised(self.value_use)
+                elif verb == "reads":
+                    reads = self.parenthesised(self.access)
+                elif verb == "writes":
+                    writes = self.parenthesised(self.access)
+                elif verb == "returns":
+                    results = self.one(lambda: self.item([]))
+                elif verb == "rng":
+                    rng = self.one(self.word)
+                else:
+                    collective = self.one(self.word)
+            elif self.peek().kind == "word" and self.peek().text == "host":
+                self.take()
+                host = True
+            else:
+                break
+        source = Source()
+        if self.peek().kind == "source":
+            source = split_source(self.take())
+        outputs = tuple(self.declare(made, token) for made in declarations)
+        regions = []
+        while self.peek().text == "loop" and self.tokens[self.at + 1].kind in {"int", "size"}:
+            regions.append(self.loop())
+        effects = Effects(tuple(reads), tuple(writes), rng, collective, host)
+        self.scope.nodes.append(
+            Node(
+                len(self.scope.nodes),
+                token.text,
+                tuple(inputs),
+                outputs,
+                tuple(args),
+                tuple(kwargs),
+                effects,
+                source,
+                tuple(regions),
+                results,
+            )
+        )
+
+    def item(self, inputs: list[int]) -> Arg:
+        token = self.peek()
+        match token.kind:
+            case "value":
+                value = self.value_use()
+                if value not in inputs:
+                    inputs.append(value)
+                return Ref(inputs.index(value))
+            case "slot":
+                return Ref(int(self.take().text[1:]))
+            case "size":
+                return self.size()
+            case "int":
+                return self.integer()
+            case "float":
+                return float(self.take().text)
+            case "string":
+                return self.string()
+            case "word":
+                return self.named_item()
+            case _:
+                self.take("sign", "[")
+                return tuple(self.listed(lambda: self.item(inputs), "]"))
+
+    def named_item(self) -> Arg:
+        token = self.take("word")
+        if token.text in _CONSTANTS:
+            return _CONSTANTS[token.text]
+        if token.text == "float" and self.peek().text == "(":
+            special = self.one(self.string)
+            if special not in _SPECIAL_FLOATS:
+                raise self.error(f"unknown number {special!r}", token)
+            return _SPECIAL_FLOATS[special]
+        family, colon, name = token.text.partition(":")
+        if colon and name:
+            return Named(family, name)
+        if self.accept(":"):
+            return Named(family, self.string())
+        raise self.error(f"unexpected {token.text!r} as an argument", token)
+
+    def loop(self) -> Loop:
+        self.take("word", "loop")
+        trip_count = self.size()
+        self.take("word", "slices")
+        slices = self.parenthesised(self.slice_map)
+        self.take("word", "merges")
+        merges = self.parenthesised(self.merge_map)
+        self.take("sign", "{")
+        body = self.graph()
+        self.take("sign", "}")
+        return Loop(body, trip_count, tuple(slices), tuple(merges))
+
+    def slice_map(self) -> SliceMap:
+        number = self.integer()
+        self.take("word", "axis")
+        axis = self.integer()
+        self.take("word", "step")
+        return SliceMap(number, axis, self.size())
+
+    def merge_map(self) -> MergeMap:
+        return MergeMap(self.integer(), self.take("word").text, self.integer())
+
+
+_EFFECTS = frozenset({"inputs", "reads", "writes", "rng", "collective", "returns"})
+
+
+def _dense_bytes(made: Declaration) -> SizeExpr:
+    total = SizeExpr.const(DTYPE_BYTES[made.dtype])
+    for extent in made.shape:
+        total = total * extent
+    return total

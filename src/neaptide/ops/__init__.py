@@ -1,0 +1,15 @@
+"""What every operation means, as tables. `registry()` joins them."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from neaptide.ir.registry import OpRegistry
+
+
+@cache
+def registry() -> OpRegistry:
+    """All known operations: ATen, host scalars and neaptide's own. O(rows), once."""
+    from neaptide.ops import aten, structural
+
+    return OpRegistry([*aten.rows(), *structural.rows()])

@@ -1,0 +1,53 @@
+"""Ops that are not tensor kernels: loops, and arithmetic on host scalars.
+
+Tracing a training step leaves Python numbers in the graph that are known only at run time, such as the bias
+correction of Adam or a dynamic batch size. Their arithmetic is recorded as calls of Python functions. `HOST_OPS` gives
+each of those functions its op name; a frontend goes from function to name, a lowering back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from neaptide.ir.nodes import LOOP_OP
+from neaptide.ir.registry import OpSpec, Trait, no_bytes
+
+_OPERATORS = "abs add eq floordiv ge gt invert le lshift lt mod mul ne neg not_ pos pow rshift sub truediv and_ or_ xor"
+_MATH = "acos asin atan ceil cos cosh exp floor isfinite isinf isnan log log2 log10 pow sin sinh sqrt tan tanh trunc"
+_SYM = "float int ite max min not sum fresh_size"
+_SYM_PRIVATE = "acos asin atan cos cosh log2 sin sinh sqrt tan tanh"
+_BUILTINS = "abs bool divmod float int max min pow round sum"
+
+
+def _host_ops() -> Iterator[tuple[str, str]]:
+    for name in _OPERATORS.split():
+        yield f"_operator.{name}", f"host.{name.rstrip('_')}"
+    for name in _MATH.split():
+        yield f"math.{name}", f"host.math_{name}"
+    for name in _SYM.split():
+        yield f"torch.sym_{name}", f"host.sym_{name}"
+    for name in _SYM_PRIVATE.split():
+        yield f"torch._sym_{name}", f"host.sym_{name}"
+    for name in _BUILTINS.split():
+        yield f"builtins.{name}", f"host.builtin_{name}"
+
+
+HOST_OPS: Mapping[str, str] = MappingProxyType(dict(_host_ops()))
+"""From `module.qualname` of a Python function to op name: `_operator.mul` is `host.mul`, `math.sqrt` is
+`host.math_sqrt`, `torch._sym_sqrt` is `host.sym_sqrt`, `builtins.round` is `host.builtin_round`. One to one."""
+
+HOST_FUNCTIONS: Mapping[str, str] = MappingProxyType({op: function for function, op in HOST_OPS.items()})
+"""The way back: op name to `module.qualname`."""
+
+
+CONSTANT_OP = "neaptide.constant"
+"""A literal tensor: arguments are its numbers (flat), shape, dtype and device."""
+
+
+def rows() -> Iterator[OpSpec]:
+    """The loop op (its cost is its body's), literal tensors, and one row for each host function."""
+    yield OpSpec(name=LOOP_OP)
+    yield OpSpec(name=CONSTANT_OP, traits=frozenset({Trait.FACTORY}))
+    for op in HOST_FUNCTIONS:
+        yield OpSpec(name=op, traits=frozenset({Trait.HOST_SCALAR}), bytes_moved=no_bytes)

@@ -1,0 +1,201 @@
+"""What every search takes and returns: limits, and a result with the reason why the search ended."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class TerminationReason(StrEnum):
+    """Why a search ended.
+
+    `OPTIMAL`: its value is proved best. `FEASIBLE`: it has a value, without proof. `INFEASIBLE`: proved that there is
+    no value. `NO_SOLUTION_FOUND`: none found, none excluded. `INTERRUPTED`: the user stopped it; the value is the best
+    so far.
+    """
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    NO_SOLUTION_FOUND = "no_solution_found"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class Termination:
+    """How a search ended.
+
+    Attributes:
+        reason: why.
+        limit: which limit it ran into: `time`, `work`, or None.
+        detail: one sentence for the user; may be empty.
+        best: objective of the value found, in the unit of the objective.
+        bound: no value is better than this.
+    """
+
+    reason: TerminationReason
+    limit: str | None = None
+    detail: str = ""
+    best: float | int | None = None
+    bound: float | int | None = None
+
+    @property
+    def gap(self) -> float | None:
+        """Distance of `best` from `bound` as a fraction of `best`; None when either is unknown.
+
+        >>> Termination(TerminationReason.FEASIBLE, best=10, bound=8).gap
+        0.2
+        """
+        if self.best is None or self.bound is None:
+            return None
+        if self.best == self.bound:
+            return 0.0
+        return abs(self.best - self.bound) / abs(self.best) if self.best else float("inf")
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether a longer search could not change the answer."""
+        return self.reason in {TerminationReason.OPTIMAL, TerminationReason.INFEASIBLE}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[T]):
+    """The result of a search.
+
+    Attributes:
+        value: the best found; None when there is none.
+        termination: why the search ended.
+        seconds: wall-clock time that it took.
+        work: steps that it took, in the solver's own unit; the same on every machine.
+    """
+
+    value: T | None
+    termination: Termination
+    seconds: float = 0.0
+    work: int = 0
+
+    def require(self) -> T:
+        """The value; for callers that know there is one (a portfolio with the baseline in it)."""
+        if self.value is None:
+            raise ValueError(f"the search has no value: {self.termination.reason}")
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a search may run; None means without limit.
+
+    Attributes:
+        time_s: wall-clock seconds.
+        work: steps of the solver, for answers that do not depend on the machine.
+        seed: of all random choices.
+    """
+
+    time_s: float | None = None
+    work: int | None = None
+    seed: int = 0
+
+
+class Stopwatch:
+    """Wall-clock seconds since it was made."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+
+    def seconds(self) -> float:
+        """Seconds so far."""
+        return time.perf_counter() - self._start
+
+
+class LimitGuard:
+    """Counts work and says when a search must stop. Looks at the clock once in 64 questions.
+
+    >>> guard = LimitGuard(Limits(work=2))
+    >>> [guard.exhausted() for _ in range(3)]
+    [None, None, 'work']
+    """
+
+    _STRIDE = 64
+
+    def __init__(self, limits: Limits, interrupt: threading.Event | None = None) -> None:
+        self.limits = limits
+        self.work = 0
+        self._interrupt = interrupt
+        self._watch = Stopwatch()
+        self._unchecked = 0
+        self._verdict: str | None = None
+
+    def exhausted(self, work: int = 1) -> str | None:
+        """Charge some work and say what has run out: `time`, `work`, `interrupt`, or None to go on.
+
+        Once it has said stop it keeps saying so. Work that hits the limit exactly is still allowed.
+        """
+        if self._verdict is not None:
+            return self._verdict
+        if self.limits.work is not None and self.work + work > self.limits.work:
+            self._verdict = "work"
+            return self._verdict
+        self.work += work
+        if self._unchecked == 0:
+            self._verdict = self._check()
+        self._unchecked = (self._unchecked + 1) % self._STRIDE
+        return self._verdict
+
+    def check_now(self) -> str | None:
+        """Like `exhausted`, free of charge and always with a look at the clock: for solvers with long steps."""
+        if self._verdict is None:
+            self._verdict = self._check()
+        return self._verdict
+
+    def seconds(self) -> float:
+        """Seconds since the search began."""
+        return self._watch.seconds()
+
+    def remaining_s(self) -> float | None:
+        """Seconds left, never negative; None without a limit. For handing on to an inner solver."""
+        if self.limits.time_s is None:
+            return None
+        return max(0.0, self.limits.time_s - self.seconds())
+
+    def _check(self) -> str | None:
+        if self._interrupt is not None and self._interrupt.is_set():
+            return "interrupt"
+        if self.limits.time_s is not None and self.seconds() >= self.limits.time_s:
+            return "time"
+        return None
+
+    def finish(
+        self,
+        value: T | None,
+        *,
+        complete: bool = False,
+        best: float | None = None,
+        bound: float | None = None,
+        detail: str = "",
+    ) -> Outcome[T]:
+        """The outcome of the search that this guard watched.
+
+        Args:
+            value: the best found, or None.
+            complete: the search space is exhausted, so the value is optimal (or there is none).
+            best: objective of the value.
+            bound: lower bound of the objective; a value that meets it is optimal.
+            detail: one sentence for the user.
+        """
+        met = best is not None and bound is not None and best <= bound
+        if value is not None and (complete or met):
+            reason = TerminationReason.OPTIMAL
+            bound = best if bound is None or complete else bound
+        elif complete:
+            reason = TerminationReason.INFEASIBLE
+        elif self._verdict == "interrupt":
+            reason = TerminationReason.INTERRUPTED
+        else:
+            reason = TerminationReason.NO_SOLUTION_FOUND if value is None else TerminationReason.FEASIBLE
+        limit = self._verdict if self._verdict in {"time", "work"} else None
+        return Outcome(value, Termination(reason, limit, detail, best, bound), self.seconds(), self.work)

@@ -1,0 +1,140 @@
+"""Honest ratios of run times on a machine that is busy with other things.
+
+Programs that are compared run in turns, so that a slow minute hits all of them, and the ratio is taken
+within each round. A confidence interval comes with every ratio.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from neaptide.errors import UsageError
+
+Step = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Seconds of each repetition of one program.
+
+    Attributes:
+        wall_s: elapsed time.
+        cpu_s: processor time of all threads of this process; other programs do not add to it.
+    """
+
+    wall_s: tuple[float, ...]
+    cpu_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RatioEstimate:
+    """Median ratio of two programs' times with its confidence interval."""
+
+    ratio: float
+    low: float
+    high: float
+    confidence: float
+
+
+def time_step(
+    fn: Step, repeats: int, *, warmup: int = 1, synchronize: Step | None = None
+) -> tuple[float, ...]:
+    """Wall seconds of each of `repeats` calls of `fn`, after `warmup` calls that are not counted.
+
+    Args:
+        fn: the program.
+        repeats: how often it is timed, at least once.
+        warmup: calls before the first timed one.
+        synchronize: waits for the device to finish, such as `torch.cuda.synchronize`.
+    """
+    return interleaved({"": fn}, repeats, warmup=warmup, synchronize=synchronize)[""].wall_s
+
+
+def interleaved(
+    fns: Mapping[str, Step], repeats: int, *, warmup: int = 1, synchronize: Step | None = None
+) -> dict[str, StepTimes]:
+    """Times several programs in rounds: each round runs all of them once, beginning with another one.
+
+    Raises:
+        UsageError: for no programs or no repetitions.
+    """
+    if not fns or repeats < 1 or warmup < 0:
+        raise UsageError(
+            f"cannot time {len(fns)} programs {repeats} times after {warmup} warm-up calls",
+            why="there must be a program and at least one repetition",
+            next_step="pass repeats=1 or more",
+        )
+    names = list(fns)
+    for _ in range(warmup):
+        for name in names:
+            _time_once(fns[name], synchronize)
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    for round_index in range(repeats):
+        first = round_index % len(names)
+        for name in names[first:] + names[:first]:
+            times[name].append(_time_once(fns[name], synchronize))
+    return {
+        name: StepTimes(tuple(wall for wall, _ in pairs), tuple(cpu for _, cpu in pairs))
+        for name, pairs in times.items()
+    }
+
+
+def median_ratio(
+    numerator: Sequence[float],
+    denominator: Sequence[float],
+    *,
+    confidence: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> RatioEstimate:
+    """Median over rounds of `numerator / denominator`, with a percentile bootstrap interval over rounds.
+
+    Both sequences come from one `interleaved` call: entry i of each was timed in round i. Percentile
+    bootstrap after Efron, "Bootstrap methods: another look at the jackknife" (1979).
+
+    Raises:
+        UsageError: for sequences that are empty, differ in length or hold times of zero or less.
+    """
+    import numpy as np
+
+    above, below = np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)
+    if above.ndim != 1 or above.size == 0 or above.shape != below.shape:
+        raise UsageError(
+            f"{above.size} times cannot be compared with {below.size}",
+            why="the ratio is taken round by round",
+            next_step="take both from one `interleaved` call",
+        )
+    if not (
+        np.all(np.isfinite(above)) and np.all(np.isfinite(below)) and above.min() > 0 and below.min() > 0
+    ):
+        raise UsageError(
+            "a time is not above zero",
+            why="the clock may be too coarse for one call",
+            next_step="time several calls as one program",
+        )
+    if not 0 < confidence < 1 or resamples < 1:
+        raise UsageError(
+            f"confidence {confidence} with {resamples} resamples is not possible",
+            next_step="pass a confidence between 0 and 1 and at least one resample",
+        )
+    ratios = above / below
+    chosen = np.random.default_rng(seed).integers(0, ratios.size, size=(resamples, ratios.size))
+    medians = np.median(ratios[chosen], axis=1)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(medians, [tail, 1 - tail])
+    return RatioEstimate(float(np.median(ratios)), float(low), float(high), confidence)
+
+
+def _time_once(fn: Step, synchronize: Step | None) -> tuple[float, float]:
+    """(wall, processor) seconds of one call; its result is dropped after the clocks are read."""
+    if synchronize is not None:
+        synchronize()
+    wall, cpu = time.perf_counter(), time.process_time()
+    result = fn()
+    if synchronize is not None:
+        synchronize()
+    elapsed = time.perf_counter() - wall, time.process_time() - cpu
+    del result
+    return elapsed

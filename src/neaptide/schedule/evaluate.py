@@ -1,0 +1,342 @@
+"""The incremental evaluator: bytes at every step of a node sequence that changes a little at a time.
+
+Each execution carries the bytes that it allocates, the bytes that die behind it and its workspace; bytes at a
+position are running sums over the order. A change touches the order and the few storages that the changed nodes
+touch; everything else moves along with its execution. O(steps) in numpy plus O(events of those storages).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neaptide.schedule.problem import StepProblem
+
+Ints: TypeAlias = NDArray[np.int64]
+TO_END = -1
+"""End of a span that nothing ends: an output keeps it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """Repeat some nodes directly before the first execution of `before` (the node count stands for the end).
+
+    They are sorted by id into what is repeated there already.
+    """
+
+    nodes: tuple[int, ...]
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Take back repetitions of some nodes from directly before the first execution of `before`."""
+
+    nodes: tuple[int, ...]
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Run first executions of some nodes, in this order, directly before the first execution of `before`.
+
+    Neither may have repetitions in front of it.
+    """
+
+    nodes: tuple[int, ...]
+    before: int
+
+
+Change: TypeAlias = Insert | Remove | Move
+Span: TypeAlias = tuple[int, int]
+
+
+@dataclass(slots=True)
+class _Undo:
+    order: Ints
+    executions: dict[int, list[int]] = field(default_factory=dict)
+    blocks: dict[int, list[int]] = field(default_factory=dict)
+    spans: dict[int, tuple[Span, ...]] = field(default_factory=dict)
+
+
+class Evaluator:
+    """A node sequence and its bytes.
+
+    An execution has an id: the first execution of node k is k, repetitions follow from `node_count` on.
+
+    Attributes:
+        problem: sizes, uses and creators.
+        order: execution ids by position.
+        position: position by execution id, for those in the order.
+        node_of: node by execution id.
+        executions: by node, its execution ids in the order.
+        spans: by storage, (creating execution, last execution or `TO_END`) of each instance.
+    """
+
+    def __init__(self, problem: StepProblem, sequence: Sequence[int] | None = None) -> None:
+        self.problem = problem
+        count = problem.node_count
+        self.node_of: list[int] = list(range(count))
+        self.executions: list[list[int]] = [[] for _ in range(count)]
+        self._blocks: dict[int, list[int]] = {}
+        self._anchor: dict[int, int] = {}
+        self._outputs: dict[int, list[int]] = {}
+        for value in problem.outputs:
+            self._outputs.setdefault(problem.value_storage[value], []).append(value)
+        order: list[int] = []
+        waiting: list[int] = []
+        for node in range(count) if sequence is None else sequence:
+            if self.executions[node]:
+                execution = len(self.node_of)
+                self.node_of.append(node)
+                waiting.append(execution)
+            else:
+                execution = node
+                self._settle(waiting, node)
+                waiting = []
+            self.executions[node].append(execution)
+            order.append(execution)
+        self._settle(waiting, count)
+        missing = [node for node in range(count) if not self.executions[node]]
+        if missing:
+            raise ValueError(f"nodes {missing[:5]} are not in the sequence")
+        capacity = 2 * max(len(self.node_of), 8)
+        self._allocated: Ints = np.zeros(capacity, dtype=np.int64)
+        self._freed: Ints = np.zeros(capacity, dtype=np.int64)
+        self._scratch: Ints = np.zeros(capacity, dtype=np.int64)
+        self.position: Ints = np.zeros(capacity, dtype=np.int64)
+        self._scratch[: len(self.node_of)] = [problem.workspace[node] for node in self.node_of]
+        self.order: Ints = np.array(order, dtype=np.int64)
+        self.spans: list[tuple[Span, ...]] = [() for _ in problem.storage_bytes]
+        self._profile: Ints | None = None
+        self._undo: list[_Undo] = []
+        self._locate()
+        for storage, creator in enumerate(problem.creator):
+            if creator >= 0:
+                self._charge(storage, self._find_spans(storage))
+
+    # What there is to ask.
+
+    @property
+    def bytes(self) -> Ints:
+        """Bytes at each position, with what the caller owns and with workspace."""
+        if self._profile is None:
+            freed = self._freed[self.order]
+            held = np.cumsum(self._allocated[self.order] - freed)
+            self._profile = held + freed + self._scratch[self.order] + self.problem.resident_bytes
+        return self._profile
+
+    @property
+    def peak(self) -> int:
+        """Highest bytes at any position, workspace included: what a budget is held on."""
+        return int(self.bytes.max()) if len(self.order) else self.problem.resident_bytes
+
+    @property
+    def peak_without_workspace(self) -> int:
+        """Highest bytes of storages at any position."""
+        if not len(self.order):
+            return self.problem.resident_bytes
+        return int((self.bytes - self._scratch[self.order]).max())
+
+    @property
+    def peak_position(self) -> int:
+        """First position of the peak."""
+        return int(self.bytes.argmax())
+
+    def bytes_at(self, position: int) -> int:
+        """Bytes at a position, workspace included."""
+        return int(self.bytes[position])
+
+    def excess(self, level: int) -> int:
+        """Sum over positions of the bytes above a level."""
+        return int(np.maximum(self.bytes - level, 0).sum())
+
+    def sequence(self) -> tuple[int, ...]:
+        """Node ids in running order; a repeated id is a recomputation."""
+        return tuple(self.node_of[execution] for execution in self.order.tolist())
+
+    def repeated(self, before: int) -> list[int]:
+        """Nodes repeated directly before the first execution of a node, in order."""
+        return [self.node_of[execution] for execution in self._blocks.get(before, ())]
+
+    def anchors(self) -> list[int]:
+        """Nodes that have repetitions directly before them, in running order."""
+        return sorted((a for a, block in self._blocks.items() if block), key=self.place_of)
+
+    def anchor_of(self, execution: int) -> int:
+        """The node whose first execution an execution is, or directly precedes."""
+        return self._anchor.get(execution, execution)
+
+    def place_of(self, node: int) -> int:
+        """Position of the first execution of a node; one past the last position for the node count."""
+        return len(self.order) if node == self.problem.node_count else int(self.position[node])
+
+    def events(self, storage: int) -> list[int]:
+        """Executions that touch a storage, in running order."""
+        position = self.position
+        found = [e for node in self.problem.roles[storage] for e in self.executions[node]]
+        found.sort(key=position.__getitem__)
+        return found
+
+    # Changes.
+
+    def apply(self, change: Change) -> None:
+        """Make a change. Legality is the caller's business; the nodes of a removal must be there.
+
+        Raises:
+            ValueError: when a repetition to remove is not there, or a node with repetitions is moved.
+        """
+        undo = _Undo(self.order)
+        self._undo.append(undo)
+        if isinstance(change, Insert):
+            self._insert(change, undo)
+        elif isinstance(change, Remove):
+            self._remove(change, undo)
+        else:
+            self._move(change)
+        self._locate()
+        touched: dict[int, None] = {}
+        problem = self.problem
+        for node in change.nodes:
+            for value in (*problem.operands[node], *problem.results[node]):
+                storage = problem.value_storage[value]
+                if storage >= 0 and problem.creator[storage] >= 0:
+                    touched[storage] = None
+        for storage in touched:
+            found = self._find_spans(storage)
+            if found != self.spans[storage]:
+                undo.spans[storage] = self.spans[storage]
+                self._discharge(storage)
+                self._charge(storage, found)
+
+    def undo(self) -> None:
+        """Take the last change back.
+
+        Raises:
+            IndexError: when there is none.
+        """
+        undo = self._undo.pop()
+        for node, executions in undo.executions.items():
+            self.executions[node] = executions
+        self._blocks.update(undo.blocks)
+        self.order = undo.order
+        self._locate()
+        for storage, spans in undo.spans.items():
+            self._discharge(storage)
+            self._charge(storage, spans)
+
+    def forget_undo(self) -> None:
+        """Make all changes so far final."""
+        self._undo.clear()
+
+    def _insert(self, change: Insert, undo: _Undo) -> None:
+        block = self._blocks.get(change.before, [])
+        undo.blocks[change.before] = block
+        start = self.place_of(change.before) - len(block)
+        places: list[int] = []
+        added: list[int] = []
+        merged = list(block)
+        for node in sorted(change.nodes):
+            index = next((i for i, e in enumerate(block) if self.node_of[e] > node), len(block))
+            execution = self._new_execution(node)
+            self._anchor[execution] = change.before
+            undo.executions[node] = self.executions[node]
+            self.executions[node] = [*self.executions[node], execution]
+            merged.insert(index + len(added), execution)
+            places.append(start + index)
+            added.append(execution)
+        self._blocks[change.before] = merged
+        self.order = np.insert(self.order, places, added)
+
+    def _remove(self, change: Remove, undo: _Undo) -> None:
+        block = self._blocks.get(change.before, [])
+        gone = {node: e for e in block if (node := self.node_of[e]) in change.nodes}
+        if len(gone) != len(change.nodes):
+            self._undo.pop()
+            raise ValueError(f"{change} names a repetition that is not there")
+        undo.blocks[change.before] = block
+        places = []
+        for node, execution in gone.items():
+            places.append(int(self.position[execution]))
+            undo.executions[node] = self.executions[node]
+            self.executions[node] = [e for e in self.executions[node] if e != execution]
+        self._blocks[change.before] = [e for e in block if self.node_of[e] not in gone]
+        self.order = np.delete(self.order, places)
+
+    def _move(self, change: Move) -> None:
+        if any(self._blocks.get(node) for node in (*change.nodes, change.before)):
+            self._undo.pop()
+            raise ValueError(f"{change} moves a node that has repetitions in front of it")
+        places = self.position[list(change.nodes)]
+        target = self.place_of(change.before)
+        rest = np.delete(self.order, places)
+        target -= int((places < target).sum())
+        self.order = np.concatenate((rest[:target], np.array(change.nodes, dtype=np.int64), rest[target:]))
+
+    def _new_execution(self, node: int) -> int:
+        execution = len(self.node_of)
+        self.node_of.append(node)
+        if execution >= len(self.position):
+            for name in ("_allocated", "_freed", "_scratch", "position"):
+                old: Ints = getattr(self, name)
+                setattr(self, name, np.concatenate((old, np.zeros_like(old))))
+        self._scratch[execution] = self.problem.workspace[node]
+        return execution
+
+    def _settle(self, executions: list[int], anchor: int) -> None:
+        if executions:
+            self._blocks[anchor] = executions
+            self._anchor.update(dict.fromkeys(executions, anchor))
+
+    def _locate(self) -> None:
+        self.position[self.order] = np.arange(len(self.order))
+        self._profile = None
+
+    # Lifetimes.
+
+    def _find_spans(self, storage: int) -> tuple[Span, ...]:
+        """Instances of a storage: replay the names on it, in running order."""
+        roles = self.problem.roles[storage]
+        executions = self.executions
+        outputs = self._outputs.get(storage, ())
+        if all(len(executions[node]) == 1 for node in roles):
+            last = TO_END if outputs else max(roles, key=self.position.__getitem__)
+            return ((self.problem.creator[storage], last),)
+        holder: dict[int, int] = {}
+        start: list[int] = []
+        end: list[int] = []
+        for execution in self.events(storage):
+            role = roles[self.node_of[execution]]
+            for value in role.needs:
+                end[holder[value]] = execution
+            if role.creates:
+                seen = len(start)
+                start.append(execution)
+                end.append(execution)
+            else:
+                seen = holder[role.needs[0]]
+            for value in role.makes:
+                holder[value] = seen
+                end[seen] = execution
+        for value in outputs:
+            end[holder[value]] = TO_END
+        return tuple(zip(start, end, strict=True))
+
+    def _charge(self, storage: int, spans: tuple[Span, ...]) -> None:
+        size = self.problem.storage_bytes[storage]
+        self.spans[storage] = spans
+        for start, end in spans:
+            self._allocated[start] += size
+            if end != TO_END:
+                self._freed[end] += size
+
+    def _discharge(self, storage: int) -> None:
+        size = self.problem.storage_bytes[storage]
+        for start, end in self.spans[storage]:
+            self._allocated[start] -= size
+            if end != TO_END:
+                self._freed[end] -= size

@@ -1,0 +1,299 @@
+"""The integer problem that every search works on: flat arrays, no symbolic size, no object per node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from neaptide.analysis.alias import is_pure_view, values_by_storage
+from neaptide.analysis.bounds import lower_bound_bytes, order_lower_bound_bytes
+from neaptide.analysis.profile_bytes import loop_workspaces
+from neaptide.analysis.replay import repeat_rule
+from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device
+from neaptide.ir.dependencies import needed_inputs, predecessors
+from neaptide.ir.graph import Graph
+from neaptide.ir.registry import OpRegistry
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What a node does with one storage.
+
+    Attributes:
+        needs: values on it that the node needs.
+        makes: values on it that the node defines.
+        creates: the node brings it into being, rather than seeing the instance of its operand.
+    """
+
+    needs: tuple[int, ...]
+    makes: tuple[int, ...]
+    creates: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepProblem:
+    """A graph with sizes and seconds, as integers on one device.
+
+    Storages that the caller owns, and those on other devices, have no bytes here; `resident_bytes` holds the
+    former. Indices are the graph's ids.
+
+    Attributes:
+        device: whose bytes count.
+        storage_bytes: by storage.
+        resident_bytes: of what the caller owns.
+        is_resident: by storage, whether the caller owns it.
+        creator: by storage, the node that creates it; -1 for what the caller owns and for what is never made.
+        created: by node, storages that it creates.
+        value_storage: by value; -1 for a host scalar.
+        operands: by node, values that must exist when it runs.
+        results: by node, values that it defines.
+        roles: by storage, node -> role, for all nodes that touch it, ascending.
+        views: by storage, nodes that only hand it on, ascending.
+        writers: by storage, nodes that overwrite it, in order of the version they make.
+        consumers: by value, nodes that need it, ascending.
+        outputs: values handed back.
+        predecessors: by node, nodes that must run first.
+        successors: the inverse.
+        workspace: by node, scratch bytes.
+        seconds: by node, of one execution.
+        refusals: by node, why it must not run twice; empty when it may.
+        reads: by node, (storage, version) that a repetition needs.
+        phases: by node, `forward`, `backward`, `optimizer` or empty.
+        storage_names: for reports.
+        lower_bound_bytes: no schedule has a lower peak with workspace.
+        order_lower_bound_bytes: no schedule without recomputation has.
+    """
+
+    device: str
+    storage_bytes: tuple[int, ...]
+    resident_bytes: int
+    is_resident: tuple[bool, ...]
+    creator: tuple[int, ...]
+    created: tuple[tuple[int, ...], ...]
+    value_storage: tuple[int, ...]
+    operands: tuple[tuple[int, ...], ...]
+    results: tuple[tuple[int, ...], ...]
+    roles: tuple[Mapping[int, Role], ...]
+    views: tuple[tuple[int, ...], ...]
+    writers: tuple[tuple[int, ...], ...]
+    consumers: tuple[tuple[int, ...], ...]
+    outputs: tuple[int, ...]
+    predecessors: tuple[tuple[int, ...], ...]
+    successors: tuple[tuple[int, ...], ...]
+    workspace: tuple[int, ...]
+    seconds: tuple[float, ...]
+    refusals: tuple[str, ...]
+    reads: tuple[tuple[tuple[int, int], ...], ...]
+    phases: tuple[str, ...]
+    storage_names: tuple[str, ...]
+    lower_bound_bytes: int
+    order_lower_bound_bytes: int
+
+    @property
+    def node_count(self) -> int:
+        return len(self.operands)
+
+    @property
+    def baseline_seconds(self) -> float:
+        """Seconds of running every node once."""
+        return sum(self.seconds)
+
+    def sequence_seconds(self, sequence: Sequence[int]) -> float:
+        """Seconds of a node sequence, repetitions included."""
+        return sum(self.seconds[node] for node in sequence)
+
+    def writes_resident(self, node: int) -> bool:
+        """Whether a node overwrites something that the caller owns."""
+        return any(
+            self.is_resident[s] and node in self.writers[s]
+            for v in self.operands[node]
+            if (s := self.value_storage[v]) >= 0
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StorageReplay:
+    """How a storage is made a second time, once all its writers have run.
+
+    Attributes:
+        refusal: why it cannot be; empty when it can.
+        nodes: its creator, the writers of everything that the creator makes, and the views of it, in order.
+        seconds: of these nodes; what they read in turn must be there.
+    """
+
+    refusal: str
+    nodes: tuple[int, ...] = ()
+    seconds: float = 0.0
+
+
+def compile_problem(
+    graph: Graph,
+    registry: OpRegistry,
+    *,
+    binding: Mapping[str, int] | None = None,
+    workspace: Mapping[int, int] | None = None,
+    storage_bytes: Mapping[int, int] | None = None,
+    seconds: Sequence[float] | None = None,
+    device: str | None = None,
+    allow_nondeterministic: bool = False,
+) -> StepProblem:
+    """The integer problem of a graph. O(size of the graph + nodes x storages / 64).
+
+    Args:
+        graph: the program.
+        registry: what its operations mean; one without a row is never repeated.
+        binding: values of symbolic dims.
+        workspace: scratch bytes by node id; loops that are missing are charged with their body.
+        storage_bytes: sizes by storage id that replace the recorded ones.
+        seconds: of one execution of each node; by default each node costs one.
+        device: whose bytes count; by default the one with the largest total of storages.
+        allow_nondeterministic: accept repetitions that may differ in bits.
+    """
+    sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
+    where = device if device is not None else main_device(graph, sizes)
+    owned = set(graph.input_storages())
+    created = tuple(graph.created_storages(node) for node in graph.nodes)
+    creator = [-1] * len(graph.storages)
+    for node, storages in enumerate(created):
+        for storage in storages:
+            creator[storage] = node
+    operands = tuple(needed_inputs(graph, node) for node in graph.nodes)
+    value_storage = tuple(-1 if v.storage is None else v.storage for v in graph.values)
+    before = tuple(predecessors(graph))
+    rules = [
+        repeat_rule(graph, node, registry, allow_nondeterministic=allow_nondeterministic)
+        for node in graph.nodes
+    ]
+    scratch = {**loop_workspaces(graph, binding), **(workspace or {})}
+    bounds = (graph, binding, scratch, storage_bytes, where)
+    return StepProblem(
+        device=where,
+        storage_bytes=tuple(0 if s.id in owned or s.device != where else sizes[s.id] for s in graph.storages),
+        resident_bytes=sum(sizes[s] for s in owned if graph.storages[s].device == where),
+        is_resident=tuple(s.id in owned for s in graph.storages),
+        creator=tuple(creator),
+        created=created,
+        value_storage=value_storage,
+        operands=operands,
+        results=tuple(node.outputs for node in graph.nodes),
+        roles=_roles(graph, operands, created),
+        views=_views(graph),
+        writers=_writers(graph),
+        consumers=_consumers(graph, operands),
+        outputs=graph.outputs,
+        predecessors=before,
+        successors=_successors(before),
+        workspace=tuple(
+            scratch.get(node.id, 0) if node_device(graph, node) == where else 0 for node in graph.nodes
+        ),
+        seconds=tuple(map(float, seconds)) if seconds is not None else (1.0,) * len(graph.nodes),
+        refusals=tuple(rule.refusal for rule in rules),
+        reads=tuple(tuple((a.storage, a.version) for a in rule.reads) for rule in rules),
+        phases=tuple(node.source.phase for node in graph.nodes),
+        storage_names=_storage_names(graph),
+        lower_bound_bytes=_bound(lower_bound_bytes, *bounds),
+        order_lower_bound_bytes=_bound(order_lower_bound_bytes, *bounds),
+    )
+
+
+def storage_replay(problem: StepProblem, storage: int) -> StorageReplay:
+    """The replay chain of a storage when all its writers have run, or the reason why there is none."""
+    creator = problem.creator[storage]
+    if problem.is_resident[storage]:
+        return StorageReplay("the caller owns it")
+    if creator < 0:
+        return StorageReplay("no node makes it")
+    siblings = problem.created[creator]
+    chain = {creator}
+    for sibling in siblings:
+        chain.update(problem.writers[sibling], problem.views[sibling])
+    for node in sorted(chain):
+        if problem.refusals[node]:
+            return StorageReplay(f"node {node} {problem.refusals[node]}")
+    for node in sorted(chain):
+        for read, version in problem.reads[node]:
+            if (
+                read not in siblings
+                and len(problem.writers[read]) > version
+                and not problem.is_resident[read]
+            ):
+                return StorageReplay(
+                    f"node {node} reads {problem.storage_names[read]}, which is overwritten later"
+                )
+    nodes = tuple(sorted(chain))
+    return StorageReplay("", nodes, sum(problem.seconds[node] for node in nodes))
+
+
+def _bound(
+    function: object,
+    graph: Graph,
+    binding: Mapping[str, int] | None,
+    workspace: Mapping[int, int],
+    storage_bytes: Mapping[int, int] | None,
+    device: str,
+) -> int:
+    assert callable(function)
+    return int(
+        function(graph, binding=binding, workspace=workspace, storage_bytes=storage_bytes, device=device)
+    )
+
+
+def _roles(
+    graph: Graph, operands: tuple[tuple[int, ...], ...], created: tuple[tuple[int, ...], ...]
+) -> tuple[Mapping[int, Role], ...]:
+    roles: list[dict[int, Role]] = [{} for _ in graph.storages]
+    for node in graph.nodes:
+        needs: dict[int, list[int]] = {}
+        makes: dict[int, list[int]] = {}
+        for values, found in ((operands[node.id], needs), (node.outputs, makes)):
+            for value in values:
+                storage = graph.values[value].storage
+                if storage is not None:
+                    found.setdefault(storage, []).append(value)
+        for storage in {**needs, **makes}:
+            roles[storage][node.id] = Role(
+                tuple(needs.get(storage, ())), tuple(makes.get(storage, ())), storage in created[node.id]
+            )
+    return tuple(roles)
+
+
+def _views(graph: Graph) -> tuple[tuple[int, ...], ...]:
+    views: list[list[int]] = [[] for _ in graph.storages]
+    for node in graph.nodes:
+        if is_pure_view(graph, node):
+            for storage in {graph.values[v].storage for v in node.outputs}:
+                if storage is not None:
+                    views[storage].append(node.id)
+    return tuple(map(tuple, views))
+
+
+def _writers(graph: Graph) -> tuple[tuple[int, ...], ...]:
+    writers: list[list[tuple[int, int]]] = [[] for _ in graph.storages]
+    for node in graph.nodes:
+        for access in node.effects.writes:
+            writers[access.storage].append((access.version, node.id))
+    return tuple(tuple(node for _, node in sorted(pairs)) for pairs in writers)
+
+
+def _consumers(graph: Graph, operands: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    consumers: list[list[int]] = [[] for _ in graph.values]
+    for node, values in enumerate(operands):
+        for value in values:
+            consumers[value].append(node)
+    return tuple(map(tuple, consumers))
+
+
+def _successors(before: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    after: list[list[int]] = [[] for _ in before]
+    for node, earlier in enumerate(before):
+        for other in earlier:
+            after[other].append(node)
+    return tuple(map(tuple, after))
+
+
+def _storage_names(graph: Graph) -> tuple[str, ...]:
+    first = [values[0] if values else None for values in values_by_storage(graph)]
+    return tuple(
+        storage.name or (graph.values[value].name if value is not None else f"storage {storage.id}")
+        for storage, value in zip(graph.storages, first, strict=True)
+    )

@@ -1,0 +1,219 @@
+"""Allocator events against programs whose allocations are known."""
+
+import gc
+import threading
+
+import pytest
+
+# ruff: noqa: E402  (what follows needs torch, which is an extra)
+torch = pytest.importorskip("torch")
+
+from neaptide.cost._torch_private import RawEvent
+from neaptide.cost.allocator_events import _build_trace, cuda_region, record, region
+from neaptide.errors import UsageError
+
+KB = 4000  # bytes of 1000 floats
+
+
+def test_hand_computed_peak_and_net():
+    kept = []
+
+    def program():
+        a = torch.empty(1000)
+        b = a + a
+        del a
+        c = b + b
+        kept.append(c)
+
+    trace = record(program)
+    assert trace.peak_bytes() == 2 * KB
+    assert trace.peak_bytes(start_live=500) == 2 * KB + 500
+    assert trace.net_bytes == KB
+    assert [event.signed_bytes for event in trace.events] == [KB, KB, -KB, KB, -KB]
+    assert all(event.region is None for event in trace.events)
+    times = [event.time_ns for event in trace.events]
+    assert times == sorted(times)
+
+
+def test_views_and_in_place_allocate_nothing():
+    x = torch.ones(1000)
+
+    def program():
+        x.view(10, 100).t().add_(x.view(10, 100).t())
+        x[10:20].mul_(x[0:10])
+
+    assert record(program).peak_bytes() == 0
+
+
+def test_regions_in_one_session_have_their_own_peaks():
+    x = torch.rand(1000)
+
+    def program():
+        with region("add"):
+            y = x + x
+        with region("drop"):
+            del y
+        with region("outer"):
+            a = torch.empty(500)
+            with region("inner"):
+                b = torch.empty(250)
+                del b
+            del a
+        with region("add"):
+            pass
+
+    trace = record(program)
+    assert [(r.name, r.peak_bytes, r.net_bytes) for r in trace.regions] == [
+        ("add", KB, KB),
+        ("drop", 0, -KB),
+        ("outer", 3000, 0),
+        ("inner", 1000, 0),
+        ("add", 0, 0),
+    ]
+    assert [(event.signed_bytes, event.region) for event in trace.events] == [
+        (KB, 0),
+        (-KB, 1),
+        (2000, 2),
+        (1000, 3),
+        (-1000, 3),
+        (-2000, 2),
+    ]
+
+
+def test_workspace_inside_operators_is_seen():
+    values = torch.rand(1000)
+    image = torch.rand(2, 3, 16, 16)
+    weight = torch.rand(4, 3, 3, 3, requires_grad=True)
+    out = {}
+
+    def program():
+        with region("sort"):
+            out["sort"] = torch.sort(values)
+        with region("matmul"):
+            out["matmul"] = values[:100].view(10, 10) @ values[:100].view(10, 10)
+        with region("forward"):
+            loss = torch.nn.functional.conv2d(image, weight)
+        with region("backward"):
+            out["grad"] = torch.autograd.grad(loss, weight, torch.ones_like(loss))
+
+    regions = {r.name: r for r in record(program).regions}
+    # Sorted values (4 bytes) and positions (8), and a scratch of positions inside.
+    assert regions["sort"].net_bytes == 12_000
+    assert regions["sort"].peak_bytes == 20_000
+    assert (regions["matmul"].net_bytes, regions["matmul"].peak_bytes) == (400, 400)
+    # conv2d lays its operands out anew before it computes.
+    assert regions["forward"].net_bytes == 2 * 4 * 14 * 14 * 4
+    assert regions["forward"].peak_bytes >= regions["forward"].net_bytes
+    assert regions["backward"].peak_bytes > weight.nbytes + 2 * 4 * 14 * 14 * 4
+
+
+def test_blocks_from_before_the_session_are_not_counted():
+    before = [torch.empty(1000)]
+
+    def program():
+        before.clear()
+        torch.empty(10)
+
+    trace = record(program)
+    assert trace.peak_bytes() == 40
+    assert trace.net_bytes == 0
+
+
+def test_blocks_from_an_earlier_session_are_not_counted():
+    kept = []
+    record(lambda: kept.append(torch.empty(1000)))
+    trace = record(kept.clear)
+    assert trace.events == ()
+
+
+def test_death_of_a_resident_storage_is_an_event():
+    resident = [torch.empty(1000), torch.empty(500)]
+
+    def program():
+        torch.empty(100)
+        resident.pop(0)
+        torch.empty(1000)
+
+    trace = record(program, resident=list(resident))
+    assert [event.signed_bytes for event in trace.events] == [400, -400, -KB, KB, -KB]
+    assert trace.peak_bytes(start_live=6000) == 6400
+
+
+def test_result_is_dropped_within_the_session():
+    assert record(lambda: torch.empty(1000)).net_bytes == 0
+
+
+def test_collector_is_off_inside_and_restored_after():
+    assert gc.isenabled()
+    seen = []
+    record(lambda: seen.append(gc.isenabled()))
+    assert seen == [False]
+    assert gc.isenabled()
+
+
+def test_recording_does_not_nest_and_recovers_from_errors():
+    with pytest.raises(UsageError, match="being recorded already"):
+        record(lambda: record(lambda: None))
+    with pytest.raises(ZeroDivisionError):
+        record(lambda: 1 // 0)
+    assert record(lambda: torch.empty(1000)).peak_bytes() == KB
+
+
+def test_region_outside_of_a_session_is_harmless():
+    with region("nothing"):
+        assert torch.empty(3).numel() == 3
+
+
+def test_free_on_another_thread_is_repaired_when_the_address_returns():
+    raw = [
+        RawEvent(1, 1, "", 100, 64),
+        # The free of block 64 was not recorded.
+        RawEvent(2, 2, "", 300, 64),
+        RawEvent(3, 3, "", -300, 64),
+        RawEvent(4, 4, "", -700, 128),
+    ]
+    trace = _build_trace(raw)
+    assert [event.signed_bytes for event in trace.events] == [100, -100, 300, -300]
+    assert trace.peak_bytes() == 300
+
+
+def test_region_with_no_duration_and_shared_borders():
+    raw = [
+        RawEvent(5, 5, "neaptide.region/empty", None, 0),
+        RawEvent(5, 9, "neaptide.region/a", None, 0),
+        RawEvent(6, 6, "", 100, 64),
+        RawEvent(9, 12, "neaptide.region/b", None, 0),
+        RawEvent(10, 10, "", -100, 64),
+    ]
+    regions = _build_trace(raw).regions
+    assert [(r.name, r.peak_bytes, r.net_bytes) for r in regions] == [
+        ("empty", 0, 0),
+        ("a", 100, 100),
+        ("b", 0, -100),
+    ]
+
+
+def test_backward_is_seen_whichever_thread_runs_it():
+    x = torch.rand(1000, requires_grad=True)
+
+    def program():
+        (x * x).sum().backward()
+        x.grad = None
+
+    peaks = {record(program).peak_bytes()}
+    worker = threading.Thread(target=lambda: peaks.add(record(program).peak_bytes()))
+    worker.start()
+    worker.join()
+    assert len(peaks) == 1
+    assert peaks.pop() >= 2 * KB
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda_counters_give_requested_bytes():
+    def program():
+        a = torch.empty(1001, device="cuda")
+        return a, torch.empty_like(a)
+
+    measured = cuda_region(program, "two")
+    assert (measured.name, measured.peak_bytes, measured.net_bytes) == ("two", 8008, 0)

@@ -1,0 +1,81 @@
+"""Calibration: what it gives, and that it is kept and shared."""
+
+import logging
+
+import pytest
+
+# ruff: noqa: E402  (what follows needs torch, which is an extra)
+torch = pytest.importorskip("torch")
+
+from neaptide.cost import calibrate, host
+from neaptide.cost.devices import Device
+from neaptide.cost.roofline import seconds
+
+
+@pytest.fixture(scope="module")
+def measured():
+    return calibrate.measure()
+
+
+def test_measured_device_is_usable(measured):
+    assert measured.name == "this-machine"
+    assert measured.kind == "cpu"
+    assert set(measured.flops_per_s) == {"float32", "bfloat16"}
+    # Wide bounds that no computer running this misses: a megaflop and an exaflop per second.
+    assert all(1e6 < rate < 1e18 for rate in measured.flops_per_s.values())
+    assert 1e-8 < measured.launch_s < 1e-2
+    assert measured.main_space.capacity_bytes == host.memory_capacity_bytes()
+    assert torch.__version__ in measured.source
+    assert Device.from_json(measured.to_json()) == measured
+    assert seconds(measured, flops=1e9, bytes_moved=1e6, dtype="float32") > measured.launch_s
+
+
+def test_result_is_kept_and_read_back(measured, tmp_path, monkeypatch):
+    monkeypatch.setattr(calibrate, "measure", lambda: measured)
+    first = calibrate.this_machine(directory=tmp_path)
+    monkeypatch.setattr(calibrate, "measure", lambda: pytest.fail("measured again"))
+    assert calibrate.this_machine(directory=tmp_path) == first == measured
+
+
+def test_refresh_and_other_thread_count_measure_again(measured, tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(calibrate, "measure", lambda: calls.append(1) or measured)
+    calibrate.this_machine(directory=tmp_path)
+    calibrate.this_machine(directory=tmp_path, refresh=True)
+    assert len(calls) == 2
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1000)
+    calibrate.this_machine(directory=tmp_path)
+    assert len(calls) == 3
+
+
+def test_damaged_file_is_measured_again_with_a_warning(measured, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(calibrate, "measure", lambda: measured)
+    calibrate.this_machine(directory=tmp_path)
+    (kept,) = tmp_path.iterdir()
+    kept.write_text("{")
+    with caplog.at_level(logging.WARNING):
+        assert calibrate.this_machine(directory=tmp_path) == measured
+    assert "not readable" in caplog.text
+
+
+def test_place_that_cannot_be_written_only_warns(measured, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(calibrate, "measure", lambda: measured)
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setattr(calibrate, "_read", lambda _: None)
+    with caplog.at_level(logging.WARNING):
+        assert calibrate.this_machine(directory=tmp_path / "file") == measured
+    assert "could not be kept" in caplog.text
+
+
+def test_host_tells_its_processor_and_memory():
+    assert host.cpu_model()
+    assert host.memory_capacity_bytes() > 2**26
+
+
+def test_container_limit_is_used_when_lower(tmp_path, monkeypatch):
+    limit = tmp_path / "memory.max"
+    limit.write_text("67108864\n")
+    monkeypatch.setattr(host, "_CGROUP_LIMITS", (limit, tmp_path / "absent"))
+    assert host.memory_capacity_bytes() == 2**26
+    limit.write_text("max\n")
+    assert host.memory_capacity_bytes() > 2**26

@@ -1,0 +1,128 @@
+"""Device data: presets, JSON, and refusals."""
+
+import json
+
+import pytest
+
+from neaptide.cost.devices import Device, Link, MemorySpace, device_names, get_device
+from neaptide.errors import UsageError
+
+
+def make_device(**changes):
+    values = {
+        "name": "tiny",
+        "kind": "cpu",
+        "spaces": (MemorySpace("host", 1000, 10.0, 64),),
+        "flops_per_s": {"float32": 100.0},
+        "launch_s": 0.5,
+        "half_flops": 4.0,
+        "half_bytes": 2.0,
+        "links": (),
+        "source": "made up",
+    }
+    return Device(**{**values, **changes})
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_preset_survives_json(name):
+    device = get_device(name)
+    assert Device.from_json(device.to_json()) == device
+    assert device.source
+    assert device.usable_bytes < device.main_space.capacity_bytes
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_preset_rates_are_ordered_as_hardware_is(name):
+    rates = get_device(name).flops_per_s
+    assert rates["float64"] < rates["float32"] <= rates["float16"]
+
+
+def test_dense_rates_are_half_of_the_sparse_ones_printed_for_h100():
+    assert get_device("H100").flops_per_s["bfloat16"] == pytest.approx(1979e12 / 2, rel=1e-3)
+
+
+def test_required_presets_are_there():
+    assert {"rtx3090", "rtx4090", "a100-40g", "a100-80g", "h100", "h200"} <= set(device_names())
+
+
+def test_unknown_name_lists_the_known_ones():
+    with pytest.raises(UsageError, match="rtx4090") as caught:
+        get_device("rtx9999")
+    assert "rtx9999" in caught.value.what
+
+
+def test_dtype_without_a_rate_computes_like_float32():
+    device = make_device()
+    assert device.rate_flops_per_s("bfloat16") == device.rate_flops_per_s("float32") == 100.0
+
+
+def test_links_are_found_by_direction():
+    device = get_device("a100-80g")
+    there = device.link("device", "host")
+    assert there is not None
+    assert there.seconds(0) == there.latency_s
+    assert device.link("host", "host") is None
+    assert device.space("device") is device.main_space
+    with pytest.raises(UsageError, match="are device"):
+        device.space("sram")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"spaces": ()}, "no memory space"),
+        ({"spaces": (MemorySpace("a", 1, 1.0, 1), MemorySpace("a", 1, 1.0, 1))}, "one name"),
+        ({"flops_per_s": {"float16": 1.0}}, "float32"),
+        ({"flops_per_s": {"float32": 0.0}}, "above zero"),
+        ({"launch_s": -1.0}, "launch_s"),
+        ({"half_flops": float("nan")}, "half_flops"),
+        ({"reserved_bytes": 1000}, "leaves nothing"),
+        ({"links": (Link("host", "disk", 1.0, 0.0),)}, "disk"),
+    ],
+)
+def test_impossible_device_is_refused(changes, message):
+    with pytest.raises(UsageError, match=message):
+        make_device(**changes)
+
+
+def test_impossible_space_and_link_are_refused():
+    with pytest.raises(UsageError, match="power of two"):
+        MemorySpace("a", 1, 1.0, 48)
+    with pytest.raises(UsageError, match="capacity_bytes"):
+        MemorySpace("a", 0, 1.0, 64)
+    with pytest.raises(UsageError, match="two different"):
+        Link("a", "a", 1.0, 0.0)
+
+
+def _edited(**changes):
+    envelope = json.loads(make_device().to_json())
+    envelope.update(changes)
+    return json.dumps(envelope)
+
+
+def _with_field(name, value):
+    envelope = json.loads(make_device().to_json())
+    envelope["device"][name] = value
+    return json.dumps(envelope)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not JSON"),
+        ("[1]", "does not describe a device"),
+        (_edited(format="other"), "does not describe a device"),
+        (_edited(version=99), "version 99"),
+        (_edited(device={"name": "x"}), "not valid"),
+        (_with_field("kind", "abacus"), "not valid"),
+        (_with_field("launch_s", -1.0), "launch_s"),
+    ],
+)
+def test_bad_device_file_is_refused(text, message):
+    with pytest.raises(UsageError, match=message):
+        Device.from_json(text)
+
+
+def test_device_file_says_its_format_and_version():
+    envelope = json.loads(get_device("t4").to_json())
+    assert (envelope["format"], envelope["version"]) == ("neaptide.device", 1)

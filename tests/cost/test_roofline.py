@@ -1,0 +1,83 @@
+"""The roofline with utilisation: limits, and the laws that planners lean on."""
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from neaptide.cost.devices import Device, MemorySpace, device_names, get_device
+from neaptide.cost.roofline import seconds, utilisation
+from neaptide.errors import UsageError
+
+TINY = Device(
+    name="tiny",
+    kind="cpu",
+    spaces=(MemorySpace("host", 1000, 10.0, 64),),
+    flops_per_s={"float32": 100.0, "bfloat16": 200.0},
+    launch_s=0.5,
+    half_flops=50.0,
+    half_bytes=20.0,
+    links=(),
+    source="made up",
+)
+WORK = st.floats(min_value=0, max_value=1e18)
+# Small enough that the cost of one launch is not lost to rounding.
+MODEST_WORK = st.floats(min_value=0, max_value=1e12)
+DEVICES = st.sampled_from([get_device(name) for name in device_names()] + [TINY])
+
+
+def test_hand_computed_times():
+    # launch 0.5 + (100 + 50) / 100
+    assert seconds(TINY, flops=100, bytes_moved=0, dtype="float32") == pytest.approx(2.0)
+    # launch 0.5 + (100 + 2 * 50) / 200: the half-work grows with the rate
+    assert seconds(TINY, flops=100, bytes_moved=0, dtype="bfloat16") == pytest.approx(1.5)
+    # launch 0.5 + max(1.5, (40 + 20) / 10)
+    assert seconds(TINY, flops=100, bytes_moved=40, dtype="float32") == pytest.approx(6.5)
+    assert seconds(TINY, flops=0, bytes_moved=0, dtype="float32") == 0.5
+    assert seconds(TINY, flops=0, bytes_moved=0, dtype="float32", launches=0) == 0.0
+
+
+def test_half_of_the_rate_is_reached_at_half_work():
+    assert utilisation(50.0, 50.0) == 0.5
+    assert utilisation(0.0, 0.0) == 0.0
+    span = seconds(TINY, flops=50, bytes_moved=0, dtype="float32") - TINY.launch_s
+    assert 50 / span == pytest.approx(TINY.rate_flops_per_s("float32") / 2)
+
+
+@given(DEVICES, WORK, WORK, WORK, WORK, st.sampled_from(["float32", "bfloat16"]), st.integers(1, 64))
+def test_time_is_monotone_in_work(device, flops, more_flops, nbytes, more_bytes, dtype, launches):
+    less = seconds(device, flops=flops, bytes_moved=nbytes, dtype=dtype, launches=launches)
+    more = seconds(
+        device, flops=flops + more_flops, bytes_moved=nbytes + more_bytes, dtype=dtype, launches=launches
+    )
+    assert less <= more
+
+
+@given(DEVICES, MODEST_WORK, MODEST_WORK, st.integers(1, 64), st.integers(1, 64))
+def test_splitting_never_makes_an_operator_faster(device, flops, nbytes, few, extra):
+    whole = seconds(device, flops=flops, bytes_moved=nbytes, dtype="float32", launches=few)
+    split = seconds(device, flops=flops, bytes_moved=nbytes, dtype="float32", launches=few + extra)
+    assert whole < split
+
+
+@given(DEVICES, WORK, WORK, st.integers(1, 8))
+def test_calls_of_equal_parts_add_up(device, flops, nbytes, parts):
+    assume(flops == 0 or flops > 1e-200)
+    assume(nbytes == 0 or nbytes > 1e-200)
+    together = seconds(device, flops=flops, bytes_moved=nbytes, dtype="float32", launches=parts)
+    one = seconds(device, flops=flops / parts, bytes_moved=nbytes / parts, dtype="float32")
+    assert together == pytest.approx(parts * one)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        {"flops": -1, "bytes_moved": 0},
+        {"flops": 0, "bytes_moved": float("nan")},
+        {"flops": float("inf"), "bytes_moved": 0},
+        {"flops": 1, "bytes_moved": 0, "launches": 0},
+        {"flops": 0, "bytes_moved": 0, "launches": -1},
+    ],
+)
+def test_impossible_work_is_refused(work):
+    with pytest.raises(UsageError):
+        seconds(TINY, dtype="float32", **work)

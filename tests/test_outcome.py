@@ -1,0 +1,69 @@
+"""Outcomes, limits and the guard that watches them."""
+
+import threading
+
+import pytest
+
+from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason
+
+
+@pytest.mark.parametrize(
+    ("best", "bound", "gap"), [(10, 8, 0.2), (10, 10, 0.0), (None, 8, None), (10, None, None), (0, -1, float("inf"))]
+)
+def test_gap_is_a_fraction_of_the_best(best, bound, gap):
+    assert Termination(TerminationReason.FEASIBLE, best=best, bound=bound).gap == gap
+
+
+def test_guard_stops_at_the_work_limit_and_keeps_saying_so():
+    guard = LimitGuard(Limits(work=3))
+    assert [guard.exhausted() for _ in range(5)] == [None, None, None, "work", "work"]
+    assert guard.work == 3
+    assert guard.finish("x").termination == Termination(TerminationReason.FEASIBLE, "work")
+
+
+def test_guard_without_limits_never_stops():
+    guard = LimitGuard(Limits())
+    assert all(guard.exhausted(10) is None for _ in range(200))
+    assert guard.remaining_s() is None
+
+
+def test_guard_stops_when_no_time_is_left():
+    guard = LimitGuard(Limits(time_s=0.0))
+    assert guard.exhausted() == "time"
+    assert guard.remaining_s() == 0.0
+    assert guard.finish(None).termination.reason is TerminationReason.NO_SOLUTION_FOUND
+
+
+def test_guard_honours_an_interrupt_set_from_outside():
+    stop = threading.Event()
+    guard = LimitGuard(Limits(), stop)
+    assert guard.check_now() is None
+    stop.set()
+    assert "interrupt" in {guard.exhausted() for _ in range(65)}
+    outcome = guard.finish("best so far")
+    assert outcome.value == "best so far"
+    assert outcome.termination.reason is TerminationReason.INTERRUPTED
+    assert outcome.termination.limit is None
+
+
+@pytest.mark.parametrize(
+    ("value", "complete", "best", "bound", "reason"),
+    [
+        ("x", True, 5, None, TerminationReason.OPTIMAL),
+        ("x", False, 5, 5, TerminationReason.OPTIMAL),
+        ("x", False, 5, 4, TerminationReason.FEASIBLE),
+        (None, True, None, None, TerminationReason.INFEASIBLE),
+        (None, False, None, 4, TerminationReason.NO_SOLUTION_FOUND),
+    ],
+)
+def test_finish_names_the_reason(value, complete, best, bound, reason):
+    ended = LimitGuard(Limits()).finish(value, complete=complete, best=best, bound=bound).termination
+    assert ended.reason is reason
+    assert ended.is_proved == (reason in {TerminationReason.OPTIMAL, TerminationReason.INFEASIBLE})
+
+
+def test_require_gives_the_value_or_says_why_there_is_none():
+    done = Termination(TerminationReason.OPTIMAL)
+    assert Outcome(3, done).require() == 3
+    with pytest.raises(ValueError, match="infeasible"):
+        Outcome(None, Termination(TerminationReason.INFEASIBLE)).require()

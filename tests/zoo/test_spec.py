@@ -1,0 +1,128 @@
+"""Specifications, the catalogue and laziness: nothing here builds a model."""
+
+import importlib
+import inspect
+import pickle
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neaptide import zoo
+from neaptide.errors import MissingExtra, TargetError, UsageError
+from neaptide.zoo.catalogue import MODELS
+from neaptide.zoo.model import COMMON_DEFAULTS
+
+
+def test_names_are_those_of_the_catalogue():
+    assert zoo.names() == tuple(MODELS)
+    assert {"resnet50", "bert", "vit", "unet", "unetpp", "gpt2", "gptneo", "btlm"} <= set(zoo.names())
+    assert {"llama", "lstm", "densenet121", "mlp", "unet2d"} <= set(zoo.names())
+    assert all(MODELS[name].name == name and MODELS[name].summary for name in zoo.names())
+
+
+@pytest.mark.parametrize("code", ["zoo.names()", "zoo.factory('gpt2@small,bf16', batch=2)"])
+def test_no_framework_is_imported_before_a_factory_is_called(code):
+    check = (
+        f"import sys; from neaptide import zoo; {code}; "
+        "print(sorted({'torch', 'transformers', 'numpy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_every_size_gives_exactly_the_arguments_of_build(name):
+    module = importlib.import_module(f"neaptide.zoo.{MODELS[name].build.args[0]}")
+    wanted = set(inspect.signature(module.build).parameters)
+    assert tuple(MODELS[name].sizes) == zoo.SIZES
+    for size in zoo.SIZES:
+        assert {*MODELS[name].sizes[size], *COMMON_DEFAULTS} == wanted
+
+
+def test_size_defaults_to_tiny_and_options_win_over_the_size():
+    _, tiny = zoo.parse_spec("gpt2")
+    assert tiny["layers"] == MODELS["gpt2"].sizes["tiny"]["layers"]
+    _, parameters = zoo.parse_spec("gpt2@small, bf16, batch=3, lr=0.5, seed=0")
+    assert (parameters["batch"], parameters["lr"], parameters["precision"]) == (3, 0.5, "bf16")
+    assert zoo.parse_spec("resnet50,layers=2-1-1")[1]["layers"] == (2, 1, 1)
+    assert zoo.parse_spec("unetpp,deep_supervision=true")[1]["deep_supervision"] is True
+
+
+def test_overrides_win_over_the_spec_and_factories_pickle():
+    build = zoo.factory("resnet50@small,batch=4", batch=2, layers=(1, 1), lr=1)
+    again = pickle.loads(pickle.dumps(build))
+    assert again.keywords == build.keywords
+    assert (build.keywords["batch"], build.keywords["layers"], build.keywords["lr"]) == (2, (1, 1), 1)
+
+
+@given(
+    name=st.sampled_from(zoo.names()),
+    size=st.sampled_from(zoo.SIZES),
+    batch=st.integers(1, 10**6),
+    data=st.data(),
+)
+def test_a_written_option_is_read_back(name, size, batch, data):
+    precision = data.draw(st.sampled_from(zoo.PRECISIONS))
+    model, parameters = zoo.parse_spec(f"{name}@{size},batch={batch},{precision}")
+    assert model is zoo.get(name)
+    assert parameters == {**COMMON_DEFAULTS, **model.sizes[size], "batch": batch, "precision": precision}
+
+
+@pytest.mark.parametrize("spec", ["gpt9", "", "@small", "GPT2"])
+def test_unknown_model_lists_the_names(spec):
+    with pytest.raises(TargetError) as error:
+        zoo.factory(spec)
+    assert all(name in str(error.value) for name in zoo.names())
+
+
+def test_unknown_size_lists_the_sizes():
+    with pytest.raises(TargetError, match="tiny, small, paper"):
+        zoo.factory("gpt2@huge")
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("fp8", "neither key=value nor a precision"),
+        ("precision=fp8", "unknown precision"),
+        ("depth=3", "has no option 'depth'.*\n.*layers"),
+        ("batch=x", "cannot be read.*\n.*batch=2"),
+        ("batch=0", "must be at least 1"),
+        ("batch=", "cannot be read"),
+        ("dropout=1.5", "below 1"),
+        ("lr=fast", "cannot be read"),
+    ],
+)
+def test_bad_option_is_refused(option, message):
+    with pytest.raises(UsageError, match=message):
+        zoo.factory(f"gpt2@tiny,{option}")
+
+
+@pytest.mark.parametrize(
+    ("spec", "overrides"),
+    [
+        ("resnet50", {"layers": 3}),
+        ("resnet50", {"layers": ("3",)}),
+        ("resnet50", {"layers": ()}),
+        ("resnet50", {"layers": (1, 0)}),
+        ("gpt2", {"batch": True}),
+        ("gpt2", {"batch": 2.0}),
+        ("unetpp", {"deep_supervision": 1}),
+        ("gpt2", {"nonsense": 1}),
+    ],
+)
+def test_bad_override_is_refused(spec, overrides):
+    with pytest.raises(UsageError):
+        zoo.factory(spec, **overrides)
+
+
+@pytest.mark.parametrize(("name", "package"), [("gpt2", "transformers"), ("mlp", "torch")])
+def test_missing_package_names_the_extra(monkeypatch, name, package):
+    for module in (name, "training"):
+        monkeypatch.delitem(sys.modules, f"neaptide.zoo.{module}", raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtra, match=r'pip install "neaptide\[zoo\]"'):
+        zoo.factory(name)()
