@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import MergeMap, Named, SliceMap, Source
+from neaptide.ir.nodes import MergeMap, Named, Ref, SliceMap, Source
 from neaptide.ir.values import Kind
 from neaptide.symbolic.size_expr import SizeExpr
 
 
 def in_place_graph() -> Graph:
-    """A view, a result in place, a host scalar, random numbers, two segments, and every kind of argument."""
+    """A view, a result in place, a host scalar, random numbers, two segments, and every kind of argument and result."""
     b = GraphBuilder("in place")
     x = b.input("x", (4, 8))
     w = b.input("w", (8, 8), kind=Kind.PARAMETER, device="cuda:0")
@@ -19,9 +19,28 @@ def in_place_graph() -> Graph:
     (v,) = b.node("aten.t.default", h, outputs=["v: f32[8, 4] strides(1, 8) @h"])
     b.node("aten.relu_.default", h, outputs=["r: f32[4, 8] @h"], writes=[h], source=Source("a.py", 3))
     b.segment("forward")
-    constants = [1, -2.5, float("nan"), float("inf"), float("-inf"), None, True, 's"\n', SizeExpr.const(3), []]
+    constants = [
+        1,
+        -2.5,
+        float("nan"),
+        float("inf"),
+        float("-inf"),
+        None,
+        True,
+        's"\n',
+        SizeExpr.const(3),
+        [],
+    ]
     kwargs = {"zero": constants, "dtype": Named("dtype", "float32"), "device": Named("device", "odd name")}
-    (d,) = b.node("toy.dropout", v, 1e-05, outputs=["d: f32[8, 4] bytes(256)"], kwargs=kwargs, rng="cuda:0")
+    (d,) = b.node(
+        "toy.dropout",
+        v,
+        1e-05,
+        outputs=["d: f32[8, 4] bytes(256)"],
+        kwargs=kwargs,
+        rng="cuda:0",
+        results=(None, Ref(0)),
+    )
     (n,) = b.node("aten.item.default", d, outputs=["n: host f64"], host=True, collective="group 1")
     (late,) = b.node("toy.scale", h, n, outputs=["late: f32[4, 8]"], source=Source(phase="backward"))
     b.node("toy.step_", w, late, writes=[w])

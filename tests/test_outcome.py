@@ -8,7 +8,8 @@ from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, Terminati
 
 
 @pytest.mark.parametrize(
-    ("best", "bound", "gap"), [(10, 8, 0.2), (10, 10, 0.0), (None, 8, None), (10, None, None), (0, -1, float("inf"))]
+    ("best", "bound", "gap"),
+    [(10, 8, 0.2), (10, 10, 0.0), (None, 8, None), (10, None, None), (0, -1, float("inf"))],
 )
 def test_gap_is_a_fraction_of_the_best(best, bound, gap):
     assert Termination(TerminationReason.FEASIBLE, best=best, bound=bound).gap == gap

@@ -27,7 +27,7 @@ class _CallBuilder:
         if key not in self._by_key:
             nbytes = size(tensor.untyped_storage().nbytes())
             self._by_key[key] = len(self.storages)
-            self.storages.append(Storage(len(self.storages), nbytes))
+            self.storages.append(Storage(len(self.storages), nbytes, str(tensor.device)))
         number = len(self.values)
         self.values.append(
             Value(

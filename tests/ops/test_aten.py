@@ -6,14 +6,16 @@ import torch
 from neaptide.ir.registry import Trait
 from neaptide.ops import registry
 
-# Rows that builds or versions in the supported range may lack. Empty sets of differences are fine.
+# In 2.13 but not in `native_functions.yaml` of 2.11.
 NOT_IN_EVERY_VERSION = {
-    "aten.hash_tensor",
     "aten._foreach_clone",
     "aten._foreach_mm",
-    "aten._foreach_powsum",
     "aten._upsample_lanczos2d_aa",
     "aten._upsample_lanczos2d_aa_backward",
+    "aten.dim",
+    "aten.is_contiguous",
+    "aten.numel",
+    "aten.storage_offset",
 }
 
 # The schema marks these arguments as overwritten although most calls leave them alone; `writes_if` knows when.
@@ -44,6 +46,7 @@ HIDDEN_WRITES = {
     "aten.batch_norm_gather_stats.default",
     "aten.batch_norm_gather_stats_with_counts.default",
     "aten.batch_norm_update_stats.default",
+    "aten.mkldnn_rnn_layer_backward.default",  # the workspace of the forward pass
     "aten._cudnn_rnn.default",  # the generator kept in `dropout_state`
     "aten.miopen_rnn.default",
 }

@@ -201,11 +201,49 @@ def test_elementwise_and_lists_count_elements(call_of):
         assert registry().require(str(op)).flops(call_of(op, *args)).evaluate() == expected
 
 
-def test_every_row_with_a_formula_answers_for_a_scalar(record_call):
-    """Tensors without axes are the corner where shape arithmetic breaks: elementwise rows must take them."""
+def test_elementwise_rows_take_tensors_without_axes(record_call):
     x = _meta()
     for row in registry():
-        if "elementwise" in row.traits and row.name.startswith("aten.") and ".names" not in row.name:
+        if "elementwise" in row.traits:
             call = record_call(row.name, (x, x), {}, x)
             assert row.flops(call).evaluate() >= 0
             assert row.bytes_moved(call).evaluate() >= 0
+
+
+_STAND_INS = {"bool": False, "number": 1, "int": 1, "SymInt": 1, "float": 0.5, "str": "none"}
+
+
+def _made_up(kind, tensor, present):
+    """An argument of a schema's type; optional ones are left out unless `present`."""
+    if kind.startswith("Optional[") and not present:
+        return None
+    kind = kind.removeprefix("Optional[").rstrip("]") if kind.startswith("Optional[") else kind
+    if kind.startswith("List["):
+        return [_made_up(kind.removeprefix("List[").rstrip("]"), tensor, present)] * 2
+    return tensor if kind == "Tensor" else _STAND_INS.get(kind)
+
+
+@pytest.mark.parametrize("rank", [2, 3, 4, 5])
+@pytest.mark.parametrize("present", [True, False])
+def test_every_row_answers_every_question_for_a_call_of_its_schema(rank, present, record_call):
+    """Formulas meet odd calls (optional arguments absent, unusual ranks): they must answer, whatever the number."""
+    tensor = _meta(*range(2, 2 + rank))
+    for row in registry():
+        namespace, _, rest = row.name.partition(".")
+        if namespace not in {"aten", "prims", "mkldnn"} or (rank == 2 and "attention" in row.traits):
+            continue
+        base, _, overload = rest.rpartition(".")
+        op = getattr(getattr(getattr(torch.ops, namespace), base, None), overload, None)
+        if op is None:
+            continue
+        arguments = op._schema.arguments
+        args = tuple(_made_up(str(a.type), tensor, present) for a in arguments if not a.kwarg_only)
+        kwargs = {a.name: _made_up(str(a.type), tensor, present) for a in arguments if a.kwarg_only}
+        call = record_call(op, args, kwargs, [tensor for r in op._schema.returns if "Tensor" in str(r.type)])
+        assert row.flops(call).evaluate() >= 0, row.name
+        assert row.bytes_moved(call).evaluate() >= 0, row.name
+        assert row.workspace(call).evaluate() >= 0, row.name
+        assert row.draws_random(call) in {True, False}
+        assert set(row.written_arguments(call)) <= {*range(len(args)), *kwargs}, row.name
+        if row.storage_bytes is not None:
+            assert all(size.evaluate() > 0 for size in row.storage_bytes(call).values())

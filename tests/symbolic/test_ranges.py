@@ -5,11 +5,11 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import size_exprs
 
 from neaptide.errors import SymbolicError
 from neaptide.symbolic.ranges import Interval, bound, compare
 from neaptide.symbolic.size_expr import SizeExpr, maximum
+from strategies import size_exprs
 
 B, T, S0, S1 = map(SizeExpr.dim, ("B", "T", "S0", "S1"))
 POSITIVE = {"B": Interval(1), "T": Interval(1), "S1": Interval(1)}

@@ -9,15 +9,17 @@ import pytest
 import sympy
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import DIMS, bindings, size_exprs
 
 from neaptide.errors import SymbolicError
 from neaptide.symbolic.size_expr import SizeExpr, floordiv, maximum, modulo
+from strategies import DIMS, bindings, size_exprs
 
 B, T = SizeExpr.dim("B"), SizeExpr.dim("T")
 POLYNOMIALS = st.recursive(
     st.one_of(st.sampled_from(DIMS).map(SizeExpr.dim), st.integers(-9, 9).map(SizeExpr.const)),
-    lambda parts: st.one_of(st.builds(lambda a, b: a + b, parts, parts), st.builds(lambda a, b: a * b, parts, parts)),
+    lambda parts: st.one_of(
+        st.builds(lambda a, b: a + b, parts, parts), st.builds(lambda a, b: a * b, parts, parts)
+    ),
     max_leaves=8,
 )
 
@@ -45,13 +47,13 @@ def test_an_expression_never_equals_a_plain_int():
     ("expr", "text"),
     [
         ((4 * B * T + 3 * T) // T, "4*B + 3"),
-        ((6 * T + 7) // 4, "T + floordiv(2*T + 3, 4)"),
+        ((6 * T + 7) // 4, "T + floordiv(T + 1, 2) + 1"),
         ((2 * T) // 4, "floordiv(T, 2)"),
         ((2 * T + 1) // 4, "floordiv(T, 2)"),
-        (T // -2, "floordiv(-T, 2)"),
+        (T // -2, "-T + floordiv(T, 2)"),
         ((6 * B + 7) % 4, "2*mod(B + 1, 2) + 1"),
         ((8 * B) % 4, "0"),
-        (T % -3, "-mod(-T, 3)"),
+        (T % -3, "-mod(2*T, 3)"),
         ((B + T) // (B + T), "1"),
         (maximum(B, B + 1), "B + 1"),
         (maximum(T, B), "max(B, T)"),
@@ -59,7 +61,7 @@ def test_an_expression_never_equals_a_plain_int():
     ],
 )
 def test_opaque_terms_are_simplified(expr, text):
-    assert str(expr) == str(SizeExpr.parse(text))
+    assert str(expr) == text
 
 
 @given(size_exprs(), size_exprs(), size_exprs())
@@ -71,7 +73,7 @@ def test_ring_laws(a, b, c):
     assert a * (b + c) == a * b + a * c
     assert a - a == SizeExpr.const(0)
     assert a + 0 == a == a * 1
-    assert -(-a) == a
+    assert a.__neg__().__neg__() == a
 
 
 @given(size_exprs(), size_exprs(), bindings())
@@ -137,7 +139,8 @@ def test_dims_look_inside_opaque_terms():
 
 
 @pytest.mark.parametrize(
-    ("text", "column"), [("4*", 3), ("B + )", 5), ("floordiv(B)", 11), ("B ? T", 3), ("B T", 3), ("B**-1", 4), ("", 1)]
+    ("text", "column"),
+    [("4*", 3), ("B + )", 5), ("floordiv(B)", 11), ("B ? T", 3), ("B T", 3), ("B**-1", 4), ("", 1)],
 )
 def test_malformed_text_names_the_column(text, column):
     with pytest.raises(SymbolicError, match=f"column {column}"):
@@ -160,7 +163,11 @@ def test_text_does_not_depend_on_the_hash_seed():
     code = "from neaptide.symbolic.size_expr import SizeExpr as S; print(S.parse('(B+T+S0)*(T+Q*B)//7 % (S0+B)'))"
     texts = {
         subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)}
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
         ).stdout
         for seed in ("1", "2")
     }

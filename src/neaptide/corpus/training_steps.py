@@ -38,20 +38,21 @@ class TrainingStep:
 
 
 def toy_registry() -> OpRegistry:
-    """Rows of the ops that the made-up steps use."""
+    """Rows of the ops of the made-up steps and of `random_graphs`."""
     pure = (
         *("matmul", "conv", "conv_backward", "attention", "attention_backward", "layer_norm"),
         *("layer_norm_backward", "batch_norm_backward", "batch_norm_no_stats", "loss", "loss_backward"),
         *("gelu", "gelu_backward", "relu_backward", "add", "dropout_backward", "sqrt", "norm", "clip_factor"),
+        *("mix", "split", "expand_like"),
     )
     return OpRegistry(
         [
             *(OpSpec(f"toy.{name}") for name in pure),
-            OpSpec("toy.view", traits=frozenset({Trait.VIEW})),
+            *(OpSpec(f"toy.{name}", traits=frozenset({Trait.VIEW})) for name in ("view", "slice")),
             OpSpec("toy.dropout", rng=True),
             *(
                 OpSpec(f"toy.{name}_", writes=(0,))
-                for name in ("relu", "add", "mul", "lerp", "addcmul", "addcdiv")
+                for name in ("relu", "add", "mul", "lerp", "addcmul", "addcdiv", "update")
             ),
             OpSpec(
                 "toy.batch_norm",

@@ -13,7 +13,7 @@ import torch
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.node_source import SourceMap
-from neaptide.frontends.step_trace import Trace
+from neaptide.frontends.step_trace import InputSlot, Trace
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.effects import CallEffects, effects_of
 from neaptide.ir.graph import Graph
@@ -52,9 +52,11 @@ class ReadResult:
         graph: verified.
         observations: gradients at the start of the optimizer.
         unknown_ops: operations without a row in the op table; they are left where they are.
+        inputs: meaning of the graph's inputs; gradients that the step drops unread are no inputs.
     """
 
     graph: Graph
+    inputs: tuple[InputSlot, ...]
     observations: tuple[Observation, ...]
     unknown_ops: tuple[str, ...]
 
@@ -86,15 +88,21 @@ class _Reader:
     def read(self) -> ReadResult:
         live = _live_nodes(self.trace.module.graph, self._has_effects)
         slots = iter(self.trace.inputs)
+        kept = {("gradient", name) for name in self.trace.kept_gradients}
+        inputs = []
         for node in self.trace.module.graph.nodes:
             if node.op == "placeholder":
-                self._placeholder(node, next(slots))
+                slot = next(slots)
+                if slot.role == "gradient" and slot.key not in kept and not live & set(node.users):
+                    continue  # the caller lets go of it before the program runs
+                inputs.append(slot)
+                self._placeholder(node, slot)
             elif node.op == "call_function" and node in live:
                 self._call(node)
             elif node.op == "output":
                 self._outputs(node)
         graph = _true_storage_sizes(self.builder.finish(), self.registry)
-        return ReadResult(graph, tuple(self.observations), tuple(self.unknown))
+        return ReadResult(graph, tuple(inputs), tuple(self.observations), tuple(self.unknown))
 
     # -- inputs and outputs -----------------------------------------------------------------------------------
 

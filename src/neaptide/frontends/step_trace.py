@@ -125,6 +125,11 @@ def present_pattern(state: StepState) -> EntryPattern:
     return EntryPattern(gradients, optimizer_state)
 
 
+def observation_name(parameter: str, optimizer_step: int) -> str:
+    """Name of a gradient as it is when the n-th `optimizer.step()` of a training step begins (from 0)."""
+    return f"{parameter}.grad@{optimizer_step}"
+
+
 def trace_step(
     step: Callable[..., Any],
     args: tuple[Any, ...],
@@ -162,6 +167,7 @@ class _Tracer:
         self.result_spec: Any = None
         self.exit = EntryPattern()
         self.kept: frozenset[str] = frozenset()
+        self.optimizer_steps = 0
 
     def run(self) -> Trace:
         with self.mode:
@@ -306,7 +312,9 @@ class _Tracer:
                 for key in HOST_RATE_KEYS:
                     if ("rate", label, index, key) in twin:
                         rate = twin["rate", label, index, key]
-                        copy[key] = rate if isinstance(group[key], torch.Tensor) else rate.item()
+                        # Fused kernels take a plain float or a tensor, but no number known only at run time.
+                        as_tensor = isinstance(group[key], torch.Tensor) or copy.get("fused")
+                        copy[key] = rate if as_tensor else rate.item()
                 groups.append(copy)
             optimizer.param_groups = groups
             optimizer.state = defaultdict(dict)
@@ -359,6 +367,13 @@ class _Tracer:
         self.kept = frozenset(kept)
         for slot in self.state.tensors:
             twin["tensor", slot.name].grad = None
+        for position in range(len(self.batch_leaves)):
+            if ("batch", position) in twin and twin["batch", position].grad is not None:
+                raise CaptureError(
+                    f"the step computes a gradient for tensor {position} of its arguments",
+                    why="it would be accumulated in the caller's batch",
+                    next_step="detach the batch, or make that tensor a parameter",
+                )
         return returned
 
     def _collect_state(
@@ -421,8 +436,10 @@ class _Tracer:
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
                     if parameter.grad is not None and id(parameter) in names:
-                        with private.annotate({"observe": f"{names[id(parameter)]}.grad"}):
+                        observed = observation_name(names[id(parameter)], self.optimizer_steps)
+                        with private.annotate({"observe": observed}):
                             parameter.grad.detach()
+            self.optimizer_steps += 1
             with private.annotate({"phase": "optimizer"}):
                 return inner()
 

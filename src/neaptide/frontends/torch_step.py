@@ -129,12 +129,10 @@ def _program(trace: Trace, name: str) -> CapturedProgram:
     rewrites = restore_causal_attention(trace.module)
     read = read_trace(trace, registry(), name=name)
     graph = read.graph
-    used = {v for node in graph.nodes for v in node.inputs} | set(graph.outputs)
-    gradients = [v for v, slot in zip(graph.inputs, trace.inputs, strict=True) if slot.role == "gradient"]
-    ignores = not any(v in used for v in gradients) and not trace.kept_gradients
+    ignores = not any(slot.role == "gradient" for slot in read.inputs)
     return CapturedProgram(
         graph=graph,
-        inputs=trace.inputs,
+        inputs=read.inputs,
         outputs=trace.outputs,
         result_spec=trace.result_spec,
         constants=trace.constants,

@@ -230,6 +230,7 @@ class GraphBuilder:
         host: bool = False,
         source: Source | None = None,
         regions: Iterable[Loop] = (),
+        results: Arg = None,
     ) -> tuple[ValueId, ...]:
         """A node with outputs declared as in the text form; the ids of its outputs.
 
@@ -249,6 +250,7 @@ class GraphBuilder:
             host: it talks to the host; also set by the op's row.
             source: place in the user's program.
             regions: the loop, for a loop.
+            results: how the outputs lie in what the operation returns; None for the plain cases.
         """
         inputs: dict[int, int] = {}
         plain = tuple(_argument(arg, inputs) for arg in args)
@@ -274,6 +276,7 @@ class GraphBuilder:
             host=host or by_row.host,
             source=source,
             regions=regions,
+            results=results,
         )
         return tuple(ValueId(v) for v in made)
 

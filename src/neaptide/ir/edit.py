@@ -88,7 +88,7 @@ class GraphEdit:
         self._after: dict[int, list[int]] = defaultdict(list)
         self._anchor: dict[int, int] = {}  # of inserted nodes, for their segment
         self._outputs = list(graph.outputs)
-        self._names = {value.name for value in graph.values}
+        self._names = {value.name: 0 for value in graph.values}  # with the number last tried for a duplicate
         self._users: dict[int, set[int]] = defaultdict(set)
         for node in graph.nodes:
             self._add(self._draft_of(node))
@@ -235,11 +235,11 @@ class GraphEdit:
 
     def _new_value(self, value: Value) -> int:
         number = len(self._values)
-        name, suffix = value.name, 0
+        name = value.name
         while name in self._names:
-            suffix += 1
-            name = f"{value.name}_{suffix}"
-        self._names.add(name)
+            self._names[value.name] += 1
+            name = f"{value.name}_{self._names[value.name]}"
+        self._names[name] = 0
         self._values.append(replace(value, id=number, name=name))
         return number
 
@@ -282,17 +282,18 @@ class GraphEdit:
         )
 
     def _order(self) -> Iterator[int]:
-        """Handles of the nodes that are left, in the new order."""
+        """Handles of the nodes that are left, in the new order. Insertions may hang on each other to any depth."""
         for node in self.graph.nodes:
-            yield from self._around(node.id)
-
-    def _around(self, handle: int) -> Iterator[int]:
-        for inserted in self._before.get(handle, ()):
-            yield from self._around(inserted)
-        if self._drafts[handle] is not None:
-            yield handle
-        for inserted in self._after.get(handle, ()):
-            yield from self._around(inserted)
+            waiting = [(node.id, False)]
+            while waiting:
+                handle, opened = waiting.pop()
+                if opened:
+                    if self._drafts[handle] is not None:
+                        yield handle
+                    continue
+                waiting += [(inserted, False) for inserted in reversed(self._after.get(handle, ()))]
+                waiting.append((handle, True))
+                waiting += [(inserted, False) for inserted in reversed(self._before.get(handle, ()))]
 
     def _place_aliases(self, order: list[int]) -> None:
         """Give every alias the storage of what it aliases, front to back."""
@@ -332,6 +333,7 @@ class GraphEdit:
                 effects,
                 draft.source,
                 draft.regions,
+                draft.results,
             )
             nodes.append(_shared(self.graph.nodes[handle], made) if handle < len(self.graph.nodes) else made)
         return nodes, version_of

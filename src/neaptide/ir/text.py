@@ -27,7 +27,7 @@ from collections.abc import Iterable
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Loop, Named, Node, Ref, Source, refs
 from neaptide.ir.text_parser import DTYPE_WORDS, parse_graph
-from neaptide.ir.values import Kind, Storage, Value, contiguous_strides
+from neaptide.ir.values import DTYPE_BYTES, Kind, Storage, Value, contiguous_strides
 from neaptide.symbolic.size_expr import SizeExpr
 
 __all__ = ["Labels", "is_canonical", "parse_graph", "print_graph", "print_node"]
@@ -146,7 +146,7 @@ def _declare(graph: Graph, number: int, labels: Labels, seen: set[int]) -> str:
 
 def _storage(storage: Storage, value: Value) -> list[str]:
     parts = []
-    if storage.nbytes != value.nbytes:
+    if value.dtype not in DTYPE_BYTES or storage.nbytes != value.nbytes:
         parts.append(f"bytes({_extent(storage.nbytes)})")
     if storage.device != "cpu":
         parts.append(f"device({_name(storage.device)})")

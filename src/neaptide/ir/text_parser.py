@@ -20,21 +20,17 @@ size     = INT | "{" expression "}"
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
 
-from neaptide.errors import SymbolicError, VerifyError
+from neaptide.ir.cursor import Cursor
 from neaptide.ir.graph import Graph, Segment
 from neaptide.ir.nodes import Access, Arg, Effects, Loop, MergeMap, Named, Node, Ref, SliceMap, Source
 from neaptide.ir.renumber import renumbered
-from neaptide.ir.tokens import Token, malformed, split_source, tokenize
+from neaptide.ir.tokens import Token, split_source
 from neaptide.ir.values import DTYPE_BYTES, Kind, Storage, Value, contiguous_strides
 from neaptide.symbolic.size_expr import SizeExpr
-
-T = TypeVar("T")
 
 DTYPE_WORDS = {
     "float64": "f64",
@@ -119,76 +115,10 @@ class _Scope:
     storage_order: list[int] | None = None
 
 
-class _Parser:
+class _Parser(Cursor):
     def __init__(self, text: str) -> None:
-        self.tokens = tokenize(text)
-        self.at = 0
+        super().__init__(text)
         self.scope = _Scope()
-
-    # -- tokens
-
-    def peek(self) -> Token:
-        return self.tokens[self.at]
-
-    def take(self, kind: str | None = None, text: str | None = None) -> Token:
-        token = self.tokens[self.at]
-        if (kind is not None and token.kind != kind) or (text is not None and token.text != text):
-            raise self.error(f"expected {text or kind}, found {token.text or 'the end'!r}")
-        self.at += 1
-        return token
-
-    def accept(self, text: str) -> bool:
-        if self.peek().text == text and self.peek().kind in {"sign", "word"}:
-            self.at += 1
-            return True
-        return False
-
-    def error(self, what: str, token: Token | None = None) -> VerifyError:
-        return malformed(what, token or self.peek())
-
-    def listed(self, item: Callable[[], T], close: str = ")") -> list[T]:
-        """Items up to `close`, with commas between."""
-        items: list[T] = []
-        while not self.accept(close):
-            if items:
-                self.take("sign", ",")
-            items.append(item())
-        return items
-
-    def parenthesised(self, item: Callable[[], T]) -> list[T]:
-        self.take("sign", "(")
-        return self.listed(item)
-
-    def one(self, item: Callable[[], T]) -> T:
-        self.take("sign", "(")
-        result = item()
-        self.take("sign", ")")
-        return result
-
-    # -- leaves
-
-    def integer(self) -> int:
-        return int(self.take("int").text)
-
-    def string(self) -> str:
-        token = self.take("string")
-        try:
-            return str(json.loads(token.text))
-        except json.JSONDecodeError as error:
-            raise self.error("a string with a wrong escape", token) from error
-
-    def word(self) -> str:
-        """A bare word (numbers and signs of device and file names included) or a string."""
-        return self.string() if self.peek().kind == "string" else self.take("word").text
-
-    def size(self) -> SizeExpr:
-        if self.peek().kind == "int":
-            return SizeExpr.const(self.integer())
-        token = self.take("size")
-        try:
-            return SizeExpr.parse(token.text[1:-1])
-        except SymbolicError as error:
-            raise self.error(error.what, token) from error
 
     def value_use(self) -> int:
         token = self.take("value")
@@ -239,16 +169,16 @@ class _Parser:
         token = self.peek()
         scope = self.scope
         if token.kind == "value":
-            declarations = [self.declaration()]
+            declarations = [(token, self.declaration())]
             while self.accept(","):
-                declarations.append(self.declaration())
+                declarations.append((self.peek(), self.declaration()))
             self.take("sign", "=")
             self.node(declarations)
             return
-        following = self.tokens[self.at + 1]
+        following = self.following()
         if token.text == "input" and following.kind == "value":
             self.take()
-            scope.inputs.append(self.declare(self.declaration(), token))
+            scope.inputs.append(self.declare(self.declaration(), following))
         elif token.text == "segment" and following.kind == "string":
             self.take()
             scope.segments.append(Segment(self.string(), self.integer(), self.integer()))
@@ -342,7 +272,7 @@ class _Parser:
 
     # -- nodes
 
-    def node(self, declarations: list[Declaration]) -> None:
+    def node(self, declarations: list[tuple[Token, Declaration]]) -> None:
         token = self.take("word")
         self.take("sign", "(")
         inputs: list[int] = []
@@ -351,7 +281,7 @@ class _Parser:
         while not self.accept(")"):
             if args or kwargs:
                 self.take("sign", ",")
-            if self.peek().kind == "word" and self.tokens[self.at + 1].text == "=":
+            if self.peek().kind == "word" and self.following().text == "=":
                 key = self.take().text
                 self.take()
                 kwargs.append((key, self.item(inputs)))
@@ -366,11 +296,7 @@ class _Parser:
         results: Arg = None
         host = False
         while True:
-            if (
-                self.peek().kind == "word"
-                and self.tokens[self.at + 1].text == "("
-                and self.peek().text in _EFFECTS
-            ):
+            if self.peek().kind == "word" and self.following().text == "(" and self.peek().text in _EFFECTS:
                 verb = self.take().text
                 if verb == "inputs":
                     inputs = self.parenthesised(self.value_use)
@@ -392,9 +318,9 @@ class _Parser:
         source = Source()
         if self.peek().kind == "source":
             source = split_source(self.take())
-        outputs = tuple(self.declare(made, token) for made in declarations)
+        outputs = tuple(self.declare(made, place) for place, made in declarations)
         regions = []
-        while self.peek().text == "loop" and self.tokens[self.at + 1].kind in {"int", "size"}:
+        while self.peek().text == "loop" and self.following().kind in {"int", "size"}:
             regions.append(self.loop())
         effects = Effects(tuple(reads), tuple(writes), rng, collective, host)
         self.scope.nodes.append(

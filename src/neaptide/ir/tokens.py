@@ -28,7 +28,7 @@ _TOKEN = re.compile(
   | (?P<value>%[A-Za-z_][A-Za-z0-9_]*)
   | (?P<storage>@[A-Za-z_][A-Za-z0-9_]*(?:\.\d+)?)
   | (?P<slot>\$\d+)
-  | (?P<size>\{{[^{{}}\n]+\}})
+  | (?P<size>\{{[A-Za-z0-9_+*/(),\ -]+\}})
   | (?P<float>-?\d+(?:\.\d*(?:e[+-]?\d+)?|e[+-]?\d+))
   | (?P<int>-?\d+)
   | (?P<word>[A-Za-z_][A-Za-z0-9_.]*(?::[A-Za-z0-9_.]+)*)

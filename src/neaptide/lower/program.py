@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node
 from neaptide.ir.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Copy a value, under `name`, as soon as its storage has reached `version`; for verify runs only.
+
+    Attributes:
+        name: key of the copy in the dict that the program fills.
+        value: id of a tensor of the graph.
+        version: of its storage, not below `value.version`.
+    """
+
+    name: str
+    value: int
+    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +35,26 @@ class Program:
         schedule: in which order, with `FREE` steps.
         source: Python text defining `program(args)`: `args` is a list with one entry for each graph input, which the
             program empties; it returns the graph outputs as a tuple.
-        line_nodes: for each line of `source` (index 0 is line 1) the node it runs, or None.
-        names: global names that the source uses (operations, dtypes, shape stand-ins).
+        line_nodes: for each line of `source` (index 0 is line 1) the node of `graph` that it belongs to, or None;
+            a line in the body of a loop belongs to the loop.
+        line_steps: for each line the position of its step among those that run nodes, or None.
+        names: global names that the source uses (operations, devices, shape stand-ins).
+        body_nodes: by line number, the node of a loop's body that the line runs.
+        watches: values that the program copies; it then takes a second argument, a dict.
     """
 
     graph: Graph
     schedule: Schedule
     source: str
     line_nodes: tuple[int | None, ...]
+    line_steps: tuple[int | None, ...]
     names: Mapping[str, Any]
+    body_nodes: Mapping[int, Node] = field(default_factory=dict)
+    watches: tuple[Watch, ...] = ()
+
+    def node_at(self, line: int) -> Node | None:
+        """The innermost node that a line (from 1) runs; None for a line that runs none."""
+        if line in self.body_nodes:
+            return self.body_nodes[line]
+        number = self.line_nodes[line - 1] if 0 < line <= len(self.line_nodes) else None
+        return None if number is None else self.graph.nodes[number]

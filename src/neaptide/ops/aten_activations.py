@@ -8,6 +8,7 @@ from neaptide.ir.registry import OpSpec, Trait
 from neaptide.ops.effects import flag_not_false, when_flag
 from neaptide.ops.formulas import per_output
 from neaptide.ops.table import declare
+from neaptide.ops.workspace import dropout_mask
 
 _CHEAP = """
     hardshrink.default,out hardsigmoid.default,out hardsigmoid_.default hardswish.default,out
@@ -70,6 +71,7 @@ def rows() -> Iterator[OpSpec]:
         rng=True,
         rng_if=flag_not_false(2, "train", default=None),
         flops=per_output(3),
+        workspace=dropout_mask,
     )
     yield from declare(_FUSED_DROPOUT, Trait.ELEMENTWISE, rng=True, flops=per_output(3))
     yield from declare(

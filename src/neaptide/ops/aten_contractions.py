@@ -10,7 +10,7 @@ from neaptide.ops.table import declare
 
 _LEFT_FIRST = """
     mm.default,dtype,dtype_out,out bmm.default,dtype,dtype_out,out mv.default,out dot.default,out
-    vdot.default,out matmul.default,out _int_mm.default,out _scaled_mm.default,out inner.default,out
+    vdot.default,out _int_mm.default,out _scaled_mm.default,out
 """
 _WITH_ADDEND = """
     addmm.default,dtype,dtype_out,out addmm_.default addmv.default,out addmv_.default addbmm.default,out
@@ -55,6 +55,11 @@ _CONVOLUTION_BACKWARD = """
     convolution_backward.default,out=out0+out1+out2
     convolution_backward_overrideable.default,out=out0+out1+out2
 """
+# Both sides may broadcast, so the result tells how many dot products there are.
+_BROADCASTING = """
+    matmul.default,out inner.default,out
+"""
+# How long the dot products are is in an equation or in lists of axes: the result alone is counted.
 _EINSUM = """
     einsum.default bilinear.default tensordot.default,out
 """
@@ -64,6 +69,7 @@ def rows() -> Iterator[OpSpec]:
     """Dense and grouped products, convolutions and their gradients."""
     product = Trait.CONTRACTION
     yield from declare(_LEFT_FIRST, product, flops=formulas.matmul(0, 1))
+    yield from declare(_BROADCASTING, product, flops=formulas.dot_products)
     yield from declare(_WITH_ADDEND, product, flops=formulas.matmul(1, 2))
     yield from declare(_OUTER, product, flops=formulas.outer_product)
     yield from declare(_GROUPED, product, flops=formulas.grouped_matmul)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from neaptide.ir.registry import OpSpec, Trait, tensor_traffic
 from neaptide.ops.formulas import per_input, per_output
+from neaptide.ops.storages import bag_of_each_index
 from neaptide.ops.table import declare
 from neaptide.ops.traffic import gather_traffic, scatter_in_place_traffic
 
@@ -14,8 +15,8 @@ _PICKS = """
     index_select.default,out gather.default,out take.default,out take_along_dim.default,out
 """
 _BAGS = """
-    _embedding_bag.default,out=out0+out1+out2+out3
-    _embedding_bag_forward_only.default,out=out0+out1+out2+out3 embedding_bag.default,padding_idx
+    _embedding_bag.out=out0+out1+out2+out3 _embedding_bag_forward_only.out=out0+out1+out2+out3
+    embedding_bag.default,padding_idx
 """
 _GRADIENT_SUMS = """
     embedding_dense_backward.default,out embedding_backward.default _embedding_bag_backward.default
@@ -55,6 +56,14 @@ def rows() -> Iterator[OpSpec]:
     """Indexing, forward and backward."""
     yield from declare(_PICKS, Trait.GATHER, bytes_moved=gather_traffic)
     yield from declare(_BAGS, Trait.GATHER, Trait.REDUCTION, flops=per_output(1), bytes_moved=gather_traffic)
+    yield from declare(
+        "_embedding_bag.default _embedding_bag_forward_only.default",
+        Trait.GATHER,
+        Trait.REDUCTION,
+        flops=per_output(1),
+        bytes_moved=gather_traffic,
+        storage_bytes=bag_of_each_index,
+    )
     yield from declare(_GRADIENT_SUMS, flops=per_input(1), bytes_moved=tensor_traffic, deterministic=False)
     yield from declare(_PLACES, bytes_moved=tensor_traffic)
     yield from declare(_PLACES_IN_PLACE, bytes_moved=scatter_in_place_traffic)

@@ -23,7 +23,7 @@ _ASSERTIONS = """
     _assert_async.default,msg _assert_scalar.default _functional_assert_async.msg
     _functional_assert_scalar.default sym_constrain_range.default sym_constrain_range_for_size.default
     _functional_sym_constrain_range.default _functional_sym_constrain_range_for_size.default
-    _print.default
+    _print.default _linalg_check_errors.default
 """
 _METADATA = """
     size.default

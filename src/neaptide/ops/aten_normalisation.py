@@ -8,6 +8,7 @@ from neaptide.ir.registry import OpSpec, Replay, Trait
 from neaptide.ops.effects import running_statistics, tensors_present
 from neaptide.ops.formulas import per_input, per_output
 from neaptide.ops.table import declare
+from neaptide.ops.workspace import copy_of_operand
 
 _SOFTMAX = """
     _softmax.default,out _log_softmax.default,out _safe_softmax.default softmax.int,int_out
@@ -33,7 +34,7 @@ _NORM_IN_PLACE = """
 _NORM_BACKWARD = """
     native_layer_norm_backward.default,out=out0+out1+out2
     native_group_norm_backward.default,out=out0+out1+out2
-    native_batch_norm_backward.default,out=out0+out1+out2 _fused_rms_norm_backward.default
+    native_batch_norm_backward.out=out0+out1+out2 _fused_rms_norm_backward.default
     cudnn_batch_norm_backward.default,out=out0+out1+out2
     miopen_batch_norm_backward.default,out=out0+out1+out2 batch_norm_backward.default
     batch_norm_backward_reduce.default,out=out0+out1+out2+out3 batch_norm_backward_elemt.default,out
@@ -58,6 +59,9 @@ def rows() -> Iterator[OpSpec]:
     yield from declare(_NORM, norm, flops=per_input(7))
     yield from declare(_NORM_IN_PLACE, norm, flops=per_input(4))
     yield from declare(_NORM_BACKWARD, norm, flops=per_input(8))
+    yield from declare(
+        "native_batch_norm_backward.default", norm, flops=per_input(8), workspace=copy_of_operand
+    )
     yield from _batch_norms_with_running_statistics()
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from neaptide.ir.registry import OpSpec, Trait
+from neaptide.ops import workspace
 from neaptide.ops.formulas import per_input, per_input_times_log, per_output
 from neaptide.ops.table import declare
 
@@ -26,9 +27,6 @@ _MOMENT = """
     norm.Scalar,ScalarOpt_dim,ScalarOpt_dim_dtype,ScalarOpt_dtype,ScalarOpt_dtype_out,Scalar_out,dtype_out,out
     frobenius_norm.dim,out dist.default,out
 """
-_EXPONENTIAL = """
-    logsumexp.default,out
-"""
 _SCAN = """
     cumsum.default,out cumsum_.default cumprod.default,out cumprod_.default
     cummax.default,out=values+indices cummin.default,out=values+indices logcumsumexp.default,out
@@ -40,7 +38,7 @@ _SCAN_IN_PLACE = """
 _SORT = """
     sort.default,stable,values=values+indices,values_stable=values+indices
     argsort.default,stable,stable_out msort.default,out topk.default,values=values+indices
-    kthvalue.default,values=values+indices median.default,dim,dim_values=values+indices,out
+    kthvalue.default,values=values+indices median.dim,dim_values=values+indices,out
     nanmedian.default,dim,dim_values=values+indices,out mode.default,values=values+indices
     histc.default,out quantile.default,out,scalar,scalar_out nanquantile.default,out,scalar,scalar_out
 """
@@ -62,8 +60,12 @@ def rows() -> Iterator[OpSpec]:
 def _all() -> Iterator[OpSpec]:
     yield from declare(_REDUCTION, Trait.REDUCTION, flops=per_input(1))
     yield from declare(_MOMENT, Trait.REDUCTION, flops=per_input(3))
-    yield from declare(_EXPONENTIAL, Trait.REDUCTION, flops=per_input(12))
+    yield from declare(
+        "logsumexp.default", Trait.REDUCTION, flops=per_input(12), workspace=workspace.exponentials
+    )
+    yield from declare("logsumexp.out", Trait.REDUCTION, flops=per_input(12))
     yield from declare(_SCAN, flops=per_input(1))
     yield from declare(_SCAN_IN_PLACE, writes=(1, 2), flops=per_input(1))
+    yield from declare("median.default", flops=per_input_times_log(), workspace=workspace.copy_of_operand)
     yield from declare(_SORT, flops=per_input_times_log())
     yield from declare(_SEARCH, flops=per_output(20))

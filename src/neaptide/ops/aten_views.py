@@ -14,14 +14,17 @@ _VIEWS = """
     unsqueeze.default view.default,dtype view_as_complex.default view_as_real.default _conj.default
     _neg_view.default adjoint.default mH.default mT.default matrix_H.default numpy_T.default
     movedim.int,intlist moveaxis.int,intlist swapaxes.default swapdims.default narrow.default,Tensor
-    flatten.using_ints unflatten.int expand_as.default broadcast_to.default view_as.default chunk.default
+    flatten.using_ints unflatten.int broadcast_to.default chunk.default
     tensor_split.indices,sections,tensor_indices_or_sections hsplit.array,int vsplit.array,int
     dsplit.array,int unsafe_chunk.default _fw_primal.default _reshape_alias.default slice_inverse.default
     ravel.default atleast_1d.default,Sequence atleast_2d.default,Sequence atleast_3d.default,Sequence
-    reshape.default reshape_as.default contiguous.default conj.default positive.default indices.default
+    reshape.default contiguous.default conj.default positive.default indices.default
     values.default data.default lift.default broadcast_tensors.default meshgrid.default,indexing
     resolve_conj.default resolve_neg.default
 """
+
+# The other operand lends its shape only.
+_LIKE = "expand_as.default view_as.default reshape_as.default"
 
 # The result may not be changed in place, so the schema marks no alias; the bytes are the operand's all the same.
 _UNSAFE_VIEWS = """
@@ -39,5 +42,6 @@ _IN_PLACE_VIEWS = """
 def rows() -> Iterator[OpSpec]:
     """Views. `reshape`, `contiguous` and a few like them copy when they must: storages tell, not names."""
     yield from declare(_VIEWS, Trait.VIEW, bytes_moved=no_bytes)
+    yield from declare(_LIKE, Trait.VIEW, shape_only=(1,), bytes_moved=no_bytes)
     yield from declare(_UNSAFE_VIEWS, Trait.VIEW, bytes_moved=no_bytes)
     yield from declare(_IN_PLACE_VIEWS, Trait.VIEW, bytes_moved=no_bytes)

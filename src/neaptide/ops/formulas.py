@@ -71,6 +71,12 @@ def matmul(left: int, right: int) -> SizeRule:
     return rule
 
 
+def dot_products(call: Call) -> SizeExpr:
+    """`2 k` for each element of the result, k being the length of the left side's last axis."""
+    left = _tensor(call, 0)
+    return call.output().numel * left.shape[-1] * 2
+
+
 def linear(weight: int = 1) -> SizeRule:
     """`2 m k n` for a dense layer whose weight is (n, k)."""
 
@@ -103,7 +109,7 @@ def _convolution(grid: SizeExpr, weight: Value) -> SizeExpr:
     return grid * product(weight.shape[1:]) * 2
 
 
-def convolution(transposed_at: int | None = 6) -> SizeRule:
+def convolution(transposed_at: int | None = 6, weight: int = 1) -> SizeRule:
     """Convolution: each element of the result is a dot product over `weight.shape[1:]`.
 
     A transposed convolution does the same for each element of its input. Groups are in the weight's shape; padding
@@ -113,7 +119,7 @@ def convolution(transposed_at: int | None = 6) -> SizeRule:
     def rule(call: Call) -> SizeExpr:
         transposed = transposed_at is not None and bool(call.arg(transposed_at))
         grid = _tensor(call, 0).numel if transposed else call.output().numel
-        return _convolution(grid, _tensor(call, 1))
+        return _convolution(grid, _tensor(call, weight))
 
     return rule
 
@@ -130,7 +136,7 @@ def convolution_backward(call: Call) -> SizeExpr:
     mask = call.arg(10, "output_mask")
     wanted = sum(1 for m in mask[:2] if m) if isinstance(mask, tuple) else 2
     total = one_gradient * wanted
-    if isinstance(mask, tuple) and mask[2]:
+    if isinstance(mask, tuple) and any(mask[2:]):
         total = total + grad_output.numel
     return total
 

@@ -56,10 +56,10 @@ _FFT = """
     fft_c2c.default fft_c2r.default fft_r2c.default
 """
 _POINTWISE_CONVOLUTION = """
-    _convolution_pointwise.default,binary
+    _convolution_pointwise.default
 """
 _POINTWISE_LINEAR = """
-    _linear_pointwise.default,binary
+    _linear_pointwise.default
 """
 
 
@@ -93,3 +93,13 @@ def rows() -> Iterator[OpSpec]:
         flops=formulas.convolution(transposed_at=None),
     )
     yield from declare(_POINTWISE_LINEAR, Trait.CONTRACTION, namespace="mkldnn", flops=formulas.linear())
+    # With another operand to add or multiply, which stands before the weight.
+    yield from declare(
+        "_convolution_pointwise.binary _convolution_pointwise_.binary",
+        Trait.CONVOLUTION,
+        namespace="mkldnn",
+        flops=formulas.convolution(transposed_at=None, weight=2),
+    )
+    yield from declare(
+        "_linear_pointwise.binary", Trait.CONTRACTION, namespace="mkldnn", flops=formulas.linear(weight=2)
+    )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from neaptide.ir.registry import Call
 from neaptide.ir.values import DTYPE_BYTES, Value
+from neaptide.ops.workspace import device_of
 from neaptide.symbolic.size_expr import SizeExpr, maximum
 
 # at::Reduction::None; 1 is mean, 2 is sum.
@@ -49,6 +50,14 @@ def _broadcast_numel(a: Value, b: Value) -> SizeExpr:
         right = b.shape[-axis] if axis <= len(b.shape) else one
         total = total * (right if left == one else left)
     return total
+
+
+def bag_of_each_index(call: Call) -> Mapping[int, SizeExpr]:
+    """`_embedding_bag` on CPU: the bag of each index is made one element too long, then shortened."""
+    bags = call.output(1)
+    if bags.numel == SizeExpr.const(0) or device_of(call, bags) != "cpu":
+        return {}
+    return {1: bags.nbytes + DTYPE_BYTES[bags.dtype]}
 
 
 def columns(call: Call) -> Mapping[int, SizeExpr]:

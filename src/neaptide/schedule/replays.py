@@ -33,11 +33,11 @@ class Closure:
 class _Draft:
     """A closure that is being grown before one step."""
 
-    before: int
     place: int
     start: int
     there: frozenset[int]
     light: float
+    hold_from: int
     nodes: set[int] = field(default_factory=set)
     units: set[int] = field(default_factory=set)
     waiting: list[int] = field(default_factory=list)
@@ -59,19 +59,21 @@ class Replays:
         self.evaluator = evaluator
         self.problem = evaluator.problem
 
-    def closure(self, storage: int, before: int, *, hold_share: float = 0.0) -> Closure:
+    def closure(
+        self, storage: int, before: int, *, hold_share: float = 0.0, hold_from: int | None = None
+    ) -> Closure:
         """What to repeat before the first execution of a node (node count: the end) to have a storage there.
 
-        Operands that are dead by then are made again in turn, or held on to where they must not be, or where
-        they have at most `hold_share` of the storage's bytes. O(size of the closure).
+        Operands that are dead by then are made again in turn, or held on to where they cannot be, or where they
+        have at most `hold_share` of the storage's bytes, or where they are still needed at position `hold_from`.
+        O(size of the closure).
         """
         if self.problem.creator[storage] < 0:
             return Closure("the caller owns it")
         place = self.evaluator.place_of(before)
         there = frozenset(self.evaluator.repeated(before))
-        draft = _Draft(
-            before, place, place - len(there), there, hold_share * self.problem.storage_bytes[storage]
-        )
+        light = hold_share * self.problem.storage_bytes[storage]
+        draft = _Draft(place, place - len(there), there, light, place if hold_from is None else hold_from)
         draft.waiting.append(storage)
         try:
             while draft.waiting:
@@ -84,6 +86,16 @@ class Replays:
     def insertion(self, closure: Closure, before: int) -> Insert:
         """The change that makes a closure happen."""
         return Insert(closure.nodes, before)
+
+    def next_anchor(self, place: int) -> int:
+        """The first node at or behind a position that runs there for the first time; the node count for the end."""
+        count = self.problem.node_count
+        order = self.evaluator.order
+        while place < len(order):
+            if order[place] < count:
+                return int(order[place])
+            place += 1
+        return count
 
     def units(self, before: int) -> list[int]:
         """Creators that are repeated before a node, ascending: what can be taken back there."""
@@ -172,7 +184,8 @@ class Replays:
         is_made_here = creator in draft.units or creator in draft.there
         if not is_made_here and not self._is_live(storage, draft):
             is_light = problem.storage_bytes[storage] <= draft.light
-            if is_current and (is_light or self._unit_refusal(creator, draft)):
+            is_late = self._last_place(storage, draft.place) >= draft.hold_from
+            if is_current and (is_light or is_late or self._unit_refusal(creator, draft)):
                 draft.held.add(storage)
             else:
                 draft.waiting.append(storage)
@@ -201,6 +214,14 @@ class Replays:
         return any(
             position[start] < draft.place and (end == TO_END or position[end] >= draft.start)
             for start, end in self.evaluator.spans[storage]
+        )
+
+    def _last_place(self, storage: int, place: int) -> int:
+        """Where the last instance that begins before a position ends; -1 when there is none."""
+        position = self.evaluator.position
+        return max(
+            (int(position[end]) for start, end in self.evaluator.spans[storage] if position[start] < place),
+            default=-1,
         )
 
     def _unit_refusal(self, creator: int, draft: _Draft) -> str:

@@ -318,7 +318,8 @@ def _split(x: SizeExpr, y: SizeExpr) -> tuple[SizeExpr, SizeExpr]:
 
 
 def _scaled_down(x: SizeExpr, by: int) -> SizeExpr:
-    return from_terms(tuple((monomial, coefficient // by) for monomial, coefficient in x.terms()))
+    scaled = ((monomial, coefficient // by) for monomial, coefficient in x.terms())
+    return from_terms(tuple(term for term in scaled if term[1]))  # a constant below `by` becomes 0
 
 
 def _content(terms: Iterable[tuple[Monomial, int]]) -> int:

@@ -1,0 +1,251 @@
+"""Settings from three places: arguments win over `NEAPTIDE_*`, which win over `neaptide.toml` or `pyproject.toml`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+from neaptide.errors import UsageError
+
+PREFIX: Final = "NEAPTIDE_"
+OWN_FILE: Final = "neaptide.toml"
+SHARED_FILE: Final = "pyproject.toml"
+# Read by other rooms; no setting of a command.
+_OTHER_VARIABLES: Final = frozenset({"NEAPTIDE_CACHE_DIR"})
+_YES_NO: Final = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+ON_MISMATCH: Final = ("error", "replan", "eager")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a command can be told, whichever way it is told.
+
+    Attributes:
+        peak: highest bytes, a share of the baseline or a reduction of it.
+        latency: longest step time, or an increase over the baseline.
+        device: a preset's name; None for this machine.
+        time_limit: of planning, a duration.
+        seed: of all random choices.
+        strategy: of the planner.
+        also: further strategies to compare with.
+        repeats: timed steps of each program.
+        steps: steps of a run.
+        verify: compare the numbers with eager; None for what the command does by itself.
+        eager: measure eager too.
+        on_mismatch: what a call does that the plan was not made for.
+        atomic: keep all updates behind the last operation that can fail.
+    """
+
+    peak: str | None = None
+    latency: str | None = None
+    device: str | None = None
+    time_limit: str | None = None
+    seed: int = 0
+    strategy: str = "default"
+    also: tuple[str, ...] = ()
+    repeats: int = 5
+    steps: int = 3
+    verify: bool | None = None
+    eager: bool = True
+    on_mismatch: str = "error"
+    atomic: bool = False
+
+    @property
+    def time_limit_s(self) -> float | None:
+        """Seconds that planning may take; None without a limit."""
+        from neaptide.units import parse_duration
+
+        return None if self.time_limit is None else parse_duration(self.time_limit)
+
+
+NAMES: Final = tuple(field.name for field in fields(Settings))
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Settings, and for each of them the place it came from."""
+
+    settings: Settings
+    sources: Mapping[str, str]
+
+    def as_json(self, names: Iterable[str] = NAMES) -> dict[str, Any]:
+        """Value and source of each of these settings."""
+        values = asdict(self.settings)
+        return {name: {"value": values[name], "source": self.sources[name]} for name in names}
+
+
+def resolve(
+    arguments: Mapping[str, Any], *, environment: Mapping[str, str], directory: Path
+) -> Resolved:
+    """The settings in force.
+
+    Args:
+        arguments: those given on the command line, by setting name; None is not given.
+        environment: of the process.
+        directory: where the search for a configuration file starts; it goes on in the folders above.
+
+    Raises:
+        UsageError: for a value that cannot be read or a name that is unknown; says where it stands.
+    """
+    values: dict[str, Any] = {}
+    sources = dict.fromkeys(NAMES, "default")
+    path, table = _find_file(directory)
+    for key, value in table.items():
+        name = _known(key.replace("-", "_"), f"{path}")
+        values[name] = _read(name, value, f"{key} in {path}")
+        sources[name] = str(path)
+    for name in NAMES:
+        variable = PREFIX + name.upper()
+        if variable in environment:
+            values[name] = _read(name, environment[variable], variable)
+            sources[name] = f"environment variable {variable}"
+        if arguments.get(name) is not None:
+            flag = "--" + name.replace("_", "-")
+            values[name] = _read(name, arguments[name], flag)
+            sources[name] = f"argument {flag}"
+    return Resolved(Settings(**values), sources)
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """`NEAPTIDE_*` variables that nothing reads, most likely slips of the keyboard."""
+    known = {PREFIX + name.upper() for name in NAMES} | _OTHER_VARIABLES
+    return sorted(name for name in environment if name.startswith(PREFIX) and name not in known)
+
+
+def _find_file(directory: Path) -> tuple[Path | None, Mapping[str, Any]]:
+    """The nearest configuration file at or above a folder, and its table."""
+    for folder in (directory, *directory.parents):
+        own = folder / OWN_FILE
+        if own.is_file():
+            return own, _load(own)
+        shared = folder / SHARED_FILE
+        if shared.is_file():
+            table = _load(shared).get("tool", {}).get("neaptide")
+            if table is not None:
+                return shared, table
+    return None, {}
+
+
+def _load(path: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(
+            "the configuration file cannot be read",
+            where=str(path),
+            why=str(error),
+            next_step="mend the file, or run from another folder",
+        ) from error
+
+
+def _known(name: str, where: str) -> str:
+    if name in NAMES:
+        return name
+    close = difflib.get_close_matches(name, NAMES, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    raise UsageError(
+        f"there is no setting {name!r}", where=where, next_step=f"{hint}the settings are {', '.join(NAMES)}"
+    )
+
+
+def _read(name: str, value: Any, where: str) -> Any:
+    """A value in the type of its setting; errors name the place it stands in."""
+    try:
+        return _READERS[name](value)
+    except UsageError as error:
+        raise type(error)(error.what, where=where, why=error.why, next_step=error.next_step) from error
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str) and value.strip():
+        return value.strip()
+    raise UsageError(f"{value!r} is no name", next_step="write some text")
+
+
+def _peak(value: Any) -> str:
+    from neaptide.planner.budget import Budget
+
+    Budget(value)
+    return str(value).strip()
+
+
+def _latency(value: Any) -> str:
+    from neaptide.planner.budget import Budget
+
+    text = _with_unit(value)
+    Budget(None, latency=text)
+    return text
+
+
+def _duration(value: Any) -> str:
+    from neaptide.units import parse_duration
+
+    text = _with_unit(value)
+    parse_duration(text)
+    return text
+
+
+def _with_unit(value: Any) -> str:
+    """A number in a configuration file is seconds; text has to say so."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return f"{value}s" if is_number else str(value).strip()
+
+
+def _integer(lowest: int) -> Callable[[Any], int]:
+    def read(value: Any) -> int:
+        try:
+            number = int(value) if isinstance(value, str) else value
+        except ValueError:
+            number = None
+        if isinstance(number, bool) or not isinstance(number, int) or number < lowest:
+            raise UsageError(f"{value!r} is not a whole number of at least {lowest}")
+        return number
+
+    return read
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in _YES_NO:
+        return _YES_NO[value.strip().lower()]
+    raise UsageError(f"{value!r} is neither yes nor no", next_step=f"write one of {', '.join(_YES_NO)}")
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = [part for part in value.split(",") if part.strip()]
+    if isinstance(value, list | tuple):
+        return tuple(_text(part) for part in value)
+    raise UsageError(f"{value!r} is no list of names", next_step="write names with commas between them")
+
+
+def _choice(*choices: str) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if isinstance(value, str) and value.strip() in choices:
+            return value.strip()
+        raise UsageError(f"{value!r} is not a choice here", next_step=f"choose one of {', '.join(choices)}")
+
+    return read
+
+
+_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "peak": _peak,
+    "latency": _latency,
+    "device": _text,
+    "time_limit": _duration,
+    "seed": _integer(0),
+    "strategy": _text,
+    "also": _texts,
+    "repeats": _integer(1),
+    "steps": _integer(1),
+    "verify": _boolean,
+    "eager": _boolean,
+    "on_mismatch": _choice(*ON_MISMATCH),
+    "atomic": _boolean,
+}

@@ -1,0 +1,186 @@
+"""Everything the command line prints goes through here: results to stdout, all else to stderr."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from typing import TYPE_CHECKING, Any, TextIO
+
+from neaptide.cli import exit_codes
+from neaptide.errors import InfeasibleBudget, NeaptideError
+from neaptide.units import AmbiguousUnitWarning, format_bytes
+
+if TYPE_CHECKING:
+    from neaptide.report.document import Document
+
+_LOG_LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
+
+
+class Console:
+    """Where a command prints.
+
+    Args:
+        as_json: the result is one JSON object on stdout, an error too.
+
+    Attributes:
+        quiet: no progress, no notes; errors only.
+        verbosity: 1 adds information and tracebacks of bugs, 2 adds details and tracebacks of every error.
+    """
+
+    def __init__(self, *, as_json: bool = False) -> None:
+        self.as_json = as_json
+        self.quiet = False
+        self.verbosity = 0
+
+    def document(self, content: Document) -> None:
+        """Prints a report: drawn when stdout is a terminal, plain text when it is piped."""
+        if _is_terminal(sys.stdout):
+            from neaptide.cli.terminal import draw
+
+            draw(content)
+        else:
+            self.result(content.plain())
+
+    def result(self, text: str) -> None:
+        """Prints a result as it is."""
+        try:
+            print(text, flush=True)
+        except BrokenPipeError:
+            # The reader, such as `head`, has seen enough. Python flushes once more at exit: let it have somewhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    def json(self, content: Mapping[str, Any]) -> None:
+        """Prints one JSON object."""
+        self.result(json.dumps(content, indent=2))
+
+    def progress(self, message: str) -> None:
+        """Says what is being done."""
+        if not self.quiet:
+            print(message, file=sys.stderr, flush=True)
+
+    def note(self, message: str) -> None:
+        """Says something that the user should know and that is no result."""
+        self.progress(f"note: {message}")
+
+    def failure(self, error: NeaptideError) -> int:
+        """Prints an error that neaptide raised on purpose; returns its exit code."""
+        if self.verbosity >= 2:
+            traceback.print_exception(error, file=sys.stderr)
+        else:
+            print(f"error: {error.render()}", file=sys.stderr)
+        if isinstance(error, InfeasibleBudget):
+            print(
+                f"  smallest peak found: {format_bytes(error.smallest_peak_bytes)}; "
+                f"lower bound: {format_bytes(error.lower_bound_bytes)}",
+                file=sys.stderr,
+            )
+        self._json_error(
+            type(error).__name__, error.exit_code, error.what, error.where, error.why, error.next_step, error
+        )
+        return error.exit_code
+
+    def usage_failure(self, message: str) -> int:
+        """Records a mistake in the arguments, which click has shown already; returns the exit code."""
+        self._json_error("UsageError", exit_codes.USAGE, message)
+        return exit_codes.USAGE
+
+    def bug(self, error: Exception) -> int:
+        """Prints an exception that nobody meant to raise; returns the exit code."""
+        if self.verbosity >= 1:
+            traceback.print_exception(error, file=sys.stderr)
+        what = f"{type(error).__name__}: {error}"
+        print(f"error: unexpected {what}", file=sys.stderr)
+        frames = traceback.extract_tb(error.__traceback__)
+        if frames:
+            print(f"  where: {frames[-1].filename}:{frames[-1].lineno}", file=sys.stderr)
+        print("  why: this is a bug, in neaptide or in the program it was given", file=sys.stderr)
+        print("  next: run again with -v for the traceback, and report it", file=sys.stderr)
+        self._json_error(type(error).__name__, exit_codes.BUG, what)
+        return exit_codes.BUG
+
+    def interrupted(self) -> int:
+        """Says that there is no result; returns the exit code."""
+        print("interrupted", file=sys.stderr)
+        self._json_error("KeyboardInterrupt", exit_codes.INTERRUPTED, "interrupted")
+        return exit_codes.INTERRUPTED
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Sends log records and warnings to stderr in the form of everything else."""
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+        handler.addFilter(self._lets_through)
+        logger = logging.getLogger("neaptide")
+        level = logger.level
+        logger.setLevel(_LOG_LEVELS[-1])
+        logger.addHandler(handler)
+        try:
+            with warnings.catch_warnings():
+                warnings.showwarning = self._show_warning(warnings.showwarning)
+                yield
+        finally:
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+
+    @contextmanager
+    def user_code(self) -> Iterator[None]:
+        """What the user's program prints goes to stderr, so that stdout holds the result alone."""
+        with redirect_stdout(sys.stderr):
+            yield
+
+    def _lets_through(self, record: logging.LogRecord) -> bool:
+        # Asked at each record: the options that set the level are read after the handler is in place.
+        lowest = logging.ERROR if self.quiet else _LOG_LEVELS[min(self.verbosity, len(_LOG_LEVELS) - 1)]
+        return record.levelno >= lowest
+
+    def _show_warning(self, otherwise: Any) -> Any:
+        def show(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if issubclass(category, AmbiguousUnitWarning):
+                self.note(str(message))
+            else:
+                otherwise(message, category, filename, lineno, file, line)
+
+        return show
+
+    def _json_error(
+        self,
+        kind: str,
+        exit_code: int,
+        what: str,
+        where: str | None = None,
+        why: str | None = None,
+        next_step: str | None = None,
+        error: NeaptideError | None = None,
+    ) -> None:
+        if not self.as_json:
+            return
+        content: dict[str, Any] = {
+            "class": kind,
+            "exit_code": exit_code,
+            "what": what,
+            "where": where,
+            "why": why,
+            "next_step": next_step,
+        }
+        if isinstance(error, InfeasibleBudget):
+            content["smallest_peak_bytes"] = error.smallest_peak_bytes
+            content["lower_bound_bytes"] = error.lower_bound_bytes
+            content["alive"] = list(error.alive)
+        self.json({"error": content})
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    return stream.isatty() and os.environ.get("TERM") != "dumb"

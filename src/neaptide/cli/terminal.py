@@ -1,0 +1,41 @@
+"""Reports drawn on a terminal with rich, which respects NO_COLOR by itself."""
+
+from __future__ import annotations
+
+import rich.box
+import rich.console
+import rich.table
+import rich.text
+
+from neaptide.report.document import Document, Table
+
+
+def draw(content: Document, console: rich.console.Console | None = None) -> None:
+    """Draws a document on stdout, or on the console given."""
+    screen = rich.console.Console(highlight=False, soft_wrap=False) if console is None else console
+    for index, block in enumerate(content.blocks):
+        if index:
+            screen.print()
+        screen.print(_table(block) if isinstance(block, Table) else _paragraph(block))
+
+
+def _paragraph(text: str) -> rich.text.Text:
+    head, colon, rest = text.partition(":")
+    if not colon or "\n" in head:
+        return rich.text.Text(text)
+    # The words up to the colon say what the paragraph is about: `Budget:`, `Next:`.
+    return rich.text.Text.assemble((head + colon, "bold"), rest)
+
+
+def _table(table: Table) -> rich.table.Table:
+    drawn = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
+    for index, title in enumerate(table.header):
+        drawn.add_column(
+            rich.text.Text(title),
+            justify="left" if table.is_left(index) else "right",
+            no_wrap=not table.is_left(index),
+            style="bold" if index == 0 else "",
+        )
+    for row in table.rows:
+        drawn.add_row(*(rich.text.Text(cell) for cell in row))
+    return drawn

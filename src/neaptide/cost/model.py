@@ -1,0 +1,140 @@
+"""What planners ask about cost: seconds and workspace of a node, and the sizes that storages really have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from neaptide.analysis.alias import is_pure_view
+from neaptide.cost import roofline
+from neaptide.cost.devices import Device
+from neaptide.cost.loops import Binding, loop_seconds, loop_workspace_bytes
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node
+from neaptide.ir.registry import Call, OpRegistry, Trait, tensor_traffic
+from neaptide.ir.values import Value
+
+HOST_SCALAR_S: Final = 2e-7
+"""Arithmetic on Python numbers: a few interpreter instructions."""
+
+
+class CostModel(Protocol):
+    """Time and scratch memory of the nodes of a graph."""
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the numbers were taken on a real machine."""
+        ...
+
+    def seconds(self, graph: Graph, node: Node) -> float:
+        """Seconds of one execution."""
+        ...
+
+    def workspace_bytes(self, graph: Graph, node: Node) -> int:
+        """Most bytes allocated during one execution beyond the storages of its operands and results."""
+        ...
+
+    def storage_bytes(self, graph: Graph) -> Mapping[int, int]:
+        """Bytes, by storage id, of those storages whose real size is not what the graph says."""
+        ...
+
+    def describe(self) -> str:
+        """One line for reports: where the numbers come from."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatedCost:
+    """Cost by the roofline and the formulas of the op table; nothing is run.
+
+    An operation without a row is taken to move its operands and results once and to need no workspace.
+
+    Attributes:
+        device: rates and bandwidths.
+        registry: the op table.
+        binding: values of symbolic dims; not needed for a static graph.
+    """
+
+    device: Device
+    registry: OpRegistry
+    binding: Binding = field(default_factory=dict)
+
+    @property
+    def is_measured(self) -> bool:
+        """False."""
+        return False
+
+    def seconds(self, graph: Graph, node: Node) -> float:
+        """Seconds by the roofline: arithmetic or traffic, whichever takes longer, and the call itself.
+
+        Raises:
+            SymbolicError: a dim has no value.
+        """
+        return self._seconds(graph, node, self.binding)
+
+    def workspace_bytes(self, graph: Graph, node: Node) -> int:
+        """Workspace by the row's formula; a loop's is what its body holds at its peak.
+
+        Raises:
+            SymbolicError: a dim has no value.
+        """
+        return self._workspace_bytes(graph, node, self.binding)
+
+    def storage_bytes(self, graph: Graph) -> Mapping[int, int]:  # noqa: ARG002 - the protocol's signature
+        """Nothing: without running an operation, the graph is the best knowledge there is."""
+        return {}
+
+    def describe(self) -> str:
+        """The device and where its numbers come from."""
+        return f"estimated for {self.device.name} ({self.device.source})"
+
+    def _seconds(self, graph: Graph, node: Node, binding: Binding) -> float:
+        if node.regions:
+            return loop_seconds(graph, node, binding, self._seconds)
+        if is_host_arithmetic(graph, node):
+            return HOST_SCALAR_S
+        if is_pure_view(graph, node):
+            # On an accelerator a view is made by the host while the device works.
+            return roofline.seconds(
+                self.device, flops=0, bytes_moved=0, dtype="float32", launches=int(self.device.kind == "cpu")
+            )
+        call, row = Call(graph, node), self.registry.find(node.op)
+        # A row of a view moves nothing; a reshape that had to copy is no view.
+        copies = row is None or row.is_a(Trait.VIEW)
+        moved = tensor_traffic(call) if row is None or copies else row.bytes_moved(call)
+        return roofline.seconds(
+            self.device,
+            flops=0 if row is None else row.flops(call).evaluate(binding),
+            bytes_moved=moved.evaluate(binding),
+            dtype=_arithmetic_dtype(call),
+        )
+
+    def _workspace_bytes(self, graph: Graph, node: Node, binding: Binding) -> int:
+        if node.regions:
+            return loop_workspace_bytes(graph, node, binding, self._workspace_bytes)
+        row = self.registry.find(node.op)
+        return 0 if row is None else row.workspace(Call(graph, node)).evaluate(binding)
+
+
+def is_host_arithmetic(graph: Graph, node: Node) -> bool:
+    """Whether a node computes with Python numbers alone."""
+    touched = (*node.inputs, *node.outputs)
+    return bool(node.outputs) and all(graph.values[v].is_host_scalar for v in touched)
+
+
+def node_seconds(cost: CostModel, graph: Graph) -> list[float]:
+    """Seconds of each node of a graph, by node id. O(nodes)."""
+    return [cost.seconds(graph, node) for node in graph.nodes]
+
+
+def node_workspace(cost: CostModel, graph: Graph) -> dict[int, int]:
+    """Workspace bytes of those nodes of a graph that need any, by node id. O(nodes)."""
+    found = ((node.id, cost.workspace_bytes(graph, node)) for node in graph.nodes)
+    return {node: nbytes for node, nbytes in found if nbytes}
+
+
+def _arithmetic_dtype(call: Call) -> str:
+    """The dtype whose rate bounds a call: that of its first operand of floats, else of its first tensor."""
+    tensors: list[Value] = [v for v in (*call.inputs(), *call.outputs()) if not v.is_host_scalar]
+    return next((v.dtype for v in tensors if "float" in v.dtype), tensors[0].dtype if tensors else "float32")

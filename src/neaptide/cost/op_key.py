@@ -1,0 +1,273 @@
+"""A call as a string: everything that its cost depends on, and nothing else, so that equal calls are run once.
+
+Names, sources and numbers in tensors are left out. Operands that share a storage are told from operands that
+do not. The numbers that integer operands hold matter to some operations (an index must lie in its table); they
+follow from the call itself (`index_limits`), so they need no place in the key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from neaptide.analysis.alias import is_pure_view
+from neaptide.ir.dependencies import needed_inputs
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Arg, Named, Node, Ref
+from neaptide.ir.values import DTYPE_BYTES, Value
+from neaptide.symbolic.size_expr import SizeExpr
+
+OPAQUE_RESULTS: Final[Mapping[str, int]] = {
+    "aten.mkldnn_rnn_layer.default": 3,
+    "aten._cudnn_rnn.default": 4,
+    "aten.miopen_rnn.default": 4,
+}
+"""Results in a library's own format, whose size no shape rule knows: position by op. What reads such an operand
+is given a real one, made by its producer: one of made-up bytes could be read past its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """An operand as bytes in memory.
+
+    Attributes:
+        dtype: element type.
+        shape: in elements, as `strides` and `offset` are.
+        strides: of each axis.
+        offset: of the first element in `group`; kept only where it can matter.
+        group: operands of one call with the same number share a storage; -1 for a host scalar.
+        device: where it lives.
+        shape_only: its elements are not needed.
+        made_by: key of the call that must make it, empty for none.
+    """
+
+    dtype: str
+    shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    offset: int = 0
+    group: int = -1
+    device: str = ""
+    shape_only: bool = False
+    made_by: str = ""
+
+    @property
+    def is_host_scalar(self) -> bool:
+        """Whether it is a Python number."""
+        return self.group < 0
+
+    @property
+    def end(self) -> int:
+        """Elements from the storage's start to behind its last element."""
+        if 0 in self.shape:
+            return self.offset
+        return self.offset + 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
+
+    @property
+    def span_bytes(self) -> int:
+        """Bytes that its storage must have at least."""
+        return self.end * DTYPE_BYTES[self.dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class OpCall:
+    """A node's call without its graph.
+
+    Attributes:
+        op: registry name.
+        operands: in the order of the node's inputs.
+        args: positional arguments, sizes as numbers.
+        kwargs: keyword arguments.
+        results: as in `Node`; `outputs` in the order of the node's outputs. A result on the storage of operand
+            group g has group g; fresh ones have groups of their own.
+        outputs: the results as the graph knows them.
+        is_view: it makes no bytes and changes none.
+        producers: calls that make opaque operands: by key.
+    """
+
+    op: str
+    operands: tuple[Operand, ...]
+    args: tuple[Arg, ...]
+    kwargs: tuple[tuple[str, Arg], ...]
+    results: Arg
+    outputs: tuple[Operand, ...]
+    is_view: bool
+    producers: tuple[tuple[str, OpCall], ...] = ()
+
+    @property
+    def operand_bytes(self) -> int:
+        """Bytes of the operands' storages, each once."""
+        spans: dict[int, int] = {}
+        for operand in self.operands:
+            if not operand.is_host_scalar and not operand.shape_only:
+                spans[operand.group] = max(spans.get(operand.group, 0), operand.span_bytes)
+        return sum(spans.values())
+
+    @property
+    def output_bytes(self) -> int:
+        """Bytes of the results' fresh storages as the graph knows them."""
+        taken = {operand.group for operand in self.operands}
+        return sum(o.span_bytes for o in self.outputs if not o.is_host_scalar and o.group not in taken)
+
+    @property
+    def devices(self) -> frozenset[str]:
+        """Devices of all tensors."""
+        return frozenset(o.device for o in (*self.operands, *self.outputs) if not o.is_host_scalar)
+
+    def text(self) -> str:
+        """Canonical text: equal for calls of equal cost."""
+        outputs = ",".join(_operand_text(o) for o in self.outputs)
+        operands = ",".join(_operand_text(o) for o in self.operands)
+        args = ",".join(_arg_text(a) for a in self.args)
+        kwargs = ",".join(f"{k}={_arg_text(a)}" for k, a in self.kwargs)
+        return f"{self.op}({args};{kwargs})<{operands}>[{outputs}]{_arg_text(self.results)}"
+
+
+def op_call(graph: Graph, node: Node, binding: Mapping[str, int] | None = None) -> OpCall:
+    """What a node runs, in numbers. O(size of the node).
+
+    Raises:
+        SymbolicError: a dim has no value.
+    """
+    view = is_pure_view(graph, node)
+    needed = set(needed_inputs(graph, node))
+    inputs = [graph.values[v] for v in node.inputs]
+    members: dict[int, list[Value]] = {}
+    for value in inputs:
+        if value.storage is not None:
+            members.setdefault(value.storage, []).append(value)
+    group_of = {storage: k for k, storage in enumerate(members)}
+    # Where in its storage an operand begins matters to a view with an absolute offset, and beside operands
+    # that share the storage; elsewhere the many parts of one tensor are the same call.
+    start = {
+        storage: 0 if view else min(v.offset.evaluate(binding) for v in values)
+        for storage, values in members.items()
+    }
+
+    def describe(value: Value, *, is_input: bool) -> Operand:
+        if value.storage is None:
+            return Operand(value.dtype)
+        group = group_of.setdefault(value.storage, len(group_of))
+        return Operand(
+            dtype=value.dtype,
+            shape=_numbers(value.shape, binding),
+            strides=_numbers(value.strides, binding),
+            offset=value.offset.evaluate(binding) - start.get(value.storage, 0),
+            group=group,
+            device=graph.storages[value.storage].device,
+            shape_only=is_input and value.id not in needed,
+        )
+
+    producers: dict[str, OpCall] = {}
+    operands = []
+    for value in inputs:
+        operand = describe(value, is_input=True)
+        maker = _opaque_producer(graph, value)
+        if maker is not None:
+            made_by = op_call(graph, maker, binding)
+            key = digest(made_by.text())
+            producers[key] = made_by
+            operand = Operand(operand.dtype, (0,), (1,), 0, operand.group, operand.device, made_by=key)
+        operands.append(operand)
+    outputs = [describe(graph.values[v], is_input=False) for v in node.outputs]
+    return OpCall(
+        op=node.op,
+        operands=tuple(operands),
+        args=tuple(_bound(a, binding) for a in node.args),
+        kwargs=tuple((k, _bound(a, binding)) for k, a in node.kwargs),
+        results=node.results,
+        outputs=tuple(outputs),
+        is_view=view,
+        producers=tuple(producers.items()),
+    )
+
+
+def digest(text: str) -> str:
+    """A short name of a text; for 10^9 texts the chance of any two alike is below 10^-20."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def index_limits(call: OpCall) -> dict[int, int]:
+    """For integer operands that index something: below which number their elements must stay, by slot.
+
+    Only operations whose time depends on where the indices point are listed; for others zero is as good.
+    """
+    rule = _INDEX_RULES.get(call.op)
+    if rule is None:
+        return {}
+    index_at, table_at, axis = rule
+    index, table = _slot(call, index_at), _slot(call, table_at)
+    if index is None:
+        return {}
+    if table is None:
+        limit = call.args[table_at]
+        return {index: limit} if isinstance(limit, int) and limit > 0 else {}
+    shape = call.operands[table].shape
+    if not shape:
+        return {}
+    if axis is None:  # the axis is an argument of the call
+        given = call.args[1]
+        axis = given if isinstance(given, int) else 0
+    # A loss over a single sample has its classes in the only axis.
+    return {index: shape[axis] if axis < len(shape) else shape[-1]}
+
+
+# Position of the indices, of the tensor that they point into (or the number that bounds them), and its axis.
+_INDEX_RULES: Final[Mapping[str, tuple[int, int, int | None]]] = {
+    "aten.embedding.default": (1, 0, 0),
+    "aten.embedding_dense_backward.default": (1, 2, 0),
+    "aten.nll_loss_forward.default": (1, 0, 1),
+    "aten.nll_loss_backward.default": (2, 1, 1),
+    "aten.nll_loss2d_forward.default": (1, 0, 1),
+    "aten.nll_loss2d_backward.default": (2, 1, 1),
+    "aten.gather.default": (2, 0, None),
+    "aten.index_select.default": (2, 0, None),
+    "aten.index_add.default": (2, 0, None),
+    "aten.index_add_.default": (2, 0, None),
+    "aten.scatter_add.default": (2, 0, None),
+    "aten.scatter_add_.default": (2, 0, None),
+}
+
+
+def _slot(call: OpCall, position: int) -> int | None:
+    arg = call.args[position] if position < len(call.args) else None
+    return arg.slot if isinstance(arg, Ref) else None
+
+
+def _opaque_producer(graph: Graph, value: Value) -> Node | None:
+    producer = graph.producer(value.id)
+    if producer is None:
+        return None
+    node = graph.nodes[producer]
+    position = OPAQUE_RESULTS.get(node.op)
+    return node if position is not None and node.outputs.index(value.id) == position else None
+
+
+def _numbers(sizes: tuple[SizeExpr, ...], binding: Mapping[str, int] | None) -> tuple[int, ...]:
+    return tuple(size.evaluate(binding) for size in sizes)
+
+
+def _bound(arg: Arg, binding: Mapping[str, int] | None) -> Arg:
+    if isinstance(arg, SizeExpr):
+        return arg.evaluate(binding)
+    if isinstance(arg, tuple):
+        return tuple(_bound(item, binding) for item in arg)
+    return arg
+
+
+def _operand_text(operand: Operand) -> str:
+    if operand.is_host_scalar:
+        return operand.dtype
+    shape, strides = "x".join(map(str, operand.shape)), "x".join(map(str, operand.strides))
+    mark = "!" if operand.shape_only else ""
+    made = f"={operand.made_by}" if operand.made_by else ""
+    return f"{operand.dtype}[{shape}:{strides}+{operand.offset}]@{operand.group}{mark}{made}/{operand.device}"
+
+
+def _arg_text(arg: Arg) -> str:
+    if isinstance(arg, Ref):
+        return f"${arg.slot}"
+    if isinstance(arg, tuple):
+        return f"({','.join(_arg_text(item) for item in arg)})"
+    return arg.name if isinstance(arg, Named) else repr(arg)

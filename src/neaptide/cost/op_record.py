@@ -1,0 +1,65 @@
+"""What is known about a call after it was run alone, and how it is kept in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import msgspec
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFacts:
+    """What a run returned at one output.
+
+    Attributes:
+        nbytes: of its storage.
+        operand: slot of the operand whose storage it is in; None for bytes of its own.
+        twin: an earlier output whose storage it shares; None for none.
+        shape: real shape.
+        strides: real strides.
+    """
+
+    nbytes: int
+    operand: int | None
+    twin: int | None
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OpRecord:
+    """A call that was run alone.
+
+    Attributes:
+        op: registry name, for readers of the cache file.
+        seconds: median of a few runs.
+        workspace_bytes: most bytes allocated beyond operands and results.
+        outputs: by position in the node's outputs; None for host scalars.
+        failure: why it could not be run; empty when it was. The numbers mean nothing then.
+    """
+
+    op: str
+    seconds: float = 0.0
+    workspace_bytes: int = 0
+    outputs: tuple[OutputFacts | None, ...] = ()
+    failure: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Self | None:
+        """From plain data; None when it is none of ours, which costs a new measurement."""
+        try:
+            return msgspec.convert(dict(plain), cls)
+        except msgspec.ValidationError:
+            return None
+
+    @property
+    def fresh_bytes(self) -> int:
+        """Bytes of the storages that the call made, each once."""
+        return sum(f.nbytes for f in self.outputs if f is not None and f.operand is None and f.twin is None)

@@ -1,0 +1,225 @@
+"""Runs one call alone on made-up operands, and looks at what it returned and how long it took."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Final
+
+import torch
+
+from neaptide.cost._torch_private import storage_identity
+from neaptide.cost.op_key import OPAQUE_RESULTS, OpCall, Operand, index_limits
+from neaptide.cost.op_record import OutputFacts
+from neaptide.ir.nodes import Arg, Named, Ref
+from neaptide.ir.values import DTYPE_BYTES
+
+LONG_RUN_S: Final = 0.05
+"""A call that takes this long is not repeated."""
+_REPEATS: Final = 5
+_PATTERN_LENGTH: Final = 1 << 16
+_SEED: Final = 0
+
+
+class OperandMaker:
+    """Makes tensors of given geometry; keeps nothing but a small pattern of numbers.
+
+    Floats are in [0.25, 1.25): no denormals, no domain errors. Masks are all true, integers zero unless they
+    index something: those are spread over their table, since one row read again and again stays in the cache.
+    """
+
+    def __init__(self) -> None:
+        self._random = torch.Generator().manual_seed(_SEED)
+        self._pattern = torch.rand(_PATTERN_LENGTH, generator=self._random) + 0.25
+
+    def operands(self, call: OpCall) -> list[Any]:
+        """Tensors and numbers for the operands of a call, by slot.
+
+        Opaque operands are made by running their producers, whose other results are dropped.
+        """
+        made: list[Any] = []
+        blocks: dict[int, torch.Tensor] = {}
+        limits = index_limits(call)
+        producers = dict(call.producers)
+        spans = _spans(call)
+        for slot, operand in enumerate(call.operands):
+            if operand.is_host_scalar:
+                made.append(_NUMBERS[operand.dtype])
+            elif operand.shape_only:
+                # As in a lowered program: only the shape is looked at.
+                made.append(_strided(operand, device="meta"))
+            elif operand.made_by:
+                producer = producers[operand.made_by]
+                made.append(flat_results(producer, PreparedCall(producer, self.operands(producer)).run())[
+                    OPAQUE_RESULTS[producer.op]
+                ])
+            else:
+                if operand.group not in blocks:
+                    numel = -(-spans[operand.group] // DTYPE_BYTES[operand.dtype])
+                    block = torch.empty(numel, dtype=_dtype(operand.dtype), device=operand.device)
+                    if not call.is_view:  # a view never looks at the numbers, so its pages stay untouched
+                        self._fill(block, limits.get(slot))
+                    blocks[operand.group] = block
+                made.append(_window(blocks[operand.group], operand))
+        return made
+
+    def _fill(self, block: torch.Tensor, limit: int | None) -> None:
+        if block.dtype == torch.bool:
+            block.fill_(value=True)
+        elif block.is_floating_point() or block.is_complex():
+            pattern = self._pattern.to(device=block.device, dtype=block.dtype)
+            whole = block.numel() // _PATTERN_LENGTH * _PATTERN_LENGTH
+            block[:whole].view(-1, _PATTERN_LENGTH).copy_(pattern)
+            block[whole:].copy_(pattern[: block.numel() - whole])
+        elif limit is None:
+            block.zero_()
+        else:
+            block.copy_(torch.randint(0, limit, (block.numel(),), generator=self._random))
+
+
+@dataclass(slots=True, eq=False)
+class PreparedCall:
+    """A call with operands, ready to run any number of times; in-place operations work on the operands."""
+
+    call: OpCall
+    operands: list[Any]
+    _function: Any = field(init=False)
+    _args: list[Any] = field(init=False)
+    _kwargs: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._function = find_op(self.call.op)
+        self._args = [_argument(a, self.operands) for a in self.call.args]
+        self._kwargs = {k: _argument(a, self.operands) for k, a in self.call.kwargs}
+        if any(o.shape_only for o in self.call.operands) and self._kwargs.get("device") is None:
+            devices = [o.device for o in self.call.outputs if not o.is_host_scalar]
+            self._kwargs["device"] = torch.device(devices[0] if devices else "cpu")
+
+    def run(self) -> Any:
+        """What the operation returns."""
+        return self._function(*self._args, **self._kwargs)
+
+    def facts(self, result: Any) -> list[OutputFacts | None]:
+        """What a result shows, by output; None for host scalars and what was not made."""
+        slot_of = {
+            storage_identity(t.untyped_storage()): slot
+            for slot, t in reversed(list(enumerate(self.operands)))
+            if isinstance(t, torch.Tensor) and t.device.type != "meta"
+        }
+        seen: dict[int, int] = {}
+        found: list[OutputFacts | None] = []
+        for position, tensor in enumerate(flat_results(self.call, result)):
+            if not isinstance(tensor, torch.Tensor):
+                found.append(None)
+                continue
+            storage = tensor.untyped_storage()
+            identity = storage_identity(storage)
+            found.append(
+                OutputFacts(
+                    nbytes=storage.nbytes(),
+                    operand=slot_of.get(identity),
+                    twin=seen.get(identity),
+                    shape=tuple(tensor.shape),
+                    strides=tuple(tensor.stride()),
+                )
+            )
+            seen.setdefault(identity, position)
+        return found
+
+    def seconds(self, kept: list[object] | None = None) -> float:
+        """Seconds of one run, on an accelerator until it is done; the result is put into `kept`, or dropped."""
+        synchronize(self.call)
+        before = time.perf_counter()
+        result = self.run()
+        synchronize(self.call)
+        elapsed = time.perf_counter() - before
+        if kept is not None:
+            kept.append(result)
+        return elapsed
+
+    def median_seconds(self, first_s: float) -> float:
+        """Median of a few runs after a first one that took `first_s`; that one counts when it was long."""
+        if first_s > LONG_RUN_S:
+            return first_s
+        repeats = max(1, min(_REPEATS, int(LONG_RUN_S / max(first_s, 1e-6))))
+        return median(self.seconds() for _ in range(repeats))
+
+
+def flat_results(call: OpCall, result: Any) -> list[Any]:
+    """Results in the order of the node's outputs."""
+    count = len(call.outputs)
+    if call.results is None:
+        return [result] if count == 1 else list(result)[:count] if count else []
+    flat: list[Any] = [None] * count
+    stack: list[tuple[Arg, Any]] = [(call.results, result)]
+    while stack:
+        place, item = stack.pop()
+        if isinstance(place, Ref):
+            flat[place.slot] = item
+        elif isinstance(place, tuple) and isinstance(item, Sequence):
+            stack.extend(zip(place, item, strict=False))
+    return flat
+
+
+def find_op(op: str) -> Any:
+    """The callable of a registry name; None where this torch has no such operation."""
+    parts = op.split(".", 2)
+    found: Any = torch.ops
+    for part in parts:
+        found = getattr(found, part, None)
+        if found is None:
+            return None
+    return found if len(parts) == 3 else None
+
+
+def synchronize(call: OpCall) -> None:
+    """Waits until an accelerator has run what it was given."""
+    if any(device.startswith("cuda") for device in call.devices):
+        torch.cuda.synchronize()
+
+
+# A number that is known at run time only: neither zero nor one, which some operations treat apart.
+_NUMBERS: Final[Mapping[str, Any]] = {"float64": 0.5, "int64": 2, "bool": True}
+
+
+def _spans(call: OpCall) -> dict[int, int]:
+    """Bytes of each group of operands; a view must find the bytes that its result shows, too."""
+    spans: dict[int, int] = {}
+    for operand in (*call.operands, *(call.outputs if call.is_view else ())):
+        if not operand.is_host_scalar:
+            spans[operand.group] = max(spans.get(operand.group, 0), operand.span_bytes)
+    return spans
+
+
+def _window(block: torch.Tensor, operand: Operand) -> torch.Tensor:
+    dtype = _dtype(operand.dtype)
+    flat = block if block.dtype == dtype else block.view(torch.uint8)[: _whole(block, dtype)].view(dtype)
+    return flat.as_strided(operand.shape, operand.strides, operand.offset)
+
+
+def _whole(block: torch.Tensor, dtype: torch.dtype) -> int:
+    """Bytes of a block that make up whole elements of another dtype."""
+    nbytes = block.numel() * block.element_size()
+    return nbytes - nbytes % dtype.itemsize
+
+
+def _strided(operand: Operand, device: str) -> torch.Tensor:
+    return torch.empty_strided(operand.shape, operand.strides, dtype=_dtype(operand.dtype), device=device)
+
+
+def _dtype(name: str) -> torch.dtype:
+    found = getattr(torch, name)
+    assert isinstance(found, torch.dtype)
+    return found
+
+
+def _argument(arg: Arg, operands: list[Any]) -> Any:
+    if isinstance(arg, Ref):
+        return operands[arg.slot]
+    if isinstance(arg, tuple):
+        return [_argument(item, operands) for item in arg]
+    if isinstance(arg, Named):
+        return torch.device(arg.name) if arg.family == "device" else getattr(torch, arg.name)
+    return arg

@@ -1,0 +1,150 @@
+"""Runs many calls alone, one after another: workspace and results in one recording, then the times.
+
+The caller's world is left as it was: random generators, gradient mode, autocast. Operands of one call exist at a
+time, and none afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Final
+
+import torch
+
+from neaptide.cost.allocator_events import cuda_region, record, region
+from neaptide.cost.op_key import OpCall
+from neaptide.cost.op_record import OpRecord, OutputFacts
+from neaptide.cost.op_runner import LONG_RUN_S, OperandMaker, PreparedCall
+from neaptide.outcome import LimitGuard
+
+_RUN_ERRORS: Final = (RuntimeError, TypeError, ValueError, IndexError, AttributeError, MemoryError)
+# Of a call this long, what the recorder adds per event is lost in the noise.
+_TIMED_WHILE_RECORDED_S: Final = 1e-3
+_SEED: Final = 0
+
+
+def run_calls(calls: Mapping[str, OpCall], guard: LimitGuard) -> dict[str, OpRecord]:
+    """Runs calls alone and returns what was seen of each; those that the guard left no time for are missing.
+
+    A call that raises gets a record with its failure. The recorder is started once, and only for calls on the CPU.
+
+    Args:
+        calls: by a name that is unique.
+        guard: asked before every call.
+
+    Raises:
+        UsageError: within another recording.
+    """
+    seen: dict[str, OpRecord] = {}
+    devices = sorted({d for call in calls.values() for d in call.devices if d.startswith("cuda")})
+    with _undisturbed(devices):
+        maker = OperandMaker()
+        on_host = {key: call for key, call in calls.items() if not _on_cuda(call)}
+        seen.update(_audit_on_host(on_host, maker, guard))
+        for key, call in calls.items():
+            if _on_cuda(call) and guard.check_now() is None:
+                seen[key] = _audit_on_cuda(call, maker)
+        for key, audited in seen.items():
+            if audited.failure or audited.seconds >= _TIMED_WHILE_RECORDED_S:
+                continue
+            prepared = PreparedCall(calls[key], maker.operands(calls[key]))
+            first_s = prepared.seconds()
+            seen[key] = _with_seconds(audited, prepared.median_seconds(first_s))
+            del prepared
+    return seen
+
+
+def is_out_of_memory(failure: str) -> bool:
+    """Whether a call failed for want of memory, which says nothing about the next time."""
+    return "MemoryError" in failure or "allocate memory" in failure or "out of memory" in failure
+
+
+def _audit_on_host(calls: Mapping[str, OpCall], maker: OperandMaker, guard: LimitGuard) -> dict[str, OpRecord]:
+    found: dict[str, OpRecord] = {}
+    if not calls:
+        return found
+
+    def run_all() -> None:
+        for key, call in calls.items():
+            if guard.check_now() is not None:
+                return
+            found[key] = _audited(key, call, maker)
+
+    trace = record(run_all)
+    peaks: dict[str, int] = {}
+    for seen in trace.regions:
+        # The first run of a kind may fill caches that stay; the least of the runs is what a step sees.
+        peaks[seen.name] = min(peaks.get(seen.name, seen.peak_bytes), seen.peak_bytes)
+    return {
+        key: _with_workspace(seen, peaks[key] - seen.fresh_bytes) if not seen.failure else seen
+        for key, seen in found.items()
+    }
+
+
+def _audited(key: str, call: OpCall, maker: OperandMaker) -> OpRecord:
+    try:
+        prepared = PreparedCall(call, maker.operands(call))
+        first_s, facts = _run_in_region(prepared, key)
+        if first_s < LONG_RUN_S:
+            second_s, facts = _run_in_region(prepared, key)
+            first_s = second_s if second_s < _TIMED_WHILE_RECORDED_S else prepared.median_seconds(second_s)
+    except _RUN_ERRORS as error:
+        return OpRecord(call.op, failure=_text_of(error))
+    return OpRecord(call.op, first_s, 0, facts)
+
+
+def _run_in_region(prepared: PreparedCall, key: str) -> tuple[float, tuple[OutputFacts | None, ...]]:
+    """Seconds and results of one run whose allocations are recorded under `key`."""
+    kept: list[object] = []
+    with region(key):
+        elapsed = prepared.seconds(kept)
+    return elapsed, tuple(prepared.facts(kept.pop()))
+
+
+def _audit_on_cuda(call: OpCall, maker: OperandMaker) -> OpRecord:
+    try:
+        prepared = PreparedCall(call, maker.operands(call))
+        kept: list[object] = []
+        first_s = prepared.seconds(kept)
+        facts = tuple(prepared.facts(kept.pop()))
+        seen = cuda_region(prepared.run)
+        spent_s = first_s if first_s > LONG_RUN_S else prepared.median_seconds(prepared.seconds())
+    except _RUN_ERRORS as error:
+        return OpRecord(call.op, failure=_text_of(error))
+    found = OpRecord(call.op, spent_s, 0, facts)
+    return _with_workspace(found, seen.peak_bytes - found.fresh_bytes)
+
+
+def _with_workspace(seen: OpRecord, nbytes: int) -> OpRecord:
+    return OpRecord(seen.op, seen.seconds, max(0, nbytes), seen.outputs)
+
+
+def _with_seconds(seen: OpRecord, seconds: float) -> OpRecord:
+    return OpRecord(seen.op, seconds, seen.workspace_bytes, seen.outputs)
+
+
+def _text_of(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(": ")
+
+
+def _on_cuda(call: OpCall) -> bool:
+    return any(device.startswith("cuda") for device in call.devices)
+
+
+@contextmanager
+def _undisturbed(cuda_devices: list[str]) -> Iterator[None]:
+    """No gradients, no autocast, random numbers from a fixed seed; all as before at the end."""
+    with ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(torch.autocast("cpu", enabled=False))
+        stack.enter_context(torch.random.fork_rng(devices=[torch.device(d) for d in cuda_devices]))
+        if cuda_devices:
+            stack.enter_context(torch.autocast("cuda", enabled=False))
+        # Not `torch.manual_seed`, which would seed accelerators that are not part of this.
+        torch.default_generator.manual_seed(_SEED)
+        for name in cuda_devices:
+            with torch.cuda.device(name):
+                torch.cuda.manual_seed(_SEED)
+        yield

@@ -1,0 +1,256 @@
+"""One call of an operation as Python text, and the global objects that the text refers to."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from neaptide.errors import LoweringError
+from neaptide.ir.dependencies import needed_inputs
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import LOOP_OP, Arg, Named, Node, Ref
+from neaptide.ir.registry import OpRegistry, Trait
+from neaptide.ir.values import Value
+from neaptide.lower import _torch_private as private
+from neaptide.lower.names import Names
+from neaptide.ops.structural import CONSTANT_OP, HOST_FUNCTIONS
+from neaptide.symbolic.size_expr import SizeExpr
+
+_LONG_LITERAL = 32  # numbers; a longer constant is a global of the program instead of text
+
+
+@dataclass(frozen=True, slots=True)
+class CallText:
+    """A call and what it returns.
+
+    Attributes:
+        text: the expression.
+        results: how the node's outputs lie in what it returns, as in `Node.results`, never None; a string in it is
+            a result that the node does not have and that must be dropped.
+    """
+
+    text: str
+    results: Arg
+
+
+@dataclass
+class CallWriter:
+    """Writes calls; collects the globals that they use."""
+
+    names: Names
+    registry: OpRegistry
+    globals: dict[str, Any] = field(default_factory=lambda: {"torch": torch})
+
+    def write(self, graph: Graph, node: Node, *, again: bool) -> CallText:
+        """The call of a node, or of what stands in for it when it is repeated.
+
+        Raises:
+            LoweringError: torch has no such operation, or a size is not a number.
+        """
+        op, args, kwargs, results = node.op, node.args, dict(node.kwargs), _structure(node)
+        spec = self.registry.find(op)
+        if again and spec is not None and spec.replay is not None and node.effects.writes:
+            replay = spec.replay
+            if any(position >= len(args) for position in replay.positions):
+                raise LoweringError(
+                    f"{op} is repeated as {replay.op}, which needs more positional arguments than it has",
+                    where=node.source.location or None,
+                )
+            op, args, kwargs = replay.op, tuple(args[p] for p in replay.positions), {}
+            results = self._replayed(resolve_operation(op), results, replay.outputs)
+        return CallText(self._text(graph, node, op, args, kwargs), results)
+
+    def bind(self, base: str, thing: Any, key: object = None) -> str:
+        """A global name for an object; the same for the same base and key."""
+        name = self.names.fresh(base, (key,))
+        self.globals[name] = thing
+        return name
+
+    def device(self, name: str) -> str:
+        """A global name for a device."""
+        return self.bind(f"device_{name}", torch.device(name), name)
+
+    # -- the parts of a call
+
+    def _text(self, graph: Graph, node: Node, op: str, args: tuple[Arg, ...], kwargs: dict[str, Arg]) -> str:
+        if op == CONSTANT_OP:
+            return self._constant(graph, node)
+        needed = set(needed_inputs(graph, node))
+        # A value used twice, once for its shape, is handed over as it is: it is there anyway.
+        absent = {v for v in node.inputs if v not in needed}
+        if op in HOST_FUNCTIONS:
+            callee = self.bind(op, host_function(op), op)
+            on_device = False
+        else:
+            operation = resolve_operation(op, node.source.location)
+            callee = self.bind(op, operation, op)
+            on_device = bool(absent) and self._needs_device_tensor(op, operation)
+            if absent and not on_device and private.returns_tensors(operation):
+                kwargs = {**kwargs, "device": kwargs.get("device") or Named("device", _device(graph, node))}
+
+        def text(arg: Arg) -> str:
+            if isinstance(arg, Ref):
+                value = graph.values[node.inputs[arg.slot]]
+                if value.id in absent:
+                    return self.stand_in(graph, node, value, on_device=on_device)
+                return self.names.variable(value)
+            if isinstance(arg, tuple):
+                return f"[{', '.join(map(text, arg))}]"
+            return self._literal(arg, node)
+
+        texts = [*map(text, args), *(f"{key}={text(arg)}" for key, arg in kwargs.items())]
+        return f"{callee}({', '.join(texts)})"
+
+    def _needs_device_tensor(self, op: str, operation: Any) -> bool:
+        """Whether the op makes its result where its operand is, without a way to say where."""
+        if not private.returns_tensors(operation) or private.has_argument(operation, "device"):
+            return False
+        spec = self.registry.find(op)
+        if spec is None or not spec.is_a(Trait.FACTORY):
+            raise LoweringError(
+                f"{op} is said to use only the shape of an operand, but cannot run without its data",
+                why="it takes no device and is no factory",
+            )
+        return True
+
+    def stand_in(self, graph: Graph, node: Node, value: Value, *, on_device: bool = False) -> str:
+        """A tensor without bytes for an operand of which only the shape matters; on the meta device or on its own."""
+        shape = tuple(self.size(n, node) for n in value.shape)
+        strides = tuple(self.size(n, node) for n in value.strides)
+        dtype = getattr(torch, value.dtype)
+        where = device_of(graph, value) if on_device else "meta"
+        tensor = torch.empty_strided(shape, strides, dtype=dtype, device=where)
+        if on_device:
+            tensor.untyped_storage().resize_(0)
+        return self.bind(f"shape_of_{value.name}", tensor, (shape, strides, dtype, where))
+
+    def _literal(self, arg: Arg, node: Node) -> str:
+        if isinstance(arg, Named):
+            return self.device(arg.name) if arg.family == "device" else f"torch.{arg.name}"
+        if isinstance(arg, SizeExpr):
+            return str(self.size(arg, node))
+        if isinstance(arg, float) and not math.isfinite(arg):
+            return f'float("{arg}")'
+        return repr(arg)
+
+    def _constant(self, graph: Graph, node: Node) -> str:
+        data, shape, dtype, device = node.args
+        if not (isinstance(data, tuple) and isinstance(shape, tuple) and isinstance(device, Named)):
+            raise LoweringError(
+                "a constant without numbers, shape or device", where=node.source.location or None
+            )
+        extents = [self.size(n, node) for n in shape if isinstance(n, (int, SizeExpr))]
+        options = f"dtype={self._literal(dtype, node)}, device={self.device(device.name)}"
+        if not data:
+            return f"torch.empty({extents}, {options})"
+        if len(data) > _LONG_LITERAL:
+            value = graph.values[node.outputs[0]]
+            numbers = self.bind(f"numbers_of_{value.name}", _nested(data, extents), data)
+            return f"torch.tensor({numbers}, {options})"
+        return f"torch.tensor({self._numbers(_nested(data, extents), node)}, {options})"
+
+    def _numbers(self, nested: Any, node: Node) -> str:
+        if isinstance(nested, list):
+            return f"[{', '.join(self._numbers(item, node) for item in nested)}]"
+        return self._literal(nested, node)
+
+    def size(self, size: SizeExpr | int, node: Node) -> int:
+        """A size as a number.
+
+        Raises:
+            LoweringError: it is symbolic.
+        """
+        if isinstance(size, int):
+            return size
+        if not size.is_constant:
+            raise LoweringError(
+                f"the size {size} is not a number",
+                where=node.source.location or None,
+                next_step="bind all dimensions before lowering",
+            )
+        return size.constant_value()
+
+    @staticmethod
+    def _replayed(operation: Any, results: Arg, outputs: tuple[int, ...]) -> Arg:
+        """Where the outputs of an op lie in what its stand-in returns."""
+        own = results if isinstance(results, tuple) else (results,)
+        count = private.result_count(operation)
+        structure: list[Arg] = [f"unused_{k}" for k in range(count)]
+        for item, position in zip(own, outputs, strict=False):
+            structure[position] = item
+        return structure[0] if count == 1 else tuple(structure)
+
+
+def resolve_operation(op: str, location: str = "") -> Any:
+    """The callable of a registry name such as `aten.add.Tensor`.
+
+    Raises:
+        LoweringError: torch has no such operation.
+    """
+    if op == LOOP_OP:
+        raise LoweringError("a loop is not a single call", where=location or None)
+    found: Any = torch.ops
+    parts = op.split(".")
+    try:
+        for part in parts:
+            found = getattr(found, part)
+    except AttributeError as error:
+        raise LoweringError(
+            f"torch {torch.__version__} has no operation {op}",
+            where=location or None,
+            next_step="import the library that registers it, or plan with the torch that runs the plan",
+        ) from error
+    if len(parts) != 3:
+        raise LoweringError(
+            f"{op!r} names no overload of an operation",
+            where=location or None,
+            next_step="such as aten.add.Tensor",
+        )
+    return found
+
+
+def host_function(op: str) -> Any:
+    """The Python function of a host op; numbers are plain at run time, so `torch._sym_sqrt` is `math.sqrt`.
+
+    Raises:
+        LoweringError: there is no such function.
+    """
+    path = HOST_FUNCTIONS[op]
+    if path.startswith("torch._sym_"):
+        path = f"math.{path.removeprefix('torch._sym_')}"
+    module, _, name = path.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except AttributeError as error:
+        raise LoweringError(f"there is no {path}", why=f"{op} stands for it") from error
+
+
+def device_of(graph: Graph, value: Value) -> str:
+    """Where a value lives; a host scalar on the CPU."""
+    return "cpu" if value.storage is None else graph.storages[value.storage].device
+
+
+def _device(graph: Graph, node: Node) -> str:
+    tensors = [graph.values[v] for v in (*node.outputs, *node.inputs) if graph.values[v].storage is not None]
+    return device_of(graph, tensors[0]) if tensors else "cpu"
+
+
+def _structure(node: Node) -> Arg:
+    if node.results is not None:
+        return node.results
+    if len(node.outputs) == 1:
+        return Ref(0)
+    return tuple(Ref(slot) for slot in range(len(node.outputs)))
+
+
+def _nested(data: Sequence[Any], extents: list[int]) -> Any:
+    """Numbers in row-major order as nested lists."""
+    if not extents:
+        return data[0]
+    step = len(data) // extents[0]
+    return [_nested(data[at : at + step], extents[1:]) for at in range(0, len(data), step)]

@@ -1,0 +1,35 @@
+"""Copies of values on the way, for verify runs."""
+
+from __future__ import annotations
+
+from neaptide.errors import LoweringError
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node
+from neaptide.lower.program import Watch
+from neaptide.lower.torch_calls import CallWriter
+
+
+def copy_text(graph: Graph, node: Node | None, watch: Watch, calls: CallWriter) -> str:
+    """The copy of a watched value directly behind the node that makes the version; None: at the beginning.
+
+    The value itself may be deleted by then or not made yet (a view): the copy is then taken through another value on
+    the same storage, one that is bound there for certain.
+
+    Raises:
+        LoweringError: nothing of the same dtype sees the storage there.
+    """
+    value = graph.values[watch.value]
+    bound = graph.inputs if node is None else (*node.outputs, *node.inputs)
+    if watch.value in bound:
+        return f"{calls.names.variable(value)}.clone()"
+    for other in (graph.values[v] for v in bound):
+        if other.storage == value.storage and other.dtype == value.dtype:
+            where = node if node is not None else graph.nodes[0]
+            shape = [calls.size(n, where) for n in value.shape]
+            strides = [calls.size(n, where) for n in value.strides]
+            name, offset = calls.names.variable(other), calls.size(value.offset, where)
+            return f"{name}.as_strided({shape}, {strides}, {offset}).clone()"
+    raise LoweringError(
+        f"{watch.name} cannot be copied at version {watch.version}",
+        why=f"nothing of dtype {value.dtype} sees its storage there",
+    )

@@ -1,0 +1,284 @@
+"""Plan: what the planner decided, as plain frozen data that is saved, reviewed as a diff, and applied elsewhere.
+
+A plan file is JSON with a format version and a checksum over its content. Reading one never executes anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from neaptide.errors import PlanError, PlanMismatch
+
+FORMAT: Final = "neaptide.plan/1"
+_FAMILY: Final = "neaptide.plan/"
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRecord:
+    """The budget as it was asked for; fields as in `planner.budget.Budget`."""
+
+    peak: str | int | None = None
+    latency: str | float | None = None
+    outside_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """What a program is predicted to use.
+
+    Attributes:
+        peak_bytes: highest bytes of storages.
+        peak_with_workspace_bytes: the same with workspace; the budget is held on it.
+        baseline_peak_bytes: of program order, storages alone.
+        baseline_peak_with_workspace_bytes: of program order, with workspace.
+        resident_bytes: of what the caller owns, part of all of these.
+        lower_bound_bytes: no schedule has a lower peak with workspace.
+        order_lower_bound_bytes: no schedule without recomputation has.
+        seconds: of one step.
+        baseline_seconds: of one step in program order.
+    """
+
+    peak_bytes: int
+    peak_with_workspace_bytes: int
+    baseline_peak_bytes: int
+    baseline_peak_with_workspace_bytes: int
+    resident_bytes: int
+    lower_bound_bytes: int
+    order_lower_bound_bytes: int
+    seconds: float
+    baseline_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputation:
+    """One storage that is dropped and made again.
+
+    Attributes:
+        storage: id in the graph.
+        name: of the value that created it.
+        nbytes: not held meanwhile.
+        seconds: of running it again.
+        nodes: that run again.
+        before: the node directly before whose first execution they run; the node count for the end.
+    """
+
+    storage: int
+    name: str
+    nbytes: int
+    seconds: float
+    nodes: tuple[int, ...]
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
+class MovesSummary:
+    """How a program differs from program order.
+
+    Attributes:
+        updates_moved_earlier: number of optimizer updates that run inside the backward.
+        moved: names of what they update.
+        recomputations: in running order.
+    """
+
+    updates_moved_earlier: int = 0
+    moved: tuple[str, ...] = ()
+    recomputations: tuple[Recomputation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TerminationRecord:
+    """Why the search ended; fields as in `outcome.Termination`."""
+
+    reason: str
+    limit: str | None = None
+    detail: str = ""
+    best: float | None = None
+    bound: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedProgram:
+    """The plan of one graph.
+
+    Attributes:
+        role: which program of the step it is, such as `steady` or `first`.
+        name: of the graph.
+        fingerprint: of the graph; it fits no other.
+        node_count: of the graph.
+        sequence: node ids in running order; a repeated id is a recomputation.
+        strategy: that found it.
+        budget_bytes: the limit on its peak with workspace.
+        moves: how it differs from program order.
+        predictions: bytes and seconds.
+        termination: why the search ended.
+    """
+
+    role: str
+    name: str
+    fingerprint: str
+    node_count: int
+    sequence: tuple[int, ...]
+    strategy: str
+    budget_bytes: int
+    moves: MovesSummary
+    predictions: Predictions
+    termination: TerminationRecord
+
+    def check_fingerprint(self, fingerprint: str) -> None:
+        """Make sure that the plan is for a graph.
+
+        Raises:
+            PlanMismatch: when the graph has another fingerprint.
+        """
+        if fingerprint != self.fingerprint:
+            raise PlanMismatch(
+                f"the plan for {self.name or 'this program'} ({self.role}) was made for another program",
+                why=f"it is for graph {self.fingerprint}, this one is {fingerprint}",
+                next_step="plan again for this model, shapes, dtypes and device",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The plan of a step: one or more programs and what they were made for.
+
+    Attributes:
+        programs: one for each graph.
+        name: of what was planned.
+        budget: as it was asked for.
+        seed: of the search.
+        device: name of the device whose costs were used.
+        versions: of the packages that it was made with.
+        guards: what must hold for it to apply, in the frontend's own terms.
+        signature: of the step, in the frontend's own terms.
+    """
+
+    programs: tuple[PlannedProgram, ...]
+    name: str = ""
+    budget: BudgetRecord = BudgetRecord()
+    seed: int = 0
+    device: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    guards: Any = None
+    signature: Any = None
+
+    def program(self, role: str) -> PlannedProgram:
+        """The program of a role.
+
+        Raises:
+            PlanError: when the plan has none.
+        """
+        for program in self.programs:
+            if program.role == role:
+                return program
+        roles = ", ".join(program.role for program in self.programs)
+        raise PlanError(f"the plan has no program for {role!r}", why=f"it has: {roles or 'none'}")
+
+    def to_json(self) -> str:
+        """The plan as the text of a plan file; equal plans give equal texts.
+
+        Raises:
+            PlanError: when `guards`, `signature` or a number cannot be written as JSON.
+        """
+        try:
+            content = msgspec.to_builtins(self)
+            document = {"format": FORMAT, "checksum": _checksum(content), "plan": content}
+            text = msgspec.json.format(msgspec.json.encode(document, order="deterministic"), indent=1)
+        except (TypeError, ValueError, msgspec.MsgspecError) as error:
+            raise PlanError("the plan cannot be written as JSON", why=str(error)) from error
+        return text.decode() + "\n"
+
+    @staticmethod
+    def from_json(text: str | bytes, *, path: str | Path | None = None) -> Plan:
+        """Read the text of a plan file.
+
+        Args:
+            text: the whole file.
+            path: where it comes from, for messages.
+
+        Raises:
+            PlanError: for text that is truncated, edited, of an unknown version or no plan at all.
+        """
+        where = None if path is None else str(path)
+        again = "make the plan again, or take an unchanged copy of the file"
+        try:
+            document = msgspec.json.decode(text)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise PlanError(
+                "the plan file is truncated or no JSON", where=where, why=str(error), next_step=again
+            ) from error
+        stated = document.get("format") if isinstance(document, dict) else None
+        if not isinstance(stated, str) or not stated.startswith(_FAMILY):
+            raise PlanError(
+                "the file is no plan",
+                where=where,
+                why=f"its format is {stated!r}, not {FORMAT!r}",
+                next_step=again,
+            )
+        if stated != FORMAT:
+            raise PlanError(
+                f"the plan has the unknown format {stated!r}",
+                where=where,
+                why=f"this version of neaptide reads {FORMAT!r}",
+                next_step="use the version of neaptide that wrote the plan, or make the plan again",
+            )
+        content = document.get("plan")
+        if document.get("checksum") != _checksum(content):
+            raise PlanError(
+                "the plan file has been changed since it was written",
+                where=where,
+                why="its checksum does not fit its content",
+                next_step=again,
+            )
+        try:
+            return msgspec.convert(content, Plan)
+        except msgspec.ValidationError as error:
+            raise PlanError(
+                "the plan file lacks a field", where=where, why=str(error), next_step=again
+            ) from error
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan file.
+
+        Raises:
+            PlanError: when the file cannot be written.
+        """
+        text = self.to_json()
+        try:
+            Path(path).write_text(text, encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise PlanError("the plan cannot be saved", where=str(path), why=str(error)) from error
+
+    @staticmethod
+    def load(path: str | Path) -> Plan:
+        """Read a plan file.
+
+        Raises:
+            PlanError: when there is no such file, or it is truncated, edited or of an unknown version.
+        """
+        try:
+            text = Path(path).read_bytes()
+        except OSError as error:
+            raise PlanError(
+                "the plan cannot be read", where=str(path), why=str(error), next_step="check the path"
+            ) from error
+        return Plan.from_json(text, path=path)
+
+    def apply(self, *args: Any, **kwargs: Any) -> Any:
+        """Apply the plan to a model and its step; see `neaptide.api.apply`."""
+        return importlib.import_module("neaptide.api").apply(self, *args, **kwargs)
+
+    def explain(self, *args: Any, **kwargs: Any) -> Any:
+        """Say what the plan does and why; see `neaptide.api.explain`."""
+        return importlib.import_module("neaptide.api").explain(self, *args, **kwargs)
+
+
+def _checksum(content: Any) -> str:
+    return "sha256:" + hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()

@@ -1,0 +1,111 @@
+"""Budget: how much memory a plan may use, and how much longer it may take. Checked when it is made."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from neaptide.errors import InvalidBudget, UsageError
+from neaptide.units import format_bytes, parse_duration, parse_increase, parse_share, parse_size
+
+_ACCEPTED = 'a size ("20GiB", 500000000), a share of the baseline ("60%") or a reduction ("-30%")'
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Limits on a plan.
+
+    Attributes:
+        peak: highest bytes with workspace: a size such as `"20GiB"`, a number of bytes, a share of the predicted
+            baseline such as `"60%"`, or a reduction such as `"-30%"`. None: no higher than the baseline.
+        latency: longest time of a step: seconds, a duration such as `"250ms"`, or `"+10%"` over the baseline.
+        outside_bytes: what lives on the device outside the planned graph; it counts into the peak.
+
+    Raises:
+        InvalidBudget: for anything else, naming what was given and what is accepted.
+
+    >>> Budget("60%").resolve(1000)
+    600
+    """
+
+    peak: str | int | None
+    latency: str | float | None = None
+    outside_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        if (
+            isinstance(self.outside_bytes, bool)
+            or not isinstance(self.outside_bytes, int)
+            or self.outside_bytes < 0
+        ):
+            raise InvalidBudget(
+                f"outside_bytes={self.outside_bytes!r} is not a number of bytes",
+                next_step="give a whole number of at least zero",
+            )
+        self._peak_factor()
+        if not self._is_share:
+            self._peak_bytes()
+        self.resolve_latency(1.0)
+
+    def resolve(self, baseline_peak_bytes: int) -> int:
+        """Bytes that the planned graph may use at its peak, given the predicted peak of its baseline.
+
+        A share is of the baseline together with `outside_bytes`. Never above the baseline.
+
+        Raises:
+            InvalidBudget: when `outside_bytes` alone are more than the budget.
+        """
+        total = baseline_peak_bytes + self.outside_bytes
+        if self.peak is None:
+            return baseline_peak_bytes
+        allowed = math.floor(self._peak_factor() * total) if self._is_share else self._peak_bytes()
+        if allowed < self.outside_bytes:
+            raise InvalidBudget(
+                f"the budget {self.peak!r} is {format_bytes(allowed)}, less than what lives outside the graph",
+                why=f"outside_bytes are {format_bytes(self.outside_bytes)}",
+                next_step="raise the budget, or free what lives outside",
+            )
+        return min(allowed - self.outside_bytes, baseline_peak_bytes)
+
+    def resolve_latency(self, baseline_seconds: float) -> float | None:
+        """Seconds that a step may take; None without a limit."""
+        if self.latency is None:
+            return None
+        try:
+            if isinstance(self.latency, str) and self.latency.strip().endswith("%"):
+                return parse_increase(self.latency) * baseline_seconds
+            return parse_duration(self.latency)
+        except UsageError as error:
+            raise InvalidBudget(
+                f"latency={self.latency!r} is no limit on time",
+                why=error.why or error.what,
+                next_step='give seconds, a duration ("250ms") or an increase over the baseline ("+10%")',
+            ) from error
+
+    @property
+    def _is_share(self) -> bool:
+        return isinstance(self.peak, str) and self.peak.strip().endswith("%")
+
+    def _peak_factor(self) -> float:
+        if not self._is_share:
+            return 1.0
+        try:
+            return parse_share(str(self.peak))
+        except UsageError as error:
+            raise self._invalid(error) from error
+
+    def _peak_bytes(self) -> int:
+        if self.peak is None:
+            return 0
+        try:
+            size = parse_size(self.peak)
+        except UsageError as error:
+            raise self._invalid(error) from error
+        if size == 0:
+            raise InvalidBudget(f"peak={self.peak!r} leaves nothing", next_step=f"give {_ACCEPTED}")
+        return size
+
+    def _invalid(self, error: UsageError) -> InvalidBudget:
+        return InvalidBudget(
+            f"peak={self.peak!r} is no budget", why=error.why or error.what, next_step=f"give {_ACCEPTED}"
+        )

@@ -1,0 +1,73 @@
+"""What is better: first the budget, then the time, then the peak."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from neaptide.planner.moves import Move
+from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.problem import StepProblem
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningProblem:
+    """A step and its budget: what every strategy is asked.
+
+    Attributes:
+        step: the program as integers.
+        budget_bytes: highest peak, workspace included.
+        start: the order of first executions to work on; None for program order.
+        start_moves: the moves that led to it.
+    """
+
+    step: StepProblem
+    budget_bytes: int
+    start: tuple[int, ...] | None = None
+    start_moves: tuple[Move, ...] = ()
+
+    def first_sequence(self) -> tuple[int, ...]:
+        """The order to start from."""
+        return tuple(range(self.step.node_count)) if self.start is None else self.start
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSequence:
+    """A node sequence and what it is predicted to use.
+
+    Attributes:
+        sequence: node ids in running order; a repeated id is a recomputation.
+        strategy: name of the strategy that found it.
+        peak_bytes: highest bytes of storages.
+        peak_with_workspace_bytes: the same with workspace; the budget is held on it.
+        seconds: of all executions.
+        moves: how it differs from program order.
+    """
+
+    sequence: tuple[int, ...]
+    strategy: str
+    peak_bytes: int
+    peak_with_workspace_bytes: int
+    seconds: float
+    moves: tuple[Move, ...] = field(default=(), repr=False)
+
+    @staticmethod
+    def evaluate(
+        step: StepProblem, sequence: Sequence[int], strategy: str, moves: tuple[Move, ...] = ()
+    ) -> PlannedSequence:
+        """Bytes and seconds of a sequence. O(its length)."""
+        evaluator = Evaluator(step, sequence)
+        return PlannedSequence(
+            tuple(sequence),
+            strategy,
+            evaluator.peak_without_workspace,
+            evaluator.peak,
+            math.fsum(step.seconds[node] for node in sequence),
+            moves,
+        )
+
+    def rank(self, budget_bytes: int) -> tuple[int, float, int, int]:
+        """Lower is better: bytes above the budget, seconds, peak, number of steps."""
+        peak = self.peak_with_workspace_bytes
+        return max(peak - budget_bytes, 0), self.seconds, peak, len(self.sequence)

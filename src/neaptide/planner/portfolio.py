@@ -1,0 +1,143 @@
+"""The portfolio: several strategies on several orders, the best answer so far, and the reason for stopping."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import Final
+
+from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason
+from neaptide.planner.objective import PlannedSequence, PlanningProblem
+from neaptide.planner.strategies import strategy
+from neaptide.planner.strategies.greedy_recompute import solve_with_noise
+from neaptide.schedule.problem import StepProblem
+from neaptide.units import format_bytes
+
+# Restarts with noisy prices: many where they cost nothing, few on large graphs.
+_RESTART_NODES: Final = 4000
+_MOST_RESTARTS: Final = 24
+_NOISE: Final = 0.5
+_SLACKS: Final = (0.0, 0.1, 0.5, 1.5)
+
+
+def plan_sequence(
+    step: StepProblem,
+    budget_bytes: int,
+    limits: Limits,
+    *,
+    seed: int | None = None,
+    interrupt: threading.Event | None = None,
+) -> Outcome[PlannedSequence]:
+    """The fastest sequence found whose peak with workspace is within a budget, else the one with the lowest peak.
+
+    Never above the larger of budget and baseline. The same under the same work limit and seed, whatever the
+    machine, when there is no time limit; work is counted in changes tried.
+
+    Args:
+        step: the program.
+        budget_bytes: highest peak with workspace.
+        limits: time, work and seed of the search.
+        seed: overrides `limits.seed`.
+        interrupt: set it to stop; the best answer so far is returned.
+
+    Returns:
+        An outcome with a value always. `OPTIMAL`: within the budget at no cost in time. `FEASIBLE`: within it.
+        `INFEASIBLE`: a lower bound proves that no sequence is; `NO_SOLUTION_FOUND`: none was found; with both the
+        value is the sequence with the lowest peak found.
+    """
+    chosen = limits if seed is None else replace(limits, seed=seed)
+    return _Portfolio(step, budget_bytes, chosen, interrupt).run()
+
+
+class _Portfolio:
+    def __init__(
+        self, step: StepProblem, budget_bytes: int, limits: Limits, interrupt: threading.Event | None
+    ) -> None:
+        self.step = step
+        self.budget = budget_bytes
+        self.limits = limits
+        self.interrupt = interrupt
+        self.guard = LimitGuard(limits, interrupt)
+        self.best: PlannedSequence | None = None
+
+    def run(self) -> Outcome[PlannedSequence]:
+        problem = PlanningProblem(self.step, self.budget)
+        baseline = self._try("program_order", problem)
+        starts = [problem]
+        if not self._is_free():
+            early = self._try("early_updates", problem)
+            if early.sequence != baseline.sequence:
+                # Lower where the gradients pile up; usually the better order, so it goes first.
+                starts.insert(0, replace(problem, start=early.sequence, start_moves=early.moves))
+        for start in starts:
+            if not self._is_free() and self._goes_on():
+                self._try("greedy_recompute", start)
+        self._restart(starts)
+        return self._outcome()
+
+    def _restart(self, starts: list[PlanningProblem]) -> None:
+        """Noisy searches from the orders in turn, until time, work or their number is used up."""
+        restarts = min(_MOST_RESTARTS, _RESTART_NODES // max(self.step.node_count, 1))
+        for number in range(restarts):
+            if self._is_free() or not self._goes_on():
+                return
+            limits = replace(self._left(), seed=self.limits.seed * _MOST_RESTARTS + number)
+            start = starts[number // len(_SLACKS) % len(starts)]
+            slack = _SLACKS[number % len(_SLACKS)]
+            self._note(solve_with_noise(start, limits, self.interrupt, noise=_NOISE, slack=slack))
+
+    def _try(self, name: str, problem: PlanningProblem) -> PlannedSequence:
+        return self._note(strategy(name)(problem, self._left(), self.interrupt))
+
+    def _note(self, outcome: Outcome[PlannedSequence]) -> PlannedSequence:
+        self.guard.exhausted(outcome.work)
+        found = outcome.require()
+        if self.best is None or found.rank(self.budget) < self.best.rank(self.budget):
+            self.best = found
+        return found
+
+    def _left(self) -> Limits:
+        """What is left of the limits, for one strategy."""
+        work = None if self.limits.work is None else max(self.limits.work - self.guard.work, 0)
+        return Limits(self.guard.remaining_s(), work, self.limits.seed)
+
+    def _goes_on(self) -> bool:
+        return self.guard.check_now() is None
+
+    def _is_free(self) -> bool:
+        """Whether the budget is met by an order alone: nothing can be faster."""
+        best = self.best
+        return (
+            best is not None
+            and best.peak_with_workspace_bytes <= self.budget
+            and len(best.sequence) == self.step.node_count
+        )
+
+    def _outcome(self) -> Outcome[PlannedSequence]:
+        best = self.best
+        assert best is not None
+        stopped = self.guard.check_now()
+        limit = stopped if stopped in {"time", "work"} else None
+        peak, bound = best.peak_with_workspace_bytes, self.step.lower_bound_bytes
+        if peak <= self.budget:
+            if self._is_free():
+                ending = Termination(
+                    TerminationReason.OPTIMAL, None, "met by order alone", best.seconds, best.seconds
+                )
+            else:
+                reason = (
+                    TerminationReason.INTERRUPTED if stopped == "interrupt" else TerminationReason.FEASIBLE
+                )
+                ending = Termination(reason, limit, "", best.seconds, self.step.baseline_seconds)
+        elif self.budget < bound:
+            detail = f"no schedule of these operations needs less than {format_bytes(bound)}"
+            ending = Termination(TerminationReason.INFEASIBLE, None, detail, peak, bound)
+        else:
+            reason = (
+                TerminationReason.INTERRUPTED
+                if stopped == "interrupt"
+                else TerminationReason.NO_SOLUTION_FOUND
+            )
+            detail = f"the lowest peak found is {format_bytes(peak)}"
+            ending = Termination(reason, limit, detail, peak, bound)
+        return Outcome(best, ending, self.guard.seconds(), self.guard.work)

@@ -1,0 +1,87 @@
+"""The recomputations of a sequence, as units that can be judged and reported one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neaptide.planner.moves import Move, MoveKind
+from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.replays import Replays
+
+
+@dataclass(frozen=True, slots=True)
+class RecomputeUnit:
+    """All that one node creates, made again before a step.
+
+    Attributes:
+        creator: the node.
+        before: the node before whose first execution it runs again; the node count for the end.
+        nodes: the creator, writers and views that run again there.
+        nbytes: of what the creator makes.
+        seconds: of `nodes`.
+    """
+
+    creator: int
+    before: int
+    nodes: tuple[int, ...]
+    nbytes: int
+    seconds: float
+
+
+def recompute_units(evaluator: Evaluator) -> list[RecomputeUnit]:
+    """The recomputations of a sequence, in running order of the steps that they are for."""
+    step = evaluator.problem
+    units = []
+    for before in evaluator.anchors():
+        block = evaluator.repeated(before)
+        for creator in block:
+            created = step.created[creator]
+            if not created:
+                continue
+            mine = {creator}
+            for storage in created:
+                mine.update(step.writers[storage], step.views[storage])
+            nodes = tuple(node for node in block if node in mine)
+            units.append(
+                RecomputeUnit(
+                    creator,
+                    before,
+                    nodes,
+                    sum(step.storage_bytes[s] for s in created),
+                    sum(step.seconds[n] for n in nodes),
+                )
+            )
+    return units
+
+
+def recompute_moves(evaluator: Evaluator) -> tuple[Move, ...]:
+    """The recomputations as moves; each delta of the peak is that of taking this one back. O(units x steps).
+
+    A recomputation that others depend on cannot be taken back alone and is given a delta of zero.
+    """
+    step = evaluator.problem
+    replays = Replays(evaluator)
+    peak = evaluator.peak
+    moves = []
+    for unit in recompute_units(evaluator):
+        removal = replays.removal(unit.creator, unit.before)
+        delta = 0
+        if removal is not None:
+            evaluator.apply(removal)
+            delta = peak - evaluator.peak
+            evaluator.undo()
+        target = max(step.created[unit.creator], key=lambda s: (step.storage_bytes[s], -s))
+        moves.append(
+            Move(
+                MoveKind.RECOMPUTE,
+                target,
+                step.storage_names[target],
+                unit.nodes,
+                unit.before,
+                unit.nbytes,
+                delta,
+                unit.seconds,
+                "pure apart from what it makes, and everything that it reads is there unchanged",
+            )
+        )
+    return tuple(moves)

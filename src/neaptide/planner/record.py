@@ -1,0 +1,82 @@
+"""What a search found, as the plain data of a plan."""
+
+from __future__ import annotations
+
+from neaptide.outcome import Outcome, Termination
+from neaptide.plan import MovesSummary, PlannedProgram, Predictions, Recomputation, TerminationRecord
+from neaptide.planner.moves import Move, MoveKind
+from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.strategies.program_order import baseline
+from neaptide.schedule.problem import StepProblem
+
+
+def planned_program(
+    step: StepProblem,
+    outcome: Outcome[PlannedSequence],
+    *,
+    fingerprint: str,
+    budget_bytes: int,
+    role: str = "steady",
+    name: str = "",
+) -> PlannedProgram:
+    """The entry of a plan for the sequence that a search found.
+
+    Args:
+        step: the problem that was searched.
+        outcome: of the search; it must have a value.
+        fingerprint: of the graph.
+        budget_bytes: the limit that was asked for.
+        role: which program of the step it is.
+        name: of the graph.
+    """
+    found = outcome.require()
+    before = baseline(step)
+    return PlannedProgram(
+        role=role,
+        name=name,
+        fingerprint=fingerprint,
+        node_count=step.node_count,
+        sequence=found.sequence,
+        strategy=found.strategy,
+        budget_bytes=budget_bytes,
+        moves=summarise_moves(found.moves),
+        predictions=Predictions(
+            peak_bytes=found.peak_bytes,
+            peak_with_workspace_bytes=found.peak_with_workspace_bytes,
+            baseline_peak_bytes=before.peak_bytes,
+            baseline_peak_with_workspace_bytes=before.peak_with_workspace_bytes,
+            resident_bytes=step.resident_bytes,
+            lower_bound_bytes=step.lower_bound_bytes,
+            order_lower_bound_bytes=step.order_lower_bound_bytes,
+            seconds=found.seconds,
+            baseline_seconds=before.seconds,
+        ),
+        termination=_record(outcome.termination),
+    )
+
+
+def summarise_moves(moves: tuple[Move, ...]) -> MovesSummary:
+    """Moves as a plan keeps them."""
+    updates = [move for move in moves if move.kind is MoveKind.REORDER]
+    return MovesSummary(
+        updates_moved_earlier=len(updates),
+        moved=tuple(move.name for move in updates),
+        recomputations=tuple(
+            Recomputation(
+                move.target,
+                move.name,
+                move.target_bytes,
+                move.predicted_delta_seconds,
+                move.nodes,
+                move.before,
+            )
+            for move in moves
+            if move.kind is MoveKind.RECOMPUTE
+        ),
+    )
+
+
+def _record(termination: Termination) -> TerminationRecord:
+    return TerminationRecord(
+        str(termination.reason), termination.limit, termination.detail, termination.best, termination.bound
+    )

@@ -1,0 +1,37 @@
+"""Strategies by name. Each module has `solve(problem, limits, interrupt=None) -> Outcome[PlannedSequence]`."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from typing import Final, Protocol
+
+from neaptide.errors import UsageError
+from neaptide.outcome import Limits, Outcome
+from neaptide.planner.objective import PlannedSequence, PlanningProblem
+
+NAMES: Final = ("program_order", "early_updates", "greedy_recompute")
+
+
+class Strategy(Protocol):
+    """A search for a sequence.
+
+    It always has a value: at worst the sequence that it was started from. It never raises the larger of peak and
+    budget.
+    """
+
+    def __call__(
+        self, problem: PlanningProblem, limits: Limits, interrupt: threading.Event | None = None
+    ) -> Outcome[PlannedSequence]: ...
+
+
+def strategy(name: str) -> Strategy:
+    """The strategy of a name; its module is imported on first use.
+
+    Raises:
+        UsageError: for a name that is not in `NAMES`.
+    """
+    if name not in NAMES:
+        raise UsageError(f"no strategy is called {name!r}", next_step=f"choose one of {', '.join(NAMES)}")
+    solve: Strategy = importlib.import_module(f"{__name__}.{name}").solve
+    return solve

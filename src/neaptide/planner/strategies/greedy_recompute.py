@@ -1,0 +1,321 @@
+"""Recomputation, one marginal decision at a time: lower the highest step by what costs least per byte, put back later.
+
+At the highest step, every storage that lies idle across it may be dropped and made again just before its next use.
+Its price is the seconds of everything that must run again then, operands that are gone included, per byte that
+leaves the step. When the budget is met, repetitions are taken back, dearest first, as long as it stays met. The
+same marginal measure drives XLA's rematerialization and Capuchin (ASPLOS 2020), without the second pass.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, TypeAlias
+
+from neaptide.outcome import LimitGuard, Limits, Outcome
+from neaptide.planner.objective import PlannedSequence, PlanningProblem
+from neaptide.planner.recomputations import recompute_moves, recompute_units
+from neaptide.schedule.evaluate import TO_END, Evaluator
+from neaptide.schedule.problem import StepProblem
+from neaptide.schedule.replays import Closure, Replays
+
+NAME: Final = "greedy_recompute"
+# An operand this much smaller than what it helps to make is held on to rather than made again.
+_HOLD_SHARE: Final = 1 / 16
+# Storages below this share of the bytes above the budget are left alone while larger ones can go.
+_WORTHWHILE: Final = 0.002
+# No node runs more often than this; ends the search on graphs where every drop calls for the next.
+_MOST_EXECUTIONS: Final = 8
+_PUT_BACK_ROUNDS: Final = 4
+
+Gap: TypeAlias = tuple[int, int]
+"""Executions between which a storage lies idle."""
+
+
+def solve(
+    problem: PlanningProblem, limits: Limits, interrupt: threading.Event | None = None
+) -> Outcome[PlannedSequence]:
+    """The start with recomputations that bring its peak to the budget, or as low as this search finds.
+
+    The peak is never higher than that of the start. O(drops x (steps + idle storages)).
+    """
+    return solve_with_noise(problem, limits, interrupt, noise=0.0, slack=0.0)
+
+
+def solve_with_noise(
+    problem: PlanningProblem,
+    limits: Limits,
+    interrupt: threading.Event | None = None,
+    *,
+    noise: float,
+    slack: float,
+) -> Outcome[PlannedSequence]:
+    """A variation of `solve`, for restarts; it may end above the peak of its start when the budget is not met.
+
+    Args:
+        problem: the step and its budget.
+        limits: time, work, and the seed of the noise.
+        interrupt: set it to stop.
+        noise: prices are multiplied by 2 to the power of a normal number of this deviation.
+        slack: a drop may raise another step, as long as it stays below budget plus this share of what the start
+            has above it. Gets over humps that no single drop gets over.
+    """
+    guard = LimitGuard(limits, interrupt)
+    search = _Greedy(problem, guard, _factors(problem.step, noise, limits.seed), slack)
+    search.descend()
+    search.put_back()
+    step, sequence = problem.step, search.evaluator.sequence()
+    moves = (*problem.start_moves, *recompute_moves(search.evaluator))
+    value = PlannedSequence.evaluate(step, sequence, NAME, moves)
+    is_free = len(sequence) == step.node_count and value.peak_with_workspace_bytes <= problem.budget_bytes
+    return guard.finish(value, best=value.seconds, bound=value.seconds if is_free else None)
+
+
+def _factors(step: StepProblem, noise: float, seed: int) -> Mapping[int, float]:
+    if not noise:
+        return {}
+    draw = random.Random(seed)  # noqa: S311 - no secrets here
+    return {storage: 2.0 ** draw.gauss(0.0, noise) for storage in range(len(step.storage_bytes))}
+
+
+class _Variant(Enum):
+    """How to come by operands that are gone by the next use; tried in this order.
+
+    `HOLD`: hold on to those that are still there at the highest step. `WHILE_HELD`: the same, but run as soon as
+    the last of them is used up otherwise. `MAKE`: make them again.
+    """
+
+    HOLD = 0
+    WHILE_HELD = 1
+    MAKE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """One way of making a storage again."""
+
+    variant: _Variant
+    closure: Closure
+    before: int
+    price: float
+
+
+class _Greedy:
+    def __init__(
+        self, problem: PlanningProblem, guard: LimitGuard, factors: Mapping[int, float], slack: float
+    ) -> None:
+        self.step = problem.step
+        self.budget = problem.budget_bytes
+        self.guard = guard
+        self.factors = factors
+        self.evaluator = Evaluator(problem.step, problem.first_sequence())
+        self.replays = Replays(self.evaluator)
+        self.candidates = [
+            s
+            for s, creator in enumerate(self.step.creator)
+            if creator >= 0 and self.step.storage_bytes[s] and not self.step.refusals[creator]
+        ]
+        self.ceiling = self.budget + int(slack * max(self.evaluator.peak - self.budget, 0))
+        self.rejected: set[tuple[int, int, int]] = set()
+        self.unfit: set[tuple[int, int, int, _Variant]] = set()
+
+    def descend(self) -> None:
+        """Drop storages until the budget is met or nothing helps any more."""
+        retried = True
+        while self.evaluator.peak > self.budget and not self.guard.exhausted():
+            if self._lower_peak():
+                retried = False
+            elif retried:
+                return
+            else:
+                # What did not help before other drops may help after them.
+                self.rejected.clear()
+                self.unfit.clear()
+                retried = True
+
+    def put_back(self) -> None:
+        """Take repetitions back, dearest per byte first, while the peak stays within budget (or where it is)."""
+        allowed = max(self.budget, self.evaluator.peak)
+        for _ in range(_PUT_BACK_ROUNDS):
+            units = recompute_units(self.evaluator)
+            units.sort(key=lambda unit: (-unit.seconds / max(unit.nbytes, 1), unit.before, unit.creator))
+            taken = 0
+            for unit in units:
+                if self.guard.exhausted():
+                    return
+                taken += self._take_back(unit.creator, unit.before, allowed)
+            if not taken:
+                return
+
+    def _take_back(self, creator: int, before: int, allowed: int) -> bool:
+        removal = self.replays.removal(creator, before)
+        if removal is None or creator not in removal.nodes:
+            return False
+        self.evaluator.apply(removal)
+        if self.evaluator.peak > allowed:
+            self.evaluator.undo()
+            return False
+        self.evaluator.forget_undo()
+        return True
+
+    def _lower_peak(self) -> bool:
+        """Drop storages at the highest step until another step is the highest; False when nothing helps."""
+        evaluator = self.evaluator
+        highest = int(evaluator.order[evaluator.peak_position])
+        dropped = False
+        heap = self._offers(highest)
+        while heap:
+            if self.guard.exhausted():
+                return dropped
+            price, storage, is_exact = heapq.heappop(heap)
+            gap = self._gap(storage, highest)
+            if gap is None or (storage, *gap) in self.rejected:
+                continue
+            option = self._best_option(storage, gap, highest)
+            if option is None:
+                self.rejected.add((storage, *gap))
+                continue
+            if heap and option.price > heap[0][0] and not (is_exact and option.price <= price):
+                heapq.heappush(heap, (option.price, storage, True))
+                continue
+            if self._drop(option, highest):
+                dropped = True
+                place = evaluator.position[highest]
+                if evaluator.peak <= self.budget or evaluator.bytes_at(place) < evaluator.peak:
+                    return True
+            else:
+                self.unfit.add((storage, *gap, option.variant))
+                heapq.heappush(heap, (option.price, storage, False))
+        return dropped
+
+    def _best_option(self, storage: int, gap: Gap, highest: int) -> _Option | None:
+        """The first way of making a storage again that has not failed yet."""
+        place = int(self.evaluator.position[highest])
+        count = self.step.node_count
+        next_use = count if gap[1] == TO_END else self.evaluator.anchor_of(gap[1])
+        held: tuple[int, ...] = ()
+        for variant in _Variant:
+            if (storage, *gap, variant) in self.unfit:
+                if variant is _Variant.HOLD:
+                    held = self._closure(storage, next_use, place).held
+                continue
+            before, hold_from = next_use, place
+            if variant is _Variant.WHILE_HELD:
+                if not held:
+                    continue
+                ends = max(self._end_before(s, self.evaluator.place_of(next_use)) for s in held)
+                before = self.replays.next_anchor(ends + 1)
+                if before == next_use or self.evaluator.place_of(before) <= place:
+                    continue
+            elif variant is _Variant.MAKE:
+                hold_from = self.evaluator.place_of(next_use)
+            closure = self._closure(storage, before, hold_from)
+            price = None if closure.refusal else self._price(storage, closure, highest, gap)
+            if price is not None:
+                return _Option(variant, closure, before, price)
+        return None
+
+    def _closure(self, storage: int, before: int, hold_from: int) -> Closure:
+        return self.replays.closure(storage, before, hold_share=_HOLD_SHARE, hold_from=hold_from)
+
+    def _end_before(self, storage: int, place: int) -> int:
+        """Position of the last use of a storage before a position."""
+        evaluator = self.evaluator
+        return max(
+            (q for e in evaluator.events(storage) if (q := int(evaluator.position[e])) < place), default=-1
+        )
+
+    def _offers(self, highest: int) -> list[tuple[float, int, bool]]:
+        """Storages that lie idle across a step, with a price that is not too high: their own creator's seconds."""
+        worthwhile = _WORTHWHILE * (self.evaluator.peak - self.budget)
+        offers: list[tuple[float, int, bool]] = []
+        small: list[tuple[float, int, bool]] = []
+        for storage in self.candidates:
+            if self._gap(storage, highest) is None:
+                continue
+            size = self.step.storage_bytes[storage]
+            price = self.step.seconds[self.step.creator[storage]] / size * self.factors.get(storage, 1.0)
+            (offers if size >= worthwhile else small).append((price, storage, False))
+        chosen = offers or small
+        heapq.heapify(chosen)
+        return chosen
+
+    def _gap(self, storage: int, highest: int) -> Gap | None:
+        """Last execution before a step and first behind it that touch a storage; None when it is not idle there."""
+        evaluator = self.evaluator
+        position = evaluator.position
+        place = position[highest]
+        if not any(
+            position[start] < place and (end == TO_END or position[end] > place)
+            for start, end in evaluator.spans[storage]
+        ):
+            return None
+        last, following = -1, TO_END
+        last_place, following_place = -1, len(evaluator.order)
+        for node in self.step.roles[storage]:
+            for execution in evaluator.executions[node]:
+                here = position[execution]
+                if here == place:
+                    return None
+                if last_place < here < place:
+                    last, last_place = execution, here
+                elif place < here < following_place:
+                    following, following_place = execution, here
+        return last, following
+
+    def _price(self, storage: int, closure: Closure, highest: int, gap: Gap) -> float | None:
+        """Seconds per byte that leaves the step; None when nothing leaves it or a node would run too often."""
+        evaluator, step = self.evaluator, self.step
+        if not closure.nodes or any(len(evaluator.executions[n]) >= _MOST_EXECUTIONS for n in closure.nodes):
+            return None
+        removed = 0
+        until = len(evaluator.order) if gap[1] == TO_END else evaluator.position[gap[1]]
+        for sibling in step.created[step.creator[storage]]:
+            idle = gap if sibling == storage else self._gap(sibling, highest)
+            if idle is not None and (idle[1] == TO_END or evaluator.position[idle[1]] >= until):
+                removed += step.storage_bytes[sibling]
+        place = evaluator.position[highest]
+        for held in closure.held:
+            if all(
+                position_of(evaluator, end) < place or evaluator.position[start] > place
+                for start, end in evaluator.spans[held]
+            ):
+                removed -= step.storage_bytes[held]
+        if removed <= 0:
+            return None
+        return closure.seconds / removed * self.factors.get(storage, 1.0)
+
+    def _drop(self, option: _Option, highest: int) -> bool:
+        """Repeat a closure, unless a step gets higher than is allowed or the highest one no lower."""
+        evaluator = self.evaluator
+        allowed = max(evaluator.peak, self.ceiling)
+        here = evaluator.bytes_at(evaluator.position[highest])
+        evaluator.apply(self.replays.insertion(option.closure, option.before))
+        if evaluator.peak > allowed or evaluator.bytes_at(evaluator.position[highest]) >= here:
+            evaluator.undo()
+            return False
+        evaluator.forget_undo()
+        self._merge_later(option.closure, option.before)
+        return True
+
+    def _merge_later(self, closure: Closure, before: int) -> None:
+        """Take back the next later repetition of what is there from now on, where that raises no peak."""
+        evaluator = self.evaluator
+        place = evaluator.place_of(before)
+        for node in closure.nodes:
+            if not self.step.created[node] or len(evaluator.executions[node]) < 3:
+                continue
+            later = [e for e in evaluator.executions[node] if evaluator.position[e] > place]
+            if later:
+                following = min(later, key=evaluator.position.__getitem__)
+                if following != node:
+                    self._take_back(node, evaluator.anchor_of(following), evaluator.peak)
+
+
+def position_of(evaluator: Evaluator, end: int) -> int:
+    """Position at which a span ends."""
+    return len(evaluator.order) if end == TO_END else int(evaluator.position[end])

@@ -1,0 +1,91 @@
+"""Which nodes are optimizer updates, and which of them belong together. By effects and phase, never by op."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from neaptide.schedule.problem import StepProblem
+
+# Counters, learning rates and clip factors are shared by all updates; they must not tie them into one group.
+SHARED_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateGroup:
+    """Nodes that update the same state.
+
+    Attributes:
+        nodes: ascending.
+        read_bytes: bytes of what they read last of all, such as the gradient.
+    """
+
+    nodes: tuple[int, ...]
+    read_bytes: int
+
+
+def update_nodes(step: StepProblem) -> frozenset[int]:
+    """Nodes that overwrite what the caller owns and that only such nodes wait for, with what feeds only them.
+
+    Where the graph has an optimizer phase, they are of that phase; otherwise they are those behind the last node
+    that anything else waits for. O(edges).
+    """
+    count = step.node_count
+    handed_back = {step.value_storage[v] for v in step.outputs}
+    is_tail = [False] * count
+    for node in reversed(range(count)):
+        after = step.successors[node]
+        gives_output = any(
+            value in step.outputs if (s := step.value_storage[value]) < 0 else s in handed_back
+            for value in step.results[node]
+            if step.value_storage[value] < 0 or not step.is_resident[step.value_storage[value]]
+        )
+        feeds = step.writes_resident(node) or bool(after)
+        is_tail[node] = feeds and not gives_output and all(is_tail[other] for other in after)
+    if "optimizer" in step.phases:
+        return frozenset(n for n in range(count) if is_tail[n] and step.phases[n] == "optimizer")
+    last = max((n for n in range(count) if not is_tail[n]), default=-1)
+    return frozenset(range(last + 1, count))
+
+
+def update_groups(step: StepProblem, updates: frozenset[int]) -> list[UpdateGroup]:
+    """Updates that share state or pass tensors to each other, in order of their first node."""
+    leader = {node: node for node in updates}
+
+    def find(node: int) -> int:
+        while leader[node] != node:
+            leader[node] = leader[leader[node]]
+            node = leader[node]
+        return node
+
+    owner: dict[int, int] = {}
+    for node in sorted(updates):
+        for value in (*step.operands[node], *step.results[node]):
+            storage = step.value_storage[value]
+            if storage < 0:
+                continue
+            if step.is_resident[storage]:
+                ties = bool(step.writers[storage])
+            else:
+                ties = step.storage_bytes[storage] > SHARED_BYTES
+            if ties:
+                first, second = sorted((find(owner.setdefault(storage, node)), find(node)))
+                leader[second] = first
+    members: dict[int, list[int]] = {}
+    for node in sorted(updates):
+        members.setdefault(find(node), []).append(node)
+    return [
+        UpdateGroup(tuple(nodes), _bytes_ended(step, set(nodes)))
+        for nodes in members.values()
+        if any(step.writes_resident(node) for node in nodes)
+    ]
+
+
+def _bytes_ended(step: StepProblem, nodes: set[int]) -> int:
+    """Bytes of the storages from outside that these nodes are the last to touch."""
+    touched = {s for n in nodes for v in step.operands[n] if (s := step.value_storage[v]) >= 0}
+    return sum(
+        step.storage_bytes[s]
+        for s in touched
+        if step.creator[s] >= 0 and step.creator[s] not in nodes and max(step.roles[s]) in nodes
+    )

@@ -1,0 +1,75 @@
+"""Numbers as they stand in a cell or a sentence; `-` is a number that was not taken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from neaptide.units import format_bytes, format_seconds
+
+NOTHING: Final = "-"
+
+
+def byte_cell(nbytes: int | None) -> str:
+    """Bytes with two decimals from MiB up."""
+    return NOTHING if nbytes is None else format_bytes(nbytes)
+
+
+def seconds_cell(seconds: float | None) -> str:
+    """A span of time."""
+    return NOTHING if seconds is None else format_seconds(seconds)
+
+
+def ratio_cell(value: float | None, reference: float | None) -> str:
+    """How many times the reference a value is."""
+    if value is None or not reference:
+        return NOTHING
+    return f"{value / reference:.2f}x"
+
+
+def difference_cell(difference: float | None) -> str:
+    """The largest absolute difference; `0` is exact equality."""
+    if difference is None:
+        return NOTHING
+    if difference == 0:
+        return "0"
+    return f"{difference:.1e}" if math.isfinite(difference) else str(difference)
+
+
+def yes_no_cell(answer: bool | None) -> str:
+    """A question that may not have been asked."""
+    return NOTHING if answer is None else "yes" if answer else "no"
+
+
+def count_cell(count: int, nbytes: int | None = None) -> str:
+    """A count, with the bytes it stands for."""
+    if count == 0:
+        return "0"
+    return f"{count}" if nbytes is None else f"{count} ({format_bytes(nbytes)})"
+
+
+def percent(part: float, whole: float) -> str:
+    """A share in whole per cent, or in tenths when it is small."""
+    share = 100 * part / whole if whole else 0.0
+    return f"{share:.1f} %" if 0 < share < 1 else f"{share:.0f} %"
+
+
+def shares(by_kind: Mapping[str, int]) -> str:
+    """`41 % activation, 29 % optimizer state`, largest first."""
+    total = sum(by_kind.values())
+    largest_first = sorted(by_kind.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(
+        f"{percent(nbytes, total)} {kind.replace('_', ' ')}" for kind, nbytes in largest_first if nbytes > 0
+    )
+
+
+def bullets(title: str, lines: Iterable[str]) -> str:
+    """A titled list; empty when it has no lines."""
+    items = [f"  - {line}" for line in lines]
+    return "\n".join([f"{title}:", *items]) if items else ""
+
+
+def origin(versions: Mapping[str, str], seed: int) -> str:
+    """Versions and seed: what somebody needs to get the same numbers."""
+    return ", ".join([*(f"{name} {version}" for name, version in versions.items()), f"seed {seed}"]) + "."

@@ -1,0 +1,184 @@
+"""A comparison as one table: programs side by side, predicted above measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from neaptide.report.cells import (
+    NOTHING,
+    bullets,
+    byte_cell,
+    count_cell,
+    difference_cell,
+    origin,
+    percent,
+    ratio_cell,
+    seconds_cell,
+    yes_no_cell,
+)
+from neaptide.report.document import Document, Table, document
+from neaptide.report.model import Comparison, ComparisonRow
+from neaptide.units import format_bytes
+
+_Cell: TypeAlias = Callable[[ComparisonRow], str]
+
+REFERENCE: Final = "eager"
+BASELINE: Final = "baseline"
+_NOT_PLANNED: Final = frozenset({REFERENCE, BASELINE})
+# Asked for in every comparison; the other groups are shown where a program has them.
+_DIFFERENCES: Final = {
+    "loss": "loss difference",
+    "gradients": "largest gradient difference",
+    "parameters": "largest parameter difference",
+    "buffers": "largest buffer difference",
+    "optimizer_state": "largest optimizer state difference",
+}
+_ALWAYS_SHOWN: Final = frozenset({"loss", "gradients", "parameters"})
+
+
+def comparison_document(comparison: Comparison) -> Document:
+    """A comparison from top to bottom."""
+    return document(
+        f"{comparison.name or 'step'} on {comparison.device}",
+        _table(comparison),
+        _budget_line(comparison),
+        f"Lower bound: {format_bytes(comparison.lower_bound_bytes)} for any plan, "
+        f"{format_bytes(comparison.order_lower_bound_bytes)} for order alone.",
+        _why_not_lower(comparison),
+        bullets("Notes", comparison.notes),
+        _how(comparison),
+        _next(comparison),
+    )
+
+
+def planned_row(comparison: Comparison) -> ComparisonRow | None:
+    """The row of the plan that was asked for; None when nothing was planned."""
+    return next((row for row in comparison.rows if row.name not in _NOT_PLANNED), None)
+
+
+def is_within_budget(comparison: Comparison) -> bool:
+    """Whether the plan keeps to the budget; a comparison without a budget does."""
+    row = planned_row(comparison)
+    if comparison.budget_bytes is None or row is None or row.predicted_peak_with_workspace_bytes is None:
+        return True
+    return row.predicted_peak_with_workspace_bytes <= comparison.budget_bytes
+
+
+def _table(comparison: Comparison) -> Table:
+    reference_seconds = next(
+        (row.step_seconds for row in comparison.rows if row.step_seconds is not None), None
+    )
+    lines: list[tuple[str, _Cell]] = [
+        ("peak, predicted", lambda row: byte_cell(row.predicted_peak_bytes)),
+        ("peak, measured", lambda row: byte_cell(row.measured_peak_bytes)),
+        ("with workspace, predicted", lambda row: byte_cell(row.predicted_peak_with_workspace_bytes)),
+        ("with workspace, measured", lambda row: byte_cell(row.measured_allocator_peak_bytes)),
+        ("of it resident", lambda row: byte_cell(row.resident_bytes)),
+        ("step time, predicted", lambda row: seconds_cell(row.predicted_step_seconds)),
+        ("step time, measured", lambda row: seconds_cell(row.step_seconds)),
+        ("CPU time, measured", lambda row: seconds_cell(row.step_cpu_seconds)),
+        (
+            f"step time against {_reference_name(comparison)}",
+            lambda row: ratio_cell(row.step_seconds, reference_seconds),
+        ),
+    ]
+    for group, title in _DIFFERENCES.items():
+        if group in _ALWAYS_SHOWN or any(group in row.max_abs_diff for row in comparison.rows):
+            lines.append((title, _difference_in(group)))
+    lines += [
+        ("bitwise equal to eager", _bitwise),
+        ("recomputed", _of_plans(lambda row: count_cell(row.recomputed, row.recomputed_bytes))),
+        ("updates moved", _of_plans(lambda row: count_cell(row.moved_updates))),
+        ("planner stopped", _of_plans(lambda row: row.status or NOTHING)),
+    ]
+    return Table(
+        ("", *(row.name for row in comparison.rows)),
+        tuple((title, *(cell(row) for row in comparison.rows)) for title, cell in lines),
+    )
+
+
+def _reference_name(comparison: Comparison) -> str:
+    return next((row.name for row in comparison.rows if row.step_seconds is not None), REFERENCE)
+
+
+def _difference_in(group: str) -> _Cell:
+    return lambda row: difference_cell(row.max_abs_diff.get(group))
+
+
+def _bitwise(row: ComparisonRow) -> str:
+    return NOTHING if row.name == REFERENCE else yes_no_cell(row.bitwise_equal)
+
+
+def _of_plans(cell: _Cell) -> _Cell:
+    return lambda row: NOTHING if row.name in _NOT_PLANNED else cell(row)
+
+
+def _baseline_peak(comparison: Comparison) -> int | None:
+    row = next((row for row in comparison.rows if row.name == BASELINE), None)
+    return None if row is None else row.predicted_peak_with_workspace_bytes
+
+
+def _budget_line(comparison: Comparison) -> str:
+    if comparison.budget_bytes is None:
+        return "Budget: none given; a plan may use what the baseline uses."
+    row = planned_row(comparison)
+    baseline = _baseline_peak(comparison)
+    text = f"Budget: {format_bytes(comparison.budget_bytes)}"
+    if baseline:
+        text += f", {percent(comparison.budget_bytes, baseline)} of the baseline's {format_bytes(baseline)}"
+    peak = None if row is None else row.predicted_peak_with_workspace_bytes
+    if row is None or peak is None:
+        return text + "; nothing was planned."
+    over = peak - comparison.budget_bytes
+    if over <= 0:
+        return f"{text}; held by {row.name} with {format_bytes(-over)} to spare."
+    return f"{text}; NOT held: {row.name} is {format_bytes(over)} above it."
+
+
+def _why_not_lower(comparison: Comparison) -> str:
+    row = planned_row(comparison)
+    peak = None if row is None else row.predicted_peak_with_workspace_bytes
+    if row is None or peak is None:
+        return ""
+    bound = format_bytes(comparison.lower_bound_bytes)
+    if peak <= comparison.lower_bound_bytes:
+        return "Why not lower: the lower bound is reached."
+    if comparison.budget_bytes is None:
+        return f"Why not lower: no budget asked for it; no plan goes below {bound}."
+    if is_within_budget(comparison):
+        return (
+            "Why not lower: the budget is met, and going lower would cost time; "
+            f"no plan goes below {bound}, {percent(comparison.lower_bound_bytes, peak)} of this one's peak."
+        )
+    if comparison.lower_bound_bytes > comparison.budget_bytes:
+        return f"Why not lower: proved, no plan of these moves goes below {bound}, which is above the budget."
+    return (
+        f"Why not lower: this is the smallest peak that was found (the planner stopped: {row.status or 'unknown'}); "
+        f"between it and {bound} nothing is proved."
+    )
+
+
+def _how(comparison: Comparison) -> str:
+    repeats = max((row.repeats for row in comparison.rows), default=0)
+    parts = [
+        f"Captured in {seconds_cell(comparison.capture_seconds)}, planned in {seconds_cell(comparison.plan_seconds)}"
+    ]
+    if repeats:
+        parts.append(f"times are medians of {repeats} steps taken in turns")
+    if comparison.high_water_mark_bytes is not None:
+        parts.append(f"the process reached {format_bytes(comparison.high_water_mark_bytes)} in all")
+    return "; ".join(parts) + ". " + origin(comparison.versions, comparison.seed)
+
+
+def _next(comparison: Comparison) -> str:
+    target = comparison.name or "TARGET"
+    if comparison.budget_bytes is None:
+        return f"Next: neaptide compare {target} --peak 60%"
+    if is_within_budget(comparison):
+        return f"Next: neaptide plan {target} --peak {comparison.budget_bytes} -o plan.json"
+    row = planned_row(comparison)
+    smallest = row.predicted_peak_with_workspace_bytes if row is not None else None
+    if smallest is None:
+        return ""
+    return f"Next: neaptide compare {target} --peak {smallest}, or a smaller batch"

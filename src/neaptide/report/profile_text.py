@@ -1,0 +1,116 @@
+"""A profile as people read it: does it fit, what is alive at the peak, what is the next command."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from neaptide.report.cells import bullets, byte_cell, origin, seconds_cell, shares
+from neaptide.report.document import Document, Table, document
+from neaptide.report.model import ProfileReport
+from neaptide.units import format_bytes
+
+# More rows than this do not help to find the cause; `--json` has all of them.
+_MOST_ALIVE_ROWS: Final = 10
+_LONGEST_CODE: Final = 48
+
+
+def profile_document(report: ProfileReport) -> Document:
+    """A profile from top to bottom."""
+    return document(
+        f"{report.name or 'step'} on {report.device}: predicted, the step was not run",
+        _numbers(report),
+        _verdict(report),
+        _at_the_peak(report),
+        _alive(report),
+        _why_not_lower(report),
+        bullets("Changed by the capture", report.rewrites),
+        bullets("Operations without a row in the op table, left alone", report.unknown_ops),
+        bullets("Not counted", report.not_counted),
+        f"Captured {report.operations} operations in {seconds_cell(report.capture_seconds)}. "
+        + origin(report.versions, report.seed),
+        _next(report),
+    )
+
+
+def _numbers(report: ProfileReport) -> Table:
+    workspace = "audited here" if report.workspace_is_known else "by formula"
+    timing = "measured here" if report.seconds_are_measured else "by cost model"
+    rows = [
+        ("peak, storages", byte_cell(report.predicted_peak_bytes), "predicted"),
+        ("peak, with workspace", byte_cell(report.predicted_peak_with_workspace_bytes), workspace),
+        ("of it resident", byte_cell(report.resident_bytes), "whole step"),
+        ("lower bound, order alone", byte_cell(report.order_lower_bound_bytes), "proved"),
+        ("lower bound, any plan", byte_cell(report.lower_bound_bytes), "proved"),
+        ("step time", seconds_cell(report.predicted_step_seconds), timing),
+    ]
+    if report.capacity_bytes is not None:
+        rows.append(("usable on the device", byte_cell(report.capacity_bytes), report.device))
+    return Table(("quantity", "predicted", "how"), tuple(rows), left=frozenset({2}))
+
+
+def _verdict(report: ProfileReport) -> str:
+    if report.fits is None or report.over_bytes is None:
+        return ""
+    if report.fits:
+        return f"Fits {report.device}: {format_bytes(-report.over_bytes)} to spare."
+    return f"Does not fit {report.device}: {format_bytes(report.over_bytes)} too much."
+
+
+def _at_the_peak(report: ProfileReport) -> str:
+    place = report.peak_phase
+    if report.peak_module:
+        place = f"{place} of {report.peak_module}" if place else report.peak_module
+    places = ", ".join(part for part in (place, report.peak_at) if part)
+    return f"At the peak{f' ({places})' if places else ''}: {shares(report.bytes_by_kind_at_peak)}"
+
+
+def _alive(report: ProfileReport) -> Table | None:
+    if not report.alive_at_peak:
+        return None
+    rows = [
+        (byte_cell(row.nbytes), row.kind.replace("_", " "), row.name, row.made_at, _shortened(row.code))
+        for row in report.alive_at_peak[:_MOST_ALIVE_ROWS]
+    ]
+    others = report.alive_at_peak[_MOST_ALIVE_ROWS:]
+    if others:
+        rows.append((byte_cell(sum(row.nbytes for row in others)), f"{len(others)} more", "", "", ""))
+    return Table(
+        ("alive at the peak", "kind", "name", "made at", "line"), tuple(rows), left=frozenset({1, 2, 3, 4})
+    )
+
+
+def _shortened(code: str) -> str:
+    line = " ".join(code.split())
+    return line if len(line) <= _LONGEST_CODE else line[: _LONGEST_CODE - 3] + "..."
+
+
+def _why_not_lower(report: ProfileReport) -> str:
+    if report.lower_bound_bytes >= report.predicted_peak_with_workspace_bytes:
+        return "Why not lower: the lower bound is reached; no order and no recomputation goes below it."
+    text = (
+        f"Room to go lower: at most {format_bytes(_room(report))}, as no plan goes below "
+        f"{format_bytes(report.lower_bound_bytes)}"
+    )
+    if report.order_lower_bound_bytes > report.lower_bound_bytes:
+        text += f"; below {format_bytes(report.order_lower_bound_bytes)} something has to be recomputed"
+    return text + "."
+
+
+def _room(report: ProfileReport) -> int:
+    return report.predicted_peak_with_workspace_bytes - report.lower_bound_bytes
+
+
+def _next(report: ProfileReport) -> str:
+    target = report.name or "TARGET"
+    if report.capacity_bytes is None or report.fits is None:
+        return f"Next: neaptide compare {target} --peak 60%"
+    if report.fits:
+        return f"Next: neaptide compare {target} --peak 60%   (it fits; a plan makes room for a larger batch)"
+    if report.lower_bound_bytes > report.capacity_bytes:
+        return (
+            f"Next: a smaller batch or model, as no plan goes below {format_bytes(report.lower_bound_bytes)} "
+            f"and {report.device} has {format_bytes(report.capacity_bytes)}"
+        )
+    return (
+        f"Next: neaptide plan {target} --peak {report.capacity_bytes} --device {report.device} -o plan.json"
+    )

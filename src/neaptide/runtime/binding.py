@@ -1,0 +1,122 @@
+"""Moves tensors between the user's objects and a captured program: read anew at each call, written back after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from neaptide.frontends.step_state import StepState, TensorSlot
+from neaptide.frontends.torch_step import CapturedProgram
+
+
+class Binding:
+    """The inputs and outputs of one captured program, tied to the user's module and optimizer.
+
+    Parameters, state and rates are looked up by place at each call, so that loading a state dict, moving data or
+    stepping a learning-rate scheduler between calls is seen.
+    """
+
+    def __init__(self, program: CapturedProgram, state: StepState) -> None:
+        self._program = program
+        self._state = state
+        self._slots: dict[str, TensorSlot] = {slot.name: slot for slot in state.tensors}
+        graph = program.graph
+        self._user_names = {
+            graph.values[v].name: slot.name for v, slot in zip(graph.inputs, program.inputs, strict=True)
+        }
+        used = {v for node in graph.nodes for v in node.inputs} | set(graph.outputs)
+        self._scalars = {v for v in graph.inputs if graph.values[v].is_host_scalar}
+        self._rates: list[torch.Tensor] = []
+        self._readers = [
+            self._reader(slot.key, value) if value in used else _nothing
+            for slot, value in zip(program.inputs, graph.inputs, strict=True)
+        ]
+
+    def _reader(self, key: tuple[Any, ...], value: int) -> Callable[[list[Any]], Any]:
+        """How one input is read: a function of the leaves of the call's arguments."""
+        kind = key[0]
+        if kind == "tensor":
+            return _TensorReader(self._slots[key[1]])
+        if kind == "gradient":
+            slot = self._slots[key[1]]
+            return lambda _leaves: slot.current().grad
+        if kind == "state":
+            _, label, name, entry = key
+            optimizer, slot = self._state.optimizers[label], self._slots[name]
+            return lambda _leaves: optimizer.state[slot.current()][entry]
+        if kind == "rate":
+            _, label, index, entry = key
+            optimizer = self._state.optimizers[label]
+            if value in self._scalars or isinstance(optimizer.param_groups[index][entry], torch.Tensor):
+                return lambda _leaves: optimizer.param_groups[index][entry]
+            # A fused kernel reads the rate from a tensor: one that lives as long as the binding.
+            rate = torch.zeros((), dtype=torch.float64)
+            self._rates.append(rate)
+            return lambda _leaves: rate.fill_(optimizer.param_groups[index][entry])
+        position = key[1]
+        return lambda leaves: leaves[position]
+
+    def read(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        """One entry for each graph input; gradients that the program does not read are dropped now, as the step
+        itself would."""
+        leaves = pytree.tree_leaves((args, dict(kwargs)))
+        inputs = [reader(leaves) for reader in self._readers]
+        if self._program.ignores_gradients:
+            for name in self._program.entry.gradients:
+                self._slots[name].current().grad = None
+        return inputs
+
+    def write_back(self, outputs: tuple[Any, ...]) -> Any:
+        """Set gradients and optimizer state, and put the step's return value together."""
+        results: dict[int, Any] = dict(self._program.constants)
+        gradients: dict[str, torch.Tensor] = {}
+        for slot, output in zip(self._program.outputs, outputs, strict=True):
+            if slot.role == "result":
+                results[slot.key[0]] = output
+            elif slot.role == "gradient":
+                gradients[slot.key[0]] = output
+            else:
+                label, name, entry = slot.key
+                self._state.optimizers[label].state[self._slots[name].current()][entry] = output
+        for name in {*self._program.entry.gradients, *gradients}:
+            if name not in self._program.kept_gradients:
+                self._slots[name].current().grad = gradients.get(name)
+        leaves = [results[position] for position in range(len(results))]
+        return pytree.tree_unflatten(leaves, self._program.result_spec)
+
+    def user_name(self, value_name: str) -> str:
+        """What the user calls the input that is `value_name` in the graph."""
+        return self._user_names.get(value_name, value_name)
+
+    def resident(self) -> list[torch.Tensor]:
+        """Tensors of the step's state that exist now; they live through the whole step."""
+        tensors = [slot.current() for slot in self._state.tensors]
+        gradients = [t.grad for t in tensors if t.is_leaf and t.grad is not None]
+        state = [
+            entry
+            for optimizer in self._state.optimizers.values()
+            for entries in optimizer.state.values()
+            for entry in entries.values()
+            if isinstance(entry, torch.Tensor)
+        ]
+        return [*tensors, *gradients, *state, *self._rates]
+
+
+def _nothing(_leaves: list[Any]) -> None:
+    """The program does not use this input."""
+    return
+
+
+class _TensorReader:
+    """The tensor that is in a place now."""
+
+    __slots__ = ("_slot",)
+
+    def __init__(self, slot: TensorSlot) -> None:
+        self._slot = slot
+
+    def __call__(self, _leaves: list[Any]) -> torch.Tensor:
+        return self._slot.current()

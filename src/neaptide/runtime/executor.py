@@ -1,0 +1,177 @@
+"""Runs a generated program, and says what happened when it dies: where, in whose line, and what was already written."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import linecache
+import sys
+import traceback
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from neaptide.errors import UsageError
+from neaptide.ir.nodes import Node
+from neaptide.ir.schedule import StepKind
+from neaptide.lower.program import Program
+
+_NUMBERS = itertools.count(1)
+
+Input = torch.Tensor | float | int
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """A run that died after it had begun to write what the caller owns.
+
+    Attributes:
+        node: at which it died; None when it died between two operations.
+        written: names of the graph inputs that had been written, in the order of the graph's inputs. What the node
+            itself writes is among them: an operation that fails halfway may have written a part.
+    """
+
+    node: Node | None
+    written: tuple[str, ...]
+
+
+class Executable:
+    """A program, compiled and ready to run. Its lines show up in tracebacks.
+
+    Attributes:
+        program: what it runs.
+        name: for messages.
+        file_name: pseudo file under which Python knows the source.
+        interruption: what the last run left half done; None when it came to its end, or died before its first write
+            to anything that the caller owns.
+    """
+
+    def __init__(self, program: Program, *, name: str) -> None:
+        self.program = program
+        self.name = name
+        self.file_name = f"<neaptide {name} {next(_NUMBERS)}>"
+        self.interruption: Interruption | None = None
+        source = program.source
+        # Without a modification time the entry is never checked against the disk.
+        linecache.cache[self.file_name] = (
+            len(source),
+            None,
+            source.splitlines(keepends=True),
+            self.file_name,
+        )
+        weakref.finalize(self, linecache.cache.pop, self.file_name, None)
+        scope: dict[str, Any] = dict(program.names)
+        exec(compile(source, self.file_name, "exec"), scope)  # noqa: S102
+        self._function: Callable[..., tuple[Any, ...]] = scope["program"]
+        self._inputs = len(program.graph.inputs)
+        self._device_types = sorted({s.device.split(":")[0] for s in program.graph.storages})
+
+    def run(self, inputs: list[Input], watched: dict[str, torch.Tensor] | None = None) -> tuple[Any, ...]:
+        """Run once; gives the graph outputs.
+
+        Nothing is recorded for autograd: the inputs are handed on as detached aliases, which share their bytes.
+
+        Args:
+            inputs: one for each graph input. The list is emptied, so that it keeps nothing alive.
+            watched: filled with the copies of a program that was lowered with watches.
+
+        Raises:
+            UsageError: too few or too many inputs, or no dict for the copies.
+        """
+        self._check(inputs, watched)
+        self.interruption = None
+        outer = sys.exc_info()[1]
+        args = [item.detach() if isinstance(item, torch.Tensor) else item for item in inputs]
+        inputs.clear()
+        try:
+            # Not under no_grad: recurrent kernels return no workspace for their backward there.
+            with torch.enable_grad(), self._no_autocast():
+                return self._function(args, watched) if self.program.watches else self._function(args)
+        except BaseException as error:
+            args.clear()
+            self._explain(error, outer)
+            raise
+
+    def _check(self, inputs: list[Input], watched: dict[str, torch.Tensor] | None) -> None:
+        if len(inputs) != self._inputs:
+            raise UsageError(f"{self.name} takes {self._inputs} inputs, not {len(inputs)}")
+        if self.program.watches and watched is None:
+            raise UsageError(f"{self.name} copies values on the way, but was given no dict to put them in")
+
+    @contextlib.contextmanager
+    def _no_autocast(self) -> Iterator[None]:
+        """The casts of the captured program are operations of the graph; a second time would be once too often."""
+        with contextlib.ExitStack() as stack:
+            for kind in self._device_types:
+                if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+                    stack.enter_context(torch.autocast(kind, enabled=False))
+            yield
+
+    # -- when it dies
+
+    def _explain(self, error: BaseException, outer: BaseException | None) -> None:
+        """Note where it happened, work out what had been written, and let go of every tensor."""
+        lines = [
+            line
+            for frame, line in traceback.walk_tb(error.__traceback__)
+            if frame.f_code.co_filename == self.file_name
+        ]
+        if not lines:  # it died before the first line
+            return
+        node = self.program.node_at(lines[-1])
+        written = self._written_before(lines[0])
+        if written:
+            self.interruption = Interruption(node, written)
+        error.add_note(self._note(node, lines[-1]))
+        _clear_frames(error, outer)
+
+    def _written_before(self, line: int) -> tuple[str, ...]:
+        """Names of the inputs on storages that steps up to that of a line have written."""
+        graph = self.program.graph
+        last = max((s for s in self.program.line_steps[:line] if s is not None), default=-1)
+        storages = {
+            access.storage
+            for step in self.program.schedule.node_steps()[: last + 1]
+            if step.kind is not StepKind.RECOMPUTE
+            for access in graph.nodes[step.target].effects.writes
+        }
+        inputs = (graph.values[v] for v in dict.fromkeys(graph.inputs))
+        return tuple(value.name for value in inputs if value.storage in storages)
+
+    def _note(self, node: Node | None, line: int) -> str:
+        rows = [f"while neaptide ran {self.name}"]
+        if node is not None:
+            source = node.source
+            rows[0] += f", at {node.op}"
+            if source.location:
+                rows.append(f"  where: {source.location}{'  ' + source.code.strip() if source.code else ''}")
+            if source.module or source.phase:
+                rows.append(
+                    f"  module: {' '.join(filter(None, (source.module, f'({source.phase})' * bool(source.phase))))}"
+                )
+        text = self.program.source.splitlines()[line - 1].strip()
+        rows.append(f"  program: line {line}: {text}")
+        if self.interruption is not None:
+            names = self.interruption.written
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            rows.append(f"  already updated: {', '.join(names[:5])}{more}")
+        return "\n".join(rows)
+
+
+def _clear_frames(error: BaseException, outer: BaseException | None) -> None:
+    """Empty the frames that an error went through, so that it keeps no tensor alive; text and line numbers stay.
+
+    `outer` is what the caller was handling already: its frames are not ours.
+    """
+    pending: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while pending:
+        here = pending.pop()
+        if here is None or here is outer or id(here) in seen:
+            continue
+        seen.add(id(here))
+        traceback.clear_frames(here.__traceback__)
+        pending += [here.__cause__, here.__context__]

@@ -1,0 +1,150 @@
+"""Verify runs: a program and eager, from the same seed, for a few steps, compared tensor by tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from neaptide.frontends.step_state import StepState, find_state
+from neaptide.frontends.step_trace import observation_name
+from neaptide.runtime.planned_step import PlannedStep
+
+GROUPS = ("loss", "gradients", "parameters", "buffers", "optimizer_state")
+_GROUP_OF_ROLE = {"parameter": "parameters", "buffer": "buffers", "tensor": "buffers"}
+
+
+@dataclass
+class StepRecord:
+    """What a few steps did.
+
+    Attributes:
+        tensors: by group and name; results and gradients of every step, the rest after the last.
+        random_state: of the default CPU generator after the last step.
+        last_result: what the last step returned.
+    """
+
+    tensors: dict[str, dict[str, torch.Tensor]] = field(default_factory=lambda: {g: {} for g in GROUPS})
+    random_state: torch.Tensor | None = None
+    last_result: Any = None
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How far two records are apart.
+
+    Attributes:
+        max_abs_diff: by group; 0.0 where all is equal, inf where a tensor is missing or of another shape.
+        bitwise_equal: all tensors and the random state have the same bits.
+        worst: names of the tensors that differ most, one for each group that differs.
+    """
+
+    max_abs_diff: dict[str, float]
+    bitwise_equal: bool
+    worst: dict[str, str]
+
+
+def record_eager(step: Callable[..., Any], args: tuple[Any, ...], *, steps: int, seed: int) -> StepRecord:
+    """Run the user's step as it is."""
+    state = find_state(step)
+    record = StepRecord()
+    seen: dict[str, torch.Tensor] = {}
+    begun = 0
+    names = {id(slot.current()): slot.name for slot in state.tensors}
+
+    def note(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        nonlocal begun
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    seen[observation_name(names[id(parameter)], begun)] = parameter.grad.detach().clone()
+        begun += 1
+
+    handles = [optimizer.register_step_pre_hook(note) for optimizer in state.optimizers.values()]
+    torch.manual_seed(seed)
+    try:
+        for number in range(steps):
+            seen.clear()
+            begun = 0
+            _note_step(record, number, step(*args), seen)
+    finally:
+        for handle in handles:
+            handle.remove()
+    _note_state(record, state)
+    return record
+
+
+def record_planned(planned: PlannedStep, state: StepState, args: tuple[Any, ...], *, steps: int, seed: int) -> StepRecord:
+    """Run a planned step; `state` is that of the user's step inside it."""
+    record = StepRecord()
+    torch.manual_seed(seed)
+    for number in range(steps):
+        result, seen = planned.run_watched(*args)
+        _note_step(record, number, result, seen)
+    _note_state(record, state)
+    return record
+
+
+def _note_step(record: StepRecord, number: int, result: Any, gradients: Mapping[str, torch.Tensor]) -> None:
+    record.last_result = result
+    for position, leaf in enumerate(pytree.tree_leaves(result)):
+        if isinstance(leaf, (torch.Tensor, float, int)):
+            record.tensors["loss"][f"step {number} result {position}"] = torch.as_tensor(leaf).detach().clone()
+    for name, gradient in gradients.items():
+        record.tensors["gradients"][f"step {number} {name}"] = gradient
+
+
+def _note_state(record: StepRecord, state: StepState) -> None:
+    parameter_names = {}
+    for slot in state.tensors:
+        tensor = slot.current()
+        parameter_names[id(tensor)] = slot.name
+        record.tensors[_GROUP_OF_ROLE[slot.role]][slot.name] = tensor.detach().clone()
+    for label, optimizer in state.optimizers.items():
+        for parameter, entries in optimizer.state.items():
+            for key, entry in entries.items():
+                if isinstance(entry, torch.Tensor):
+                    name = f"{label}.{parameter_names[id(parameter)]}.{key}"
+                    record.tensors["optimizer_state"][name] = entry.detach().clone()
+    record.random_state = torch.get_rng_state()
+
+
+def compare_records(found: StepRecord, expected: StepRecord) -> Verification:
+    """Compare a program's record with eager's, group by group."""
+    differences: dict[str, float] = {}
+    worst: dict[str, str] = {}
+    equal = found.random_state is not None and expected.random_state is not None
+    equal = equal and torch.equal(found.random_state, expected.random_state)  # type: ignore[arg-type]
+    for group in GROUPS:
+        largest = 0.0
+        ours, theirs = found.tensors[group], expected.tensors[group]
+        for name in {**theirs, **ours}:
+            equal = equal and _same_bits(ours.get(name), theirs.get(name))
+            distance = _distance(ours.get(name), theirs.get(name))
+            if not distance <= largest:
+                largest, worst[group] = distance, name
+        differences[group] = largest
+    return Verification(differences, equal, worst)
+
+
+def _same_bits(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
+    if a is None or b is None or a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return torch.equal(a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8))
+
+
+def _distance(a: torch.Tensor | None, b: torch.Tensor | None) -> float:
+    """Largest absolute difference of the numbers; NaN equals NaN."""
+    if a is None or b is None or a.shape != b.shape or a.dtype != b.dtype:
+        return float("inf")
+    if a.numel() == 0:
+        return 0.0
+    wide_a, wide_b = a.double(), b.double()
+    same = (wide_a == wide_b) | (wide_a.isnan() & wide_b.isnan())
+    if bool(same.all()):
+        return 0.0
+    difference = (wide_a - wide_b).abs()[~same]
+    return float(difference.max()) if not bool(difference.isnan().any()) else float("inf")

@@ -1,0 +1,68 @@
+"""Scratch formulas against the allocator's own events."""
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+from torch.utils._pytree import tree_leaves
+
+from neaptide.ops import registry
+
+ATEN = torch.ops.aten
+DTYPES = [torch.float32, torch.float64, torch.bfloat16]
+
+
+def _allocations(events):
+    for event in events:
+        if event.name == "[memory]":
+            yield event.start_time_ns, event.extra_fields.alloc_size
+        yield from _allocations(event.children)
+
+
+def _measured(op, args):
+    """Most bytes that the allocator handed out at once during the call, less those of the results."""
+    op(*args)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        result = op(*args)
+    current = most = 0
+    for _, nbytes in sorted(_allocations(profiler.profiler.kineto_results.experimental_event_tree())):
+        current += nbytes
+        most = max(most, current)
+    storages = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tree_leaves(result)}
+    return most - sum(storages.values())
+
+
+def _batch_norm_backward(x):
+    channels = x.shape[1]
+    ones = x.new_ones(channels)
+    _, mean, scale = ATEN.native_batch_norm.default(
+        x, ones, ones, ones.clone(), ones.clone(), True, 0.1, 1e-5
+    )
+    return (x, x, ones, ones, ones, mean, scale, True, 1e-5, [True] * 3)
+
+
+CASES = {
+    "dropout": (ATEN.native_dropout.default, lambda x: (x, 0.1, True)),
+    "logsumexp": (ATEN.logsumexp.default, lambda x: (x, [1])),
+    "median": (ATEN.median.default, lambda x: (x,)),
+    "batch norm": (ATEN.native_batch_norm_backward.default, _batch_norm_backward),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_workspace_is_what_the_allocator_sees(name, dtype, call_of):
+    op, arguments = CASES[name]
+    for shape in ((2, 8, 16, 16), (4, 3, 5, 7)):
+        args = arguments(torch.rand(shape).to(dtype))
+        assert registry().require(str(op)).workspace(call_of(op, *args)).evaluate() == _measured(op, args)
+
+
+def test_dropout_in_evaluation_needs_none(call_of):
+    op = ATEN.native_dropout.default
+    assert registry().require(str(op)).workspace(call_of(op, torch.ones(64), 0.1, False)).evaluate() == 0
+
+
+def test_other_devices_are_left_to_a_measurement(call_of):
+    op = ATEN.median.default
+    call = call_of(op, torch.empty(64, device="meta"))
+    assert registry().require(str(op)).workspace(call).evaluate() == 0

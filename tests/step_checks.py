@@ -1,0 +1,58 @@
+"""Checks that a captured step does what eager does, for tests of the frontends, the lowering and the runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from neaptide.frontends.torch_step import CapturedProgram, CapturedStep, capture_step
+from neaptide.ir.schedule import Schedule
+from neaptide.runtime.planned_step import PlannedStep, PlannedVariant
+from neaptide.runtime.verification import Verification, compare_records, record_eager, record_planned
+
+Factory = Callable[[], tuple[Callable[..., Any], Any]]
+Order = Callable[[CapturedProgram], Schedule]
+
+
+def program_order(program: CapturedProgram) -> Schedule:
+    return Schedule.program_order(program.graph)
+
+
+def as_variant(captured: CapturedStep, order: Order = program_order) -> PlannedVariant:
+    return PlannedVariant(captured, tuple(order(program) for program in captured.programs))
+
+
+def planned(
+    step: Callable[..., Any], batch: Any, order: Order = program_order, **options: Any
+) -> PlannedStep:
+    """A step that runs its captured program in some order, captured again where a call differs."""
+    captured = capture_step(step, (batch,))
+
+    def again(args: tuple[Any, ...], kwargs: Any) -> PlannedVariant:
+        return as_variant(capture_step(step, args, kwargs), order)
+
+    return PlannedStep(step, again, as_variant(captured, order), **options)
+
+
+def verify(factory: Factory, order: Order = program_order, *, steps: int = 3) -> Verification:
+    """Run eager and the captured program from the same seed and compare everything."""
+    torch.manual_seed(0)
+    step, batch = factory()
+    expected = record_eager(step, (batch,), steps=steps, seed=1)
+    torch.manual_seed(0)
+    step, batch = factory()
+    captured = capture_step(step, (batch,))
+    runner = PlannedStep(step, _never, as_variant(captured, order))
+    found = record_planned(runner, captured.state, (batch,), steps=steps, seed=1)
+    return compare_records(found, expected)
+
+
+def assert_same_bits(factory: Factory, order: Order = program_order, *, steps: int = 3) -> None:
+    outcome = verify(factory, order, steps=steps)
+    assert outcome.bitwise_equal, (outcome.max_abs_diff, outcome.worst)
+
+
+def _never(_args: Any, _kwargs: Any) -> PlannedVariant:
+    raise AssertionError("a verified step must not be planned again")
