@@ -223,7 +223,8 @@ def random_program(draw: st.DrawFn) -> tuple[Recorder, Graph]:
             if described.storage is None:
                 scalars.append(value)
             else:  # the operations expect matrices
-                (pool if len(described.shape) == 2 else others).append(value)
+                matrix = len(described.shape) == 2 and described.dtype == "float32"
+                (pool if matrix else others).append(value)
     outputs = draw(st.lists(st.sampled_from(pool + scalars + others), max_size=3))
     return rec, rec.finish(outputs)
 
@@ -244,12 +245,8 @@ _MAKERS: dict[str, Any] = {
     "add": lambda r, x, y, w, g, s, n: r.call("aten.add.Tensor", x, y, alpha=0.5),
     "add_": lambda r, x, y, w, g, s, n: r.call("aten.add_.Tensor", x, y),
     "copy_": lambda r, x, y, w, g, s, n: r.call("aten.copy_.default", x, y),
-    "batch_norm": lambda r, x, y, w, g, s, n: r.call(
-        "aten.native_batch_norm.default", x, g, g, *s, True, 0.1, 1e-5
-    ),
-    "eval_norm": lambda r, x, y, w, g, s, n: r.call(
-        "aten.native_batch_norm.default", x, g, None, *s, False, 0.1, 1e-5
-    ),
+    "batch_norm": lambda r, x, y, w, g, s, n: _batch_norm(r, x, g, s, training=True),
+    "eval_norm": lambda r, x, y, w, g, s, n: _batch_norm(r, x, g, s, training=False),
     "layer_norm": lambda r, x, y, w, g, s, n: r.call(
         "aten.native_layer_norm.default", x, [r.builder.values[g].shape[0].constant_value()], g, g, 1e-5
     ),
@@ -271,9 +268,20 @@ _MAKERS: dict[str, Any] = {
     "foreach_one": lambda r, x, y, w, g, s, n: r.call("aten._foreach_mul.Scalar", [x], 2.0),
     "foreach_two": lambda r, x, y, w, g, s, n: r.call("aten._foreach_add.List", [x, y], [y, x]),
     "foreach_": lambda r, x, y, w, g, s, n: r.call("aten._foreach_mul_.Scalar", [x], 0.5),
+    "gt": lambda r, x, y, w, g, s, n: r.call("aten.gt.Scalar", x, n),
+    "cast": lambda r, x, y, w, g, s, n: r.call("aten._to_copy.default", x, dtype=Named("dtype", "float64")),
+    "masked": lambda r, x, y, w, g, s, n: r.call("aten.where.self", r.call("aten.gt.Tensor", x, y), x, y),
     "dropout": lambda r, x, y, w, g, s, n: r.call("aten.native_dropout.default", x, 0.5, True)[:1],
     "cat": lambda r, x, y, w, g, s, n: r.call("aten.cat.default", [x, y]),
 }
+
+
+def _batch_norm(
+    rec: Recorder, x: ValueId, gain: ValueId, statistics: tuple[ValueId, ValueId], *, training: bool
+) -> list[ValueId]:
+    if rec.builder.values[x].shape[1] != rec.builder.values[gain].shape[0]:
+        raise IndexError("other channels")  # ATen notices only when the statistics are half written
+    return rec.call("aten.native_batch_norm.default", x, gain, None, *statistics, training, 0.1, 1e-5)
 
 
 def _layer_norm_backward(rec: Recorder, x: ValueId, grad: ValueId, gain: ValueId) -> list[ValueId | None]:

@@ -92,6 +92,7 @@ class InfeasibleBudget(NeaptideError):
         smallest_peak_bytes: the lowest peak that was found.
         lower_bound_bytes: no plan with the allowed moves can go below this.
         alive: names of the values alive at that peak, largest first.
+        plan: the best plan found, a `neaptide.plan.Plan`; None when there is none.
     """
 
     exit_code = 3
@@ -103,6 +104,7 @@ class InfeasibleBudget(NeaptideError):
         smallest_peak_bytes: int,
         lower_bound_bytes: int,
         alive: tuple[str, ...] = (),
+        plan: object | None = None,
         where: str | None = None,
         why: str | None = None,
         next_step: str | None = None,
@@ -110,6 +112,7 @@ class InfeasibleBudget(NeaptideError):
         self.smallest_peak_bytes = smallest_peak_bytes
         self.lower_bound_bytes = lower_bound_bytes
         self.alive = alive
+        self.plan = plan
         super().__init__(what, where=where, why=why, next_step=next_step)
 
 

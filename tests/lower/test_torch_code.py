@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch_programs import Recorder, bits, check_run, random_order, random_program, with_recomputation
 
 from neaptide.analysis.legality import check_schedule
 from neaptide.errors import LoweringError
 from neaptide.ir.builder import GraphBuilder
-from neaptide.ir.nodes import Named, Ref
+from neaptide.ir.nodes import Access, Effects, Named, Source
+from neaptide.ir.registry import OpRegistry, OpSpec, Replay
 from neaptide.ir.schedule import Schedule, Step, StepKind
 from neaptide.lower.program import Watch
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.ops.structural import CONSTANT_OP
 from neaptide.runtime.executor import Executable
+from neaptide.symbolic.size_expr import SizeExpr
+from torch_programs import Recorder, bits, check_run, random_order, random_program, with_recomputation
 
 SLOW_DRAWS = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=max(100, settings.default.max_examples),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
 
@@ -58,3 +62,249 @@ def test_random_program_with_recomputation(data):
     order = with_recomputation(data.draw, graph, random_order(data.draw, graph))
     schedule = Schedule.from_nodes(graph, order)
     check_run(recorder, graph, schedule, executable(graph, schedule))
+
+
+def test_the_check_notices_a_name_that_is_not_deleted():
+    recorder = Recorder()
+    h = recorder.call("aten.relu.default", recorder.input(torch.randn(3), "x"))
+    h = recorder.call("aten.exp.default", recorder.call("aten.sigmoid.default", h))
+    graph = recorder.finish([h])
+    schedule = Schedule.program_order(graph)
+    program = lower(graph, schedule, registry())
+    check_run(recorder, graph, schedule, Executable(program, name="whole"))
+    kept = replace(program, source=program.source.replace("    del relu\n", ""))
+    with pytest.raises(AssertionError):
+        check_run(recorder, graph, schedule, Executable(kept, name="kept"))
+
+
+# -- the text
+
+
+def small_program():
+    recorder = Recorder()
+    weight = recorder.input(torch.randn(4, 4), "weight")
+    x = recorder.input(torch.randn(2, 4), "lambda")
+    h = recorder.call("aten.mm.default", x, weight, line=12, module="blocks.0.fc")
+    r = recorder.call("aten.relu_.default", h, line=13, module="blocks.0")
+    values, _ = recorder.call("aten.topk.default", r, 2, line=14, module="blocks.0")
+    return recorder, recorder.finish([values])
+
+
+def test_text_is_one_line_an_operation_with_the_users_line():
+    _, graph = small_program()
+    assert code(graph) == (
+        "def program(args):\n"
+        "    [weight, lambda_] = args\n"
+        "    args.clear()\n"
+        "    # forward blocks.0.fc\n"
+        "    mm = aten_mm_default(lambda_, weight)  # model.py:12\n"
+        "    # forward blocks.0\n"
+        "    relu_ = aten_relu__default(mm)  # model.py:13\n"
+        "    del mm\n"
+        "    [topk, topk_1] = aten_topk_default(relu_, 2)  # model.py:14\n"
+        "    del relu_, topk_1\n"
+        "    return (topk,)\n"
+        "\n"
+    )
+
+
+def test_lines_know_their_nodes():
+    _, graph = small_program()
+    program = lower(graph, Schedule.program_order(graph), registry())
+    nodes = [None if n is None else graph.nodes[n].op.split(".")[1] for n in program.line_nodes]
+    assert nodes == [None, None, None, None, "mm", None, "relu_", "relu_", "topk", "topk", None, None]
+    assert program.node_at(5) is graph.nodes[0]
+    assert program.node_at(99) is None
+    assert program.line_steps[4:10] == (0, None, 1, 1, 2, 2)
+    assert Step(StepKind.FREE, 2) in program.schedule.steps
+
+
+def test_repeated_steps_say_so_and_use_the_same_names():
+    recorder, graph = small_program()
+    schedule = Schedule.from_nodes(graph, [0, 1, 0, 1, 2])
+    text = code(graph, schedule)
+    assert "    mm = aten_mm_default(lambda_, weight)  # again, model.py:12\n" in text
+    assert "    aten_relu__default(mm)  # model.py:13\n    del mm\n" in text
+    check_run(recorder, graph, schedule, executable(graph, schedule))
+
+
+def test_names_of_values_do_not_shadow_what_the_program_needs():
+    recorder = Recorder()
+    x = recorder.input(torch.randn(3), "torch")
+    y = recorder.call("aten.relu.default", x)
+    values = [x, y]
+    for name in ("aten_relu_default", "args", "device_cpu", "watched", "aten_zeros_like_default"):
+        recorder.builder.values[y] = replace(recorder.builder.values[y], name=name)
+        y = recorder.call("aten.relu.default", y)
+        y = recorder.call("aten.zeros_like.default", y, dtype=Named("dtype", "float32"))
+        values.append(y)
+    graph = recorder.finish(values)
+    schedule = Schedule.program_order(graph)
+    check_run(recorder, graph, schedule, executable(graph, schedule))
+
+
+def test_constants_short_long_empty_and_not_finite():
+    recorder = Recorder()
+    device = Named("device", "cpu")
+    short = recorder.call(
+        CONSTANT_OP, (float("nan"), float("-inf")), (2, 1), Named("dtype", "float32"), device
+    )
+    many = tuple(range(40))
+    long = recorder.call(CONSTANT_OP, many, (2, 20), Named("dtype", "int64"), device)
+    scalar = recorder.call(CONSTANT_OP, (True,), (), Named("dtype", "bool"), device)
+    graph = recorder.finish([short, long, scalar])
+    text = code(graph)
+    assert 'torch.tensor([[float("nan")], [float("-inf")]], dtype=torch.float32, device=device_cpu)' in text
+    assert "torch.tensor(numbers_of_constant_1, dtype=torch.int64" in text
+    schedule = Schedule.program_order(graph)
+    check_run(recorder, graph, schedule, executable(graph, schedule))
+    empty = Recorder()
+    none = empty.call(CONSTANT_OP, (), (0, 3), Named("dtype", "float32"), device)
+    graph = empty.finish([none])
+    (made,) = executable(graph, Schedule.program_order(graph)).run([])
+    assert made.shape == (0, 3)
+
+
+def test_shape_only_operand_may_be_made_later_or_never_kept():
+    recorder = Recorder()
+    x = recorder.input(torch.randn(5, 5), "x")
+    big = recorder.call("aten.relu.default", x)
+    zeros = recorder.call("aten.zeros_like.default", big)
+    graph = recorder.finish([zeros])
+    for order in ([0, 1], [1, 0]):
+        schedule = Schedule.from_nodes(graph, order)
+        text = code(graph, schedule)
+        assert "zeros_like = aten_zeros_like_default(shape_of_relu, device=device_cpu)" in text
+        check_run(recorder, graph, schedule, executable(graph, schedule))
+
+
+def test_batch_norm_is_repeated_by_its_stand_in_without_touching_the_statistics():
+    recorder = Recorder()
+    mean, variance = recorder.input(torch.zeros(3), "mean"), recorder.input(torch.ones(3), "variance")
+    x = recorder.input(torch.randn(8, 3), "x")
+    y, saved, _ = recorder.call(
+        "aten.native_batch_norm.default", x, None, None, mean, variance, True, 0.1, 1e-5
+    )
+    z = recorder.call("aten.relu_.default", y)
+    graph = recorder.finish([z, saved])
+    schedule = Schedule.from_nodes(graph, [0, 1, 0, 1])
+    assert "aten__native_batch_norm_legit_no_stats(x, None, None, True, 0.1, 1e-05)  # again" in code(
+        graph, schedule
+    )
+    check_run(recorder, graph, schedule, executable(graph, schedule))
+
+
+def test_results_of_a_stand_in_are_put_where_the_operation_has_them():
+    recorder = Recorder()
+    x = recorder.input(torch.randn(3, 6), "x")
+    indices = recorder.call("aten.topk.default", x, 2)[1]
+    graph = recorder.finish([indices])
+    node = replace(
+        graph.nodes[0],
+        op="toy.argtop.default",
+        outputs=(indices,),
+        effects=replace(graph.nodes[0].effects, writes=(Access(0, 1),)),
+    )
+    graph = replace(graph, nodes=(node,))
+    row = OpSpec("toy.argtop.default", replay=Replay("aten.topk.default", (0, 1), (1,), ("cpu",)))
+    with torch.library._scoped_library("toy", "DEF") as library:
+        library.define("argtop(Tensor x, int k) -> Tensor")
+        library.impl("argtop", lambda x, k: x.topk(k)[1], "CPU")
+        text = lower(graph, Schedule.from_nodes(graph, [0, 0]), OpRegistry([row])).source
+    assert "    [unused_0, topk_1] = aten_topk_default(x, 2)  # again\n    del unused_0\n" in text
+
+
+def test_watched_values_are_copied_at_their_version():
+    recorder = Recorder()
+    x = recorder.input(torch.randn(4, 6), "x")
+    h = recorder.call("aten.mul.Scalar", x, 2.0)
+    part = recorder.call("aten.slice.Tensor", h, 1, 2, 5)
+    recorder.call("aten.relu_.default", part)
+    late = recorder.call("aten.t.default", h)
+    recorder.call("aten.mul_.Scalar", late, 3.0)
+    recorder.call("aten.add_.Scalar", x, 1.0)
+    graph = recorder.finish([])
+    before = recorder.fresh_inputs()[0]
+    doubled = before * 2
+    clipped = doubled.clone()
+    clipped[:, 2:5].relu_()
+    watches = [
+        Watch("start", x, 0),
+        Watch("end", x, 1),
+        Watch("made", h, 0),
+        Watch("clipped part", part, 1),
+        Watch("clipped", h, 1),
+        Watch("late view", late, 1),
+        Watch("tripled", late, 2),
+    ]
+    watched: dict[str, torch.Tensor] = {}
+    executable(graph, Schedule.program_order(graph), watches=watches).run(recorder.fresh_inputs(), watched)
+    expected = {
+        "start": before,
+        "end": before + 1,
+        "made": doubled,
+        "clipped part": clipped[:, 2:5],
+        "clipped": clipped,
+        "late view": clipped.t(),
+        "tripled": clipped.t() * 3,
+    }
+    assert {k: bits(v) for k, v in watched.items()} == {k: bits(v) for k, v in expected.items()}
+
+
+def test_watch_of_an_unused_result_gives_it_a_name():
+    recorder = Recorder()
+    x = recorder.input(torch.randn(4), "x")
+    y = recorder.call("aten.relu.default", x)
+    graph = recorder.finish([])
+    watched: dict[str, torch.Tensor] = {}
+    executable(graph, Schedule.program_order(graph), watches=[Watch("y", y, 0)]).run(
+        recorder.fresh_inputs(), watched
+    )
+    assert torch.equal(watched["y"], recorder.data[y])
+
+
+@pytest.mark.parametrize("version", [-1, 1])
+def test_watch_of_a_version_that_is_never_made_is_refused(version):
+    recorder = Recorder()
+    x = recorder.input(torch.randn(4), "x")
+    graph = recorder.finish([recorder.call("aten.relu.default", x)])
+    with pytest.raises(LoweringError, match="never made"):
+        code(graph, watches=[Watch("x", x, version)])
+
+
+# -- refusals
+
+
+def test_unknown_operation_is_refused_with_the_users_line():
+    b = GraphBuilder()
+    x = b.input("x", (4,))
+    b.node("aten.no_such_thing.default", x, outputs=["y: f32[4]"], source=Source("model.py", 3))
+    with pytest.raises(
+        LoweringError, match=r"has no operation aten\.no_such_thing\.default\n  where: model.py:3"
+    ):
+        code(b.finish())
+
+
+def test_symbolic_size_is_refused():
+    b = GraphBuilder()
+    n = SizeExpr.dim("N")
+    x = b.input("x", (n,))
+    b.node("aten.view.default", x, [n, 1], outputs=["y: f32[{N}, 1] strides(1, 1) @x"])
+    with pytest.raises(LoweringError, match="the size N is not a number"):
+        code(b.finish())
+
+
+def test_step_without_a_torch_form_is_refused():
+    _, graph = small_program()
+    schedule = Schedule((*Schedule.program_order(graph).steps, Step(StepKind.STORE, 2)))
+    with pytest.raises(LoweringError, match="'store'"):
+        code(graph, schedule)
+
+
+def test_operand_whose_data_is_needed_after_all_is_refused():
+    recorder = Recorder()
+    x = recorder.input(torch.randn(4), "x")
+    graph = recorder.finish([recorder.call("aten.relu.default", x)])
+    node = replace(graph.nodes[0], effects=Effects())
+    with pytest.raises(LoweringError, match="use only the shape"):
+        code(replace(graph, nodes=(node,)))

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from neaptide.errors import UsageError
 
@@ -15,8 +15,20 @@ OWN_FILE: Final = "neaptide.toml"
 SHARED_FILE: Final = "pyproject.toml"
 # Read by other rooms; no setting of a command.
 _OTHER_VARIABLES: Final = frozenset({"NEAPTIDE_CACHE_DIR"})
-_YES_NO: Final = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-ON_MISMATCH: Final = ("error", "replan", "eager")
+_YES_NO: Final = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+DEFAULT_TIME_LIMIT_S: Final = 20.0
+
+OnMismatch: TypeAlias = Literal["error", "replan", "eager"]
+ON_MISMATCH: Final[tuple[OnMismatch, ...]] = ("error", "replan", "eager")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +39,8 @@ class Settings:
         peak: highest bytes, a share of the baseline or a reduction of it.
         latency: longest step time, or an increase over the baseline.
         device: a preset's name; None for this machine.
-        time_limit: of planning, a duration.
+        time_limit: of planning, a duration; None for `DEFAULT_TIME_LIMIT_S`, or for none with a work limit.
+        work_limit: of planning, in changes tried; the answer is then the same on every machine.
         seed: of all random choices.
         strategy: of the planner.
         also: further strategies to compare with.
@@ -43,6 +56,7 @@ class Settings:
     latency: str | None = None
     device: str | None = None
     time_limit: str | None = None
+    work_limit: int | None = None
     seed: int = 0
     strategy: str = "default"
     also: tuple[str, ...] = ()
@@ -50,7 +64,7 @@ class Settings:
     steps: int = 3
     verify: bool | None = None
     eager: bool = True
-    on_mismatch: str = "error"
+    on_mismatch: OnMismatch = "error"
     atomic: bool = False
 
     @property
@@ -58,7 +72,9 @@ class Settings:
         """Seconds that planning may take; None without a limit."""
         from neaptide.units import parse_duration
 
-        return None if self.time_limit is None else parse_duration(self.time_limit)
+        if self.time_limit is not None:
+            return parse_duration(self.time_limit)
+        return DEFAULT_TIME_LIMIT_S if self.work_limit is None else None
 
 
 NAMES: Final = tuple(field.name for field in fields(Settings))
@@ -77,9 +93,7 @@ class Resolved:
         return {name: {"value": values[name], "source": self.sources[name]} for name in names}
 
 
-def resolve(
-    arguments: Mapping[str, Any], *, environment: Mapping[str, str], directory: Path
-) -> Resolved:
+def resolve(arguments: Mapping[str, Any], *, environment: Mapping[str, str], directory: Path) -> Resolved:
     """The settings in force.
 
     Args:
@@ -239,6 +253,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "latency": _latency,
     "device": _text,
     "time_limit": _duration,
+    "work_limit": _integer(1),
     "seed": _integer(0),
     "strategy": _text,
     "also": _texts,

@@ -10,7 +10,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from neaptide.cli import exit_codes
 from neaptide.errors import InfeasibleBudget, NeaptideError
@@ -19,7 +19,8 @@ from neaptide.units import AmbiguousUnitWarning, format_bytes
 if TYPE_CHECKING:
     from neaptide.report.document import Document
 
-_LOG_LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
+_LOGGER: Final = "neaptide"
+_LOG_LEVELS: Final = (logging.WARNING, logging.INFO, logging.DEBUG)
 
 
 class Console:
@@ -37,6 +38,13 @@ class Console:
         self.as_json = as_json
         self.quiet = False
         self.verbosity = 0
+
+    def configure(self, *, as_json: bool, quiet: bool, verbosity: int) -> None:
+        """Takes the options that every command has."""
+        self.as_json, self.quiet, self.verbosity = as_json, quiet, verbosity
+        # The level of the logger, not of our handler: a handler of the user's program hears no more than ours.
+        level = logging.ERROR if quiet else _LOG_LEVELS[min(verbosity, len(_LOG_LEVELS) - 1)]
+        logging.getLogger(_LOGGER).setLevel(level)
 
     def document(self, content: Document) -> None:
         """Prints a report: drawn when stdout is a terminal, plain text when it is piped."""
@@ -115,10 +123,9 @@ class Console:
         """Sends log records and warnings to stderr in the form of everything else."""
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
-        handler.addFilter(self._lets_through)
-        logger = logging.getLogger("neaptide")
+        logger = logging.getLogger(_LOGGER)
         level = logger.level
-        logger.setLevel(_LOG_LEVELS[-1])
+        logger.setLevel(_LOG_LEVELS[0])
         logger.addHandler(handler)
         try:
             with warnings.catch_warnings():
@@ -133,11 +140,6 @@ class Console:
         """What the user's program prints goes to stderr, so that stdout holds the result alone."""
         with redirect_stdout(sys.stderr):
             yield
-
-    def _lets_through(self, record: logging.LogRecord) -> bool:
-        # Asked at each record: the options that set the level are read after the handler is in place.
-        lowest = logging.ERROR if self.quiet else _LOG_LEVELS[min(self.verbosity, len(_LOG_LEVELS) - 1)]
-        return record.levelno >= lowest
 
     def _show_warning(self, otherwise: Any) -> Any:
         def show(

@@ -15,7 +15,7 @@ INTERRUPTED: Final = 130
 MEANINGS: Final[dict[int, str]] = {
     DONE: "done, and within the budget",
     BUG: "a bug of neaptide; -v shows the traceback",
-    USAGE: "the command, its target or the configuration cannot be meant",
+    USAGE: "a mistake in the command, its target or the configuration",
     OVER_BUDGET: "the budget was not reached; the smallest peak is printed, -o still writes the best plan",
     NOT_SUPPORTED: "the program, the plan or the installation is not supported",
     NOT_VERIFIED: "the numbers of the plan differ from eager",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 _CPU_INFO: Final = Path("/proc/cpuinfo")
+_MEMORY_INFO: Final = Path("/proc/meminfo")
 # Version 2 and version 1 of control groups; containers are given their limit here.
 _CGROUP_LIMITS: Final = (
     Path("/sys/fs/cgroup/memory.max"),
@@ -15,6 +17,7 @@ _CGROUP_LIMITS: Final = (
 )
 
 
+@cache
 def cpu_model() -> str:
     """Name of the processor, as specific as the system tells."""
     try:
@@ -41,3 +44,18 @@ def memory_capacity_bytes() -> int:
         if text.isdigit() and int(text) > 0:
             limits.append(int(text))
     return min(limits)
+
+
+def memory_available_bytes() -> int:
+    """Bytes that can be had now without swapping, at most `memory_capacity_bytes`; that where it is not told."""
+    capacity_bytes = memory_capacity_bytes()
+    try:
+        lines = _MEMORY_INFO.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        # Not Linux, or hidden from us.
+        lines = []
+    for line in lines:
+        label, _, value = line.partition(":")
+        if label == "MemAvailable" and value.split()[:1]:
+            return min(capacity_bytes, int(value.split()[0]) * 1024)
+    return capacity_bytes

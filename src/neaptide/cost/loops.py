@@ -14,9 +14,7 @@ NodeSeconds = Callable[[Graph, Node, Binding], float]
 NodeBytes = Callable[[Graph, Node, Binding], int]
 
 
-def trips(
-    graph: Graph, node: Node, loop: Loop, binding: Binding
-) -> Iterator[tuple[int, dict[str, int]]]:
+def trips(graph: Graph, node: Node, loop: Loop, binding: Binding) -> Iterator[tuple[int, dict[str, int]]]:
     """How often the body runs under which sizes: the full parts, and the last one where it is shorter.
 
     A dim of the body that names the length of a part (the extent of a sliced input along the sliced axis) is

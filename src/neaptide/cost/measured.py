@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+import logging
+import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
-
-import torch
 
 from neaptide.cost import host
 from neaptide.cost.cache import OpCostCache
 from neaptide.cost.calibrate import this_machine
-from neaptide.cost.loops import Binding, loop_seconds, loop_workspace_bytes, trips
+from neaptide.cost.graph_calls import GraphCalls, KeyedCall, keyed_call
+from neaptide.cost.loops import Binding, loop_seconds, loop_workspace_bytes
 from neaptide.cost.model import HOST_SCALAR_S, EstimatedCost, is_host_arithmetic
-from neaptide.cost.op_key import OpCall, digest, op_call
+from neaptide.cost.op_key import OpCall
 from neaptide.cost.op_record import OpRecord
-from neaptide.cost.op_runner import find_op
-from neaptide.cost.op_session import is_out_of_memory, run_calls
+from neaptide.cost.op_session import environment, is_out_of_memory, run_calls, why_not_run
+from neaptide.errors import UsageError
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
-from neaptide.ops.structural import CONSTANT_OP
 from neaptide.outcome import LimitGuard, Limits, Stopwatch
 
-_RECORD_VERSION: Final = 1
+_LOG = logging.getLogger(__name__)
+
+_GRAPHS_REMEMBERED: Final = 8
 # Of the memory that is free now, the part that one operation may take for its operands and results.
 _SHARE_OF_FREE_MEMORY: Final = 0.5
+
+Skipped = tuple[tuple[str, str, int], ...]
+"""Operation, reason, and how many distinct calls share them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,7 @@ class Preparation:
         distinct: calls that differ in anything that matters to cost.
         from_cache: of these, known before.
         measured: of these, run now.
-        skipped: of these, not run, so estimated: operation and reason, with how many calls share them.
+        skipped: of these, not run, so estimated.
         seconds: time it took.
         stopped: what ran out, `time` or `interrupt`; None when nothing did.
     """
@@ -46,9 +51,15 @@ class Preparation:
     distinct: int
     from_cache: int
     measured: int
-    skipped: tuple[tuple[str, str, int], ...]
+    skipped: Skipped
     seconds: float
     stopped: str | None
+
+
+@dataclass(slots=True)
+class _Remembered:
+    calls: GraphCalls
+    by_node: list[KeyedCall | None]
 
 
 class MeasuredCost:
@@ -60,8 +71,8 @@ class MeasuredCost:
         registry: the op table; an operation without a row is never run.
         cache: where results are kept; by default the file in `cache.cache_dir()`.
         fallback: for what is not run; by default the roofline of this machine, calibrated when first needed.
-        max_bytes: a call whose operands and results need more is not run; by default half of the free memory
-            at the time.
+        max_bytes: a call whose operands and results need more is not run; by default half of the memory that is
+            free at the time.
         binding: values of symbolic dims.
     """
 
@@ -76,12 +87,13 @@ class MeasuredCost:
     ) -> None:
         self._registry = registry
         self._cache = cache
+        self._is_homeless = False
         self._fallback = fallback
         self._max_bytes = max_bytes
         self._binding: Binding = dict(binding or {})
         self._records: dict[str, OpRecord] = {}
         self._reasons: dict[str, str] = {}
-        self._latest: tuple[Graph, list[str | None]] | None = None
+        self._graphs: dict[int, _Remembered] = {}
 
     @property
     def is_measured(self) -> bool:
@@ -100,27 +112,27 @@ class MeasuredCost:
 
         Raises:
             SymbolicError: a dim has no value.
-            UsageError: the cache cannot be opened, or a recording of allocator events is under way.
+            UsageError: a recording of allocator events is under way.
         """
         watch = Stopwatch()
         guard = LimitGuard(Limits(time_s=time_limit_s), interrupt)
-        calls = dict(self._calls(graph, self._binding))
-        unknown = [key for key in calls if key not in self._records]
-        if unknown:
-            self._load(unknown)
-        missing = {key: calls[key] for key in unknown if key not in self._records}
-        most = self._max_bytes if self._max_bytes is not None else _free_bytes()
-        self._reasons.update({k: r for k, c in missing.items() if (r := _why_not(c, self._registry, most))})
-        runnable = {k: c for k, c in missing.items() if not _why_not(c, self._registry, most)}
-        if runnable:
-            self._run(runnable, guard)
+        calls = GraphCalls(graph, environment(), self._binding)
+        ran: set[str] = set()
+        # Where results are not what the graph says, what reads them is run a second time, on what they are.
+        first = {keyed.key: keyed.call for keyed in calls.distinct(self._records.get)}
+        left = self._complete(first, guard, ran)
+        final = {keyed.key: keyed.call for keyed in calls.distinct(self._records.get)}
+        left = self._complete(final, guard, ran) or left
+        # What was just learnt may change which calls other graphs are made of.
+        self._graphs.clear()
+        self._remember(calls)
         return Preparation(
-            distinct=len(calls),
-            from_cache=len(calls) - len(missing),
-            measured=sum(1 for k in runnable if k in self._records and not self._records[k].failure),
-            skipped=self._skipped(calls),
+            distinct=len(final),
+            from_cache=sum(1 for key in final if key in self._records and key not in ran),
+            measured=sum(1 for key in final if key in ran and not self._records[key].failure),
+            skipped=self._skipped(final),
             seconds=watch.seconds(),
-            stopped=guard.check_now() if any(k not in self._records for k in runnable) else None,
+            stopped=guard.check_now() if left else None,
         )
 
     def seconds(self, graph: Graph, node: Node) -> float:
@@ -151,66 +163,38 @@ class MeasuredCost:
         """What was seen of a node's call; None where it was not run."""
         return self._record(graph, node, self._binding)
 
-    def skipped(self, graph: Graph) -> tuple[tuple[str, str, int], ...]:
-        """Calls of a graph that are estimated: operation, reason, and how many distinct calls share them."""
-        return self._skipped(dict(self._calls(graph, self._binding)))
+    def skipped(self, graph: Graph) -> Skipped:
+        """Calls of a graph that are estimated, because they were not run or failed."""
+        calls = self._remembered(graph).calls.distinct(self._records.get)
+        return self._skipped({keyed.key: keyed.call for keyed in calls})
 
     def describe(self) -> str:
         """Processor, thread count and version of PyTorch."""
-        threads = torch.get_num_threads()
-        where = f"{host.cpu_model()}, {threads} thread{'s' if threads > 1 else ''}, torch {torch.__version__}"
-        return f"each operation run alone on {where}"
+        return f"each operation run alone: {environment()}"
 
-    # -- calls and keys
+    # -- what is known
 
-    def _calls(self, graph: Graph, binding: Binding) -> Iterator[tuple[str, OpCall]]:
-        """The calls of a graph and of the bodies of its loops, with their keys; Python arithmetic has none."""
-        environment = _environment()
-        keys: list[str | None] = []
-        for node in graph.nodes:
-            keys.append(None)
-            for loop in node.regions:
-                for _, sizes in trips(graph, node, loop, binding):
-                    yield from self._calls(loop.body, sizes)
-            if _is_run(graph, node):
-                call = op_call(graph, node, binding)
-                keys[-1] = _key(environment, call)
-                yield keys[-1], call
-        if binding is self._binding:
-            self._latest = graph, keys
+    def _remembered(self, graph: Graph) -> _Remembered:
+        known = self._graphs.get(id(graph))
+        return self._remember(GraphCalls(graph, environment(), self._binding)) if known is None else known
 
-    def _key_of(self, graph: Graph, node: Node, binding: Binding) -> str | None:
-        if self._latest is not None and self._latest[0] is graph and binding is self._binding:
-            return self._latest[1][node.id]
-        return _key(_environment(), op_call(graph, node, binding)) if _is_run(graph, node) else None
+    def _remember(self, calls: GraphCalls) -> _Remembered:
+        while len(self._graphs) >= _GRAPHS_REMEMBERED:
+            del self._graphs[next(iter(self._graphs))]
+        # The graph is kept with its calls: else another one could get its id.
+        known = _Remembered(calls, calls.resolved(self._records.get))
+        self._graphs[id(calls.graph)] = known
+        return known
 
     def _record(self, graph: Graph, node: Node, binding: Binding) -> OpRecord | None:
-        key = self._key_of(graph, node, binding)
-        found = None if key is None else self._records.get(key)
+        if binding is self._binding:
+            keyed = self._remembered(graph).by_node[node.id]
+        else:  # in the body of a loop, whose sizes are those of a trip
+            keyed = keyed_call(graph, node, environment(), binding)
+        found = None if keyed is None else self._records.get(keyed.key)
         return None if found is None or found.failure else found
 
-    # -- running
-
-    def _load(self, keys: list[str]) -> None:
-        with_cache = self._open_cache()
-        for key, plain in with_cache.get_many(keys).items():
-            record = OpRecord.from_json(plain)
-            if record is not None:
-                self._records[key] = record
-
-    def _run(self, calls: Mapping[str, OpCall], guard: LimitGuard) -> None:
-        largest_first = sorted(calls, key=lambda k: -(calls[k].operand_bytes + calls[k].output_bytes))
-        found = run_calls({key: calls[key] for key in largest_first}, guard)
-        self._records.update(found)
-        lasting = {k: r.to_json() for k, r in found.items() if not is_out_of_memory(r.failure)}
-        self._open_cache().put_many(lasting)
-
-    def _open_cache(self) -> OpCostCache:
-        if self._cache is None:
-            self._cache = OpCostCache()
-        return self._cache
-
-    def _skipped(self, calls: Mapping[str, OpCall]) -> tuple[tuple[str, str, int], ...]:
+    def _skipped(self, calls: Mapping[str, OpCall]) -> Skipped:
         counts: Counter[tuple[str, str]] = Counter()
         for key, call in calls.items():
             record = self._records.get(key)
@@ -219,6 +203,60 @@ class MeasuredCost:
             elif record.failure:
                 counts[call.op, f"it fails when run alone ({record.failure})"] += 1
         return tuple((op, reason, count) for (op, reason), count in sorted(counts.items()))
+
+    # -- running
+
+    def _complete(self, calls: Mapping[str, OpCall], guard: LimitGuard, ran: set[str]) -> bool:
+        """Loads or runs what is not known; adds the keys of what was run to `ran`. True when some were left."""
+        unknown = [key for key in calls if key not in self._records]
+        if unknown:
+            self._load(unknown)
+        missing = {key: calls[key] for key in unknown if key not in self._records}
+        if not missing:
+            return False
+        most = self._max_bytes
+        if most is None:
+            most = int(host.memory_available_bytes() * _SHARE_OF_FREE_MEMORY)
+        reasons = {key: why_not_run(call, self._registry, most) for key, call in missing.items()}
+        self._reasons.update((key, reason) for key, reason in reasons.items() if reason)
+        runnable = {key: call for key, call in missing.items() if not reasons[key]}
+        if runnable:
+            self._run(runnable, guard)
+            ran.update(key for key in runnable if key in self._records)
+        return any(key not in self._records for key in runnable)
+
+    def _run(self, calls: Mapping[str, OpCall], guard: LimitGuard) -> None:
+        largest_first = sorted(calls, key=lambda k: -(calls[k].operand_bytes + calls[k].output_bytes))
+        found = run_calls({key: calls[key] for key in largest_first}, guard)
+        self._records.update(found)
+        self._store({key: r for key, r in found.items() if not is_out_of_memory(r.failure)})
+
+    def _load(self, keys: list[str]) -> None:
+        cache = self._open_cache()
+        for key, plain in ({} if cache is None else cache.get_many(keys)).items():
+            record = OpRecord.from_json(plain)
+            if record is not None:
+                self._records[key] = record
+
+    def _store(self, records: Mapping[str, OpRecord]) -> None:
+        cache = self._open_cache()
+        if cache is None:
+            return
+        try:
+            cache.put_many({key: record.to_json() for key, record in records.items()})
+        except sqlite3.Error as error:
+            # A full disk, say: the next process measures again.
+            _LOG.warning("measured costs could not be kept in %s: %s", cache.path, error)
+
+    def _open_cache(self) -> OpCostCache | None:
+        """The cache; None where there is no place for one, which costs a new measurement in the next process."""
+        if self._cache is None and not self._is_homeless:
+            try:
+                self._cache = OpCostCache()
+            except UsageError as error:
+                self._is_homeless = True
+                _LOG.warning("measured costs are not kept: %s", error.why)
+        return self._cache
 
     # -- numbers
 
@@ -236,34 +274,11 @@ class MeasuredCost:
         record = self._record(graph, node, binding)
         if record is not None:
             return record.workspace_bytes
-        row = self._registry.find(node.op)
-        return 0 if row is None else self._estimate(binding).workspace_bytes(graph, node)
+        # Without a row there is no formula, so no reason to calibrate the machine for one.
+        known = self._registry.find(node.op) is not None
+        return self._estimate(binding).workspace_bytes(graph, node) if known else 0
 
     def _estimate(self, binding: Binding) -> EstimatedCost:
         if self._fallback is None:
             self._fallback = EstimatedCost(this_machine(), self._registry)
         return replace(self._fallback, binding=binding)
-
-
-def _is_run(graph: Graph, node: Node) -> bool:
-    """Loops, literals and Python arithmetic are no operations of PyTorch."""
-    return not node.regions and node.op != CONSTANT_OP and not is_host_arithmetic(graph, node)
-
-
-def _why_not(call: OpCall, registry: OpRegistry, max_bytes: int) -> str:
-    """Why a call must not be run; empty when it may."""
-    row = registry.find(call.op)
-    if row is None:
-        return "the op table has no row for it"
-    if call.has_outside_effects:
-        return "it talks to the host or to other processes"
-    if find_op(call.op) is None:
-        return f"torch {torch.__version__} has no such operation"
-    for device in sorted(call.devices):
-        kind = torch.device(device).type
-        if kind not in {"cpu", "cuda"} or (kind == "cuda" and not torch.cuda.is_available()):
-            return f"its tensors are on {device!r}, which does not run here"
-    needed = call.operand_bytes + 2 * call.output_bytes
-    if not call.is_view and needed > max_bytes:
-        return f"it needs {needed} bytes, more than the {max_bytes} it may take"
-    return ""

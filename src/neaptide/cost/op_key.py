@@ -8,8 +8,9 @@ follow from the call itself (`index_limits`), so they need no place in the key.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Final
 
 from neaptide.analysis.alias import is_pure_view
@@ -25,7 +26,7 @@ OPAQUE_RESULTS: Final[Mapping[str, int]] = {
     "aten.miopen_rnn.default": 4,
 }
 """Results in a library's own format, whose size no shape rule knows: position by op. What reads such an operand
-is given a real one, made by its producer: one of made-up bytes could be read past its end."""
+is given a real one, made by its producer: made-up bytes could be read past their end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,8 @@ class Operand:
         group: operands of one call with the same number share a storage; -1 for a host scalar.
         device: where it lives.
         shape_only: its elements are not needed.
-        made_by: key of the call that must make it, empty for none.
+        made_by: name of the call in `OpCall.producers` that must make it, as its output `made_at`; or empty.
+        made_at: position of the output.
     """
 
     dtype: str
@@ -51,6 +53,7 @@ class Operand:
     device: str = ""
     shape_only: bool = False
     made_by: str = ""
+    made_at: int = 0
 
     @property
     def is_host_scalar(self) -> bool:
@@ -83,7 +86,9 @@ class OpCall:
             group g has group g; fresh ones have groups of their own.
         outputs: the results as the graph knows them.
         is_view: it makes no bytes and changes none.
-        producers: calls that make opaque operands: by key.
+        is_pure: it changes nothing but its results.
+        is_collective: it takes part in a process group's order.
+        producers: calls that make opaque operands, by name.
     """
 
     op: str
@@ -93,6 +98,8 @@ class OpCall:
     results: Arg
     outputs: tuple[Operand, ...]
     is_view: bool
+    is_pure: bool = True
+    is_collective: bool = False
     producers: tuple[tuple[str, OpCall], ...] = ()
 
     @property
@@ -124,8 +131,19 @@ class OpCall:
         return f"{self.op}({args};{kwargs})<{operands}>[{outputs}]{_arg_text(self.results)}"
 
 
-def op_call(graph: Graph, node: Node, binding: Mapping[str, int] | None = None) -> OpCall:
+def op_call(
+    graph: Graph,
+    node: Node,
+    binding: Mapping[str, int] | None = None,
+    opaque: Collection[int] = frozenset(),
+) -> OpCall:
     """What a node runs, in numbers. O(size of the node).
+
+    Args:
+        graph: where it is.
+        node: an operation, no loop.
+        binding: values of symbolic dims.
+        opaque: values that are not what the graph says; as operands they are made by their producers.
 
     Raises:
         SymbolicError: a dim has no value.
@@ -163,12 +181,13 @@ def op_call(graph: Graph, node: Node, binding: Mapping[str, int] | None = None) 
     operands = []
     for value in inputs:
         operand = describe(value, is_input=True)
-        maker = _opaque_producer(graph, value)
-        if maker is not None:
-            made_by = op_call(graph, maker, binding)
-            key = digest(made_by.text())
-            producers[key] = made_by
-            operand = Operand(operand.dtype, (0,), (1,), 0, operand.group, operand.device, made_by=key)
+        maker = graph.producer(value.id)
+        if maker is not None and (value.id in opaque or _is_opaque(graph.nodes[maker], value)):
+            made_by = op_call(graph, graph.nodes[maker], binding, opaque)
+            name = digest(made_by.text())
+            producers[name] = made_by
+            position = graph.nodes[maker].outputs.index(value.id)
+            operand = replace(operand, made_by=name, made_at=position)
         operands.append(operand)
     outputs = [describe(graph.values[v], is_input=False) for v in node.outputs]
     return OpCall(
@@ -179,6 +198,8 @@ def op_call(graph: Graph, node: Node, binding: Mapping[str, int] | None = None) 
         results=node.results,
         outputs=tuple(outputs),
         is_view=view,
+        is_pure=node.effects.is_pure,
+        is_collective=node.effects.collective is not None,
         producers=tuple(producers.items()),
     )
 
@@ -196,7 +217,7 @@ def index_limits(call: OpCall) -> dict[int, int]:
     rule = _INDEX_RULES.get(call.op)
     if rule is None:
         return {}
-    index_at, table_at, axis = rule
+    index_at, table_at, axes = rule
     index, table = _slot(call, index_at), _slot(call, table_at)
     if index is None:
         return {}
@@ -204,23 +225,26 @@ def index_limits(call: OpCall) -> dict[int, int]:
         limit = call.args[table_at]
         return {index: limit} if isinstance(limit, int) and limit > 0 else {}
     shape = call.operands[table].shape
-    if not shape:
-        return {}
-    if axis is None:  # the axis is an argument of the call
+    if axes is None:  # the axis is an argument of the call
         given = call.args[1]
-        axis = given if isinstance(given, int) else 0
+        axes = (given,) if isinstance(given, int) else ()
     # A loss over a single sample has its classes in the only axis.
-    return {index: shape[axis] if axis < len(shape) else shape[-1]}
+    return (
+        {index: max(1, prod(shape[axis] if axis < len(shape) else shape[-1] for axis in axes))}
+        if shape
+        else {}
+    )
 
 
-# Position of the indices, of the tensor that they point into (or the number that bounds them), and its axis.
-_INDEX_RULES: Final[Mapping[str, tuple[int, int, int | None]]] = {
-    "aten.embedding.default": (1, 0, 0),
-    "aten.embedding_dense_backward.default": (1, 2, 0),
-    "aten.nll_loss_forward.default": (1, 0, 1),
-    "aten.nll_loss_backward.default": (2, 1, 1),
-    "aten.nll_loss2d_forward.default": (1, 0, 1),
-    "aten.nll_loss2d_backward.default": (2, 1, 1),
+# Position of the indices, of the tensor that they point into (or the number that bounds them), and its axes.
+_INDEX_RULES: Final[Mapping[str, tuple[int, int, tuple[int, ...] | None]]] = {
+    "aten.embedding.default": (1, 0, (0,)),
+    "aten.embedding_dense_backward.default": (1, 2, ()),
+    "aten.nll_loss_forward.default": (1, 0, (1,)),
+    "aten.nll_loss_backward.default": (2, 1, (1,)),
+    "aten.nll_loss2d_forward.default": (1, 0, (1,)),
+    "aten.nll_loss2d_backward.default": (2, 1, (1,)),
+    "aten.max_pool2d_with_indices_backward.default": (7, 1, (-2, -1)),
     "aten.gather.default": (2, 0, None),
     "aten.index_select.default": (2, 0, None),
     "aten.index_add.default": (2, 0, None),
@@ -235,13 +259,9 @@ def _slot(call: OpCall, position: int) -> int | None:
     return arg.slot if isinstance(arg, Ref) else None
 
 
-def _opaque_producer(graph: Graph, value: Value) -> Node | None:
-    producer = graph.producer(value.id)
-    if producer is None:
-        return None
-    node = graph.nodes[producer]
-    position = OPAQUE_RESULTS.get(node.op)
-    return node if position is not None and node.outputs.index(value.id) == position else None
+def _is_opaque(maker: Node, value: Value) -> bool:
+    position = OPAQUE_RESULTS.get(maker.op)
+    return position is not None and maker.outputs.index(value.id) == position
 
 
 def _numbers(sizes: tuple[SizeExpr, ...], binding: Mapping[str, int] | None) -> tuple[int, ...]:
@@ -261,7 +281,7 @@ def _operand_text(operand: Operand) -> str:
         return operand.dtype
     shape, strides = "x".join(map(str, operand.shape)), "x".join(map(str, operand.strides))
     mark = "!" if operand.shape_only else ""
-    made = f"={operand.made_by}" if operand.made_by else ""
+    made = f"={operand.made_by}.{operand.made_at}" if operand.made_by else ""
     return f"{operand.dtype}[{shape}:{strides}+{operand.offset}]@{operand.group}{mark}{made}/{operand.device}"
 
 

@@ -17,6 +17,7 @@ class OutputFacts:
         nbytes: of its storage.
         operand: slot of the operand whose storage it is in; None for bytes of its own.
         twin: an earlier output whose storage it shares; None for none.
+        dtype: real element type.
         shape: real shape.
         strides: real strides.
     """
@@ -24,6 +25,7 @@ class OutputFacts:
     nbytes: int
     operand: int | None
     twin: int | None
+    dtype: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 

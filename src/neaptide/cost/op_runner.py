@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 
 from neaptide.cost._torch_private import storage_identity
-from neaptide.cost.op_key import OPAQUE_RESULTS, OpCall, Operand, index_limits
+from neaptide.cost.op_key import OpCall, Operand, index_limits
 from neaptide.cost.op_record import OutputFacts
 from neaptide.ir.nodes import Arg, Named, Ref
 from neaptide.ir.values import DTYPE_BYTES
@@ -52,9 +52,8 @@ class OperandMaker:
                 made.append(_strided(operand, device="meta"))
             elif operand.made_by:
                 producer = producers[operand.made_by]
-                made.append(flat_results(producer, PreparedCall(producer, self.operands(producer)).run())[
-                    OPAQUE_RESULTS[producer.op]
-                ])
+                result = PreparedCall(producer, self.operands(producer)).run()
+                made.append(flat_results(producer, result)[operand.made_at])
             else:
                 if operand.group not in blocks:
                     numel = -(-spans[operand.group] // DTYPE_BYTES[operand.dtype])
@@ -121,6 +120,7 @@ class PreparedCall:
                     nbytes=storage.nbytes(),
                     operand=slot_of.get(identity),
                     twin=seen.get(identity),
+                    dtype=str(tensor.dtype).removeprefix("torch."),
                     shape=tuple(tensor.shape),
                     strides=tuple(tensor.stride()),
                 )

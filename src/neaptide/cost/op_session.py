@@ -1,6 +1,6 @@
 """Runs many calls alone, one after another: workspace and results in one recording, then the times.
 
-The caller's world is left as it was: random generators, gradient mode, autocast. Operands of one call exist at a
+The caller's world is left as it was: random generators, autocast. Operands of one call exist at a
 time, and none afterwards.
 """
 
@@ -12,12 +12,16 @@ from typing import Final
 
 import torch
 
+from neaptide.cost import host
 from neaptide.cost.allocator_events import cuda_region, record, region
 from neaptide.cost.op_key import OpCall
 from neaptide.cost.op_record import OpRecord, OutputFacts
-from neaptide.cost.op_runner import LONG_RUN_S, OperandMaker, PreparedCall
+from neaptide.cost.op_runner import LONG_RUN_S, OperandMaker, PreparedCall, find_op
+from neaptide.ir.registry import OpRegistry
 from neaptide.outcome import LimitGuard
+from neaptide.units import format_bytes
 
+_OWN_NAMESPACES: Final = frozenset({"aten", "prims"})
 _RUN_ERRORS: Final = (RuntimeError, TypeError, ValueError, IndexError, AttributeError, MemoryError)
 # Of a call this long, what the recorder adds per event is lost in the noise.
 _TIMED_WHILE_RECORDED_S: Final = 1e-3
@@ -46,13 +50,56 @@ def run_calls(calls: Mapping[str, OpCall], guard: LimitGuard) -> dict[str, OpRec
             if _on_cuda(call) and guard.check_now() is None:
                 seen[key] = _audit_on_cuda(call, maker)
         for key, audited in seen.items():
-            if audited.failure or audited.seconds >= _TIMED_WHILE_RECORDED_S:
-                continue
-            prepared = PreparedCall(calls[key], maker.operands(calls[key]))
-            first_s = prepared.seconds()
-            seen[key] = _with_seconds(audited, prepared.median_seconds(first_s))
-            del prepared
+            if (
+                not audited.failure
+                and audited.seconds < _TIMED_WHILE_RECORDED_S
+                and guard.check_now() is None
+            ):
+                seen[key] = _timed(audited, calls[key], maker)
     return seen
+
+
+def why_not_run(call: OpCall, registry: OpRegistry, max_bytes: int) -> str:
+    """Why a call must not be run here; empty when it may.
+
+    Args:
+        call: what would be run.
+        registry: an operation without a row may do anything, so it is left alone.
+        max_bytes: most that operands and results may take; as much as the results is set aside for workspace.
+    """
+    row = registry.find(call.op)
+    if row is None:
+        return "the op table has no row for it"
+    if call.is_collective or (row.host and not call.outputs):
+        return "it talks to the host or to other processes"
+    if not call.is_pure and call.op.partition(".")[0] not in _OWN_NAMESPACES:
+        return "it is a custom operation with effects"
+    if find_op(call.op) is None:
+        return f"torch {torch.__version__} has no such operation"
+    for device in sorted(call.devices):
+        kind = torch.device(device).type
+        if kind not in {"cpu", "cuda"} or (kind == "cuda" and not torch.cuda.is_available()):
+            return f"its tensors are on {device!r}, which does not run here"
+    needed = call.operand_bytes + 2 * call.output_bytes
+    if not call.is_view and needed > max_bytes:
+        return f"it needs {format_bytes(needed)}, more than the {format_bytes(max_bytes)} it may take"
+    return ""
+
+
+def environment() -> str:
+    """Everything beside a call that its cost depends on: processor, threads, version and modes of PyTorch."""
+    threads = torch.get_num_threads()
+    parts = [
+        host.cpu_model(),
+        f"{threads} thread{'s' if threads > 1 else ''}",
+        f"torch {torch.__version__}",
+        f"{torch.get_float32_matmul_precision()} matmul precision",
+    ]
+    if torch.are_deterministic_algorithms_enabled():
+        parts.append("deterministic algorithms")
+    if torch.cuda.is_available():
+        parts.append(torch.cuda.get_device_name())
+    return ", ".join(parts)
 
 
 def is_out_of_memory(failure: str) -> bool:
@@ -60,7 +107,9 @@ def is_out_of_memory(failure: str) -> bool:
     return "MemoryError" in failure or "allocate memory" in failure or "out of memory" in failure
 
 
-def _audit_on_host(calls: Mapping[str, OpCall], maker: OperandMaker, guard: LimitGuard) -> dict[str, OpRecord]:
+def _audit_on_host(
+    calls: Mapping[str, OpCall], maker: OperandMaker, guard: LimitGuard
+) -> dict[str, OpRecord]:
     found: dict[str, OpRecord] = {}
     if not calls:
         return found
@@ -120,8 +169,14 @@ def _with_workspace(seen: OpRecord, nbytes: int) -> OpRecord:
     return OpRecord(seen.op, seen.seconds, max(0, nbytes), seen.outputs)
 
 
-def _with_seconds(seen: OpRecord, seconds: float) -> OpRecord:
-    return OpRecord(seen.op, seconds, seen.workspace_bytes, seen.outputs)
+def _timed(seen: OpRecord, call: OpCall, maker: OperandMaker) -> OpRecord:
+    """The time of a short call, away from the recorder."""
+    try:
+        prepared = PreparedCall(call, maker.operands(call))
+        spent_s = prepared.median_seconds(prepared.seconds())
+    except _RUN_ERRORS as error:
+        return OpRecord(call.op, failure=_text_of(error))
+    return OpRecord(seen.op, spent_s, seen.workspace_bytes, seen.outputs)
 
 
 def _text_of(error: BaseException) -> str:
@@ -135,9 +190,11 @@ def _on_cuda(call: OpCall) -> bool:
 
 @contextmanager
 def _undisturbed(cuda_devices: list[str]) -> Iterator[None]:
-    """No gradients, no autocast, random numbers from a fixed seed; all as before at the end."""
+    """No autocast, random numbers from a fixed seed; all as before at the end."""
     with ExitStack() as stack:
-        stack.enter_context(torch.no_grad())
+        # As a planned step runs. No operand needs a gradient, so nothing is recorded; without gradient mode
+        # recurrent kernels would return no workspace for their backward.
+        stack.enter_context(torch.enable_grad())
         stack.enter_context(torch.autocast("cpu", enabled=False))
         stack.enter_context(torch.random.fork_rng(devices=[torch.device(d) for d in cuda_devices]))
         if cuda_devices:

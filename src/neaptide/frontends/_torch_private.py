@@ -129,3 +129,33 @@ def parameter_hooks(tensor: torch.Tensor) -> tuple[list[Callable[..., Any]], lis
     gradient = getattr(tensor, "_backward_hooks", None) or {}
     accumulated = getattr(tensor, "_post_accumulate_grad_hooks", None) or {}
     return list(gradient.values()), list(accumulated.values())
+
+
+MODULE_INTERNALS = frozenset(
+    {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_is_full_backward_hook"}
+    | {"_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_hooks_with_kwargs"}
+    | {"_forward_hooks_always_called", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs"}
+    | {"_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"}
+)
+
+
+def children(module: torch.nn.Module) -> dict[str, Any]:
+    """The dict in which a module keeps its submodules."""
+    return module._modules
+
+
+def module_tensors(module: torch.nn.Module) -> tuple[tuple[str, dict[str, Any]], tuple[str, dict[str, Any]]]:
+    """The dicts in which a module keeps its own parameters and buffers, with their roles."""
+    return ("parameter", module._parameters), ("buffer", module._buffers)
+
+
+def module_hooks(module: torch.nn.Module) -> list[Callable[..., Any]]:
+    """Forward and backward hooks of a module."""
+    kinds = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+    return [hook for kind in kinds for hook in getattr(module, kind).values()]
+
+
+def optimizer_hooks(optimizer: torch.optim.Optimizer) -> list[Callable[..., Any]]:
+    """Hooks before and after `step` of an optimizer."""
+    kinds = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+    return [hook for kind in kinds for hook in getattr(optimizer, kind).values()]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from neaptide.errors import CaptureError
+from neaptide.errors import CaptureError, PlanMismatch
 from neaptide.frontends.causal_mask import restore_causal_attention
 from neaptide.frontends.fx_reader import Observation, read_trace
 from neaptide.frontends.signature import Signature, SignatureReader
@@ -123,6 +123,33 @@ def capture_step(
         )
     *first, steady = programs
     return CapturedStep(step, found, steady, tuple(first), signature, reader, time.perf_counter() - began)
+
+
+def rebind_step(
+    captured: CapturedStep,
+    step: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    state: Any = None,
+) -> CapturedStep:
+    """The same capture for other objects of the same make: another model from the same factory, say.
+
+    Nothing is traced again; names, shapes, flags and hyper-parameters must all agree.
+
+    Raises:
+        PlanMismatch: naming what differs.
+    """
+    found = find_state(step, state)
+    reader = SignatureReader(found)
+    differences = reader.read(args, kwargs or {}).differences(captured.signature)
+    if differences:
+        raise PlanMismatch(
+            "these objects differ from those that the step was captured with",
+            why="; ".join(differences[:4]),
+            next_step="make the factory return the same model and batch each time",
+        )
+    return replace(captured, step=step, state=found, reader=reader)
 
 
 def _program(trace: Trace, name: str) -> CapturedProgram:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from neaptide.errors import LoweringError
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Loop, Node
-from neaptide.ir.values import contiguous_strides
+from neaptide.ir.values import Value, contiguous_strides
+from neaptide.lower.sizes import grouped
 from neaptide.lower.torch_calls import CallWriter, device_of
+from neaptide.symbolic.size_expr import SizeExpr
 
 Emit = Callable[[str, int], None]
-"""Takes a line and its depth below the function's."""
+"""Takes a line and how many levels deeper than the function's it lies."""
 
 
 def write_loop(graph: Graph, node: Node, body: str, calls: CallWriter, emit: Emit) -> None:
@@ -22,53 +24,72 @@ def write_loop(graph: Graph, node: Node, body: str, calls: CallWriter, emit: Emi
     trip begins.
 
     Raises:
-        LoweringError: a merged result that is a host scalar, or a size that is not a number.
+        LoweringError: a merged result that is a host scalar, or a size that is not known.
     """
     loop: Loop = node.regions[0]
     names = calls.names
     trip = names.fresh("trip")
-    merges = [(merge, graph.values[node.outputs[merge.output]]) for merge in loop.merges]
-    for merge, value in merges:
-        if value.storage is None:
-            raise LoweringError(
-                f"{value.name} is a number and cannot be merged", where=node.source.location or None
-            )
-        shape = [calls.size(n, node) for n in value.shape]
-        options = f"dtype=torch.{value.dtype}, device={calls.device(device_of(graph, value))}"
-        if value.strides == contiguous_strides(value.shape):
-            make = f"torch.empty({shape}, {options})"
-        else:
-            strides = [calls.size(n, node) for n in value.strides]
-            make = f"torch.empty_strided({shape}, {strides}, {options})"
-        emit(f"{names.variable(value)} = {make}{'.zero_()' if merge.how == 'sum' else ''}", 0)
+    merged = [
+        (merge, graph.values[node.outputs[merge.output]], names.fresh("part", k), names.fresh("at", k))
+        for k, merge in enumerate(loop.merges)
+    ]
+    for merge, value, _, at in merged:
+        fill = ".zero_()" if merge.how == "sum" else ""
+        emit(f"{names.variable(value)} = {_empty(graph, node, value, calls)}{fill}", 0)
+        if merge.how == "concat":
+            emit(f"{at} = 0", 0)
     emit(f"for {trip} in range({calls.size(loop.trip_count, node)}):", 0)
-    parts = [names.fresh("part", k) for k in range(len(merges))]
-    emit(f"[{', '.join(parts)}] = {body}([{', '.join(_arguments(graph, node, loop, calls, trip))}])", 1)
-    for part, inner, (merge, value) in zip(parts, loop.body.outputs, merges, strict=True):
+    results = f"[{', '.join(part for _, _, part, _ in merged)}] = " if merged else ""
+    emit(f"{results}{body}([{', '.join(_arguments(graph, node, calls, trip))}])", 1)
+    for merge, value, part, at in merged:
         whole = names.variable(value)
         if merge.how == "sum":
             emit(f"{whole}.add_({part})", 1)
-            continue
-        # Every part but the last is as long as the body says.
-        step = calls.size(loop.body.values[inner].shape[merge.axis], node)
-        place = f"{whole}.narrow({merge.axis}, {trip} * {step}, {part}.size({merge.axis}))"
-        emit(f"{place}.copy_({part})", 1)
-    if parts:
-        emit(f"del {', '.join(parts)}", 1)
+        else:
+            length = f"{part}.size({merge.axis})"
+            emit(f"{whole}.narrow({merge.axis}, {at}, {length}).copy_({part})", 1)
+            emit(f"{at} += {length}", 1)
+    if merged:
+        emit(f"del {', '.join(part for _, _, part, _ in merged)}", 1)
 
 
-def _arguments(graph: Graph, node: Node, loop: Loop, calls: CallWriter, trip: str) -> list[str]:
+def part_lengths(body: Graph) -> Iterator[tuple[str, Value, int]]:
+    """Dimensions of a loop's body that its inputs tell: name, input and axis, each dimension once."""
+    found = set()
+    for number in body.inputs:
+        value = body.values[number]
+        for axis, extent in enumerate(value.shape):
+            for dim in extent.dims():
+                if dim not in found and extent == SizeExpr.dim(dim):
+                    found.add(dim)
+                    yield dim, value, axis
+
+
+def _empty(graph: Graph, node: Node, value: Value, calls: CallWriter) -> str:
+    if value.storage is None:
+        raise LoweringError(
+            f"{value.name} is a number and cannot be merged", where=node.source.location or None
+        )
+    shape = calls.sizes(value.shape, node)
+    options = f"dtype=torch.{value.dtype}, device={calls.device(device_of(graph, value))}"
+    if value.strides == contiguous_strides(value.shape):
+        return f"torch.empty({shape}, {options})"
+    return f"torch.empty_strided({shape}, {calls.sizes(value.strides, node)}, {options})"
+
+
+def _arguments(graph: Graph, node: Node, calls: CallWriter, trip: str) -> Iterator[str]:
+    loop = node.regions[0]
     sliced = {part.input: part for part in loop.slices}
     needed = set(needed_inputs(graph, node))
-    texts = []
     for position, number in enumerate(node.inputs):
         value = graph.values[number]
         name = calls.names.variable(value) if number in needed else calls.stand_in(graph, node, value)
         if position in sliced:
-            axis, step = sliced[position].axis, calls.size(sliced[position].step, node)
-            length = calls.size(value.shape[axis], node)
-            trips = calls.size(loop.trip_count, node)
-            part = str(step) if trips * step <= length else f"min({step}, {length} - {trip} * {step})"
-            name = f"{name}.narrow({axis}, {trip} * {step}, {part})"
-        texts.append(name)
-    return texts
+            axis, step = sliced[position].axis, sliced[position].step
+            length = value.shape[axis]
+            at = f"{trip} * {grouped(calls.size(step, node))}"
+            part = calls.size(step, node)
+            if step * loop.trip_count != length:
+                part = f"min({part}, {calls.size(length, node)} - {at})"
+            name = f"{name}.narrow({axis}, {at}, {part})"
+        yield name

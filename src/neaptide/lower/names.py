@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterator
 from neaptide.ir.graph import Graph
 from neaptide.ir.values import Value
 
-_OWN = frozenset({"torch", "args", "watched", "program", "range", "min", "float"})
+_OWN = frozenset({"torch", "args", "watched", "program", "range", "min", "max", "float"})
 _NOT_IN_NAMES = re.compile(r"\W+")
 
 

@@ -18,6 +18,7 @@ from neaptide.ir.registry import OpRegistry, Trait
 from neaptide.ir.values import Value
 from neaptide.lower import _torch_private as private
 from neaptide.lower.names import Names
+from neaptide.lower.sizes import size_text
 from neaptide.ops.structural import CONSTANT_OP, HOST_FUNCTIONS
 from neaptide.symbolic.size_expr import SizeExpr
 
@@ -40,11 +41,15 @@ class CallText:
 
 @dataclass
 class CallWriter:
-    """Writes calls; collects the globals that they use."""
+    """Writes calls; collects the globals that they use.
+
+    `dims` are the variables that hold the dimensions of the function that is being written.
+    """
 
     names: Names
     registry: OpRegistry
     globals: dict[str, Any] = field(default_factory=lambda: {"torch": torch})
+    dims: dict[str, str] = field(default_factory=dict)
 
     def write(self, graph: Graph, node: Node, *, again: bool) -> CallText:
         """The call of a node, or of what stands in for it when it is repeated.
@@ -120,10 +125,18 @@ class CallWriter:
 
     def stand_in(self, graph: Graph, node: Node, value: Value, *, on_device: bool = False) -> str:
         """A tensor without bytes for an operand of which only the shape matters; on the meta device or on its own."""
-        shape = tuple(self.size(n, node) for n in value.shape)
-        strides = tuple(self.size(n, node) for n in value.strides)
-        dtype = getattr(torch, value.dtype)
         where = device_of(graph, value) if on_device else "meta"
+        if not all(n.is_constant for n in (*value.shape, *value.strides)):
+            if on_device:
+                raise LoweringError(
+                    f"{node.op} needs a stand-in for {value.name}, whose size changes from part to part",
+                    where=node.source.location or None,
+                )
+            options = f"dtype=torch.{value.dtype}, device={self.device(where)}"
+            return f"torch.empty_strided({self.sizes(value.shape)}, {self.sizes(value.strides)}, {options})"
+        shape = tuple(n.constant_value() for n in value.shape)
+        strides = tuple(n.constant_value() for n in value.strides)
+        dtype = getattr(torch, value.dtype)
         tensor = torch.empty_strided(shape, strides, dtype=dtype, device=where)
         if on_device:
             tensor.untyped_storage().resize_(0)
@@ -133,7 +146,7 @@ class CallWriter:
         if isinstance(arg, Named):
             return self.device(arg.name) if arg.family == "device" else f"torch.{arg.name}"
         if isinstance(arg, SizeExpr):
-            return str(self.size(arg, node))
+            return self.size(arg, node)
         if isinstance(arg, float) and not math.isfinite(arg):
             return f'float("{arg}")'
         return repr(arg)
@@ -144,7 +157,7 @@ class CallWriter:
             raise LoweringError(
                 "a constant without numbers, shape or device", where=node.source.location or None
             )
-        extents = [self.size(n, node) for n in shape if isinstance(n, (int, SizeExpr))]
+        extents = [int(self.size(n, node)) for n in shape if isinstance(n, (int, SizeExpr))]
         options = f"dtype={self._literal(dtype, node)}, device={self.device(device.name)}"
         if not data:
             return f"torch.empty({extents}, {options})"
@@ -159,21 +172,13 @@ class CallWriter:
             return f"[{', '.join(self._numbers(item, node) for item in nested)}]"
         return self._literal(nested, node)
 
-    def size(self, size: SizeExpr | int, node: Node) -> int:
-        """A size as a number.
+    def size(self, size: SizeExpr | int, node: Node | None = None) -> str:
+        """A size as text; see `size_text`."""
+        return size_text(size, self.dims, node)
 
-        Raises:
-            LoweringError: it is symbolic.
-        """
-        if isinstance(size, int):
-            return size
-        if not size.is_constant:
-            raise LoweringError(
-                f"the size {size} is not a number",
-                where=node.source.location or None,
-                next_step="bind all dimensions before lowering",
-            )
-        return size.constant_value()
+    def sizes(self, sizes: Sequence[SizeExpr | int], node: Node | None = None) -> str:
+        """Several sizes as the text of a list."""
+        return f"[{', '.join(size_text(size, self.dims, node) for size in sizes)}]"
 
     @staticmethod
     def _replayed(operation: Any, results: Arg, outputs: tuple[int, ...]) -> Arg:

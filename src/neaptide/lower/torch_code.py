@@ -18,7 +18,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Access, Arg, Node, Ref
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule, Step, StepKind
-from neaptide.lower.loops import write_loop
+from neaptide.lower.loops import part_lengths, write_loop
 from neaptide.lower.names import Names
 from neaptide.lower.program import Program, Watch
 from neaptide.lower.torch_calls import CallWriter, resolve_operation
@@ -97,6 +97,11 @@ class _Writer:
         if inputs:
             self._emit(f"[{', '.join(inputs)}] = args")
             self._emit("args.clear()")
+        self.calls.dims = {}
+        for dim, value, axis in part_lengths(graph) if self.outer else ():
+            length = self.calls.names.fresh(dim, "dim")
+            self._emit(f"{length} = {variable(value)}.size({axis})")
+            self.calls.dims[dim] = length
         due = _by_access(graph, watches)
         for storage in graph.input_storages():
             self._watch(graph, None, due.pop(Access(storage, 0), ()))

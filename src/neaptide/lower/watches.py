@@ -24,11 +24,8 @@ def copy_text(graph: Graph, node: Node | None, watch: Watch, calls: CallWriter) 
         return f"{calls.names.variable(value)}.clone()"
     for other in (graph.values[v] for v in bound):
         if other.storage == value.storage and other.dtype == value.dtype:
-            where = node if node is not None else graph.nodes[0]
-            shape = [calls.size(n, where) for n in value.shape]
-            strides = [calls.size(n, where) for n in value.strides]
-            name, offset = calls.names.variable(other), calls.size(value.offset, where)
-            return f"{name}.as_strided({shape}, {strides}, {offset}).clone()"
+            geometry = f"{calls.sizes(value.shape)}, {calls.sizes(value.strides)}, {calls.size(value.offset)}"
+            return f"{calls.names.variable(other)}.as_strided({geometry}).clone()"
     raise LoweringError(
         f"{watch.name} cannot be copied at version {watch.version}",
         why=f"nothing of dtype {value.dtype} sees its storage there",

@@ -16,6 +16,21 @@ def byte_cell(nbytes: int | None) -> str:
     return NOTHING if nbytes is None else format_bytes(nbytes)
 
 
+def size_argument(nbytes: int, *, at_least: bool) -> str:
+    """A size as it can be typed, such as `223.61MiB`: two decimals, rounded up or down.
+
+    Args:
+        nbytes: what it is about.
+        at_least: round up, so that what needs `nbytes` fits; else down.
+    """
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if nbytes >= scale:
+            hundredths = -(-nbytes * 100 // scale) if at_least else nbytes * 100 // scale
+            whole, rest = divmod(hundredths, 100)
+            return f"{whole}.{rest:02d}".rstrip("0").rstrip(".") + unit
+    return str(nbytes)
+
+
 def seconds_cell(seconds: float | None) -> str:
     """A span of time."""
     return NOTHING if seconds is None else format_seconds(seconds)
@@ -47,6 +62,11 @@ def count_cell(count: int, nbytes: int | None = None) -> str:
     if count == 0:
         return "0"
     return f"{count}" if nbytes is None else f"{count} ({format_bytes(nbytes)})"
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 step`, `3 steps`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def percent(part: float, whole: float) -> str:

@@ -15,6 +15,7 @@ from neaptide.report.cells import (
     percent,
     ratio_cell,
     seconds_cell,
+    size_argument,
     yes_no_cell,
 )
 from neaptide.report.document import Document, Table, document
@@ -176,9 +177,11 @@ def _next(comparison: Comparison) -> str:
     if comparison.budget_bytes is None:
         return f"Next: neaptide compare {target} --peak 60%"
     if is_within_budget(comparison):
-        return f"Next: neaptide plan {target} --peak {comparison.budget_bytes} -o plan.json"
+        return f"Next: neaptide plan {target} --peak {size_argument(comparison.budget_bytes, at_least=True)} -o plan.json"
     row = planned_row(comparison)
     smallest = row.predicted_peak_with_workspace_bytes if row is not None else None
     if smallest is None:
         return ""
-    return f"Next: neaptide compare {target} --peak {smallest}, or a smaller batch"
+    return (
+        f"Next: neaptide compare {target} --peak {size_argument(smallest, at_least=True)}, or a smaller batch"
+    )

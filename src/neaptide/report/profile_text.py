@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from neaptide.report.cells import bullets, byte_cell, origin, seconds_cell, shares
+from neaptide.report.cells import bullets, byte_cell, counted, origin, seconds_cell, shares, size_argument
 from neaptide.report.document import Document, Table, document
 from neaptide.report.model import ProfileReport
 from neaptide.units import format_bytes
@@ -26,7 +26,7 @@ def profile_document(report: ProfileReport) -> Document:
         bullets("Changed by the capture", report.rewrites),
         bullets("Operations without a row in the op table, left alone", report.unknown_ops),
         bullets("Not counted", report.not_counted),
-        f"Captured {report.operations} operations in {seconds_cell(report.capture_seconds)}. "
+        f"Captured {counted(report.operations, 'operation')} in {seconds_cell(report.capture_seconds)}. "
         + origin(report.versions, report.seed),
         _next(report),
     )
@@ -111,6 +111,4 @@ def _next(report: ProfileReport) -> str:
             f"Next: a smaller batch or model, as no plan goes below {format_bytes(report.lower_bound_bytes)} "
             f"and {report.device} has {format_bytes(report.capacity_bytes)}"
         )
-    return (
-        f"Next: neaptide plan {target} --peak {report.capacity_bytes} --device {report.device} -o plan.json"
-    )
+    return f"Next: neaptide plan {target} --peak {size_argument(report.capacity_bytes, at_least=False)} --device {report.device} -o plan.json"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neaptide.report.cells import byte_cell, difference_cell, origin, seconds_cell
+from neaptide.report.cells import byte_cell, counted, difference_cell, origin, seconds_cell
 from neaptide.report.document import Document, Table, document
 from neaptide.report.model import RunReport
 
@@ -10,7 +10,7 @@ from neaptide.report.model import RunReport
 def run_document(report: RunReport) -> Document:
     """A run from top to bottom."""
     return document(
-        f"{report.name or 'step'}: {report.steps} steps of the plan",
+        f"{report.name or 'step'}: {counted(report.steps, 'step')} of the plan",
         Table(
             ("", "predicted", "measured"),
             (

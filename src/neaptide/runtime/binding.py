@@ -93,16 +93,21 @@ class Binding:
 
     def resident(self) -> list[torch.Tensor]:
         """Tensors of the step's state that exist now; they live through the whole step."""
-        tensors = [slot.current() for slot in self._state.tensors]
-        gradients = [t.grad for t in tensors if t.is_leaf and t.grad is not None]
-        state = [
-            entry
-            for optimizer in self._state.optimizers.values()
-            for entries in optimizer.state.values()
-            for entry in entries.values()
-            if isinstance(entry, torch.Tensor)
-        ]
-        return [*tensors, *gradients, *state, *self._rates]
+        return [*state_tensors(self._state), *self._rates]
+
+
+def state_tensors(state: StepState) -> list[torch.Tensor]:
+    """Parameters, buffers, loose tensors, gradients and optimizer state that exist now."""
+    tensors = [slot.current() for slot in state.tensors]
+    gradients = [t.grad for t in tensors if t.is_leaf and t.grad is not None]
+    entries = [
+        entry
+        for optimizer in state.optimizers.values()
+        for owned in optimizer.state.values()
+        for entry in owned.values()
+        if isinstance(entry, torch.Tensor)
+    ]
+    return [*tensors, *gradients, *entries]
 
 
 def _nothing(_leaves: list[Any]) -> None:

@@ -18,6 +18,7 @@ from neaptide.errors import UsageError
 from neaptide.ir.nodes import Node
 from neaptide.ir.schedule import StepKind
 from neaptide.lower.program import Program
+from neaptide.runtime._torch_private import direct_call
 
 _NUMBERS = itertools.count(1)
 
@@ -63,7 +64,7 @@ class Executable:
             self.file_name,
         )
         weakref.finalize(self, linecache.cache.pop, self.file_name, None)
-        scope: dict[str, Any] = dict(program.names)
+        scope: dict[str, Any] = {key: direct_call(thing) for key, thing in program.names.items()}
         exec(compile(source, self.file_name, "exec"), scope)  # noqa: S102
         self._function: Callable[..., tuple[Any, ...]] = scope["program"]
         self._inputs = len(program.graph.inputs)

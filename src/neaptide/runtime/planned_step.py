@@ -15,6 +15,7 @@ from neaptide.frontends.torch_step import CapturedProgram, CapturedStep
 from neaptide.ir.schedule import Schedule
 from neaptide.lower.torch_code import Watch, lower
 from neaptide.ops import registry
+from neaptide.plan import Plan
 from neaptide.runtime.binding import Binding
 from neaptide.runtime.executor import Executable
 
@@ -52,10 +53,14 @@ class PlannedVariant:
     Attributes:
         captured: the step under one signature.
         schedules: one for each of `captured.programs`, in the same order.
+        atomic: what is written before the updates at the end is saved, and put back when the step dies.
+        plan: where the schedules come from; None for program order.
     """
 
     captured: CapturedStep
     schedules: tuple[Schedule, ...]
+    atomic: bool = False
+    plan: Plan | None = None
 
 
 Replanner = Callable[[tuple[Any, ...], Mapping[str, Any]], PlannedVariant]
@@ -112,6 +117,19 @@ class PlannedStep:
     def reset(self) -> None:
         """Say that the model has been put right after an interrupted step."""
         self._interrupted = ()
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan that calls like the last new one run under; None before there is one."""
+        return self._variants[-1].planned.plan if self._variants else None
+
+    def resident(self) -> list[torch.Tensor]:
+        """Tensors that live before and after each step: the state of the user's objects, and a few of ours."""
+        if not self._variants:
+            return []
+        variant = self._variants[-1]
+        program = variant.program_for(*entry_names(variant.planned.captured.state))
+        return program.binding.resident() if program is not None else []
 
     def program_source(self) -> str:
         """Text of the program of a usual step, for reading.
@@ -188,12 +206,18 @@ class PlannedStep:
         watched: dict[str, torch.Tensor] | None = None,
     ) -> Any:
         inputs = program.binding.read(args, kwargs)
+        early = {name: tensor.detach() for name, tensor in program.early_written(inputs)}
+        saved = {name: tensor.clone() for name, tensor in early.items()}
         try:
             outputs = program.executable.run(inputs, watched)
         except BaseException:
             interruption = program.executable.interruption
             if interruption is not None:
-                self._interrupted = tuple(program.binding.user_name(name) for name in interruption.written)
+                written = [name for name in interruption.written if name not in saved]
+                if not written:
+                    for name, tensor in early.items():
+                        tensor.copy_(saved[name])
+                self._interrupted = tuple(program.binding.user_name(name) for name in written)
             raise
         self.counts.planned += 1
         return program.binding.write_back(outputs)
@@ -204,6 +228,12 @@ class _Runnable:
     index: int
     executable: Executable
     binding: Binding
+    saved_inputs: tuple[int, ...] = ()
+
+    def early_written(self, inputs: list[Any]) -> list[tuple[str, torch.Tensor]]:
+        """Name and tensor of the inputs that are saved before the step (atomic plans only)."""
+        graph = self.executable.program.graph
+        return [(graph.values[graph.inputs[i]].name, inputs[i]) for i in self.saved_inputs]
 
 
 class _Variant:
@@ -239,4 +269,12 @@ class _Variant:
         program: CapturedProgram = self.planned.captured.programs[index]
         lowered = lower(program.graph, self.planned.schedules[index], registry(), watches=watches)
         executable = Executable(lowered, name=program.graph.name or "step")
-        return _Runnable(index, executable, Binding(program, self.planned.captured.state))
+        saved = _early_inputs(program) if self.planned.atomic else ()
+        return _Runnable(index, executable, Binding(program, self.planned.captured.state), saved)
+
+
+def _early_inputs(program: CapturedProgram) -> tuple[int, ...]:
+    """Positions of the inputs that an operation with results of its own overwrites (running statistics)."""
+    graph = program.graph
+    early = {a.storage for n in graph.nodes if graph.created_storages(n) for a in n.effects.writes}
+    return tuple(i for i, v in enumerate(graph.inputs) if graph.values[v].storage in early)

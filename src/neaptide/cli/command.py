@@ -1,0 +1,198 @@
+"""How every command is made: its options, its settings from three places, and where its result goes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import click
+
+from neaptide.cli import config
+from neaptide.cli.console import Console
+from neaptide.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a command was asked.
+
+    Attributes:
+        console: where it prints.
+        settings: from arguments, environment and file.
+        target: as typed; empty for commands without one.
+        output: of `-o`.
+        plan: of `--plan`.
+    """
+
+    console: Console
+    settings: config.Settings
+    target: str = ""
+    output: Path | None = None
+    plan: Path | None = None
+
+
+Action: TypeAlias = Callable[[Request], int]
+
+_SETTINGS: Final[Mapping[str, Callable[[], click.Option]]] = {
+    "peak": lambda: click.Option(
+        ["--peak"], metavar="SIZE", help="Highest bytes: 20GiB, 60% of the baseline, or -30%."
+    ),
+    "latency": lambda: click.Option(
+        ["--latency"], metavar="TIME", help="Longest step: 250ms, or +10% over the baseline."
+    ),
+    "device": lambda: click.Option(
+        ["--device"],
+        metavar="NAME",
+        shell_complete=_complete_device,
+        help="Plan for this device, see `neaptide devices`; by default this machine.",
+    ),
+    "time_limit": lambda: click.Option(
+        ["--time-limit"], metavar="TIME", help="Stop planning after this long; 20s by default."
+    ),
+    "work_limit": lambda: click.Option(
+        ["--work-limit"],
+        metavar="N",
+        help="Stop planning after N changes tried, whatever time it takes: the same plan on every machine.",
+    ),
+    "seed": lambda: click.Option(["--seed"], metavar="N", help="Seed of all random numbers; 0 by default."),
+    "strategy": lambda: click.Option(["--strategy"], metavar="NAME", help="Strategy of the planner."),
+    "also": lambda: click.Option(
+        ["--also"], metavar="STRATEGY", multiple=True, help="Compare with this strategy as well; repeatable."
+    ),
+    "repeats": lambda: click.Option(
+        ["--repeats"], metavar="N", help="Timed steps of each program; 5 by default."
+    ),
+    "steps": lambda: click.Option(["--steps"], metavar="N", help="Steps to run; 3 by default."),
+    "verify": lambda: click.Option(
+        ["--verify/--no-verify"],
+        default=None,
+        help="Compare loss, gradients and parameters with eager; `compare` does it by default, `run` does not.",
+    ),
+    "eager": lambda: click.Option(["--eager/--no-eager"], default=None, help="Measure eager as well."),
+    "on_mismatch": lambda: click.Option(
+        ["--on-mismatch"],
+        metavar="|".join(config.ON_MISMATCH),
+        help="What to do with a call that the plan was not made for; error by default.",
+    ),
+    "atomic": lambda: click.Option(
+        ["--atomic/--no-atomic"],
+        default=None,
+        help="Keep all updates behind the last operation that can fail.",
+    ),
+}
+
+
+def make_command(
+    name: str,
+    action: Action,
+    help_text: str,
+    *,
+    target: str | None = "TARGET",
+    settings: tuple[str, ...] = (),
+    output: str | None = None,
+    needs_plan: bool = False,
+) -> click.Command:
+    """A command of the command line.
+
+    Args:
+        name: as it is typed.
+        action: does the work and returns the exit code.
+        help_text: its first sentence stands in the list of commands.
+        target: what its argument is called; None for none.
+        settings: names of the settings that it reads.
+        output: help of `-o`; None for no such option.
+        needs_plan: whether `--plan FILE` has to be given.
+    """
+    params: list[click.Parameter] = []
+    if target is not None:
+        # Asked for below, not here: --print-config does without.
+        params.append(click.Argument(["target"], required=False, metavar=target))
+    params += [_SETTINGS[setting]() for setting in settings]
+    if needs_plan:
+        params.append(
+            click.Option(
+                ["--plan"], type=_FILE_THAT_IS_THERE, metavar="FILE", help="A plan saved by `plan -o`."
+            )
+        )
+    if output is not None:
+        params.append(click.Option(["-o", "--output"], type=_FILE, metavar="FILE", help=output))
+    params += [
+        click.Option(["--json", "as_json"], is_flag=True, help="Print the result as one JSON object."),
+        click.Option(["-q", "--quiet"], is_flag=True, help="Print no progress."),
+        click.Option(["-v", "--verbose"], count=True, help="Print more; -vv with tracebacks of every error."),
+    ]
+    if settings:
+        params.append(
+            click.Option(
+                ["--print-config"], is_flag=True, help="Print each setting and where it comes from, and stop."
+            )
+        )
+
+    @click.pass_context
+    def run(context: click.Context, /, **given: Any) -> int:
+        return _run(context, action, given, settings)
+
+    return click.Command(name, params=params, callback=run, help=help_text, no_args_is_help=False)
+
+
+_FILE: Final = click.Path(dir_okay=False, path_type=Path)
+_FILE_THAT_IS_THERE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def _run(context: click.Context, action: Action, given: dict[str, Any], settings: tuple[str, ...]) -> int:
+    console: Console = context.obj
+    console.configure(as_json=given["as_json"], quiet=given["quiet"], verbosity=given["verbose"])
+    resolved = config.resolve(
+        {name: given[name] if given[name] != () else None for name in settings},
+        environment=os.environ,
+        directory=Path.cwd(),
+    )
+    for variable in config.unknown_variables(os.environ):
+        console.note(f"nothing reads the environment variable {variable}")
+    if given.get("print_config"):
+        return _print_config(console, resolved, settings)
+    _require(context, given, "target", "plan")
+    output: Path | None = given.get("output")
+    if output is not None and not output.absolute().parent.is_dir():
+        raise UsageError(
+            "the result cannot be written",
+            where=str(output),
+            why=f"there is no folder {output.absolute().parent}",
+            next_step="make the folder first, or write elsewhere",
+        )
+    return action(Request(console, resolved.settings, given.get("target") or "", output, given.get("plan")))
+
+
+def _require(context: click.Context, given: Mapping[str, Any], *names: str) -> None:
+    for param in context.command.params:
+        if param.name in names and given[param.name] is None:
+            raise click.MissingParameter(ctx=context, param=param)
+
+
+def _print_config(console: Console, resolved: config.Resolved, settings: tuple[str, ...]) -> int:
+    from neaptide.report.document import Table, document
+
+    content = resolved.as_json(settings)
+    if console.as_json:
+        console.json(content)
+        return 0
+    rows = tuple(
+        (name, "-" if entry["value"] in (None, ()) else _shown(entry["value"]), entry["source"])
+        for name, entry in content.items()
+    )
+    console.document(document(Table(("setting", "value", "from"), rows, left=frozenset({1, 2}))))
+    return 0
+
+
+def _shown(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _complete_device(context: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    del context, param
+    from neaptide.cost.presets import PRESETS
+
+    return [name for name in PRESETS if name.startswith(incomplete)]

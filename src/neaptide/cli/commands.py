@@ -1,0 +1,206 @@
+"""The commands that work on a program: profile, plan, run, compare, explain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from neaptide.cli import exit_codes
+from neaptide.cli.command import Request
+from neaptide.cli.interrupts import asking_before_aborting
+from neaptide.errors import InfeasibleBudget, TargetError, UsageError
+
+if TYPE_CHECKING:
+    from neaptide.report.document import Document
+
+THIS_MACHINE: Final = "this-machine"
+
+
+def profile(request: Request) -> int:
+    """Predicts what a step uses."""
+    from neaptide.cli.targets import find_target
+    from neaptide.report.text import profile_document
+
+    settings, console = request.settings, request.console
+    device = _device(settings.device)
+    with console.user_code():
+        target = find_target(request.target, without_weights=device is not None)
+        step, batch = target.build()
+        from neaptide import api
+
+        report = api.profile(
+            step,
+            batch,
+            device=device,
+            name=request.target,
+            seed=settings.seed,
+            progress=console.progress,
+        )
+    _deliver(request, report, lambda: profile_document(report))
+    return exit_codes.DONE
+
+
+def plan(request: Request) -> int:
+    """Plans a step for a budget."""
+    from neaptide.cli.targets import find_target
+    from neaptide.planner.budget import Budget
+    from neaptide.report.text import plan_document
+
+    settings, console = request.settings, request.console
+    device = _device(settings.device)
+    budget = Budget(peak=settings.peak, latency=settings.latency)
+    with console.user_code():
+        step, batch = find_target(request.target).build()
+        from neaptide import api
+
+        with asking_before_aborting() as interrupt:
+            try:
+                found = api.plan(
+                    step,
+                    batch,
+                    budget=budget,
+                    device=device,
+                    strategy=settings.strategy,
+                    time_limit_s=settings.time_limit_s,
+                    work_limit=settings.work_limit,
+                    seed=settings.seed,
+                    interrupt=interrupt,
+                    progress=console.progress,
+                    atomic=settings.atomic,
+                    name=request.target,
+                )
+            except InfeasibleBudget as error:
+                best = getattr(error, "plan", None)
+                if best is not None and request.output is not None:
+                    best.save(request.output)
+                    console.note(f"the best plan found is in {request.output}")
+                raise
+    if request.output is not None:
+        found.save(request.output)
+        console.progress(f"plan saved in {request.output}")
+    if console.as_json:
+        console.result(found.to_json().rstrip("\n"))
+    else:
+        console.document(plan_document(found, path=str(request.output or "plan.json")))
+    return exit_codes.DONE
+
+
+def run(request: Request) -> int:
+    """Runs a plan on a fresh program."""
+    from neaptide.cli.targets import find_target
+    from neaptide.plan import Plan
+    from neaptide.report.text import run_document
+
+    settings, console = request.settings, request.console
+    assert request.plan is not None
+    saved = Plan.load(request.plan)
+    with console.user_code():
+        target = find_target(request.target)
+        from neaptide import api
+
+        report = api.run(
+            target.build,
+            saved,
+            steps=settings.steps,
+            verify=bool(settings.verify),
+            seed=settings.seed,
+            on_mismatch=settings.on_mismatch,
+            progress=console.progress,
+            name=request.target,
+        )
+    _deliver(request, report, lambda: run_document(report))
+    return exit_codes.DONE
+
+
+def compare(request: Request) -> int:
+    """Runs eager, the program as captured and a plan side by side."""
+    from neaptide.cli.targets import find_target
+    from neaptide.planner.budget import Budget
+    from neaptide.report.text import comparison_document, is_within_budget
+
+    settings, console = request.settings, request.console
+    device = _device(settings.device)
+    budget = None
+    if settings.peak is not None or settings.latency is not None:
+        budget = Budget(peak=settings.peak, latency=settings.latency)
+    with console.user_code():
+        # With another device nothing is run, so nothing needs weights.
+        target = find_target(request.target, without_weights=device is not None)
+        from neaptide import api
+
+        with asking_before_aborting() as interrupt:
+            comparison = api.compare(
+                target.build,
+                budget=budget,
+                also=settings.also,
+                repeats=settings.repeats,
+                device=device,
+                eager=settings.eager,
+                verify=settings.verify is not False,
+                strategy=settings.strategy,
+                time_limit_s=settings.time_limit_s,
+                work_limit=settings.work_limit,
+                seed=settings.seed,
+                interrupt=interrupt,
+                progress=console.progress,
+                name=request.target,
+            )
+    _deliver(request, comparison, lambda: comparison_document(comparison))
+    return exit_codes.DONE if is_within_budget(comparison) else exit_codes.OVER_BUDGET
+
+
+def explain(request: Request) -> int:
+    """Says in words what a saved plan does."""
+    from neaptide.plan import Plan
+    from neaptide.report.text import plan_document
+
+    if request.target.startswith("zoo:") or ".py" in request.target:
+        raise TargetError(
+            f"{request.target!r} is a program, and only a plan can be explained",
+            next_step=f"neaptide plan {request.target} --peak 60% -o plan.json, then neaptide explain plan.json",
+        )
+    if not Path(request.target).is_file():
+        raise TargetError(
+            f"there is no plan file {request.target!r}",
+            where=str(Path(request.target).absolute()),
+            next_step="neaptide plan TARGET --peak 60% -o plan.json writes one",
+        )
+    saved = Plan.load(request.target)
+    if request.console.as_json:
+        request.console.result(saved.to_json().rstrip("\n"))
+    else:
+        request.console.document(plan_document(saved, path=request.target))
+    return exit_codes.DONE
+
+
+def _deliver(request: Request, report: Any, make_document: Callable[[], Document]) -> None:
+    """Prints a report, and writes it as JSON where `-o` says."""
+    from neaptide.report.model import to_json
+
+    text = to_json(report)
+    if request.output is not None:
+        _write(request.output, text + "\n")
+        request.console.progress(f"report saved in {request.output}")
+    if request.console.as_json:
+        request.console.result(text)
+    else:
+        request.console.document(make_document())
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise UsageError(
+            "the result cannot be written", where=str(path), why=str(error), next_step="write elsewhere"
+        ) from error
+
+
+def _device(name: str | None) -> str | None:
+    """The preset that is named, None for this machine; an unknown one is refused before anything is built."""
+    if name is None or name == THIS_MACHINE:
+        return None
+    from neaptide.cost.devices import get_device
+
+    return get_device(name).name

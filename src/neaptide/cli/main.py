@@ -1,0 +1,123 @@
+"""`neaptide`: the group of commands, and how an ending becomes an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from neaptide import __version__
+from neaptide.cli import commands, exit_codes, machine
+from neaptide.cli.command import make_command
+from neaptide.cli.console import Console
+from neaptide.errors import NeaptideError
+
+_HELP = """Lower the high-water mark: plan a training step so that its peak memory fits a budget.
+
+TARGET is file.py:factory, a function without arguments that returns (step, batch), or zoo:NAME@SIZE such as
+zoo:gpt2@small.
+
+\b
+  neaptide profile train.py:factory                will it fit, and what is in the way
+  neaptide compare train.py:factory --peak 60%     eager, baseline and plan, predicted and measured
+  neaptide plan train.py:factory --peak 20GiB -o plan.json
+  neaptide run train.py:factory --plan plan.json --verify
+"""
+
+_EPILOG = f"""\b
+Exit codes:
+{exit_codes.table()}
+
+Results go to stdout, progress and errors to stderr. Every option can be set as NEAPTIDE_<OPTION>, in
+neaptide.toml or in [tool.neaptide] of pyproject.toml; arguments win, --print-config shows what is in force.
+
+\b
+Completion:
+  bash  eval "$(_NEAPTIDE_COMPLETE=bash_source neaptide)"
+  zsh   eval "$(_NEAPTIDE_COMPLETE=zsh_source neaptide)"
+  fish  _NEAPTIDE_COMPLETE=fish_source neaptide | source
+"""
+
+_PLANNING = ("peak", "latency", "device", "time_limit", "work_limit", "seed", "strategy")
+
+cli = click.Group(
+    "neaptide",
+    help=_HELP,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    commands=[
+        make_command(
+            "profile",
+            commands.profile,
+            "Predict peak memory and step time without running the step.\n\n"
+            "With --device, says whether the step fits there; a zoo model is then built without weights.",
+            settings=("device", "seed"),
+            output="Write the report as JSON.",
+        ),
+        make_command(
+            "plan",
+            commands.plan,
+            "Plan a step for a budget, and save the plan.\n\n"
+            "Ctrl-C stops planning and keeps the best plan so far; a second Ctrl-C aborts.",
+            settings=(*_PLANNING, "atomic"),
+            output="Write the plan; also when the budget is not reached.",
+        ),
+        make_command(
+            "run",
+            commands.run,
+            "Run a saved plan on a fresh program, and measure it.",
+            settings=("steps", "verify", "seed", "on_mismatch"),
+            output="Write the report as JSON.",
+            needs_plan=True,
+        ),
+        make_command(
+            "compare",
+            commands.compare,
+            "Run eager, baseline and plan side by side.\n\nOne table: predicted and measured peaks, step times, differences in the numbers, bounds.",
+            settings=(*_PLANNING, "also", "repeats", "eager", "verify"),
+            output="Write the report as JSON.",
+        ),
+        make_command(
+            "explain", commands.explain, "Say in words what a saved plan does and why.", target="PLAN_FILE"
+        ),
+        make_command(
+            "doctor",
+            machine.doctor,
+            "Check the installation: versions, conflicts, what is missing.",
+            target=None,
+        ),
+        make_command("devices", machine.devices, "List the devices that can be planned for.", target=None),
+    ],
+)
+click.version_option(__version__, prog_name="neaptide")(cli)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line.
+
+    Args:
+        arguments: without the program's name; by default those of the process.
+
+    Returns:
+        The exit code; see `exit_codes.MEANINGS`.
+    """
+    # Read once, when torch is loaded: its start-up notes would stand in the middle of our output.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    # Known before the arguments are read, for mistakes in the arguments themselves.
+    console = Console(as_json="--json" in given)
+    with console.listening():
+        try:
+            code = cli.main(given, prog_name="neaptide", standalone_mode=False, obj=console)
+        except click.ClickException as error:
+            error.show()
+            return console.usage_failure(error.format_message())
+        except (click.Abort, KeyboardInterrupt):
+            return console.interrupted()
+        except NeaptideError as error:
+            return console.failure(error)
+        except Exception as error:  # noqa: BLE001 -- the last place: reported in full, with exit code 1
+            return console.bug(error)
+    return code if isinstance(code, int) else exit_codes.DONE

@@ -1,0 +1,260 @@
+"""From `file.py:factory` or `zoo:NAME@SIZE` to a factory; every mistake is named with its file and what to write."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, TypeAlias
+
+from neaptide.errors import NeaptideError, TargetError
+
+Step: TypeAlias = Callable[..., Any]
+
+_ZOO: Final = "zoo:"
+_FORMS: Final = "file.py:factory or zoo:NAME@SIZE, such as zoo:gpt2@small"
+_EXAMPLE: Final = (
+    "def factory(): ...; return step, batch   # step(batch) does forward, loss, backward and update"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a command works on.
+
+    Attributes:
+        text: as it was typed.
+        factory: makes a fresh `(step, batch)` at each call.
+    """
+
+    text: str
+    factory: Callable[[], Any]
+
+    def build(self) -> tuple[Step, Any]:
+        """A fresh step and its batch.
+
+        Raises:
+            TargetError: the factory fails, or returns something else.
+        """
+        try:
+            made = self.factory()
+        except NeaptideError:
+            raise
+        except Exception as error:
+            raise TargetError(
+                f"the factory of {self.text} failed",
+                where=_innermost(error),
+                why=_words(error),
+                next_step="mend the factory; -vv shows the traceback",
+            ) from error
+        if not isinstance(made, tuple) or len(made) != 2:
+            raise TargetError(
+                f"the factory of {self.text} returned {_described(made)}",
+                where=_place_of(self.factory),
+                why="a factory returns a tuple of two: the step, and the batch that it is called with",
+                next_step="return step, batch   # several tensors go into one batch: a tuple or a dict",
+            )
+        step, batch = made
+        if not callable(step):
+            raise TargetError(
+                f"the factory of {self.text} returned {_described(made)}",
+                where=_place_of(self.factory),
+                why="the first of the two is called as step(batch), and it cannot be called",
+                next_step="return step, batch",
+            )
+        return step, batch
+
+
+def find_target(text: str, *, without_weights: bool = False) -> Target:
+    """The target of a command line.
+
+    Args:
+        text: `file.py:factory` or `zoo:NAME@SIZE[,OPTION...]`.
+        without_weights: build a zoo model on the meta device, so that nothing of its size is allocated.
+
+    Raises:
+        TargetError: names what is missing and what is there.
+        UsageError: a zoo option that cannot be read.
+    """
+    if text.startswith(_ZOO):
+        return Target(text, _zoo_factory(text.removeprefix(_ZOO), without_weights=without_weights))
+    path_text, colon, name = text.rpartition(":")
+    if not colon or name.endswith(".py"):
+        raise _incomplete(text)
+    path = Path(path_text)
+    if not path.is_file():
+        raise _missing_file(text, path)
+    if path.suffix != ".py":
+        raise TargetError(f"{path} is no Python file", next_step=f"write {_FORMS}")
+    module = _load(path)
+    return Target(text, _function(module, path, name))
+
+
+def _zoo_factory(spec: str, *, without_weights: bool) -> Callable[[], Any]:
+    from neaptide import zoo
+
+    names_device = any(part.strip().startswith("device=") for part in spec.split(","))
+    return zoo.factory(spec, **({"device": "meta"} if without_weights and not names_device else {}))
+
+
+def _incomplete(text: str) -> TargetError:
+    path = Path(text)
+    if path.suffix == ".py" and path.is_file():
+        return TargetError(
+            f"the target {text!r} names no factory",
+            where=str(path),
+            why=_candidates_in(path),
+            next_step=f"write {text}:NAME, where NAME is a function that returns (step, batch)",
+        )
+    if path.suffix == ".json" and path.is_file():
+        return TargetError(
+            f"{text} is a plan file, and a target is a program",
+            next_step=f"neaptide explain {text}, or neaptide run TARGET --plan {text}",
+        )
+    if path.suffix == ".py":
+        return _missing_file(text, path)
+    return TargetError(f"{text!r} is no target", next_step=f"write {_FORMS}")
+
+
+def _missing_file(text: str, path: Path) -> TargetError:
+    folder = path.parent
+    near = sorted(entry.name for entry in folder.glob("*.py")) if folder.is_dir() else []
+    close = difflib.get_close_matches(path.name, near, n=1)
+    hint = f"did you mean {folder / close[0]}? " if close else ""
+    return TargetError(
+        f"the target {text!r} names a file that is not there",
+        where=str(path.absolute()),
+        next_step=f"{hint}check the path; a target is {_FORMS}",
+    )
+
+
+def _candidates(source: str) -> list[str]:
+    """Functions at the top of a file that can be called without arguments."""
+    found = []
+    for statement in ast.parse(source).body:
+        if isinstance(statement, ast.FunctionDef) and not statement.name.startswith("_"):
+            given = statement.args
+            required = len(given.posonlyargs) + len(given.args) - len(given.defaults)
+            if required <= 0 and None not in given.kw_defaults:
+                found.append(statement.name)
+    return found
+
+
+def _candidates_in(path: Path) -> str:
+    try:
+        names = _candidates(path.read_text(encoding="utf-8"))
+    except (SyntaxError, UnicodeDecodeError) as error:
+        return f"the file cannot be parsed: {error}"
+    return f"functions without arguments there: {', '.join(names) or 'none'}"
+
+
+def _load(path: Path) -> ModuleType:
+    """Runs a file as a module, its folder first on the path so that it finds its neighbours."""
+    folder = str(path.absolute().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names or not path.stem.isidentifier()
+    name = f"neaptide_target_{path.stem}" if taken else path.stem
+    spec = importlib.util.spec_from_file_location(name, path.absolute())
+    if spec is None or spec.loader is None:
+        raise TargetError(f"{path} is no Python file", next_step=f"write {_FORMS}")
+    module = importlib.util.module_from_spec(spec)
+    # Registered while it runs: dataclasses and pickle look a module up by its name.
+    before = sys.modules.get(name)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        if before is None:
+            del sys.modules[name]
+        else:
+            sys.modules[name] = before
+        if isinstance(error, NeaptideError):
+            raise
+        exits = isinstance(error, SystemExit)
+        raise TargetError(
+            f"{path} cannot be imported",
+            where=_innermost(error, str(path.absolute())),
+            why="it ends the process while it is imported" if exits else _words(error),
+            next_step='put what runs the program under if __name__ == "__main__":'
+            if exits
+            else "mend the file; -vv shows the traceback",
+        ) from error
+    return module
+
+
+def _function(module: ModuleType, path: Path, name: str) -> Callable[[], Any]:
+    found = getattr(module, name, None)
+    if found is None:
+        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise TargetError(
+            f"{path} has no {name!r}",
+            where=str(path.absolute()),
+            why=_candidates_in(path),
+            next_step=f"{hint}write {path}:NAME, where NAME is a function that returns (step, batch)",
+        )
+    if not callable(found):
+        raise TargetError(
+            f"{name!r} in {path} is {_described(found)}, not a function",
+            where=str(path.absolute()),
+            why=_candidates_in(path),
+            next_step=f"write a factory: {_EXAMPLE}",
+        )
+    required = _required_arguments(found)
+    if required:
+        raise TargetError(
+            f"{name!r} in {path} takes arguments: {', '.join(required)}",
+            where=_place_of(found),
+            why="a target is a factory: it is called without arguments and returns (step, batch)",
+            next_step=f"write one beside it: {_EXAMPLE}",
+        )
+    factory: Callable[[], Any] = found
+    return factory
+
+
+def _required_arguments(function: Callable[..., Any]) -> list[str]:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        # Some built-in callables have no signature; calling it will tell.
+        return []
+    return [
+        parameter.name
+        for parameter in parameters
+        if parameter.default is parameter.empty
+        and parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
+    ]
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, tuple):
+        parts = ", ".join(type(part).__name__ for part in value)
+        return f"a tuple of {len(value)} ({parts})"
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _place_of(function: Callable[..., Any]) -> str | None:
+    code = getattr(function, "__code__", None)
+    return None if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def _innermost(error: BaseException, path: str | None = None) -> str | None:
+    """The line that raised; with a path, the last line of that file on the way there."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [frame for frame in frames if frame.filename == path] or frames
+    return f"{inside[-1].filename}:{inside[-1].lineno}" if inside else path

@@ -1,0 +1,82 @@
+"""What a prediction needs beside the graph: workspace by node, true sizes by storage, and what was unexpected."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from neaptide.cost.measured import MeasuredCost
+from neaptide.cost.model import CostModel, node_workspace
+from neaptide.cost.op_record import OutputFacts
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node
+from neaptide.units import format_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Corrections to a graph's bytes, as `analysis.profile_bytes.memory_profile` takes them.
+
+    Workspace is the most that an operation allocates beyond the storages of its operands and results. A result
+    that the graph leaves out (an output that is None there) is part of it.
+
+    Attributes:
+        workspace: by node id; nodes that need none are left out.
+        storage_bytes: by storage id; storages whose size is as the graph says are left out.
+        surprises: sentences for a report: sizes and aliases that the graph has otherwise, and what was not run.
+    """
+
+    workspace: Mapping[int, int]
+    storage_bytes: Mapping[int, int]
+    surprises: tuple[str, ...]
+
+
+def audit(graph: Graph, cost: CostModel) -> Audit:
+    """Looks a graph through. Runs nothing: a measured cost is prepared before. O(nodes).
+
+    Args:
+        graph: the program.
+        cost: an estimate finds workspace by formula and no surprises.
+    """
+    surprises = tuple(_surprises(graph, cost)) if isinstance(cost, MeasuredCost) else ()
+    return Audit(node_workspace(cost, graph), cost.storage_bytes(graph), surprises)
+
+
+def _surprises(graph: Graph, cost: MeasuredCost) -> Iterator[str]:
+    counts: Counter[str] = Counter()
+    sizes = cost.storage_bytes(graph)
+    for node in graph.nodes:
+        record = cost.record(graph, node)
+        if record is not None:
+            for position, facts in enumerate(record.outputs):
+                if facts is not None:
+                    counts.update(_differences(graph, node, position, facts, sizes))
+    for text, count in counts.items():
+        yield text if count == 1 else f"{text} ({count} nodes)"
+    for op, reason, count in cost.skipped(graph):
+        calls = f" ({count} calls)" if count > 1 else ""
+        yield f"{op} is estimated{calls}: {reason}"
+
+
+def _differences(
+    graph: Graph, node: Node, position: int, facts: OutputFacts, sizes: Mapping[int, int]
+) -> Iterator[str]:
+    value = graph.values[node.outputs[position]]
+    if value.storage is None:
+        return
+    result = f"result {position} of {node.op}"
+    is_fresh = value.storage in graph.created_storages(node)
+    if is_fresh and facts.operand is not None:
+        yield f"{result} lies in an operand's storage when run alone; the graph gives it bytes of its own"
+    elif not is_fresh and facts.operand is None:
+        yield f"{result} has {format_bytes(facts.nbytes)} of its own when run alone; in the graph it is an alias"
+    elif value.storage in sizes:
+        said = graph.storages[value.storage].nbytes
+        yield f"{result} lies in a storage of {format_bytes(facts.nbytes)}; the graph says {said} bytes"
+    shape, real = [str(n) for n in value.shape], [str(n) for n in facts.shape]
+    if all(n.is_constant for n in value.shape) and (value.dtype, shape) != (facts.dtype, real):
+        yield (
+            f"{result} is {facts.dtype}[{', '.join(real)}] when run alone; "
+            f"the graph says {value.dtype}[{', '.join(shape)}]"
+        )

@@ -1,0 +1,123 @@
+"""Turns what the user's code tells the outside world during a trace into a `CaptureError` that names the line."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import logging
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from neaptide.errors import CaptureError
+from neaptide.frontends.step_state import StepState
+from neaptide.frontends.trace_errors import location, users_line
+from neaptide.frontends.users_code import is_library_file
+
+_NUMBERS = (torch.SymFloat, torch.SymInt)
+_NEXT = "return the value from the step and print it outside"
+
+
+@contextlib.contextmanager
+def no_host_output(state: StepState) -> Iterator[None]:
+    """Refuse printing, logging, formatting of results, and drawing from iterators by the user's code."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_replaced(builtins, "print", _unless_library("the step prints while it runs")))
+        stack.enter_context(_replaced(logging.Logger, "handle", _unless_library("the step logs while it runs")))
+        for kind in _NUMBERS:
+            for name in ("__str__", "__format__", "__repr__"):
+                stack.enter_context(_replaced(kind, name, _refuse_format))
+        stack.enter_context(_closed_iterators(state))
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
+    own = name in vars(owner)
+    original = getattr(owner, name)
+    setattr(owner, name, make(original))
+    try:
+        yield
+    finally:
+        if own:
+            setattr(owner, name, original)
+        else:
+            delattr(owner, name)
+
+
+def _unless_library(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def refuse(*args: Any, **kwargs: Any) -> Any:
+            frame = users_line(traceback.extract_stack()[:-1])
+            if frame is None or _caller_is_library(2):
+                return original(*args, **kwargs)
+            raise _output_error(what)
+
+        return refuse
+
+    return make
+
+
+def _refuse_format(original: Callable[..., Any]) -> Callable[..., Any]:
+    def refuse(*args: Any) -> Any:
+        if _caller_is_library(2):
+            return original(*args)
+        raise _output_error("the step formats a number that is known only when it runs")
+
+    return refuse
+
+
+def _caller_is_library(depth: int) -> bool:
+    """Whether a call comes from library code; logging's own frames are passed over."""
+    frame = sys._getframe(depth)  # noqa: SLF001 - a stack summary would read files
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "logging":
+        frame = frame.f_back
+    return is_library_file(frame.f_code.co_filename)
+
+
+def _output_error(what: str) -> CaptureError:
+    return CaptureError(
+        what,
+        where=location(users_line(traceback.extract_stack())),
+        why="host output would happen once, at capture, and never again",
+        next_step=_NEXT,
+    )
+
+
+class _Closed:
+    """Stands for an iterator or an open file during a trace."""
+
+    def __init__(self, name: str) -> None:
+        object.__setattr__(self, "_name", name)
+
+    def _refuse(self) -> CaptureError:
+        return CaptureError(
+            f"the step draws from or writes to {object.__getattribute__(self, '_name')}",
+            where=location(users_line(traceback.extract_stack())),
+            why="an iterator or a file would be used once, at capture, and never again",
+            next_step="draw the batch outside the step and pass it as an argument",
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        raise self._refuse()
+
+    def __next__(self) -> Any:
+        raise self._refuse()
+
+    def __getattr__(self, _name: str) -> Any:
+        raise self._refuse()
+
+
+@contextlib.contextmanager
+def _closed_iterators(state: StepState) -> Iterator[None]:
+    held = [(place, place.get()) for place in state.iterators]
+    for place, _ in held:
+        place.set(_Closed(place.name))
+    try:
+        yield
+    finally:
+        for place, iterator in held:
+            place.set(iterator)

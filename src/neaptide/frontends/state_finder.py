@@ -1,0 +1,368 @@
+"""Looks through a training step for the state it works on.
+
+A plain function is looked through: its closure, its defaults, the object it is bound to, the globals it names, and
+the user's own functions, methods and objects among those. Library code is not entered. Nothing is changed here.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import io
+import numbers
+import sys
+import types
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from neaptide.errors import CaptureError
+from neaptide.frontends import _torch_private as private
+from neaptide.frontends.places import (
+    AttributePlace,
+    CellPlace,
+    DefaultPlace,
+    ItemPlace,
+    PartialPlace,
+    Place,
+    TuplePlace,
+    attributes_of,
+)
+from neaptide.frontends.step_state import StepState, TensorSlot
+from neaptide.frontends.users_code import class_file, functions_of, home_of, is_library_file, names_in
+
+SCALARS = (bool, numbers.Number, str, bytes, type(None), torch.dtype, torch.device, torch.layout, enum.Enum)
+MAX_CONTAINER = 10_000  # a longer list is data, not configuration
+
+# Code that mentions one of these may read an attribute without naming it.
+_READS_ALL = frozenset({"__dict__", "vars", "getattr", "setattr", "asdict", "astuple", "__getattribute__"})
+_NOT_CALLED_BY_STEPS = frozenset({"__init__", "__new__", "__init_subclass__", "__class_getitem__", "__repr__"})
+
+
+def find_state(step: Callable[..., Any], extra: Any = None) -> StepState:
+    """Looks through a step for the state it works on. O(objects reached).
+
+    Args:
+        step: the training step: a function, a bound method, a partial or an object with `__call__`.
+        extra: further modules, optimizers or tensors (any nesting of lists and dicts) that cannot be found.
+
+    Raises:
+        CaptureError: for state that a captured step cannot carry (a random generator, a gradient scaler).
+    """
+    finder = _Finder(home_of(step))
+    finder.look_at(step, "step", None)
+    if extra is not None:
+        finder.look_at(extra, "state", None)
+    return finder.finish()
+
+
+class _Finder:
+    def __init__(self, home: str | None) -> None:
+        self.state = StepState()
+        self._home = home  # the folder of the step itself counts as the user's, wherever it is installed
+        self._seen: dict[int, Any] = {}
+        self._places: set[tuple[int, Any]] = set()
+        self._slots: dict[int, TensorSlot] = {}
+        self._modules: list[tuple[str, torch.nn.Module]] = []
+        self._waiting: deque[tuple[Any, str, Place | None]] = deque()
+        self._names: set[str] = set()
+        self._uncalled: dict[str, list[types.FunctionType]] = {}
+        self._unread: dict[str, list[Place]] = {}  # attributes of the user's objects that no code names so far
+
+    def look_at(self, item: Any, name: str, place: Place | None) -> None:
+        """Look at something and all that is reached from it."""
+        self._visit(item, name, place)
+        while self._waiting:
+            self._visit(*self._waiting.popleft())
+
+    def _later(self, item: Any, name: str, place: Place | None) -> None:
+        self._waiting.append((item, name, place))
+
+    def _at(self, place: Place) -> None:
+        """Note a place that the step may read, and look at what is there."""
+        if place.identity in self._places:
+            return
+        self._places.add(place.identity)
+        content = place.get()
+        if not isinstance(content, torch.Tensor):
+            self.state.watched.append(place)
+            if is_scalar(content):
+                self.state.scalars.append(place)
+            elif not isinstance(content, (tuple, types.ModuleType)):
+                self.state.objects.append(place)
+        self._later(content, place.name, place)
+
+    def _if_named(self, key: str, place: Place) -> None:
+        """Note a place once code of the step names it: a counter that only the caller reads is no guard."""
+        if key in self._names or self._names & _READS_ALL:
+            self._at(place)
+        else:
+            self._unread.setdefault(key, []).append(place)
+
+    def _learn(self, names: set[str]) -> None:
+        """The step reaches code with these names: so it does the methods and attributes that are called so."""
+        new = names - self._names
+        self._names |= new
+        for name in sorted(new):
+            for method in self._uncalled.pop(name, ()):
+                self._later(method, name, None)
+        for name in sorted(self._unread) if new & _READS_ALL else sorted(new & self._unread.keys()):
+            for place in self._unread.pop(name):
+                self._at(place)
+
+    def _visit(self, item: Any, name: str, place: Place | None) -> None:
+        if isinstance(item, torch.Tensor):
+            self._tensor(item, name, "tensor", place)
+            return
+        if is_scalar(item):
+            return
+        if isinstance(item, tuple):  # not by identity: equal tuples are shared, and each place is its own
+            for position, content in enumerate(item[:MAX_CONTAINER]):
+                if place is not None:
+                    self._at(TuplePlace(f"{name}[{position}]", place, position))
+                else:
+                    self._later(content, f"{name}[{position}]", None)
+            return
+        if id(item) in self._seen:
+            return
+        self._seen[id(item)] = item
+        self._refuse(item, name)
+        if isinstance(item, torch.nn.Module):
+            self._module(item, name)
+        elif isinstance(item, torch.optim.Optimizer):
+            self._optimizer(item, name)
+        elif isinstance(item, functools.partial):
+            self._later(item.func, name, None)
+            for position in range(len(item.args)):
+                self._at(PartialPlace(f"{name}.args[{position}]", item, position))
+            self._later(item.keywords, f"{name}.keywords", None)
+        elif isinstance(item, types.MethodType):
+            self._later(item.__self__, "self" if name == "step" else name, None)
+            self._later(item.__func__, name, None)
+        elif isinstance(item, types.FunctionType):
+            if self._is_users(item.__code__.co_filename):
+                self._function(item)
+            elif hasattr(item, "__wrapped__"):
+                self._later(item.__wrapped__, name, None)
+                self._cells(item)
+        elif isinstance(item, (list, dict)):
+            self._container(item, name)
+        elif isinstance(item, (io.IOBase, Iterator)) and not isinstance(item, type):
+            if place is not None:
+                self.state.iterators.append(place)
+        elif isinstance(item, torch.optim.lr_scheduler.LRScheduler):
+            self.state.containers.append((name, vars(item)))
+        elif self._is_users_object(item):
+            self._object(item, name)
+
+    # -- functions --------------------------------------------------------------------------------------------
+
+    def _function(self, function: types.FunctionType) -> None:
+        self.state.codes.append(function.__code__)
+        self._cells(function)
+        for position in range(len(function.__defaults__ or ())):
+            self._at(DefaultPlace(f"{function.__name__}.default[{position}]", function, position))
+        for key in function.__kwdefaults__ or {}:
+            self._at(ItemPlace(f"{function.__name__}.{key}", function.__kwdefaults__, key))
+        names = names_in(function.__code__)
+        for variable in sorted(names & function.__globals__.keys()):
+            self._at(ItemPlace(variable, function.__globals__, variable))
+            content = function.__globals__[variable]
+            if isinstance(content, types.ModuleType) and self._is_users(getattr(content, "__file__", None) or ""):
+                for attribute in sorted(names & vars(content).keys()):
+                    self._at(ItemPlace(f"{variable}.{attribute}", vars(content), attribute))
+        self._learn(names)
+
+    def _cells(self, function: types.FunctionType) -> None:
+        for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            try:
+                cell.cell_contents  # noqa: B018 - a variable that is not assigned yet raises
+            except ValueError:
+                continue
+            self._at(CellPlace(variable, cell))
+
+    def _class(self, kind: type, name: str) -> None:
+        """Methods that the step can reach, by name, and variables of the user's classes."""
+        for base in kind.__mro__:
+            if id(base) in self._seen or not self._is_users(class_file(base)):
+                continue
+            self._seen[id(base)] = base
+            for key, member in list(vars(base).items()):
+                functions = list(functions_of(member))
+                called = key in self._names or key == "forward" or (key[:2] == "__" and key not in _NOT_CALLED_BY_STEPS)
+                for function in functions:
+                    if called:
+                        self._later(function, key, None)
+                    else:
+                        self._uncalled.setdefault(key, []).append(function)
+                if not functions and key[:2] != "__" and not isinstance(member, types.MemberDescriptorType):
+                    self._if_named(key, AttributePlace(f"{name}.{key}", base, key))
+
+    # -- objects ----------------------------------------------------------------------------------------------
+
+    def _container(self, item: Any, name: str) -> None:
+        if len(item) > MAX_CONTAINER:
+            return
+        self.state.containers.append((name, item))
+        self.state.sized.append((name, item))
+        for key in list(item) if isinstance(item, dict) else range(len(item)):
+            self._at(ItemPlace(f"{name}[{key!r}]", item, key))
+
+    def _object(self, item: Any, name: str) -> None:
+        if hasattr(item, "__dict__"):
+            self.state.containers.append((name, vars(item)))
+        plain = self._only_users_code_reads(type(item))
+        for place in attributes_of(item, name):
+            if plain:
+                self._if_named(str(place.key), place)
+            else:
+                self._at(place)
+        self._class(type(item), name)
+
+    def _only_users_code_reads(self, kind: type) -> bool:
+        """Whether every method of a class is the user's own, so that the names in them tell what is read."""
+        known = {object, torch.nn.Module, torch.optim.Optimizer, types.SimpleNamespace}
+        return all(base in known or self._is_users(class_file(base)) for base in kind.__mro__)
+
+    def _tensor(self, tensor: torch.Tensor, name: str, role: str, place: Place | None) -> None:
+        if place is None:
+            self.state.hidden.append(name)
+            return
+        slot = self._slots.get(id(tensor))
+        if slot is None:
+            slot = self._slots[id(tensor)] = TensorSlot(name, role, [])
+            self.state.tensors.append(slot)
+            for hook in (h for hooks in private.parameter_hooks(tensor) for h in hooks):
+                self._later(hook, f"{name}.hook", None)
+        elif slot.role == "tensor" and role != "tensor":
+            slot.role, slot.name = role, name
+        if all(known.identity != place.identity for known in slot.places):
+            slot.places.append(place)
+
+    def _module(self, root: torch.nn.Module, name: str) -> None:
+        self._modules.append((name, root))
+        for path, module in root.named_modules():
+            self._seen[id(module)] = module
+            where = f"{name}.{path}" if path else name
+            attributes = vars(module)
+            self.state.containers.append((where, attributes))
+            if type(module).__module__.startswith("torch."):
+                self.state.torch_owned.add(id(attributes))
+            plain = self._only_users_code_reads(type(module))
+            for key in [k for k in attributes if k not in private.MODULE_INTERNALS]:
+                place = ItemPlace(f"{where}.{key}", attributes, key)
+                if plain and key != "training":
+                    self._if_named(key, place)
+                else:
+                    self._at(place)
+                self._settings(attributes[key], place.name)
+            children = private.children(module)
+            self.state.containers.append((where, children))
+            self.state.objects += [ItemPlace(f"{where}.{key}", children, key) for key in children]
+            for hook in private.module_hooks(module):
+                self._later(hook, f"{where}.hook", None)
+            self._class(type(module), where)
+
+    def _settings(self, item: Any, name: str) -> None:
+        """Plain attributes of a library's configuration object that a module keeps."""
+        if callable(item) or isinstance(item, (torch.Tensor, list, tuple, dict, *SCALARS)):
+            return
+        if not self._is_users_object(item) and isinstance(getattr(item, "__dict__", None), dict):
+            for place in attributes_of(item, name):
+                if is_scalar(place.get()):
+                    self._at(place)
+
+    def _optimizer(self, item: torch.optim.Optimizer, name: str) -> None:
+        label = name.rsplit(".", 1)[-1] if name.startswith("self.") else name
+        while label in self.state.optimizers:
+            label = f"{name}_{len(self.state.optimizers)}"
+        self.state.optimizers[label] = item
+        for hook in private.optimizer_hooks(item):
+            self._later(hook, f"{name}.hook", None)
+        self._class(type(item), name)
+        if self._is_users(class_file(type(item))):
+            for place in attributes_of(item, name):
+                if is_scalar(place.get()):
+                    self._if_named(str(place.key), place)
+
+    def _refuse(self, item: Any, name: str) -> None:
+        reason = None
+        if isinstance(item, torch.Generator):
+            reason = "an explicit random generator would be frozen into the program; use the default generator"
+        elif isinstance(item, torch.amp.GradScaler) and item.is_enabled():
+            reason = "GradScaler.step decides by the data whether to update; use bfloat16 autocast without a scaler"
+        elif isinstance(item, torch.nn.parallel.DistributedDataParallel):
+            reason = "its gradient reduction runs outside the traced program; capture the module inside it (.module)"
+        if reason is not None:
+            raise CaptureError(f"{name} ({type(item).__name__}) cannot be part of a captured step", why=reason)
+
+    def _is_users(self, path: str) -> bool:
+        return (self._home is not None and path.startswith(self._home)) or not is_library_file(path)
+
+    def _is_users_object(self, item: Any) -> bool:
+        if isinstance(item, types.SimpleNamespace):
+            return True
+        return not isinstance(item, type) and self._is_users(class_file(type(item)))
+
+    # -- the end ----------------------------------------------------------------------------------------------
+
+    def finish(self) -> StepState:
+        """Name modules and their tensors, add what only the optimizer holds, keep the guards that matter."""
+        state = self.state
+        inner = {id(m) for _, root in self._modules for m in root.modules() if m is not root}
+        roots = [(name, module) for name, module in self._modules if id(module) not in inner]
+        for name, module in roots:
+            label = name.rsplit(".", 1)[-1] if name.startswith("self.") else name
+            state.modules[label if label not in state.modules else name] = module
+        for label, module in state.modules.items():
+            self._module_tensors(module, "" if len(state.modules) == 1 else f"{label}.")
+        for label, optimizer in state.optimizers.items():
+            self._optimizer_tensors(optimizer, label)
+        _make_names_unique(state.tensors)
+        self._forget_groups()
+        return state
+
+    def _module_tensors(self, root: torch.nn.Module, prefix: str) -> None:
+        for path, module in root.named_modules():
+            where = f"{prefix}{path}" if path else prefix.rstrip(".")
+            self.state.module_paths[id(module)] = where
+            dotted = f"{where}." if where else ""
+            for role, entries in private.module_tensors(module):
+                for key, tensor in entries.items():
+                    if tensor is not None:
+                        self._tensor(tensor, f"{dotted}{key}", role, ItemPlace(f"{dotted}{key}", entries, key))
+                    self.state.containers.append((where or "model", entries))
+
+    def _optimizer_tensors(self, optimizer: torch.optim.Optimizer, label: str) -> None:
+        for index, group in enumerate(optimizer.param_groups):
+            for position, parameter in enumerate(group["params"]):
+                if id(parameter) not in self._slots:
+                    name = f"{label}.param_groups[{index}].params[{position}]"
+                    self._tensor(parameter, name, "parameter", ItemPlace(name, group["params"], position))
+                elif self._slots[id(parameter)].role == "tensor":
+                    self._slots[id(parameter)].role = "parameter"
+
+    def _forget_groups(self) -> None:
+        """Parameter groups that the step also reaches by themselves: their rates are inputs, not guards."""
+        groups = {id(g) for o in self.state.optimizers.values() for g in o.param_groups}
+        self.state.scalars = [p for p in self.state.scalars if p.identity[0] not in groups]
+
+
+def is_scalar(item: Any) -> bool:
+    """Whether something is a plain value that can be compared: a number, a string, a flag, a dtype."""
+    if isinstance(item, SCALARS):
+        return True
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(item, numpy.generic)
+
+
+def _make_names_unique(slots: list[TensorSlot]) -> None:
+    taken: set[str] = set()
+    for slot in slots:
+        base, number = slot.name, 1
+        while slot.name in taken:
+            number += 1
+            slot.name = f"{base}#{number}"
+        taken.add(slot.name)

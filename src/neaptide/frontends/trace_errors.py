@@ -1,0 +1,57 @@
+"""Says in the user's words why a trace failed, and at which of the user's lines."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+
+from neaptide.errors import CaptureError
+from neaptide.frontends import _torch_private as private
+from neaptide.frontends.users_code import is_library_file
+
+_ROOT = __file__.rsplit("frontends", 1)[0]
+_OURS = tuple(_ROOT + room for room in ("frontends", "runtime", "api", "cli"))  # the zoo counts as a user
+
+
+def users_line(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary | None:
+    """The innermost frame in the user's own files; else the innermost frame of all that is not ours."""
+    foreign = [f for f in frames if not f.filename.startswith(_OURS)]
+    users = [f for f in foreign if not is_library_file(f.filename) or f.filename.startswith(_ROOT)]
+    return users[-1] if users else (foreign[-1] if foreign else None)
+
+
+def location(frame: traceback.FrameSummary | None) -> str | None:
+    """`file:line: code` of a frame."""
+    return None if frame is None else f"{frame.filename}:{frame.lineno}: {(frame.line or '').strip()}"
+
+
+def explained(error: Exception, hidden: Sequence[str]) -> CaptureError:
+    """The error that the user gets for one that tracing raised.
+
+    Args:
+        error: as it was raised.
+        hidden: names of tensors that were seen where they could not be replaced.
+    """
+    where = location(users_line(traceback.extract_tb(error.__traceback__)))
+    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if isinstance(error, private.data_dependent_errors()):
+        return CaptureError(
+            "the step asks for a number that depends on the data",
+            where=where,
+            why=f"{type(error).__name__}: {first}",
+            next_step="keep the decision in tensors (torch.where), or take it outside the step",
+        )
+    if private.is_about_fakes(error):
+        kept = f"; not replaceable where they are kept: {', '.join(hidden[:3])}" if hidden else ""
+        return CaptureError(
+            "the step uses a tensor that was not found",
+            where=where,
+            why=first + kept,
+            next_step="pass it with the batch, keep it in an attribute or variable, or name it in state=",
+        )
+    return CaptureError(
+        "the step failed while it was traced",
+        where=where,
+        why=f"{type(error).__name__}: {first}",
+        next_step="run the step eagerly once; if that works, report this line",
+    )

@@ -1,0 +1,72 @@
+"""What counts as the user's own code, and what it names."""
+
+from __future__ import annotations
+
+import functools
+import os
+import site
+import sys
+import sysconfig
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+
+@functools.cache
+def _library_roots() -> tuple[str, ...]:
+    roots = {sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
+    roots |= set(site.getsitepackages())
+    roots.add(os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__))))  # noqa: PTH120, PTH100
+    return tuple(os.path.join(root, "") for root in roots if root)  # noqa: PTH118
+
+
+@functools.cache
+def is_library_file(path: str) -> bool:
+    """Whether a source file belongs to the interpreter or to an installed library."""
+    return path.startswith(_library_roots()) or path.startswith("<frozen")
+
+
+def home_of(step: Callable[..., Any]) -> str | None:
+    """The folder of a step's source file: it counts as the user's, wherever it is installed."""
+    while isinstance(step, (functools.partial, types.MethodType)):
+        step = step.func if isinstance(step, functools.partial) else step.__func__
+    code = getattr(step, "__code__", None) or getattr(getattr(type(step), "__call__", None), "__code__", None)  # noqa: B004
+    return os.path.join(os.path.dirname(code.co_filename), "") if code is not None else None  # noqa: PTH118, PTH120
+
+
+def class_file(kind: type) -> str:
+    """Source file of a class; empty when it has none."""
+    module = sys.modules.get(kind.__module__)
+    return getattr(module, "__file__", None) or ("" if kind.__module__ == "__main__" else "<frozen builtin>")
+
+
+def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
+    """A code object and those nested in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from codes_in(constant)
+
+
+def names_in(code: types.CodeType) -> set[str]:
+    """Globals, attributes and imported names that code mentions, and the strings in it (keys of `getattr`)."""
+    names: set[str] = set()
+    for part in codes_in(code):
+        names.update(part.co_names)
+        names.update(c for c in part.co_consts if isinstance(c, str))
+    return names
+
+
+def functions_of(member: Any) -> Iterator[types.FunctionType]:
+    """The Python functions behind an entry of a class: plain, static, class method, property, cached property."""
+    if isinstance(member, types.FunctionType):
+        yield member
+    elif isinstance(member, (staticmethod, classmethod)):
+        yield from functions_of(member.__func__)
+    elif isinstance(member, property):
+        for part in (member.fget, member.fset):
+            yield from functions_of(part)
+    elif isinstance(member, functools.cached_property):
+        yield from functions_of(member.func)

@@ -1,0 +1,164 @@
+"""Makes comparisons: runs each program on fresh objects and puts what was predicted beside what was measured."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping
+
+from neaptide.report.model import Comparison, ComparisonRow
+from neaptide.runtime import comparing
+from neaptide.runtime.comparing import Contestant, Factory, Measured
+from neaptide.runtime.planned_step import PlannedVariant
+from neaptide.runtime.prepared_step import PreparedStep, Progress, StepPlan, versions
+from neaptide.runtime.verification import Verification
+from neaptide.schedule.problem import StepProblem
+
+
+def compare_programs(
+    factory: Factory,
+    prepared: PreparedStep,
+    plans: Mapping[str, StepPlan],
+    *,
+    repeats: int,
+    run: bool,
+    eager: bool,
+    verify: bool,
+    plan_seconds: float,
+    seed: int,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Run and measure eager, baseline and the plans.
+
+    Args:
+        factory: makes fresh objects for each program.
+        prepared: the captured step and its costs.
+        plans: by row name; the first, if any, is the one that the budget was for.
+        repeats: timed steps of each program.
+        run: whether anything is run at all; False gives predictions only.
+        eager: whether the user's function is run as it is.
+        verify: whether numbers are compared with eager's.
+        plan_seconds: recorded.
+        seed: of the factory and the runs.
+        progress: told what is going on.
+    """
+    say = progress or (lambda _text: None)
+    variants: dict[str, PlannedVariant] = {"baseline": prepared.baseline_variant()}
+    variants |= {name: found.variant for name, found in plans.items()}
+    measured: dict[str, Measured] = {}
+    verified: dict[str, tuple[Verification, float | None]] = {}
+    eager_loss = None
+    if run and verify:
+        say("verifying: three steps of each program against eager")
+        expected = comparing.verify_eager(factory, seed)
+        eager_loss = comparing.one_number(expected.last_result)
+        for name, variant in variants.items():
+            outcome, record = comparing.verify_planned(factory, seed, comparing.rebind(variant), expected)
+            verified[name] = (outcome, comparing.one_number(record.last_result))
+            gc.collect()
+        del expected
+    if run:
+        say("measuring memory and time")
+        contestants: list[Contestant] = [comparing.eager_contestant(factory, seed)] if eager else []
+        contestants += [
+            comparing.planned_contestant(name, factory, seed, comparing.rebind(variant))
+            for name, variant in variants.items()
+        ]
+        measured = comparing.measure(contestants, repeats)
+    step = prepared.problem()
+    rows = [_eager_row(measured.get("eager"), eager_loss, repeats)] if eager and run else []
+    for name in variants:
+        rows.append(_row(name, prepared, plans.get(name), measured.get(name), verified.get(name), repeats))
+    first = next(iter(plans.values()), None)
+    marks = [m.memory.high_water_mark_bytes for m in measured.values() if m.memory.high_water_mark_bytes]
+    return Comparison(
+        name=prepared.captured.steady.graph.name,
+        device=prepared.device.name,
+        rows=tuple(rows),
+        budget_bytes=None if first is None else first.plan.program("steady").budget_bytes,
+        lower_bound_bytes=step.lower_bound_bytes,
+        order_lower_bound_bytes=step.order_lower_bound_bytes,
+        plan_seconds=plan_seconds,
+        capture_seconds=prepared.captured.seconds,
+        high_water_mark_bytes=max(marks, default=None),
+        notes=_notes(prepared, verified),
+        versions=versions(),
+        seed=seed,
+    )
+
+
+def _eager_row(measured: Measured | None, loss: float | None, repeats: int) -> ComparisonRow:
+    assert measured is not None
+    wall, cpu = comparing.median_seconds(measured.times)
+    return ComparisonRow(
+        name="eager",
+        measured_peak_bytes=measured.memory.measured_peak_bytes,
+        measured_allocator_peak_bytes=measured.memory.measured_allocator_peak_bytes,
+        resident_bytes=measured.memory.resident_bytes,
+        step_seconds=wall,
+        step_cpu_seconds=cpu,
+        repeats=repeats,
+        loss=loss,
+    )
+
+
+def _row(
+    name: str,
+    prepared: PreparedStep,
+    found: StepPlan | None,
+    measured: Measured | None,
+    verified: tuple[Verification, float | None] | None,
+    repeats: int,
+) -> ComparisonRow:
+    step = prepared.problem()
+    if found is None:
+        peak, with_workspace, seconds = _baseline_prediction(step)
+        recomputed, recomputed_bytes, moved, status = 0, 0, 0, ""
+    else:
+        program = found.plan.program("steady")
+        predictions, moves = program.predictions, program.moves
+        peak, with_workspace = predictions.peak_bytes, predictions.peak_with_workspace_bytes
+        seconds = predictions.seconds
+        recomputed = len(moves.recomputations)
+        recomputed_bytes = sum(r.nbytes for r in moves.recomputations)
+        moved, status = moves.updates_moved_earlier, program.termination.reason
+    wall, cpu = comparing.median_seconds(measured.times if measured else None)
+    return ComparisonRow(
+        name=name,
+        predicted_peak_bytes=peak,
+        measured_peak_bytes=measured.memory.measured_peak_bytes if measured else None,
+        predicted_peak_with_workspace_bytes=with_workspace,
+        measured_allocator_peak_bytes=measured.memory.measured_allocator_peak_bytes if measured else None,
+        resident_bytes=measured.memory.resident_bytes if measured else step.resident_bytes,
+        step_seconds=wall,
+        step_cpu_seconds=cpu,
+        repeats=repeats if measured else 0,
+        loss=verified[1] if verified else None,
+        max_abs_diff=verified[0].max_abs_diff if verified else {},
+        bitwise_equal=verified[0].bitwise_equal if verified else None,
+        predicted_step_seconds=seconds,
+        recomputed=recomputed,
+        recomputed_bytes=recomputed_bytes,
+        moved_updates=moved,
+        status=status,
+    )
+
+
+def _baseline_prediction(step: StepProblem) -> tuple[int, int, float]:
+    from neaptide.planner.strategies.program_order import baseline
+
+    found = baseline(step)
+    return found.peak_bytes, found.peak_with_workspace_bytes, found.seconds
+
+
+def _notes(
+    prepared: PreparedStep, verified: Mapping[str, tuple[Verification, float | None]]
+) -> tuple[str, ...]:
+    program = prepared.captured.steady
+    notes = list(program.rewrites)
+    if program.unknown_ops:
+        notes.append("left alone, not in the op table: " + ", ".join(program.unknown_ops))
+    for name, (outcome, _) in verified.items():
+        if not outcome.bitwise_equal:
+            worst = ", ".join(f"{group} {tensor}" for group, tensor in outcome.worst.items())
+            notes.append(f"{name} differs from eager: {worst or 'the random state or the sign of zeros'}")
+    return (*notes, *prepared.surprises)

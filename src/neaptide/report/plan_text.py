@@ -1,0 +1,193 @@
+"""A plan explained: what it changes, what that saves and costs, and why it goes no lower."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from neaptide.plan import BudgetRecord, MovesSummary, Plan, PlannedProgram
+from neaptide.planner.budget import Budget
+from neaptide.report.cells import byte_cell, counted, origin, percent, ratio_cell, seconds_cell
+from neaptide.report.document import Document, Table, document
+from neaptide.units import format_bytes, format_seconds
+
+_STEADY: Final = "steady"
+_MOST_ROWS: Final = 10
+_MOST_NAMES: Final = 6
+
+
+def plan_text(plan: Plan, *, path: str = "plan.json") -> str:
+    """What a plan changes, saves and costs, and why it goes no lower; `path` is that of its file."""
+    return plan_document(plan, path=path).plain()
+
+
+def plan_document(plan: Plan, *, path: str = "plan.json") -> Document:
+    """A plan from top to bottom.
+
+    Args:
+        plan: with at least one program.
+        path: of its file, for the next command.
+    """
+    if not plan.programs:
+        return document(f"plan for {plan.name or 'step'}", "It has no programs.")
+    main = steady_program(plan)
+    return document(
+        f"plan for {plan.name or 'step'} on {plan.device or 'this machine'}: predicted, nothing was run",
+        _numbers(main),
+        _budget_line(plan.budget, main),
+        _latency_line(plan.budget, main),
+        _bounds_line(main),
+        _why_not_lower(main),
+        _updates(main.moves),
+        _recomputed(main.moves),
+        _recomputations(main.moves),
+        _other_programs(plan, main),
+        _search(main, plan),
+        f"Next: neaptide run {plan.name or 'TARGET'} --plan {path} --verify",
+    )
+
+
+def steady_program(plan: Plan) -> PlannedProgram:
+    """The program of every step but the first ones."""
+    return next((program for program in plan.programs if program.role == _STEADY), plan.programs[-1])
+
+
+def _numbers(program: PlannedProgram) -> Table:
+    made = program.predictions
+    rows = [
+        (
+            "peak",
+            byte_cell(made.baseline_peak_bytes),
+            byte_cell(made.peak_bytes),
+            ratio_cell(made.peak_bytes, made.baseline_peak_bytes),
+        ),
+        (
+            "with workspace",
+            byte_cell(made.baseline_peak_with_workspace_bytes),
+            byte_cell(made.peak_with_workspace_bytes),
+            ratio_cell(made.peak_with_workspace_bytes, made.baseline_peak_with_workspace_bytes),
+        ),
+        ("of it resident", byte_cell(made.resident_bytes), byte_cell(made.resident_bytes), ""),
+        (
+            "step time",
+            seconds_cell(made.baseline_seconds),
+            seconds_cell(made.seconds),
+            ratio_cell(made.seconds, made.baseline_seconds),
+        ),
+        ("operations run", str(program.node_count), str(len(program.sequence)), ""),
+    ]
+    return Table(("", "baseline", "plan", "ratio"), tuple(rows))
+
+
+def _budget_line(budget: BudgetRecord, program: PlannedProgram) -> str:
+    asked = [f"peak {budget.peak}" if budget.peak is not None else ""]
+    asked.append(f"latency {budget.latency}" if budget.latency is not None else "")
+    words = ", ".join(part for part in asked if part)
+    text = f"Budget: {format_bytes(program.budget_bytes)}" + (f" (asked for: {words})" if words else "")
+    over = program.predictions.peak_with_workspace_bytes - program.budget_bytes
+    if over <= 0:
+        return f"{text}; held with {format_bytes(-over)} to spare."
+    return f"{text}; NOT held: {format_bytes(over)} above it."
+
+
+def _latency_line(budget: BudgetRecord, program: PlannedProgram) -> str:
+    made = program.predictions
+    limit_s = Budget(None, latency=budget.latency).resolve_latency(made.baseline_seconds)
+    if limit_s is None:
+        return ""
+    verdict = "held" if made.seconds <= limit_s else "NOT held"
+    return f"Latency: limit {format_seconds(limit_s)}, predicted {format_seconds(made.seconds)}; {verdict}."
+
+
+def _bounds_line(program: PlannedProgram) -> str:
+    made = program.predictions
+    return (
+        f"Lower bound: {format_bytes(made.lower_bound_bytes)} for any plan, "
+        f"{format_bytes(made.order_lower_bound_bytes)} for order alone."
+    )
+
+
+def _why_not_lower(program: PlannedProgram) -> str:
+    made = program.predictions
+    peak = made.peak_with_workspace_bytes
+    bound = format_bytes(made.lower_bound_bytes)
+    if peak <= made.lower_bound_bytes:
+        return "Why not lower: the lower bound is reached."
+    if peak <= program.budget_bytes:
+        return (
+            "Why not lower: the budget is met, and going lower would cost time; "
+            f"no plan goes below {bound}, {percent(made.lower_bound_bytes, peak)} of this one's peak."
+        )
+    if made.lower_bound_bytes > program.budget_bytes:
+        return f"Why not lower: proved, no plan of these moves goes below {bound}, which is above the budget."
+    return (
+        "Why not lower: this is the smallest peak that was found; "
+        f"between it and {bound} nothing is proved, and a longer search may find more."
+    )
+
+
+def _updates(moves: MovesSummary) -> str:
+    if not moves.updates_moved_earlier:
+        return ""
+    names = ", ".join(moves.moved[:_MOST_NAMES])
+    rest = len(moves.moved) - _MOST_NAMES
+    return (
+        f"Updates moved: {moves.updates_moved_earlier} run as soon as their gradient exists"
+        + (f" ({names}{f' and {rest} more' if rest > 0 else ''})" if names else "")
+        + "."
+    )
+
+
+def _recomputed(moves: MovesSummary) -> str:
+    if not moves.recomputations:
+        return "Recomputed: nothing."
+    nbytes = sum(again.nbytes for again in moves.recomputations)
+    seconds = sum(again.seconds for again in moves.recomputations)
+    return (
+        f"Recomputed: {counted(len(moves.recomputations), 'storage')}, {format_bytes(nbytes)} not held meanwhile, "
+        f"for {format_seconds(seconds)} of computing again."
+    )
+
+
+def _recomputations(moves: MovesSummary) -> Table | None:
+    if not moves.recomputations:
+        return None
+    largest_first = sorted(moves.recomputations, key=lambda again: (-again.nbytes, again.storage))
+    rows = [
+        (again.name, byte_cell(again.nbytes), seconds_cell(again.seconds), str(len(again.nodes)))
+        for again in largest_first[:_MOST_ROWS]
+    ]
+    others = largest_first[_MOST_ROWS:]
+    if others:
+        rows.append(
+            (
+                f"{len(others)} more",
+                byte_cell(sum(again.nbytes for again in others)),
+                seconds_cell(sum(again.seconds for again in others)),
+                str(sum(len(again.nodes) for again in others)),
+            )
+        )
+    return Table(("recomputed", "bytes", "time", "operations"), tuple(rows))
+
+
+def _other_programs(plan: Plan, main: PlannedProgram) -> Table | None:
+    rows = tuple(
+        (
+            program.role,
+            byte_cell(program.predictions.baseline_peak_with_workspace_bytes),
+            byte_cell(program.predictions.peak_with_workspace_bytes),
+            str(len(program.moves.recomputations)),
+        )
+        for program in plan.programs
+        if program is not main
+    )
+    return Table(("other programs of this step", "baseline", "plan", "recomputed"), rows) if rows else None
+
+
+def _search(program: PlannedProgram, plan: Plan) -> str:
+    ended = program.termination
+    limit = f" at the {ended.limit} limit" if ended.limit else ""
+    detail = f": {ended.detail.rstrip('.')}" if ended.detail else ""
+    reason = ended.reason.replace("_", " ")
+    return f"Found by {program.strategy}; the search ended {reason}{limit}{detail}. " + origin(
+        plan.versions, plan.seed
+    )

@@ -1,0 +1,155 @@
+"""Programs of one step side by side: peaks, times and numbers, each program on fresh objects from the factory."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from neaptide.frontends.step_state import find_state
+from neaptide.frontends.torch_step import rebind_step
+from neaptide.runtime.binding import state_tensors
+from neaptide.runtime.meter import StepMeasurement, measure_step
+from neaptide.runtime.planned_step import PlannedStep, PlannedVariant
+from neaptide.runtime.timing import StepTimes, interleaved
+from neaptide.runtime.verification import (
+    StepRecord,
+    Verification,
+    compare_records,
+    record_eager,
+    record_planned,
+)
+
+VERIFY_STEPS = 3
+
+Factory = Callable[[], tuple[Callable[..., Any], Any]]
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A program ready to run on objects of its own.
+
+    Attributes:
+        name: of the row.
+        run: one step.
+        resident: tensors that live before a step.
+    """
+
+    name: str
+    run: Callable[[], Any]
+    resident: Callable[[], Iterable[torch.Tensor]]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of one program.
+
+    Attributes:
+        memory: peaks, from the second step on.
+        times: wall and CPU seconds of each timed step.
+    """
+
+    memory: StepMeasurement
+    times: StepTimes | None
+
+
+def build(factory: Factory, seed: int) -> tuple[Callable[..., Any], Any]:
+    """Fresh objects from a factory, the same for the same seed."""
+    torch.manual_seed(seed)
+    step, batch = factory()
+    return step, batch
+
+
+def eager_contestant(factory: Factory, seed: int) -> Contestant:
+    """The user's function as it is."""
+    step, batch = build(factory, seed)
+    state = find_state(step)
+    return Contestant("eager", lambda: step(batch), lambda: [*state_tensors(state), *_tensors(batch)])
+
+
+def planned_contestant(
+    name: str, factory: Factory, seed: int, make: Callable[[Callable[..., Any], Any], PlannedVariant]
+) -> Contestant:
+    """A planned program on fresh objects."""
+    step, batch = build(factory, seed)
+    variant = make(step, batch)
+    runner = PlannedStep(step, _never, variant, on_mismatch="error")
+    return Contestant(name, lambda: runner(batch), lambda: [*runner.resident(), *_tensors(batch)])
+
+
+def measure(contestants: list[Contestant], repeats: int) -> dict[str, Measured]:
+    """Peaks of each, then times of all in turns. The first step of each, which makes state, is not counted."""
+    memory = {}
+    for contestant in contestants:
+        contestant.run()
+        memory[contestant.name] = measure_step(contestant.run, contestant.resident)
+        gc.collect()
+    times = interleaved({c.name: c.run for c in contestants}, repeats) if repeats else {}
+    return {c.name: Measured(memory[c.name], times.get(c.name)) for c in contestants}
+
+
+def measure_memory(runner: PlannedStep, batch: Any) -> StepMeasurement:
+    """Peaks of a planned step that has run before."""
+    return measure_step(lambda: runner(batch), lambda: [*runner.resident(), *_tensors(batch)])
+
+
+def verify_eager(factory: Factory, seed: int) -> StepRecord:
+    """Three eager steps, recorded."""
+    step, batch = build(factory, seed)
+    return record_eager(step, (batch,), steps=VERIFY_STEPS, seed=seed + 1)
+
+
+def verify_planned(
+    factory: Factory,
+    seed: int,
+    make: Callable[[Callable[..., Any], Any], PlannedVariant],
+    expected: StepRecord,
+) -> tuple[Verification, StepRecord]:
+    """Three planned steps on fresh objects, compared with eager's."""
+    step, batch = build(factory, seed)
+    variant = make(step, batch)
+    runner = PlannedStep(step, _never, variant, on_mismatch="error")
+    record = record_planned(runner, variant.captured.state, (batch,), steps=VERIFY_STEPS, seed=seed + 1)
+    return compare_records(record, expected), record
+
+
+def rebind(planned: PlannedVariant) -> Callable[[Callable[..., Any], Any], PlannedVariant]:
+    """How the schedules of a plan are put on fresh objects of the same factory."""
+
+    def make(step: Callable[..., Any], batch: Any) -> PlannedVariant:
+        return replace(planned, captured=rebind_step(planned.captured, step, (batch,)))
+
+    return make
+
+
+def median_seconds(times: StepTimes | None) -> tuple[float | None, float | None]:
+    """Median wall and CPU seconds."""
+    if times is None:
+        return None, None
+    return statistics.median(times.wall_s), statistics.median(times.cpu_s)
+
+
+def one_number(result: Any) -> float | None:
+    """What a step returned, when that is a single number."""
+    leaves = pytree.tree_leaves(result)
+    if len(leaves) != 1:
+        return None
+    leaf = leaves[0]
+    if isinstance(leaf, torch.Tensor) and leaf.numel() == 1:
+        return float(leaf)
+    return float(leaf) if isinstance(leaf, (int, float)) else None
+
+
+def _tensors(batch: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
+
+
+def _never(_args: Any, _kwargs: Any) -> PlannedVariant:
+    raise AssertionError("with on_mismatch='error' nothing is planned again")
+
+

@@ -1,0 +1,217 @@
+"""A captured step with its costs: what profiling, planning and comparing all begin with."""
+
+from __future__ import annotations
+
+import platform
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+import neaptide
+from neaptide.cost.audit import audit
+from neaptide.cost.calibrate import this_machine
+from neaptide.cost.devices import Device, get_device
+from neaptide.cost.measured import MeasuredCost
+from neaptide.cost.model import EstimatedCost, node_seconds
+from neaptide.frontends.torch_step import CapturedProgram, CapturedStep, capture_step
+from neaptide.ir.schedule import Schedule
+from neaptide.ops import registry
+from neaptide.outcome import Limits
+from neaptide.plan import BudgetRecord, Plan
+from neaptide.planner.atomic import early_writes
+from neaptide.planner.budget import Budget
+from neaptide.planner.plan_graph import (
+    DEFAULT_STRATEGY,
+    GraphCosts,
+    GraphPlan,
+    compile_step_problem,
+    plan_graph,
+)
+from neaptide.runtime.planned_step import PlannedVariant
+from neaptide.schedule.problem import StepProblem
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How a plan is searched for.
+
+    Attributes:
+        budget: what the step may use.
+        strategy: `default` for the portfolio, or the name of one strategy.
+        limits: time, work and seed of the search of the steady program; the others get the same.
+        atomic: keep updates behind everything that can fail.
+        interrupt: set it to get the best plan so far.
+    """
+
+    budget: Budget
+    strategy: str = DEFAULT_STRATEGY
+    limits: Limits = Limits()
+    atomic: bool = False
+    interrupt: threading.Event | None = None
+
+
+class PreparedStep:
+    """A captured step and what its operations cost.
+
+    Args:
+        captured: the step.
+        device: name of a preset to plan for, or None for this machine.
+        run_operations: whether operations may be run alone to learn their time, workspace and true sizes; never
+            done for a preset or for a step on tensors without bytes.
+        progress: told what is going on.
+    """
+
+    def __init__(
+        self,
+        captured: CapturedStep,
+        *,
+        device: str | None = None,
+        run_operations: bool = True,
+        progress: Progress | None = None,
+    ) -> None:
+        self.captured = captured
+        self._say = progress or (lambda _text: None)
+        self.device: Device = this_machine() if device is None else get_device(device)
+        has_bytes = all(slot.current().device.type != "meta" for slot in captured.state.tensors)
+        self.is_measured = run_operations and device is None and has_bytes
+        self._costs: dict[int, GraphCosts] = {}
+        self._problems: dict[int, StepProblem] = {}
+        self.surprises: dict[str, None] = {}
+
+    def costs(self, index: int = 0) -> GraphCosts:
+        """Costs of one of the captured programs; operations are run here, the first time."""
+        if index not in self._costs:
+            graph = self.captured.programs[index].graph
+            cost: MeasuredCost | EstimatedCost
+            if self.is_measured:
+                self._say(f"timing the operations of {graph.name or 'the step'}")
+                cost = MeasuredCost(registry())
+                cost.prepare(graph)
+            else:
+                cost = EstimatedCost(self.device, registry())
+            found = audit(graph, cost)
+            self.surprises.update(dict.fromkeys(found.surprises))
+            self._costs[index] = GraphCosts(
+                node_seconds(cost, graph),
+                found.workspace,
+                found.storage_bytes,
+                self.is_measured,
+                cost.describe(),
+            )
+        return self._costs[index]
+
+    def problem(self, index: int = 0) -> StepProblem:
+        """One of the captured programs as integers."""
+        if index not in self._problems:
+            graph = self.captured.programs[index].graph
+            self._problems[index] = compile_step_problem(graph, registry(), self.costs(index))
+        return self._problems[index]
+
+    @cached_property
+    def programs(self) -> tuple[CapturedProgram, ...]:
+        """Steady first."""
+        return self.captured.programs
+
+    def plan(self, options: SearchOptions) -> StepPlan:
+        """Plan every program of the step for one limit in bytes."""
+        plans: list[GraphPlan] = []
+        allowed: int | None = None
+        saved = 0
+        for index, program in enumerate(self.programs):
+            step = self.problem(index)
+            role = "steady" if index == 0 else f"first_{index}"
+            self._say(f"planning the {role.replace('_', ' ')} program: {step.node_count} operations")
+            if options.atomic:
+                sizes = [program.graph.storages[s].nbytes.evaluate({}) for s in early_writes(step)]
+                saved = max(saved, sum(sizes))
+            found = plan_graph(
+                program.graph,
+                step,
+                registry(),
+                options.budget,
+                options.limits,
+                role=role,
+                strategy_name=options.strategy,
+                budget_bytes=allowed,
+                atomic=options.atomic,
+                interrupt=options.interrupt,
+            )
+            allowed = found.program.budget_bytes
+            plans.append(found)
+        record = BudgetRecord(options.budget.peak, options.budget.latency, options.budget.outside_bytes)
+        plan = Plan(
+            programs=tuple(found.program for found in plans),
+            name=self.captured.steady.graph.name,
+            budget=record,
+            seed=options.limits.seed,
+            device=self.device.name,
+            versions=versions(),
+            guards={"atomic": options.atomic, "saved_bytes": saved},
+            signature=described_signature(self.captured),
+        )
+        variant = PlannedVariant(
+            self.captured, tuple(found.schedule for found in plans), atomic=options.atomic, plan=plan
+        )
+        return StepPlan(plan, variant, tuple(plans))
+
+    def baseline_variant(self) -> PlannedVariant:
+        """Every program in the order in which it was captured."""
+        return PlannedVariant(self.captured, tuple(Schedule.program_order(p.graph) for p in self.programs))
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """A plan as data, ready to run, and with the details of its search.
+
+    Attributes:
+        plan: what is saved.
+        variant: what runs.
+        details: one for each program, steady first.
+    """
+
+    plan: Plan
+    variant: PlannedVariant
+    details: tuple[GraphPlan, ...]
+
+
+def prepare(
+    step: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    state: Any = None,
+    device: str | None = None,
+    run_operations: bool = True,
+    name: str = "",
+    progress: Progress | None = None,
+) -> PreparedStep:
+    """Capture a step and get ready to cost it; see `frontends.torch_step.capture_step` for the arguments."""
+    if progress is not None:
+        progress("capturing the step")
+    captured = capture_step(step, args, kwargs, state=state, name=name)
+    return PreparedStep(captured, device=device, run_operations=run_operations, progress=progress)
+
+
+def versions() -> dict[str, str]:
+    """Versions of what a prediction or a measurement depends on."""
+    return {
+        "neaptide": neaptide.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }
+
+
+def described_signature(captured: CapturedStep) -> list[list[str]]:
+    """The facts that a call must agree on, as text for a plan file."""
+    signature = captured.signature
+    facts = (*signature.batch, *signature.state, *signature.hyper_parameters, *signature.modes)
+    return [[name, str(value)] for name, value in facts]
+
+

@@ -1,0 +1,94 @@
+"""The command line in this process: what it prints and how it ends; and an api that answers at once."""
+
+import importlib.util
+import os
+import sys
+import types
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import neaptide
+from neaptide.cli.main import main
+
+_path = Path(__file__).parent.parent / "report" / "samples.py"
+_spec = importlib.util.spec_from_file_location("report_samples_for_cli", _path)
+_samples = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_samples)
+
+FACTORY = """
+print("loading")
+
+def factory():
+    print("building")
+    return (lambda batch: batch), {"x": 1}
+"""
+
+
+@dataclass(frozen=True)
+class Ending:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def samples():
+    return _samples
+
+
+@pytest.fixture(autouse=True)
+def clean_place(tmp_path, monkeypatch):
+    """An empty folder, no settings of the developer's own, and modules and paths put back."""
+    for name in list(os.environ):
+        if name.startswith("NEAPTIDE_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", "ERROR")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train_me.py").write_text(FACTORY)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if not name.startswith(("torch", "neaptide.")):
+            module = sys.modules[name]
+            if str(getattr(module, "__file__", "")).startswith(str(tmp_path)):
+                del sys.modules[name]
+
+
+@pytest.fixture
+def call(capsys):
+    def run(*arguments: str) -> Ending:
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Ending(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def fake_api(monkeypatch):
+    """Stands in for neaptide.api: records the calls and returns samples; set `.error` to have it raise."""
+    api = types.SimpleNamespace(calls=[], error=None, during=lambda: None, comparison=_samples.comparison())
+
+    def answer(name, result):
+        def function(*args, **kwargs):
+            api.calls.append((name, args, kwargs))
+            print("noise of the step")
+            api.during()
+            if name in {"run", "compare"}:
+                args[0]()
+            if api.error is not None:
+                raise api.error
+            return result()
+
+        return function
+
+    api.profile = answer("profile", _samples.profile)
+    api.plan = answer("plan", _samples.plan)
+    api.run = answer("run", _samples.run)
+    api.compare = answer("compare", lambda: api.comparison)
+    monkeypatch.setitem(sys.modules, "neaptide.api", api)
+    monkeypatch.setattr(neaptide, "api", api, raising=False)
+    return api

@@ -1,0 +1,207 @@
+"""Lowered loops against plain torch, and the bytes that they hold."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.errors import LoweringError
+from neaptide.ir.builder import GraphBuilder
+from neaptide.ir.nodes import MergeMap, SliceMap, Source
+from neaptide.ir.schedule import Schedule
+from neaptide.lower.torch_code import lower
+from neaptide.ops import registry
+from neaptide.runtime.executor import Executable
+from neaptide.runtime.meter import LiveBytesMeter
+from neaptide.symbolic.size_expr import SizeExpr
+
+HERE = Source("model.py", 7, "y = relu(x @ w)", "block", "forward")
+STEP = SizeExpr.const
+
+
+def rows_body(rows):
+    """relu(rows @ weight) and its product with the rows."""
+    body = GraphBuilder("body", registry())
+    x, w = body.input("rows", (rows, 4)), body.input("weight", (4, 4))
+    (h,) = body.node("aten.mm.default", x, w, outputs=[f"hidden: f32[{{{rows}}}, 4]"], source=HERE)
+    (out,) = body.node("aten.relu_.default", h, outputs=[f"out: f32[{{{rows}}}, 4] @hidden"])
+    (flat,) = body.node("aten.view.default", out, [rows * 4], outputs=[f"flat: f32[{{4*{rows}}}] @hidden"])
+    (back,) = body.node("aten.view.default", flat, [rows, 4], outputs=[f"back: f32[{{{rows}}}, 4] @hidden"])
+    (t,) = body.node("aten.t.default", back, outputs=[f"turned: f32[4, {{{rows}}}] strides(1, 4) @hidden"])
+    (grad,) = body.node("aten.mm.default", t, x, outputs=["grad: f32[4, 4]"])
+    body.output(grad, out)
+    return body.finish()
+
+
+def rows_loop(length, step, body):
+    b = GraphBuilder("loop", registry())
+    x, w = b.input("x", (length, 4)), b.input("w", (4, 4))
+    trips = -(-length // step)
+    y, g = b.loop(
+        body,
+        trips,
+        [x, w],
+        outputs=[f"y: f32[{length}, 4]", "g: f32[4, 4]"],
+        slices=[SliceMap(0, 0, STEP(step))],
+        merges=[MergeMap(1, "sum"), MergeMap(0, "concat", 0)],
+        source=HERE,
+    )
+    (z,) = b.node("aten.add.Scalar", y, 1, outputs=[f"z: f32[{length}, 4]"])
+    b.output(z, g)
+    return b.finish()
+
+
+def run(graph, *inputs):
+    program = lower(graph, Schedule.program_order(graph), registry())
+    return Executable(program, name="loop").run(list(inputs)), program
+
+
+@pytest.mark.parametrize(("length", "step"), [(8, 4), (8, 3), (3, 3), (7, 1)])
+def test_parts_are_joined_and_summed_and_the_last_may_be_shorter(length, step):
+    rows = SizeExpr.dim("part") if length % step else STEP(step)
+    graph = rows_loop(length, step, rows_body(rows))
+    x, w = torch.randn(length, 4), torch.randn(4, 4)
+    (z, g), program = run(graph, x, w)
+    y = (x @ w).relu()
+    torch.testing.assert_close(z, y + 1)
+    torch.testing.assert_close(g, y.t() @ x)
+    assert ("min(" in program.source) == bool(length % step)
+
+
+def test_loop_holds_the_bytes_of_its_body_on_top():
+    graph = rows_loop(8, 2, rows_body(STEP(2)))
+    profile = memory_profile(graph, Schedule.program_order(graph))
+    x, w = torch.randn(8, 4), torch.randn(4, 4)
+    executable = Executable(lower(graph, Schedule.program_order(graph), registry()), name="loop")
+    with LiveBytesMeter([x, w], keep_timeline=True) as meter:
+        outputs = executable.run([x, w])
+    assert meter.peak_bytes == profile.peak_with_workspace_bytes
+    assert meter.timeline[-1] == ("aten.add.Scalar", profile.bytes_at[-1])
+    assert meter.live_bytes == profile.resident_bytes + sum(o.nbytes for o in outputs)
+
+
+def nested_graph():
+    """Heads (axis 1) inside rows (axis 0): each row block walks over the columns of w and sums over row halves."""
+    inner = GraphBuilder("inner", registry())
+    a, b = inner.input("a", (3, 4)), inner.input("b", (4, 2))
+    (c,) = inner.node("aten.mm.default", a, b, outputs=["c: f32[3, 2]"])
+    (s,) = inner.node("aten.sum.default", c, outputs=["s: f32[]"])
+    inner.output(c, s)
+
+    outer = GraphBuilder("outer", registry())
+    a, b = outer.input("a", (3, 4)), outer.input("b", (4, 6))
+    joined, total = outer.loop(
+        inner.finish(),
+        3,
+        [a, b],
+        outputs=["joined: f32[3, 6] strides(1, 3)", "total: f32[]"],
+        slices=[SliceMap(1, 1, STEP(2))],
+        merges=[MergeMap(0, "concat", 1), MergeMap(1, "sum")],
+    )
+    (r,) = outer.node("aten.relu.default", joined, outputs=["r: f32[3, 6] strides(1, 3)"])
+    outer.output(r, total)
+
+    g = GraphBuilder("nested", registry())
+    a, b = g.input("a", (6, 4)), g.input("b", (4, 6))
+    r, total = g.loop(
+        outer.finish(),
+        2,
+        [a, b],
+        outputs=["r: f32[6, 6]", "total: f32[]"],
+        slices=[SliceMap(0, 0, STEP(3))],
+        merges=[MergeMap(0, "concat", 0), MergeMap(1, "sum")],
+    )
+    g.output(r, total)
+    return g.finish()
+
+
+def test_nested_loops():
+    graph = nested_graph()
+    a, b = torch.randn(6, 4), torch.randn(4, 6)
+    (r, total), program = run(graph, a, b)
+    torch.testing.assert_close(r, (a @ b).relu())
+    torch.testing.assert_close(total, (a @ b).sum())
+    assert program.source.count("def ") == 3
+    profile = memory_profile(graph, Schedule.program_order(graph))
+    executable = Executable(program, name="nested")
+    with LiveBytesMeter([a, b]) as meter:
+        executable.run([a, b])
+    assert meter.peak_bytes == profile.peak_with_workspace_bytes
+
+
+def test_lines_of_a_body_belong_to_the_loop_and_know_their_own_node():
+    graph = rows_loop(8, 4, rows_body(STEP(4)))
+    program = lower(graph, Schedule.program_order(graph), registry())
+    line = next(n for n, text in enumerate(program.source.splitlines(), 1) if "hidden = " in text)
+    assert program.line_nodes[line - 1] == 0
+    assert program.line_steps[line - 1] is None
+    node = program.node_at(line)
+    assert node is not None
+    assert node.op == "aten.mm.default"
+
+
+def test_loop_input_of_which_only_the_shape_matters_keeps_nothing_alive():
+    body = GraphBuilder("body", registry())
+    part = body.input("part", (2, 3))
+    (turned,) = body.node("aten.t.default", part, outputs=["turned: f32[3, 2] strides(1, 3) @part"])
+    (ones,) = body.node("aten.ones_like.default", turned, outputs=["ones: f32[3, 2] strides(1, 3)"])
+    body.output(ones)
+    b = GraphBuilder("loop", registry())
+    x = b.input("x", (4, 3))
+    (h,) = b.node("aten.relu.default", x, outputs=["h: f32[4, 3]"])
+    (y,) = b.loop(
+        body.finish(),
+        2,
+        [h],
+        outputs=["y: f32[3, 4]"],
+        slices=[SliceMap(0, 0, STEP(2))],
+        merges=[MergeMap(0, "concat", 1)],
+    )
+    b.output(y)
+    (y,), program = run(b.finish(), torch.randn(4, 3))
+    assert torch.equal(y, torch.ones(3, 4))
+    assert "shape_of_h.narrow(0, trip * 2, 2)" in program.source
+    assert "    aten_relu_default(x)\n" in program.source
+
+
+def test_stand_in_inside_a_body_follows_the_length_of_the_part():
+    part = SizeExpr.dim("part")
+    body = GraphBuilder("body", registry())
+    rows = body.input("rows", (part, 3))
+    (h,) = body.node("aten.relu.default", rows, outputs=["h: f32[{part}, 3]"])
+    (ones,) = body.node("aten.ones_like.default", h, outputs=["ones: f32[{part}, 3]"])
+    body.output(ones)
+    b = GraphBuilder("loop", registry())
+    x = b.input("x", (5, 3))
+    (y,) = b.loop(
+        body.finish(),
+        2,
+        [x],
+        outputs=["y: f32[5, 3]"],
+        slices=[SliceMap(0, 0, STEP(4))],
+        merges=[MergeMap(0, "concat", 0)],
+    )
+    b.output(y)
+    (y,), _ = run(b.finish(), torch.randn(5, 3))
+    assert torch.equal(y, torch.ones(5, 3))
+
+
+def test_dimension_that_no_input_tells_is_refused():
+    body = GraphBuilder("body", registry())
+    rows = body.input("rows", (STEP(2), 3))
+    (z,) = body.node("aten.new_zeros.default", rows, [SizeExpr.dim("K")], outputs=["z: f32[{K}]"])
+    body.output(z)
+    b = GraphBuilder("loop", registry())
+    x = b.input("x", (4, 3))
+    (y,) = b.loop(
+        body.finish(),
+        2,
+        [x],
+        outputs=["y: f32[4]"],
+        slices=[SliceMap(0, 0, STEP(2))],
+        merges=[MergeMap(0, "concat", 0)],
+    )
+    b.output(y)
+    with pytest.raises(LoweringError, match="the size K is not a number"):
+        run(b.finish(), torch.randn(4, 3))

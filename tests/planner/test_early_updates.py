@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
+from neaptide.outcome import Limits, TerminationReason
+from neaptide.planner.moves import MoveKind
+from neaptide.planner.objective import PlanningProblem
+from neaptide.planner.strategies import early_updates, program_order
+from neaptide.schedule.problem import compile_problem
+from planner_problems import compiled, judge
+from strategies import graphs
+
+
+def solved(made, workspace=None):
+    step = compiled(made, workspace)
+    problem = PlanningProblem(step, 0)
+    found = early_updates.solve(problem, Limits()).require()
+    judge(made.graph, found, workspace, made.registry)
+    return step, program_order.solve(problem, Limits()).require(), found
+
+
+def test_a_step_whose_gradients_pile_up_gets_lower():
+    made = transformer_step(layers=6, tokens=16, width=64, optimizer="sgd")
+    step, before, after = solved(made)
+    transient = [p.peak_bytes - step.resident_bytes for p in (before, after)]
+    assert transient[1] < 0.5 * transient[0]
+    assert after.seconds == pytest.approx(before.seconds)
+    assert sorted(after.sequence) == list(range(step.node_count))
+    assert all(move.kind is MoveKind.REORDER and move.predicted_delta_peak_bytes <= 0 for move in after.moves)
+    assert {move.name for move in after.moves} >= {"head", "h0_qkv"}
+
+
+def test_a_global_norm_is_a_barrier_by_itself():
+    made = transformer_step(layers=6, tokens=16, width=64, optimizer="sgd", clip=True)
+    _, before, after = solved(made)
+    factor = next(n.id for n in made.graph.nodes if n.op == "toy.clip_factor")
+    owned = set(made.graph.input_storages())
+    updates = [n.id for n in made.graph.nodes if any(a.storage in owned for a in n.effects.writes)]
+    reads_gradients = [n for n in updates if n > factor and len(made.graph.nodes[n].inputs) > 1]
+    assert min(map(after.sequence.index, reads_gradients)) > after.sequence.index(factor)
+    assert after.peak_bytes <= before.peak_bytes
+
+
+def test_an_update_that_needs_more_than_it_frees_waits():
+    made = transformer_step(layers=2, tokens=256)
+    hungry = {n.id: 10**6 for n in made.graph.nodes if n.op == "toy.sqrt"}
+    _, before, after = solved(made, hungry)
+    assert after.peak_with_workspace_bytes <= before.peak_with_workspace_bytes
+    hungrier = {n.id: 10**8 for n in made.graph.nodes if n.op == "toy.sqrt"}
+    _, before, after = solved(made, hungrier)
+    assert after.peak_with_workspace_bytes <= before.peak_with_workspace_bytes
+
+
+@pytest.mark.parametrize(
+    "made", [conv_step(blocks=5), transformer_step(layers=3, dropout=True)], ids=["conv", "gpt"]
+)
+def test_never_worse_than_program_order(made):
+    _, before, after = solved(made)
+    assert after.peak_with_workspace_bytes <= before.peak_with_workspace_bytes
+
+
+@given(graphs(min_nodes=1))
+def test_any_graph_stays_legal_and_no_higher(graph):
+    step = compile_problem(graph, toy_registry())
+    problem = PlanningProblem(step, 0)
+    after = early_updates.solve(problem, Limits()).require()
+    judge(graph, after)
+    assert after.peak_bytes <= program_order.solve(problem, Limits()).require().peak_bytes
+
+
+def test_a_start_with_repetitions_is_handed_back():
+    made = transformer_step(layers=1)
+    step = compiled(made)
+    sequence = (*range(5), 0, *range(5, step.node_count))
+    found = early_updates.solve(PlanningProblem(step, 0, sequence), Limits()).require()
+    assert found.sequence == sequence
+
+
+def test_no_work_left_means_program_order():
+    made = transformer_step(layers=6, tokens=16, width=64)
+    step = compiled(made)
+    outcome = early_updates.solve(PlanningProblem(step, 0), Limits(work=0))
+    assert outcome.require().sequence == tuple(range(step.node_count))
+    assert (outcome.termination.reason, outcome.termination.limit) == (TerminationReason.FEASIBLE, "work")

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neaptide.corpus.random_graphs import random_graph
+from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
+from neaptide.errors import UsageError
+from neaptide.outcome import Limits, TerminationReason
+from neaptide.planner.portfolio import plan_sequence
+from neaptide.planner.strategies import NAMES, program_order, strategy
+from neaptide.schedule.problem import compile_problem
+from planner_problems import compiled, judge, least_seconds
+from strategies import graphs
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_tiny_instances_come_close_to_brute_force(seed):
+    draw = random.Random(seed)
+    size = 5 + seed % 3
+    graph = random_graph(
+        seed,
+        size,
+        views=False,
+        in_place=False,
+        multi_output=False,
+        shape_only=False,
+        resident=False,
+        rng=False,
+    )
+    workspace = {n: draw.choice([0, 0, 4, 20]) for n in range(size)}
+    seconds = [draw.randint(1, 9) for _ in range(size)]
+    step = compile_problem(graph, toy_registry(), workspace=workspace, seconds=seconds)
+    peak = program_order.baseline(step).peak_with_workspace_bytes
+    for share in (0.0, 0.5, 0.9):
+        budget = int(step.lower_bound_bytes + share * (peak - step.lower_bound_bytes))
+        best = least_seconds(step, budget)
+        outcome = plan_sequence(step, budget, Limits())
+        found = outcome.require()
+        judge(graph, found, workspace)
+        if best is not None:
+            assert found.peak_with_workspace_bytes <= budget
+            assert found.seconds <= 1.05 * best
+
+
+@pytest.mark.parametrize(
+    "made", [transformer_step(layers=4), conv_step(blocks=8, batch=32)], ids=["transformer", "conv"]
+)
+def test_tighter_budgets_cost_more_and_are_met(made):
+    step = compiled(made)
+    peak = program_order.baseline(step).peak_with_workspace_bytes
+    seconds = []
+    for share in (1.0, 0.8, 0.6, 0.5):
+        budget = step.resident_bytes + int(share * (peak - step.resident_bytes))
+        outcome = plan_sequence(step, budget, Limits())
+        found = outcome.require()
+        judge(made.graph, found, None, made.registry)
+        assert found.peak_with_workspace_bytes <= budget
+        assert outcome.termination.reason in {TerminationReason.OPTIMAL, TerminationReason.FEASIBLE}
+        seconds.append(found.seconds)
+    assert seconds == sorted(seconds)
+    assert seconds[0] == pytest.approx(step.baseline_seconds)
+
+
+def test_a_budget_below_the_bound_is_infeasible_and_names_it():
+    made = transformer_step(layers=2)
+    step = compiled(made)
+    outcome = plan_sequence(step, step.lower_bound_bytes - 1, Limits())
+    assert outcome.termination.reason is TerminationReason.INFEASIBLE
+    assert outcome.termination.bound == step.lower_bound_bytes
+    assert "no schedule" in outcome.termination.detail
+    found = outcome.require()
+    assert outcome.termination.best == found.peak_with_workspace_bytes
+    assert found.peak_with_workspace_bytes < program_order.baseline(step).peak_with_workspace_bytes
+
+
+def test_a_budget_that_is_not_found_is_not_called_infeasible():
+    made = transformer_step(layers=2, dropout=True)
+    step = compiled(made)
+    outcome = plan_sequence(step, step.lower_bound_bytes, Limits())
+    if outcome.require().peak_with_workspace_bytes > step.lower_bound_bytes:
+        assert outcome.termination.reason is TerminationReason.NO_SOLUTION_FOUND
+        assert "lowest peak found" in outcome.termination.detail
+
+
+def test_the_same_work_and_seed_give_the_same_plan():
+    made = conv_step(blocks=4)
+    step = compiled(made)
+    budget = step.resident_bytes + (program_order.baseline(step).peak_bytes - step.resident_bytes) // 2
+    for work in (30, 400):
+        one = plan_sequence(step, budget, Limits(work=work), seed=5)
+        two = plan_sequence(step, budget, Limits(work=work, seed=5))
+        assert (one.value, one.work, one.termination) == (two.value, two.work, two.termination)
+
+
+def test_an_interrupt_returns_the_best_so_far():
+    made = conv_step(blocks=4)
+    step = compiled(made)
+    stop = threading.Event()
+    stop.set()
+    outcome = plan_sequence(step, step.lower_bound_bytes, Limits(), interrupt=stop)
+    assert outcome.termination.reason is TerminationReason.INTERRUPTED
+    assert outcome.require().sequence == tuple(range(step.node_count))
+
+
+@given(st.data(), st.floats(0.2, 1.0))
+def test_any_graph_is_legal_and_no_higher_than_budget_and_baseline(data, share):
+    graph = data.draw(graphs(min_nodes=1, max_nodes=12))
+    step = compile_problem(graph, toy_registry())
+    peak = program_order.baseline(step).peak_with_workspace_bytes
+    budget = int(share * peak)
+    outcome = plan_sequence(step, budget, Limits(work=300))
+    judge(graph, outcome.require())
+    assert outcome.require().peak_with_workspace_bytes <= peak
+    assert outcome.require().peak_with_workspace_bytes >= step.lower_bound_bytes
+
+
+def test_strategies_are_found_by_name():
+    for name in NAMES:
+        assert callable(strategy(name))
+    with pytest.raises(UsageError, match="no strategy is called 'magic'"):
+        strategy("magic")

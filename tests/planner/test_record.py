@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from neaptide.corpus.training_steps import conv_step
+from neaptide.ir.fingerprint import fingerprint
+from neaptide.outcome import Limits
+from neaptide.plan import Plan
+from neaptide.planner.portfolio import plan_sequence
+from neaptide.planner.record import planned_program
+from planner_problems import compiled
+
+
+def test_what_was_found_becomes_an_entry_of_a_plan():
+    made = conv_step(blocks=4, channels=32)
+    step = compiled(made)
+    budget = 60 * plan_sequence(step, 2**62, Limits()).require().peak_bytes // 100
+    outcome = plan_sequence(step, budget, Limits())
+    found = outcome.require()
+    program = planned_program(
+        step, outcome, fingerprint=fingerprint(made.graph), budget_bytes=budget, name=made.graph.name
+    )
+    assert (program.sequence, program.node_count) == (found.sequence, step.node_count)
+    assert program.predictions.peak_bytes == found.peak_bytes
+    assert program.predictions.baseline_peak_bytes > found.peak_bytes
+    assert len(program.moves.recomputations) + program.moves.updates_moved_earlier == len(found.moves)
+    assert program.termination.reason == outcome.termination.reason
+    program.check_fingerprint(fingerprint(made.graph))
+    plan = Plan((program,))
+    assert Plan.from_json(plan.to_json()) == plan

@@ -1,0 +1,202 @@
+"""Reports with made-up numbers."""
+
+from neaptide.plan import (
+    BudgetRecord,
+    MovesSummary,
+    Plan,
+    PlannedProgram,
+    Predictions,
+    Recomputation,
+    TerminationRecord,
+)
+from neaptide.report.model import AliveRow, Comparison, ComparisonRow, ProfileReport, RunReport
+
+MIB = 2**20
+VERSIONS = {"neaptide": "0.1.0", "torch": "2.13.0", "python": "3.11.9"}
+
+
+def profile(**changes):
+    fields = {
+        "name": "train.py:factory",
+        "device": "this-machine",
+        "predicted_peak_bytes": 372 * MIB,
+        "predicted_peak_with_workspace_bytes": 380 * MIB,
+        "workspace_is_known": True,
+        "resident_bytes": 71 * MIB,
+        "lower_bound_bytes": 120 * MIB,
+        "order_lower_bound_bytes": 200 * MIB,
+        "bytes_by_kind_at_peak": {
+            "activation": 250 * MIB,
+            "optimizer_state": 48 * MIB,
+            "parameter": 24 * MIB,
+            "gradient": 48 * MIB,
+            "temporary": 2 * MIB,
+        },
+        "alive_at_peak": tuple(
+            AliveRow(
+                f"h{i}",
+                "activation",
+                (20 - i) * MIB,
+                f"train.py:{i + 1}",
+                "y = torch.where(x > 0 | mask, x, 0)",
+                f"blocks.{i}",
+            )
+            for i in range(12)
+        ),
+        "peak_at": "train.py:31",
+        "peak_module": "blocks.11.mlp",
+        "peak_phase": "backward",
+        "predicted_step_seconds": 0.7,
+        "seconds_are_measured": False,
+        "capacity_bytes": None,
+        "fits": None,
+        "over_bytes": None,
+        "capture_seconds": 2.5,
+        "operations": 1204,
+        "unknown_ops": (),
+        "rewrites": ("12 fused attention calls written as matmul and softmax",),
+        "not_counted": ("what the allocator keeps and does not use",),
+        "versions": VERSIONS,
+        "seed": 0,
+    }
+    return ProfileReport(**{**fields, **changes})
+
+
+EAGER = ComparisonRow(
+    "eager",
+    measured_peak_bytes=372 * MIB,
+    measured_allocator_peak_bytes=380 * MIB,
+    resident_bytes=71 * MIB,
+    step_seconds=0.701,
+    step_cpu_seconds=0.7,
+    repeats=5,
+    loss=8.3,
+)
+BASELINE = ComparisonRow(
+    "baseline",
+    predicted_peak_bytes=372 * MIB,
+    measured_peak_bytes=372 * MIB,
+    predicted_peak_with_workspace_bytes=380 * MIB,
+    measured_allocator_peak_bytes=380 * MIB,
+    resident_bytes=71 * MIB,
+    step_seconds=0.71,
+    step_cpu_seconds=0.709,
+    repeats=5,
+    loss=8.3,
+    max_abs_diff={"loss": 0.0, "gradients": 0.0, "parameters": 0.0},
+    bitwise_equal=True,
+    predicted_step_seconds=0.65,
+)
+
+
+def planned(**changes):
+    fields = {
+        "name": "plan",
+        "predicted_peak_bytes": 220 * MIB,
+        "measured_peak_bytes": 220 * MIB,
+        "predicted_peak_with_workspace_bytes": 226 * MIB,
+        "measured_allocator_peak_bytes": 226 * MIB,
+        "resident_bytes": 71 * MIB,
+        "step_seconds": 0.842,
+        "step_cpu_seconds": 0.84,
+        "repeats": 5,
+        "loss": 8.3,
+        "max_abs_diff": {"loss": 0.0, "gradients": 1.5e-7, "parameters": 2.2e-9},
+        "bitwise_equal": False,
+        "predicted_step_seconds": 0.79,
+        "recomputed": 42,
+        "recomputed_bytes": 170 * MIB,
+        "moved_updates": 36,
+        "status": "feasible",
+    }
+    return ComparisonRow(**{**fields, **changes})
+
+
+def comparison(**changes):
+    fields = {
+        "name": "zoo:gpt2@small",
+        "device": "this-machine",
+        "rows": (EAGER, BASELINE, planned()),
+        "budget_bytes": 228 * MIB,
+        "lower_bound_bytes": 120 * MIB,
+        "order_lower_bound_bytes": 200 * MIB,
+        "plan_seconds": 1.25,
+        "capture_seconds": 2.5,
+        "high_water_mark_bytes": 900 * MIB,
+        "notes": ("gradients are summed in another order",),
+        "versions": VERSIONS,
+        "seed": 0,
+    }
+    return Comparison(**{**fields, **changes})
+
+
+def run(**changes):
+    fields = {
+        "name": "zoo:gpt2@small",
+        "steps": 3,
+        "step_seconds": 0.84,
+        "losses": (8.3, 8.1, 7.9),
+        "predicted_peak_bytes": 220 * MIB,
+        "measured_peak_bytes": 220 * MIB,
+        "predicted_peak_with_workspace_bytes": 226 * MIB,
+        "measured_allocator_peak_bytes": 225 * MIB,
+        "max_abs_diff": {},
+        "bitwise_equal": None,
+        "calls": "3 planned, 0 eager",
+        "versions": VERSIONS,
+        "seed": 0,
+    }
+    return RunReport(**{**fields, **changes})
+
+
+def predictions(**changes):
+    fields = {
+        "peak_bytes": 220 * MIB,
+        "peak_with_workspace_bytes": 226 * MIB,
+        "baseline_peak_bytes": 372 * MIB,
+        "baseline_peak_with_workspace_bytes": 380 * MIB,
+        "resident_bytes": 71 * MIB,
+        "lower_bound_bytes": 120 * MIB,
+        "order_lower_bound_bytes": 200 * MIB,
+        "seconds": 0.79,
+        "baseline_seconds": 0.65,
+    }
+    return Predictions(**{**fields, **changes})
+
+
+MOVES = MovesSummary(
+    updates_moved_earlier=8,
+    moved=tuple(f"blocks.{i}.weight" for i in range(8)),
+    recomputations=tuple(
+        Recomputation(i, f"h{i}", (i + 1) * MIB, (i + 1) * 1e-3, (i, i + 1), 100 + i) for i in range(12)
+    ),
+)
+
+
+def program(**changes):
+    fields = {
+        "role": "steady",
+        "name": "step",
+        "fingerprint": "abc",
+        "node_count": 1204,
+        "sequence": tuple(range(1204)) + (3,) * 24,
+        "strategy": "greedy_recompute",
+        "budget_bytes": 228 * MIB,
+        "moves": MOVES,
+        "predictions": predictions(),
+        "termination": TerminationRecord("feasible", "time", "the budget is met"),
+    }
+    return PlannedProgram(**{**fields, **changes})
+
+
+def plan(*programs, **changes):
+    first = program(role="first", moves=MovesSummary())
+    fields = {
+        "programs": programs or (first, program()),
+        "name": "zoo:gpt2@small",
+        "budget": BudgetRecord("60%", "+30%"),
+        "seed": 0,
+        "device": "this-machine",
+        "versions": VERSIONS,
+    }
+    return Plan(**{**fields, **changes})

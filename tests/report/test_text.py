@@ -1,0 +1,148 @@
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from neaptide.plan import BudgetRecord, MovesSummary, TerminationRecord
+from neaptide.report.text import comparison_text, is_within_budget, plan_text, profile_text, run_text
+
+_spec = importlib.util.spec_from_file_location("report_samples", Path(__file__).with_name("samples.py"))
+samples = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(samples)
+MIB = samples.MIB
+
+
+def test_profile_golden(golden):
+    golden("report/profile.txt", profile_text(samples.profile()) + "\n")
+
+
+def test_profile_of_a_device_golden(golden):
+    report = samples.profile(
+        device="rtx4090", capacity_bytes=360 * MIB, fits=False, over_bytes=20 * MIB, workspace_is_known=False
+    )
+    golden("report/profile_device.txt", profile_text(report) + "\n")
+
+
+def test_comparison_golden(golden):
+    golden("report/comparison.txt", comparison_text(samples.comparison()) + "\n")
+
+
+def test_plan_golden(golden):
+    golden("report/plan.txt", plan_text(samples.plan(), path="best.json") + "\n")
+
+
+def test_run_golden(golden):
+    golden("report/run.txt", run_text(samples.run()) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"capacity_bytes": 400 * MIB, "fits": True, "over_bytes": -20 * MIB},
+            ["Fits this-machine: 20.00 MiB to spare.", "makes room for a larger batch"],
+        ),
+        (
+            {"capacity_bytes": 100 * MIB, "fits": False, "over_bytes": 280 * MIB},
+            ["Does not fit", "Next: a smaller batch or model, as no plan goes below 120.00 MiB"],
+        ),
+        ({"lower_bound_bytes": 380 * MIB}, ["Why not lower: the lower bound is reached"]),
+        ({"order_lower_bound_bytes": 120 * MIB}, ["no plan goes below 120.00 MiB.\n"]),
+        ({"unknown_ops": ("mylib.op",)}, ["left alone:\n  - mylib.op"]),
+        ({"seconds_are_measured": True}, ["measured here"]),
+        ({"peak_at": "", "peak_module": "", "peak_phase": ""}, ["At the peak: 67 % activation"]),
+    ],
+)
+def test_profile_says(changes, expected):
+    text = profile_text(samples.profile(**changes))
+    for part in expected:
+        assert part in text
+
+
+def test_profile_without_rows_has_no_empty_table():
+    assert "alive at the peak" not in profile_text(samples.profile(alive_at_peak=()))
+
+
+@pytest.mark.parametrize(
+    ("changes", "within", "expected"),
+    [
+        (
+            {},
+            True,
+            ["Budget: 228.00 MiB, 60 % of the baseline's 380.00 MiB; held by plan with 2.00 MiB to spare."],
+        ),
+        (
+            {"budget_bytes": 200 * MIB},
+            False,
+            ["NOT held: plan is 26.00 MiB above it", "smallest peak that was found", "--peak 226MiB"],
+        ),
+        ({"budget_bytes": 100 * MIB}, False, ["proved, no plan of these moves goes below 120.00 MiB"]),
+        ({"budget_bytes": None}, True, ["Budget: none given", "no budget asked for it"]),
+        ({"lower_bound_bytes": 226 * MIB}, True, ["Why not lower: the lower bound is reached."]),
+        ({"rows": (samples.EAGER,)}, True, ["nothing was planned"]),
+        ({"rows": (samples.BASELINE, samples.planned())}, True, ["step time against baseline"]),
+    ],
+)
+def test_comparison_says(changes, within, expected):
+    comparison = samples.comparison(**changes)
+    assert is_within_budget(comparison) is within
+    for part in expected:
+        assert part in comparison_text(comparison)
+
+
+def test_comparison_shows_the_groups_that_differ_and_one_column_for_each_program():
+    early = samples.planned(name="early_updates", max_abs_diff={"buffers": 0.0, "optimizer_state": 3e-9})
+    text = comparison_text(samples.comparison(rows=(*samples.comparison().rows, early)))
+    header = text.splitlines()[2]
+    assert [cell.strip() for cell in header.strip("|").split("|")][1:] == [
+        "eager",
+        "baseline",
+        "plan",
+        "early_updates",
+    ]
+    assert "largest buffer difference" in text
+    assert "largest optimizer state difference" in text
+    assert "largest buffer difference" not in comparison_text(samples.comparison())
+
+
+def test_a_plan_that_breaks_its_budget_says_so():
+    over = samples.program(budget_bytes=200 * MIB)
+    assert "NOT held: 26.00 MiB above it" in plan_text(samples.plan(over))
+    proved = samples.program(budget_bytes=100 * MIB)
+    assert "Why not lower: proved" in plan_text(samples.plan(proved))
+
+
+def test_a_plan_says_whether_it_keeps_to_the_latency():
+    slow = samples.plan(budget=BudgetRecord("60%", "700ms"))
+    assert "Latency: limit 700 ms, predicted 790 ms; NOT held." in plan_text(slow)
+
+
+def test_a_plan_without_moves_or_programs():
+    still = samples.program(
+        moves=MovesSummary(),
+        predictions=samples.predictions(lower_bound_bytes=226 * MIB),
+        termination=TerminationRecord("optimal"),
+    )
+    text = plan_text(samples.plan(still, budget=BudgetRecord(), name="", device=""))
+    assert "Recomputed: nothing." in text
+    assert "Why not lower: the lower bound is reached." in text
+    assert "the search ended optimal. " in text
+    assert "Next: neaptide run TARGET --plan plan.json --verify" in text
+    assert "other programs" not in text
+    assert "no programs" in plan_text(replace(samples.plan(), programs=()))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"bitwise_equal": True}, "every tensor has the same bits"),
+        (
+            {"bitwise_equal": False, "max_abs_diff": {"loss": 0.0, "optimizer_state": 1e-8}},
+            "largest differences: loss 0, optimizer state 1.0e-08.",
+        ),
+        ({"steps": 1}, "1 step of the plan"),
+    ],
+)
+def test_run_says(changes, expected):
+    assert expected in run_text(samples.run(**changes))

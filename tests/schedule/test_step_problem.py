@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import pytest
+
+from neaptide.corpus.training_steps import conv_step, toy_registry
+from neaptide.ir.builder import GraphBuilder
+from neaptide.ir.registry import OpRegistry
+from neaptide.schedule.problem import Role, compile_problem, storage_replay
+
+
+@pytest.fixture
+def small():
+    b = GraphBuilder("small", toy_registry())
+    w = b.input("w", (2,))
+    (a,) = b.node("toy.mix", w, outputs=["a: f32[4]"])
+    (v,) = b.node("toy.view", a, outputs=["v: f32[4] @a"])
+    (r,) = b.node("toy.relu_", v, outputs=["r: f32[4] @a"])
+    (d,) = b.node("toy.dropout", r, outputs=["d: f32[4]"])
+    (e,) = b.node("toy.mix", d, outputs=["e: f32[4]"])
+    b.node("toy.add_", w, e, outputs=["w2: f32[2] @w"])
+    b.output(e)
+    graph = b.finish()
+    return graph, {name: graph.values[v].storage for name, v in (("w", w), ("a", a), ("d", d), ("e", e))}
+
+
+def test_arrays_say_who_creates_writes_and_views(small):
+    graph, storage = small
+    step = compile_problem(graph, toy_registry(), workspace={4: 7}, seconds=[1, 2, 3, 4, 5, 6])
+    assert step.creator[storage["w"]] == -1
+    assert step.is_resident[storage["w"]]
+    assert (step.storage_bytes[storage["w"]], step.resident_bytes) == (0, 8)
+    assert (step.creator[storage["a"]], step.views[storage["a"]], step.writers[storage["a"]]) == (
+        0,
+        (1,),
+        (2,),
+    )
+    assert step.roles[storage["a"]][2] == Role(needs=(2,), makes=(3,), creates=False)
+    assert step.workspace == (0, 0, 0, 0, 7, 0)
+    assert (step.baseline_seconds, step.sequence_seconds([0, 0, 5])) == (21.0, 8.0)
+    assert step.writes_resident(5)
+    assert not step.writes_resident(2)
+    assert step.predecessors[2] == (0, 1)
+    assert 2 in step.successors[0]
+
+
+def test_replays_name_their_chain_or_the_reason_why_there_is_none(small):
+    graph, storage = small
+    step = compile_problem(graph, toy_registry(), seconds=[1, 2, 4, 8, 16, 32])
+    chain = storage_replay(step, storage["a"])
+    assert (chain.refusal, chain.nodes, chain.seconds) == ("", (0, 1, 2), 7.0)
+    assert "draws random numbers" in storage_replay(step, storage["d"]).refusal
+    assert storage_replay(step, storage["w"]).refusal == "the caller owns it"
+    assert storage_replay(step, storage["e"]).nodes == (4,)
+    blind = compile_problem(graph, OpRegistry([]))
+    assert "is not known" in storage_replay(blind, storage["e"]).refusal
+
+
+def test_a_chain_holds_creator_writers_and_views_with_their_seconds():
+    step = conv_step(blocks=1)
+    problem = compile_problem(step.graph, step.registry, seconds=step.seconds)
+    batch_norm = next(n.id for n in step.graph.nodes if n.op == "toy.batch_norm")
+    storage = problem.created[batch_norm][0]
+    chain = storage_replay(problem, storage)
+    ops = [step.graph.nodes[n].op for n in chain.nodes]
+    assert ops == ["toy.batch_norm", "toy.relu_"]
+    assert chain.seconds == pytest.approx(sum(step.seconds[n] for n in chain.nodes))
+
+
+def test_other_devices_have_no_bytes_in_the_problem():
+    b = GraphBuilder("devices", toy_registry())
+    x = b.input("x", (100,), device="cuda:0")
+    y = b.input("y", (1,))
+    (a,) = b.node("toy.mix", y, outputs=["a: f32[4]"])
+    b.output(a, x)
+    graph = b.finish()
+    step = compile_problem(graph, toy_registry(), workspace={0: 5})
+    assert (step.device, step.resident_bytes, sum(step.storage_bytes), step.workspace) == (
+        "cuda:0",
+        400,
+        0,
+        (0,),
+    )
+    on_cpu = compile_problem(graph, toy_registry(), workspace={0: 5}, device="cpu")
+    assert (on_cpu.resident_bytes, sum(on_cpu.storage_bytes), on_cpu.workspace) == (4, 16, (5,))
+    assert on_cpu.lower_bound_bytes == 4 + 16 + 5
