@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import torch
@@ -298,31 +299,44 @@ def _layer_norm_backward(rec: Recorder, x: ValueId, grad: ValueId, gain: ValueId
 
 def random_order(draw: st.DrawFn, graph: Graph) -> list[int]:
     """A topological order of the nodes."""
-    waiting = [set(before) for before in predecessors(graph)]
-    left = set(range(len(graph.nodes)))
-    order: list[int] = []
-    random = draw(st.randoms(use_true_random=False))
-    while left:
-        node = random.choice(sorted(n for n in left if not waiting[n]))
-        left.discard(node)
-        order.append(node)
-        for other in waiting:
-            other.discard(node)
-    return order
+    return shuffled(graph, draw(st.randoms(use_true_random=False)))
 
 
 def with_recomputation(draw: st.DrawFn, graph: Graph, order: list[int]) -> list[int]:
-    """The order with a few repetitions that the rules allow: single nodes, or a storage's creator and its writers."""
-    random = draw(st.randoms(use_true_random=False))
+    """The order with a few repetitions that the rules allow."""
+    return with_repetitions(graph, order, draw(st.randoms(use_true_random=False)), tries=8)
+
+
+def shuffled(graph: Graph, chance: Random) -> list[int]:
+    """A topological order of the nodes, by chance."""
+    waiting = [set(before) for before in predecessors(graph)]
+    followers: list[list[int]] = [[] for _ in waiting]
+    for node, before in enumerate(waiting):
+        for other in before:
+            followers[other].append(node)
+    ready = [node for node, before in enumerate(waiting) if not before]
+    order: list[int] = []
+    while ready:
+        node = ready.pop(chance.randrange(len(ready)))
+        order.append(node)
+        for other in followers[node]:
+            waiting[other].discard(node)
+            if not waiting[other]:
+                ready.append(other)
+    return order
+
+
+def with_repetitions(graph: Graph, order: list[int], chance: Random, *, tries: int) -> list[int]:
+    """The order with legal repetitions here and there: single nodes, or a storage's creator and its writers."""
     blocks = [[node.id] for node in graph.nodes]
     for node in graph.nodes:
         for storage in graph.created_storages(node):
             writers = [n.id for n in graph.nodes if any(a.storage == storage for a in n.effects.writes)]
             if writers:
                 blocks += [[node.id, *writers]] * 3
-    for _ in range(8 if blocks else 0):
-        block = random.choice(blocks)
-        at = random.randint(0, len(order))
+    for _ in range(tries if blocks else 0):
+        block = chance.choice(blocks)
+        at = chance.randint(0, len(order))
         longer = [*order[:at], *block, *order[at:]]
         try:
             check_schedule(graph, Schedule.from_nodes(graph, longer), registry())

@@ -1,3 +1,50 @@
-"""neaptide lowers the high-water mark of deep-learning programs."""
+"""neaptide lowers the high-water mark of deep-learning programs.
+
+    plan = neaptide.plan(step, batch, budget="60%")
+    fast = plan.apply(step)
+    loss = fast(batch)
+
+Importing the package imports no framework; names below are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from neaptide.api import apply as apply
+    from neaptide.api import compare as compare
+    from neaptide.api import compile_step as compile_step
+    from neaptide.api import explain as explain
+    from neaptide.api import plan as plan
+    from neaptide.api import profile as profile
+    from neaptide.api import run as run
+    from neaptide.planner.budget import Budget as Budget
+    from neaptide.plans import Plan as Plan
 
 __version__ = "0.1.0"
+
+_HOME: Final = {
+    "apply": "neaptide.api",
+    "compare": "neaptide.api",
+    "compile_step": "neaptide.api",
+    "explain": "neaptide.api",
+    "plan": "neaptide.api",
+    "profile": "neaptide.api",
+    "run": "neaptide.api",
+    "Budget": "neaptide.planner.budget",
+    "Plan": "neaptide.plans",
+}
+
+__all__ = [*_HOME, "__version__"]  # noqa: PLE0604 - names of a literal mapping
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'neaptide' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

@@ -14,7 +14,7 @@ from neaptide.frontends.torch_step import CapturedStep, capture_step
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.serial import fingerprint
 from neaptide.outcome import Limits
-from neaptide.plan import Plan
+from neaptide.plans import Plan
 from neaptide.planner.budget import Budget
 from neaptide.planner.plan_graph import DEFAULT_STRATEGY
 from neaptide.report.model import Comparison, ProfileReport, RunReport

@@ -92,7 +92,7 @@ class InfeasibleBudget(NeaptideError):
         smallest_peak_bytes: the lowest peak that was found.
         lower_bound_bytes: no plan with the allowed moves can go below this.
         alive: names of the values alive at that peak, largest first.
-        plan: the best plan found, a `neaptide.plan.Plan`; None when there is none.
+        plan: the best plan found, a `neaptide.plans.Plan`; None when there is none.
     """
 
     exit_code = 3

@@ -58,10 +58,10 @@ def clean_place(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def call(capsys):
+def call(capfd):
     def run(*arguments: str) -> Ending:
         code = main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
+        captured = capfd.readouterr()
         return Ending(code, captured.out, captured.err)
 
     return run
@@ -75,7 +75,7 @@ def fake_api(monkeypatch):
     def answer(name, result):
         def function(*args, **kwargs):
             api.calls.append((name, args, kwargs))
-            print("noise of the step")
+            sys.stdout.write("noise of the step\n")
             api.during()
             if name in {"run", "compare"}:
                 args[0]()

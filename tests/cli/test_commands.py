@@ -3,12 +3,13 @@
 import json
 import os
 import signal
+import sys
 import warnings
 
 import pytest
 
 from neaptide.errors import InfeasibleBudget
-from neaptide.plan import Plan
+from neaptide.plans import Plan
 from neaptide.planner.budget import Budget
 from neaptide.report.text import comparison_text, plan_text, profile_text, run_text
 
@@ -123,12 +124,12 @@ def test_an_output_without_a_folder_is_refused_before_planning(call, fake_api):
     assert fake_api.calls == []
 
 
-def test_the_first_interrupt_asks_for_the_best_plan(call, fake_api, capfd):
+def test_the_first_interrupt_asks_for_the_best_plan(call, fake_api):
     fake_api.during = lambda: os.kill(os.getpid(), signal.SIGINT)
     ending = call("plan", TARGET)
     assert ending.code == 0
     assert fake_api.calls[0][2]["interrupt"].is_set()
-    assert "press Ctrl-C again" in capfd.readouterr().err
+    assert "press Ctrl-C again" in ending.err
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -208,3 +209,11 @@ def test_an_ambiguous_size_is_noted_in_words(call, fake_api):
     assert ending.code == 0
     assert "note: '20G' is read as 20GiB; write the unit in full\n" in ending.err
     assert "UserWarning" not in ending.err
+
+
+@pytest.mark.parametrize("arguments", [["profile"], ["plan"], ["compare"], ["run", "--plan", "plan.json"]])
+def test_without_torch_the_pip_command_is_given(call, monkeypatch, plan_file, arguments):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    ending = call(*arguments, TARGET)
+    assert ending.code == 4
+    assert 'pip install "neaptide[torch]"' in ending.err

@@ -1,6 +1,6 @@
 """Reports with made-up numbers."""
 
-from neaptide.plan import (
+from neaptide.plans import (
     BudgetRecord,
     MovesSummary,
     Plan,

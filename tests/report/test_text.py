@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from neaptide.plan import BudgetRecord, MovesSummary, TerminationRecord
+from neaptide.plans import BudgetRecord, MovesSummary, TerminationRecord
 from neaptide.report.text import comparison_text, is_within_budget, plan_text, profile_text, run_text
 
 _spec = importlib.util.spec_from_file_location("report_samples", Path(__file__).with_name("samples.py"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
 from neaptide.cli.interrupts import asking_before_aborting
-from neaptide.errors import InfeasibleBudget, TargetError, UsageError
+from neaptide.errors import InfeasibleBudget, MissingExtra, TargetError, UsageError
 
 if TYPE_CHECKING:
     from neaptide.report.document import Document
@@ -22,6 +23,7 @@ def profile(request: Request) -> int:
     from neaptide.cli.targets import find_target
     from neaptide.report.text import profile_document
 
+    _require_torch()
     settings, console = request.settings, request.console
     device = _device(settings.device)
     with console.user_code():
@@ -47,6 +49,7 @@ def plan(request: Request) -> int:
     from neaptide.planner.budget import Budget
     from neaptide.report.text import plan_document
 
+    _require_torch()
     settings, console = request.settings, request.console
     device = _device(settings.device)
     budget = Budget(peak=settings.peak, latency=settings.latency)
@@ -89,9 +92,10 @@ def plan(request: Request) -> int:
 def run(request: Request) -> int:
     """Runs a plan on a fresh program."""
     from neaptide.cli.targets import find_target
-    from neaptide.plan import Plan
+    from neaptide.plans import Plan
     from neaptide.report.text import run_document
 
+    _require_torch()
     settings, console = request.settings, request.console
     assert request.plan is not None
     saved = Plan.load(request.plan)
@@ -119,6 +123,7 @@ def compare(request: Request) -> int:
     from neaptide.planner.budget import Budget
     from neaptide.report.text import comparison_document, is_within_budget
 
+    _require_torch()
     settings, console = request.settings, request.console
     device = _device(settings.device)
     budget = None
@@ -152,7 +157,7 @@ def compare(request: Request) -> int:
 
 def explain(request: Request) -> int:
     """Says in words what a saved plan does."""
-    from neaptide.plan import Plan
+    from neaptide.plans import Plan
     from neaptide.report.text import plan_document
 
     if request.target.startswith("zoo:") or ".py" in request.target:
@@ -195,6 +200,15 @@ def _write(path: Path, text: str) -> None:
         raise UsageError(
             "the result cannot be written", where=str(path), why=str(error), next_step="write elsewhere"
         ) from error
+
+
+def _require_torch() -> None:
+    if importlib.util.find_spec("torch") is None:
+        raise MissingExtra(
+            "torch is not installed",
+            why="a training step is captured and run with it",
+            next_step='pip install "neaptide[torch]"',
+        )
 
 
 def _device(name: str | None) -> str | None:

@@ -41,6 +41,12 @@ def storage_identity(storage: torch.UntypedStorage) -> int:
     return int(storage._cdata)
 
 
+def has_argument(operation: Any, name: str) -> bool:
+    """Whether the schema of an operation has an argument of that name; False for one without a schema."""
+    schema = getattr(operation, "_schema", None)
+    return schema is not None and any(argument.name == name for argument in schema.arguments)
+
+
 def memory_profiler() -> Any:
     """A context manager that records CPU allocator events; read them with `read_events` after its end."""
     # Kineto prints a line to stderr at every start and stop unless its log level is above all of them.

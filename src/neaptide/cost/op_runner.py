@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import torch
 
-from neaptide.cost._torch_private import storage_identity
+from neaptide.cost._torch_private import has_argument, storage_identity
 from neaptide.cost.op_key import OpCall, Operand, index_limits
 from neaptide.cost.op_record import OutputFacts
 from neaptide.ir.nodes import Arg, Named, Ref
@@ -92,7 +92,8 @@ class PreparedCall:
         self._function = find_op(self.call.op)
         self._args = [_argument(a, self.operands) for a in self.call.args]
         self._kwargs = {k: _argument(a, self.operands) for k, a in self.call.kwargs}
-        if any(o.shape_only for o in self.call.operands) and self._kwargs.get("device") is None:
+        stands_in = any(o.shape_only for o in self.call.operands)
+        if stands_in and self._kwargs.get("device") is None and has_argument(self._function, "device"):
             devices = [o.device for o in self.call.outputs if not o.is_host_scalar]
             self._kwargs["device"] = torch.device(devices[0] if devices else "cpu")
 

@@ -159,3 +159,15 @@ def optimizer_hooks(optimizer: torch.optim.Optimizer) -> list[Callable[..., Any]
     """Hooks before and after `step` of an optimizer."""
     kinds = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
     return [hook for kind in kinds for hook in getattr(optimizer, kind).values()]
+
+
+def register_hook(tensor: torch.Tensor, hook: Callable[..., Any]) -> None:
+    """Register a gradient hook."""
+    tensor.register_hook(hook)  # type: ignore[no-untyped-call]
+
+
+def is_about_fakes(error: Exception) -> bool:
+    """Whether an error says that a real tensor met the fake tensors of a trace."""
+    unsupported = _resolve("torch._subclasses.fake_tensor", "UnsupportedFakeTensorException")
+    text = str(error)
+    return isinstance(error, unsupported) or "non-Fake Tensor" in text or "FakeTensor" in text

@@ -9,10 +9,26 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from neaptide.frontends.step_state import Place, StepState
-from neaptide.frontends.step_trace import IGNORED_GROUP_KEYS, present_pattern
+from neaptide.errors import CaptureError
+from neaptide.frontends.state_finder import is_scalar
+from neaptide.frontends.step_slots import IGNORED_GROUP_KEYS
+from neaptide.frontends.step_state import StepState
 
 Fact = tuple[str, Any]
+_GROUPS = ("batch", "state", "scalars", "objects", "hyper_parameters", "modes")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Same:
+    """Equal only to the same object."""
+
+    item: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.item is self.item
+
+    def __hash__(self) -> int:
+        return id(self.item)
 
 
 @dataclass(frozen=True)
@@ -20,10 +36,12 @@ class Signature:
     """Facts about one call, by name, in a fixed order.
 
     Attributes:
-        batch: structure of the arguments, and shape, strides, dtype, device and `requires_grad` of each tensor
-            leaf; other leaves by value.
+        batch: structure of the arguments; shape, strides, dtype, device and `requires_grad` of each tensor leaf and
+            which leaves are the same tensor; other leaves by value.
         state: the same of parameters, buffers and loose tensors.
-        scalars: Python numbers, strings and flags that the step can read (`training` among them).
+        scalars: Python numbers, strings and flags that the step can read (`training` among them), and the lengths
+            of lists and dicts.
+        objects: modules, optimizers, functions and containers, by identity.
         hyper_parameters: of each parameter group, without the learning rate, which is an input.
         modes: grad mode, autocast, default dtype, deterministic algorithms.
     """
@@ -31,13 +49,14 @@ class Signature:
     batch: tuple[Fact, ...]
     state: tuple[Fact, ...]
     scalars: tuple[Fact, ...]
+    objects: tuple[Fact, ...]
     hyper_parameters: tuple[Fact, ...]
     modes: tuple[Fact, ...]
 
     def differences(self, other: Signature) -> tuple[str, ...]:
-        """What differs, in words: `batch[0].shape is (3, 4), was (8, 4)`. `other` is the older one."""
+        """What differs, in words: `batch[0] is (3, 4), was (8, 4)`. `other` is the older one."""
         found = []
-        for group in ("batch", "state", "scalars", "hyper_parameters", "modes"):
+        for group in _GROUPS:
             now: Mapping[str, Any] = dict(getattr(self, group))
             then: Mapping[str, Any] = dict(getattr(other, group))
             for name in {**then, **now}:
@@ -45,30 +64,34 @@ class Signature:
                     found.append(f"{name} is new")
                 elif name not in now:
                     found.append(f"{name} is gone")
+                elif isinstance(now[name], Same):
+                    if now[name] != then[name]:
+                        found.append(f"{name} is another object")
                 elif now[name] != then[name]:
-                    found.append(f"{name} is {now[name]}, was {then[name]}")
+                    found.append(f"{name} is {_shown(now[name])}, was {_shown(then[name])}")
         return tuple(found)
 
 
 class SignatureReader:
-    """Reads the signature of a call; holds on to the places so that a call costs microseconds a fact.
+    """Reads the signature of a call; holds on to the places, so that a fact costs a fraction of a microsecond."""
 
-    Args:
-        state: what the capture found.
-        skipped: scalars that the capture knows to be irrelevant.
-    """
-
-    def __init__(self, state: StepState, skipped: frozenset[str] = frozenset()) -> None:
+    def __init__(self, state: StepState) -> None:
         self._state = state
-        self._scalars: list[Place] = [p for p in state.scalars if p.name not in skipped]
+        self._further = [(slot, place) for slot in state.tensors for place in slot.places[1:]]
 
     def read(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Signature:
-        """The facts of a call with these arguments, as things stand now."""
+        """The facts of a call with these arguments, as things stand now.
+
+        Raises:
+            CaptureError: an argument that is neither made of tensors nor a plain value.
+        """
+        tensors = {slot.name: slot.current() for slot in self._state.tensors if not _missing(slot.places[0])}
         return Signature(
             self._batch(args, kwargs),
-            tuple((slot.name, _geometry(slot.current())) for slot in self._state.tensors),
-            tuple((place.name, place.get()) for place in self._scalars),
-            tuple(self._hyper_parameters()),
+            (*((name, _geometry(tensor)) for name, tensor in tensors.items()), *self._ties(tensors)),
+            tuple(self._scalars()),
+            tuple((p.name, None if _missing(p) else Same(p.get())) for p in self._state.objects),
+            tuple(self._hyper_parameters(tensors)),
             _modes(),
         )
 
@@ -76,28 +99,64 @@ class SignatureReader:
     def _batch(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Fact, ...]:
         leaves, spec = pytree.tree_flatten((args, dict(kwargs)))
         facts: list[Fact] = [("batch structure", spec)]
+        first: dict[int, int] = {}
         for position, leaf in enumerate(leaves):
-            described = _geometry(leaf) if isinstance(leaf, torch.Tensor) else leaf
-            facts.append((f"batch[{position}]", described))
+            name = f"batch[{position}]"
+            if isinstance(leaf, torch.Tensor):
+                facts.append((name, _geometry(leaf)))
+                earlier = first.setdefault(leaf.untyped_storage().data_ptr() if leaf.numel() else -1, position)
+                if earlier != position and leaf.numel():
+                    facts.append((f"{name} shares bytes with", f"batch[{earlier}]"))
+            elif is_scalar(leaf):
+                facts.append((name, (type(leaf), leaf)))
+            else:
+                raise CaptureError(
+                    f"argument {position} of the step is a {type(leaf).__name__}",
+                    why="its contents cannot be read anew at each call",
+                    next_step="pass tensors and plain values, in lists, tuples or dicts",
+                )
         return tuple(facts)
 
-    def _hyper_parameters(self) -> list[Fact]:
+    def _scalars(self) -> list[Fact]:
+        facts: list[Fact] = [(f"len({name})", len(holder)) for name, holder in self._state.sized]
+        for place in self._state.scalars:
+            try:
+                content = place.get()
+            except (LookupError, AttributeError, ValueError):  # gone meanwhile: no fact, which is a difference
+                continue
+            facts.append((place.name, (type(content), content)))
+        return facts
+
+    def _ties(self, tensors: Mapping[str, torch.Tensor]) -> list[Fact]:
+        """Places that held the same tensor at the capture and do not any more."""
+        return [
+            (place.name, "untied")
+            for slot, place in self._further
+            if _missing(place) or place.get() is not tensors.get(slot.name)
+        ]
+
+    def _hyper_parameters(self, tensors: Mapping[str, torch.Tensor]) -> list[Fact]:
         facts: list[Fact] = []
+        names = {id(tensor): name for name, tensor in tensors.items()}
         for label, optimizer in self._state.optimizers.items():
             for index, group in enumerate(optimizer.param_groups):
-                facts.append((f"{label}.param_groups[{index}].params", len(group["params"])))
-                facts.append((f"{label}.param_groups[{index}].lr", type(group.get("lr")).__name__))
+                where = f"{label}.param_groups[{index}]"
+                facts.append((f"{where}.params", tuple(names.get(id(p)) for p in group["params"])))
+                facts.append((f"{where}.lr", type(group.get("lr")).__name__))
                 facts += [
-                    (f"{label}.param_groups[{index}].{key}", content)
+                    (f"{where}.{key}", content)
                     for key, content in group.items()
                     if key not in IGNORED_GROUP_KEYS and not isinstance(content, torch.Tensor)
                 ]
         return facts
 
 
-def entry_names(state: StepState) -> tuple[frozenset[str], frozenset[tuple[str, str, str]]]:
-    """Which gradients and optimizer state are there now: picks the program of a step."""
-    return present_pattern(state).names()
+def _missing(place: Any) -> bool:
+    try:
+        place.get()
+    except (LookupError, AttributeError, ValueError):
+        return True
+    return False
 
 
 def _geometry(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -108,6 +167,11 @@ def _geometry(tensor: torch.Tensor) -> tuple[Any, ...]:
         tensor.device.type if tensor.device.type != "meta" else "cpu",
         tensor.requires_grad,
     )
+
+
+def _shown(fact: Any) -> Any:
+    """A fact as the user writes it: values without the type that they are compared with."""
+    return fact[1] if isinstance(fact, tuple) and len(fact) == 2 and isinstance(fact[0], type) else fact
 
 
 def _modes() -> tuple[Fact, ...]:

@@ -11,8 +11,10 @@ from neaptide.errors import CaptureError, PlanMismatch
 from neaptide.frontends.causal_mask import restore_causal_attention
 from neaptide.frontends.fx_reader import Observation, read_trace
 from neaptide.frontends.signature import Signature, SignatureReader
-from neaptide.frontends.step_state import StepState, find_state
-from neaptide.frontends.step_trace import EntryPattern, InputSlot, OutputSlot, Trace, present_pattern, trace_step
+from neaptide.frontends.state_finder import find_state
+from neaptide.frontends.step_state import StepState
+from neaptide.frontends.step_slots import EntryPattern, InputSlot, OutputSlot, Trace, present_pattern
+from neaptide.frontends.step_trace import trace_step
 from neaptide.ir.graph import Graph
 from neaptide.ops import registry
 
@@ -105,8 +107,7 @@ def capture_step(
     """
     began = time.perf_counter()
     found = find_state(step, state)
-    reader = SignatureReader(found)
-    signature = reader.read(args, kwargs or {})
+    SignatureReader(found).read(args, kwargs or {})  # refuses arguments that cannot be guarded
     programs: list[CapturedProgram] = []
     entry = present_pattern(found)
     for _ in range(MAX_PATTERNS):
@@ -122,6 +123,11 @@ def capture_step(
             next_step="make each step leave the same gradients and optimizer state behind",
         )
     *first, steady = programs
+    used = {slot.name for program in programs for slot in program.inputs}
+    found.unused = [slot for slot in found.tensors if slot.role == "tensor" and slot.name not in used]
+    found.tensors = [slot for slot in found.tensors if slot not in found.unused]
+    reader = SignatureReader(found)
+    signature = reader.read(args, kwargs or {})
     return CapturedStep(step, found, steady, tuple(first), signature, reader, time.perf_counter() - began)
 
 
@@ -142,14 +148,15 @@ def rebind_step(
     """
     found = find_state(step, state)
     reader = SignatureReader(found)
-    differences = reader.read(args, kwargs or {}).differences(captured.signature)
+    signature = reader.read(args, kwargs or {})
+    differences = replace(signature, objects=()).differences(replace(captured.signature, objects=()))
     if differences:
         raise PlanMismatch(
             "these objects differ from those that the step was captured with",
             why="; ".join(differences[:4]),
             next_step="make the factory return the same model and batch each time",
         )
-    return replace(captured, step=step, state=found, reader=reader)
+    return replace(captured, step=step, state=found, reader=reader, signature=signature)
 
 
 def _program(trace: Trace, name: str) -> CapturedProgram:

@@ -13,7 +13,7 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.serial import fingerprint
 from neaptide.outcome import Limits, Outcome
-from neaptide.plan import PlannedProgram
+from neaptide.plans import PlannedProgram
 from neaptide.planner.atomic import atomic_order
 from neaptide.planner.budget import Budget
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
@@ -145,9 +145,7 @@ def plan_graph(
     return GraphPlan(graph, step, outcome, program, schedule)
 
 
-def _least_memory(
-    search: object, longest: float, low: int, high: int
-) -> Outcome[PlannedSequence]:
+def _least_memory(search: object, longest: float, low: int, high: int) -> Outcome[PlannedSequence]:
     """The lowest peak whose time is within `longest`, by bisection of the budget; time falls as memory grows."""
     assert callable(search)
     best: Outcome[PlannedSequence] = search(high)

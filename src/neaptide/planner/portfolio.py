@@ -69,9 +69,10 @@ class _Portfolio:
             if early.sequence != baseline.sequence:
                 # Lower where the gradients pile up; usually the better order, so it goes first.
                 starts.insert(0, replace(problem, start=early.sequence, start_moves=early.moves))
-        for start in starts:
-            if not self._is_free() and self._goes_on():
-                self._try("greedy_recompute", start)
+        for name in ("greedy_recompute", "closure_milp"):
+            for start in starts:
+                if not self._is_free() and self._goes_on():
+                    self._try(name, start)
         self._restart(starts)
         return self._outcome()
 

@@ -92,4 +92,7 @@ def bullets(title: str, lines: Iterable[str]) -> str:
 
 def origin(versions: Mapping[str, str], seed: int) -> str:
     """Versions and seed: what somebody needs to get the same numbers."""
-    return ", ".join([*(f"{name} {version}" for name, version in versions.items()), f"seed {seed}"]) + "."
+    return (
+        ", ".join([*(f"{name} {version}" for name, version in sorted(versions.items())), f"seed {seed}"])
+        + "."
+    )

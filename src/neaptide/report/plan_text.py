@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from neaptide.plan import BudgetRecord, MovesSummary, Plan, PlannedProgram
+from neaptide.plans import BudgetRecord, MovesSummary, Plan, PlannedProgram
 from neaptide.planner.budget import Budget
 from neaptide.report.cells import byte_cell, counted, origin, percent, ratio_cell, seconds_cell
 from neaptide.report.document import Document, Table, document

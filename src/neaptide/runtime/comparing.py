@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from neaptide.frontends.step_state import find_state
+from neaptide.frontends.state_finder import find_state
 from neaptide.frontends.torch_step import rebind_step
 from neaptide.runtime.binding import state_tensors
 from neaptide.runtime.meter import StepMeasurement, measure_step

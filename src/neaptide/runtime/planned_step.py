@@ -10,12 +10,13 @@ from typing import Any, Literal
 import torch
 
 from neaptide.errors import StepInterrupted, StepMismatch
-from neaptide.frontends.signature import Signature, entry_names
+from neaptide.frontends.signature import Signature
+from neaptide.frontends.step_slots import present_names
 from neaptide.frontends.torch_step import CapturedProgram, CapturedStep
 from neaptide.ir.schedule import Schedule
 from neaptide.lower.torch_code import Watch, lower
 from neaptide.ops import registry
-from neaptide.plan import Plan
+from neaptide.plans import Plan
 from neaptide.runtime.binding import Binding
 from neaptide.runtime.executor import Executable
 
@@ -128,7 +129,7 @@ class PlannedStep:
         if not self._variants:
             return []
         variant = self._variants[-1]
-        program = variant.program_for(*entry_names(variant.planned.captured.state))
+        program = variant.program_for(*present_names(variant.planned.captured.state))
         return program.binding.resident() if program is not None else []
 
     def program_source(self) -> str:
@@ -160,7 +161,7 @@ class PlannedStep:
         for variant in self._variants:
             signature = variant.planned.captured.reader.read(args, kwargs)
             if signature == variant.planned.captured.signature:
-                names = entry_names(variant.planned.captured.state)
+                names = present_names(variant.planned.captured.state)
                 program = variant.program_for(*names)
                 if program is not None:
                     return variant, program
@@ -182,7 +183,7 @@ class PlannedStep:
             self.counts.replans += 1
         made = _Variant(self._make_variant(args, kwargs))
         self._variants.append(made)
-        program = made.program_for(*entry_names(made.planned.captured.state))
+        program = made.program_for(*present_names(made.planned.captured.state))
         if program is None:
             raise StepMismatch(
                 "the step changed while it was planned",

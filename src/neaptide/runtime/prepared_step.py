@@ -21,7 +21,7 @@ from neaptide.frontends.torch_step import CapturedProgram, CapturedStep, capture
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.plan import BudgetRecord, Plan
+from neaptide.plans import BudgetRecord, Plan
 from neaptide.planner.atomic import early_writes
 from neaptide.planner.budget import Budget
 from neaptide.planner.plan_graph import (

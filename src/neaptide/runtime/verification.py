@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from neaptide.frontends.step_state import StepState, find_state
-from neaptide.frontends.step_trace import observation_name
+from neaptide.frontends.state_finder import find_state
+from neaptide.frontends.step_state import StepState
+from neaptide.frontends.step_slots import observation_name
 from neaptide.runtime.planned_step import PlannedStep
 
 GROUPS = ("loss", "gradients", "parameters", "buffers", "optimizer_state")
@@ -99,7 +100,7 @@ def _note_step(record: StepRecord, number: int, result: Any, gradients: Mapping[
 
 def _note_state(record: StepRecord, state: StepState) -> None:
     parameter_names = {}
-    for slot in state.tensors:
+    for slot in (*state.tensors, *state.unused):
         tensor = slot.current()
         parameter_names[id(tensor)] = slot.name
         record.tensors[_GROUP_OF_ROLE[slot.role]][slot.name] = tensor.detach().clone()

@@ -11,9 +11,10 @@ from __future__ import annotations
 import heapq
 import random
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
@@ -65,7 +66,7 @@ def solve_with_noise(
             has above it. Gets over humps that no single drop gets over.
     """
     guard = LimitGuard(limits, interrupt)
-    search = _Greedy(problem, guard, _factors(problem.step, noise, limits.seed), slack)
+    search = GreedyRecompute(problem, guard, _factors(problem.step, noise, limits.seed), slack)
     search.descend()
     search.put_back()
     step, sequence = problem.step, search.evaluator.sequence()
@@ -104,10 +105,17 @@ class _Option:
     price: float
 
 
-class _Greedy:
+class GreedyRecompute:
+    """A sequence whose peak is brought down by recomputation; other strategies start it from their own drops."""
+
     def __init__(
-        self, problem: PlanningProblem, guard: LimitGuard, factors: Mapping[int, float], slack: float
+        self,
+        problem: PlanningProblem,
+        guard: LimitGuard,
+        factors: Mapping[int, float] = MappingProxyType({}),
+        slack: float = 0.0,
     ) -> None:
+        """`factors` multiply the prices of storages; `slack` is as in `solve_with_noise`."""
         self.step = problem.step
         self.budget = problem.budget_bytes
         self.guard = guard
@@ -136,6 +144,26 @@ class _Greedy:
                 self.rejected.clear()
                 self.unfit.clear()
                 retried = True
+
+    def drop_units(self, creators: Sequence[int], highest: int) -> None:
+        """Drop all that some nodes create across a step, whatever that does to others; first needed goes first."""
+        evaluator = self.evaluator
+        drops = []
+        for creator in creators:
+            for storage in self.step.created[creator]:
+                gap = self._gap(storage, highest)
+                if gap is not None:
+                    drops.append((position_of(evaluator, gap[1]), storage))
+        for _, storage in sorted(drops):
+            gap = self._gap(storage, highest)
+            if gap is None or self.guard.exhausted():
+                continue
+            before = self.step.node_count if gap[1] == TO_END else evaluator.anchor_of(gap[1])
+            closure = self.replays.closure(storage, before, hold_share=_HOLD_SHARE)
+            if closure.nodes and not closure.refusal:
+                evaluator.apply(self.replays.insertion(closure, before))
+                evaluator.forget_undo()
+                self._merge_later(closure, before)
 
     def put_back(self) -> None:
         """Take repetitions back, dearest per byte first, while the peak stays within budget (or where it is)."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from neaptide.errors import PlanError, PlanMismatch
-from neaptide.plan import (
+from neaptide.plans import (
     BudgetRecord,
     MovesSummary,
     Plan,
@@ -98,7 +98,7 @@ def test_broken_files_are_refused_with_their_path_and_the_next_step(tmp_path, te
 def test_a_field_of_the_wrong_type_is_refused_even_with_a_right_checksum(monkeypatch):
     document = json.loads(PLAN.to_json())
     document["plan"]["programs"][0]["node_count"] = "three"
-    monkeypatch.setattr("neaptide.plan._checksum", lambda _: document["checksum"])
+    monkeypatch.setattr("neaptide.plans._checksum", lambda _: document["checksum"])
     with pytest.raises(PlanError, match="lacks a field"):
         Plan.from_json(json.dumps(document))
 

@@ -1,0 +1,71 @@
+"""Recomputation by the closure model at the highest step, then repair and put back by marginal prices.
+
+The integer program sees one step, so its budget is scanned downwards: a smaller share leaves room for what runs
+again elsewhere. Each answer is carried out exactly, repaired where another step is too high, and relaxed where
+there is room; the best one counts.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from neaptide.outcome import LimitGuard, Limits, Outcome
+from neaptide.planner.closure_model import ClosureModel, held_creators, model_at
+from neaptide.planner.objective import PlannedSequence, PlanningProblem
+from neaptide.planner.recomputations import recompute_moves
+from neaptide.planner.strategies.greedy_recompute import GreedyRecompute
+
+NAME: Final = "closure_milp"
+_SHARES: Final = (1.0, 0.92, 0.85, 0.78, 0.7, 0.62, 0.55)
+
+
+def solve(
+    problem: PlanningProblem, limits: Limits, interrupt: threading.Event | None = None
+) -> Outcome[PlannedSequence]:
+    """The start with the storages dropped that the closure model does not hold.
+
+    A start with repetitions, or one within the budget, is handed back as it is. The peak is never higher than
+    that of the start.
+    """
+    guard = LimitGuard(limits, interrupt)
+    step = problem.step
+    start = PlannedSequence.evaluate(step, problem.first_sequence(), NAME, problem.start_moves)
+    best = start
+    if len(start.sequence) == step.node_count and start.peak_with_workspace_bytes > problem.budget_bytes:
+        first = GreedyRecompute(problem, guard)
+        model = model_at(first.evaluator, first.evaluator.peak_position)
+        tried: set[frozenset[int]] = set()
+        for share in _SHARES:
+            if guard.check_now() is not None:
+                break
+            room = model.fixed_bytes + int(share * (problem.budget_bytes - model.fixed_bytes))
+            held = held_creators(step, model, room, time_s=guard.remaining_s())
+            if held is None or held in tried:
+                continue
+            tried.add(held)
+            found = _carry_out(problem, guard, model, held)
+            if found.rank(problem.budget_bytes) < best.rank(problem.budget_bytes):
+                best = found
+    is_free = best is start and start.peak_with_workspace_bytes <= problem.budget_bytes
+    return guard.finish(best, best=best.seconds, bound=best.seconds if is_free else None)
+
+
+def _carry_out(
+    problem: PlanningProblem, guard: LimitGuard, model: ClosureModel, held: frozenset[int]
+) -> PlannedSequence:
+    """Drop what is not held, in the order in which it is needed again; then repair and put back."""
+    search = GreedyRecompute(problem, guard)
+    highest = int(search.evaluator.order[search.evaluator.peak_position])
+    search.drop_units(
+        [c for c, is_used in zip(model.creators, model.is_used, strict=True) if is_used and c not in held],
+        highest,
+    )
+    search.descend()
+    search.put_back()
+    return PlannedSequence.evaluate(
+        problem.step,
+        search.evaluator.sequence(),
+        NAME,
+        (*problem.start_moves, *recompute_moves(search.evaluator)),
+    )

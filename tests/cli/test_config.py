@@ -1,0 +1,162 @@
+"""Settings from three places."""
+
+import json
+from dataclasses import fields
+
+import pytest
+
+from neaptide.cli import config
+from neaptide.cli.config import Settings, resolve, unknown_variables
+from neaptide.errors import InvalidBudget, UsageError
+
+VALUES = {
+    "peak": ("60%", "60%"),
+    "latency": ("+10%", "+10%"),
+    "device": ("h100", "h100"),
+    "time_limit": ("60s", "60s"),
+    "work_limit": ("9", 9),
+    "seed": ("3", 3),
+    "strategy": ("early_updates", "early_updates"),
+    "also": ("a, b", ("a", "b")),
+    "repeats": ("4", 4),
+    "steps": ("2", 2),
+    "verify": ("yes", True),
+    "eager": ("off", False),
+    "on_mismatch": ("replan", "replan"),
+    "atomic": ("true", True),
+}
+
+
+def test_nothing_given_is_the_defaults(tmp_path):
+    found = resolve({}, environment={}, directory=tmp_path)
+    assert found.settings == Settings()
+    assert set(found.sources.values()) == {"default"}
+
+
+def test_defaults_are_those_of_the_api():
+    api = pytest.importorskip("neaptide.api")
+    assert api.DEFAULT_TIME_LIMIT_S == config.DEFAULT_TIME_LIMIT_S
+    assert Settings().strategy == api.DEFAULT_STRATEGY
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Settings)])
+def test_every_setting_can_come_from_every_place(tmp_path, name):
+    text, value = VALUES[name]
+    variable = "NEAPTIDE_" + name.upper()
+    from_environment = resolve({}, environment={variable: text}, directory=tmp_path)
+    assert getattr(from_environment.settings, name) == value
+    assert from_environment.sources[name] == f"environment variable {variable}"
+    written = list(value) if isinstance(value, tuple) else value
+    (tmp_path / "neaptide.toml").write_text(f"{name.replace('_', '-')} = {json.dumps(written)}\n")
+    from_file = resolve({}, environment={}, directory=tmp_path / "below" / "here")
+    assert getattr(from_file.settings, name) == value
+    assert from_file.sources[name] == str(tmp_path / "neaptide.toml")
+    from_argument = resolve({name: text}, environment={}, directory=tmp_path)
+    assert from_argument.settings == from_file.settings
+    assert from_argument.sources[name].startswith("argument --")
+
+
+def test_arguments_win_over_environment_over_file(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[tool.neaptide]\nseed = 1\nsteps = 1\nrepeats = 1\n")
+    found = resolve(
+        {"seed": "3", "steps": None},
+        environment={"NEAPTIDE_SEED": "2", "NEAPTIDE_STEPS": "2"},
+        directory=tmp_path,
+    )
+    assert (found.settings.seed, found.settings.steps, found.settings.repeats) == (3, 2, 1)
+
+
+def test_the_nearest_file_counts_and_a_pyproject_without_our_table_does_not(tmp_path):
+    (tmp_path / "neaptide.toml").write_text("seed = 1\n")
+    below = tmp_path / "below"
+    below.mkdir()
+    (below / "pyproject.toml").write_text("[tool.other]\nseed = 9\n")
+    assert resolve({}, environment={}, directory=below).settings.seed == 1
+    (below / "pyproject.toml").write_text("[tool.neaptide]\nseed = 2\n")
+    assert resolve({}, environment={}, directory=below).settings.seed == 2
+    (below / "neaptide.toml").write_text("seed = 3\n")
+    assert resolve({}, environment={}, directory=below).settings.seed == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("peak", "150%"),
+        ("peak", "nan"),
+        ("latency", "10%"),
+        ("time_limit", "60"),
+        ("time_limit", "-1s"),
+        ("seed", "one"),
+        ("seed", "-1"),
+        ("repeats", "0"),
+        ("work_limit", "1.5"),
+        ("device", " "),
+        ("verify", "maybe"),
+        ("on_mismatch", "ignore"),
+    ],
+)
+def test_a_wrong_value_names_the_place_it_stands_in(tmp_path, name, value):
+    variable = "NEAPTIDE_" + name.upper()
+    with pytest.raises(UsageError) as caught:
+        resolve({}, environment={variable: value}, directory=tmp_path)
+    assert caught.value.where == variable
+    with pytest.raises(UsageError) as caught:
+        resolve({name: value}, environment={}, directory=tmp_path)
+    assert caught.value.where == "--" + name.replace("_", "-")
+    if name == "peak":
+        assert isinstance(caught.value, InvalidBudget)
+
+
+@pytest.mark.parametrize(
+    "value", ["seed = true", "seed = 1.5", "verify = 1", "also = 3", "also = [1]", "device = 3"]
+)
+def test_values_of_the_wrong_type_in_a_file(tmp_path, value):
+    path = tmp_path / "neaptide.toml"
+    path.write_text(value)
+    with pytest.raises(UsageError) as caught:
+        resolve({}, environment={}, directory=tmp_path)
+    assert str(path) in caught.value.where
+
+
+def test_numbers_in_a_file_are_seconds_and_bytes(tmp_path):
+    (tmp_path / "neaptide.toml").write_text("time-limit = 60\nlatency = 0.5\npeak = 4096\n")
+    settings = resolve({}, environment={}, directory=tmp_path).settings
+    assert (settings.time_limit_s, settings.latency, settings.peak) == (60.0, "0.5s", "4096")
+
+
+def test_an_unknown_setting_and_a_broken_file(tmp_path):
+    path = tmp_path / "neaptide.toml"
+    path.write_text("peek = '60%'\n")
+    with pytest.raises(UsageError, match="did you mean peak"):
+        resolve({}, environment={}, directory=tmp_path)
+    path.write_text("peak = \n")
+    with pytest.raises(UsageError, match="cannot be read"):
+        resolve({}, environment={}, directory=tmp_path)
+
+
+def test_variables_that_nothing_reads():
+    given = {"NEAPTIDE_PEEK": "1", "NEAPTIDE_PEAK": "1", "NEAPTIDE_CACHE_DIR": "x", "HOME": "y"}
+    assert unknown_variables(given) == ["NEAPTIDE_PEEK"]
+
+
+def test_print_config_shows_values_and_places(call, monkeypatch, tmp_path):
+    (tmp_path / "neaptide.toml").write_text("seed = 4\nalso = ['a', 'b']\n")
+    monkeypatch.setenv("NEAPTIDE_PEAK", "60%")
+    monkeypatch.setenv("NEAPTIDE_PEEK", "60%")
+    ending = call("compare", "--print-config", "--repeats", "2")
+    assert ending.code == 0
+    rows = {line.split("|")[1].strip(): line for line in ending.out.splitlines()}
+    assert "60%" in rows["peak"]
+    assert "environment variable NEAPTIDE_PEAK" in rows["peak"]
+    assert "neaptide.toml" in rows["seed"]
+    assert "a, b" in rows["also"]
+    assert "argument --repeats" in rows["repeats"]
+    assert "default" in rows["eager"]
+    assert "nothing reads the environment variable NEAPTIDE_PEEK" in ending.err
+    content = json.loads(call("compare", "--print-config", "--json").out)
+    assert content["peak"] == {"value": "60%", "source": "environment variable NEAPTIDE_PEAK"}
+
+
+def test_a_wrong_file_ends_with_usage(call, tmp_path):
+    (tmp_path / "neaptide.toml").write_text("seed = 'x'\n")
+    assert call("compare", "train_me.py:factory").code == 2

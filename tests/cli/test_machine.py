@@ -1,0 +1,108 @@
+"""doctor and devices."""
+
+import json
+
+import pytest
+
+from neaptide.cli import machine
+from neaptide.cost.devices import get_device
+from neaptide.cost.presets import PRESETS
+
+VERSIONS = {
+    "torch": "2.13.0+cpu",
+    "transformers": "5.1",
+    "numpy": "2.4",
+    "scipy": "1.17",
+    "msgspec": "0.22",
+    "click": "8.5",
+    "rich": "15.0",
+}
+
+
+@pytest.fixture
+def installed(monkeypatch, tmp_path):
+    """A made-up installation with a cache of its own."""
+    monkeypatch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path / "cache"))
+    versions = dict(VERSIONS)
+    monkeypatch.setattr(machine, "_version", versions.get)
+    monkeypatch.setattr(machine, "_threads", list)
+    return versions
+
+
+def findings(call):
+    ending = call("doctor", "--json")
+    content = json.loads(ending.out)
+    return ending.code, {finding["name"]: finding for finding in content["findings"]}
+
+
+def test_a_good_installation(call, installed):
+    code, found = findings(call)
+    assert code == 0
+    assert found["torch"]["status"] == "ok"
+    assert found["matplotlib"] == {
+        "name": "matplotlib",
+        "status": "missing",
+        "detail": "for: figures",
+        "fix": 'pip install "neaptide[plots]"',
+    }
+    text = call("doctor").out
+    assert "| torch        | ok" in text
+    assert text.endswith("No problems.\n")
+
+
+@pytest.mark.parametrize(
+    ("package", "version", "status", "code"),
+    [
+        ("torch", "2.10.1", "problem", 4),
+        ("torch", "2.11.0", "ok", 0),
+        ("torch", "2.15.0", "ok", 0),
+        ("torch", "2.16.0.dev1", "warning", 0),
+        ("torch", None, "missing", 0),
+        ("transformers", "4.57", "warning", 0),
+        ("numpy", None, "problem", 4),
+    ],
+)
+def test_versions(call, installed, package, version, status, code):
+    installed[package] = version
+    ended, found = findings(call)
+    assert (ended, found[package]["status"]) == (code, status)
+    assert bool(found[package]["fix"]) is (status != "ok")
+
+
+def test_known_conflicts(call, installed):
+    installed.update(ortools="9.15", highspy="1.15")
+    assert findings(call)[1]["ortools and highspy"]["status"] == "warning"
+
+
+def test_the_cache_and_what_is_in_it(call, installed, tmp_path):
+    assert findings(call)[1]["calibration"]["detail"].startswith("none yet")
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    (cache / "device-1.json").write_text(get_device("t4").to_json())
+    assert "T4" in findings(call)[1]["calibration"]["detail"]
+    (cache / "device-1.json").write_text("{")
+    broken = findings(call)[1]["calibration"]
+    assert (broken["status"], broken["fix"]) == ("warning", f"delete {cache / 'device-1.json'}")
+
+
+def test_a_cache_that_is_no_folder(call, installed, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    assert findings(call)[1]["cache"]["status"] == "warning"
+
+
+def test_threads_of_this_machine(monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    threads, accelerator = machine._threads()
+    assert "of torch" in threads.detail
+    assert threads.detail.endswith("OMP_NUM_THREADS=1")
+    assert accelerator.status == "ok"
+
+
+def test_devices(call):
+    text = call("devices").out
+    for name in PRESETS:
+        assert f"| {name} " in text
+    content = json.loads(call("devices", "--json").out)
+    assert [device["name"] for device in content["devices"]] == list(PRESETS)

@@ -1,0 +1,76 @@
+"""The reference pages say what the program says."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from neaptide import errors
+from neaptide.cli import exit_codes
+from neaptide.cli.main import cli
+from neaptide.cli.targets import find_target
+from neaptide.errors import NeaptideError
+from neaptide.plans import Plan, PlannedProgram
+from neaptide.planner.budget import Budget
+from neaptide.symbolic.size_expr import SizeExpr
+from neaptide.units import parse_size
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+CLI = (REFERENCE / "cli.md").read_text(encoding="utf-8")
+ERRORS = (REFERENCE / "errors.md").read_text(encoding="utf-8")
+CLASSES = [
+    value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, NeaptideError)
+]
+
+
+@pytest.mark.parametrize("name", sorted(cli.commands))
+def test_every_option_stands_in_the_table_for_its_command(name):
+    assert f"neaptide {name} " in CLI
+    for param in cli.commands[name].params:
+        flag = next((text for text in param.opts if text.startswith("--")), None)
+        rows = [line for line in CLI.splitlines() if flag and re.match(rf"\| `[^`]*{flag}\b", line)]
+        commands = [row.split("|")[2] for row in rows]
+        assert flag is None or any("all" in cell or name in cell for cell in commands), flag
+
+
+def test_exit_codes():
+    for code, meaning in exit_codes.MEANINGS.items():
+        assert f"| {code} | {meaning} |" in CLI
+
+
+@pytest.mark.parametrize("error", CLASSES)
+def test_every_error_class_has_its_row_and_an_example(error):
+    assert f"| `{error.__name__}` | {error.exit_code} | " in ERRORS
+    if error is not NeaptideError:
+        assert re.search(rf"\n`{error.__name__}`[^\n]*\n\n```\n", ERRORS)
+
+
+def mistyped_factory():
+    Path("train.py").write_text("def factory():\n    return print, 1\n")
+    find_target("train.py:factroy")
+
+
+def wrong_program():
+    program = PlannedProgram.__new__(PlannedProgram)
+    for name, value in (("role", "steady"), ("name", "zoo:gpt2@small"), ("fingerprint", "1f2e")):
+        object.__setattr__(program, name, value)
+    program.check_fingerprint("9a7b")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: parse_size("20GiBB"),
+        lambda: Budget(peak="150%"),
+        mistyped_factory,
+        lambda: Plan.from_json('{"format": "neapt', path="plan.json"),
+        wrong_program,
+        lambda: (2 * SizeExpr.dim("s0")).constant_value(),
+    ],
+    ids=["UsageError", "InvalidBudget", "TargetError", "PlanError", "PlanMismatch", "SymbolicError"],
+)
+def test_examples_are_what_is_raised(make, tmp_path):
+    with pytest.raises(NeaptideError) as caught:
+        make()
+    assert caught.value.render().replace(str(tmp_path), "/home/me") in ERRORS

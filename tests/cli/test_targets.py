@@ -1,0 +1,160 @@
+"""Targets, and how the mistakes in them are named."""
+
+import sys
+
+import pytest
+
+from neaptide.cli.targets import find_target
+from neaptide.errors import CaptureError, TargetError, UsageError
+
+
+def write(folder, text, name="mine.py"):
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def refusal(text):
+    with pytest.raises(TargetError) as caught:
+        find_target(text).build()
+    assert caught.value.next_step
+    return caught.value
+
+
+def test_a_factory_is_called_anew_each_time(tmp_path):
+    write(tmp_path, "made = []\ndef factory():\n    made.append(1)\n    return print, len(made)\n")
+    target = find_target("mine.py:factory")
+    assert target.build() == (print, 1)
+    assert target.build() == (print, 2)
+    assert target.text == "mine.py:factory"
+
+
+def test_a_file_finds_its_neighbours_and_itself(tmp_path):
+    write(tmp_path / "sub", "value = 5", "neighbour.py")
+    write(
+        tmp_path / "sub",
+        "import dataclasses, pickle\nimport neighbour\n"
+        "@dataclasses.dataclass\nclass Batch:\n    x: int\n"
+        "def factory():\n    return print, pickle.loads(pickle.dumps(Batch(neighbour.value)))\n",
+    )
+    assert find_target("sub/mine.py:factory").build()[1].x == 5
+
+
+@pytest.mark.parametrize("name", ["profile.py", "my-step.py"])
+def test_names_that_cannot_be_imported_plainly(tmp_path, name):
+    write(tmp_path, "def factory():\n    return print, 1\n", name)
+    before = sys.modules.get("profile")
+    assert find_target(f"{name}:factory").build() == (print, 1)
+    assert sys.modules.get("profile") is before
+
+
+def test_zoo_targets_are_lazy_and_checked():
+    assert find_target("zoo:mlp@tiny").factory.keywords["device"] == "cpu"
+    assert find_target("zoo:mlp@tiny", without_weights=True).factory.keywords["device"] == "meta"
+    kept = find_target("zoo:mlp@tiny,device=cpu", without_weights=True)
+    assert kept.factory.keywords["device"] == "cpu"
+    assert "mlp" in str(refusal("zoo:nothing"))
+    with pytest.raises(UsageError, match="no option"):
+        find_target("zoo:mlp@tiny,heads=3")
+
+
+@pytest.mark.parametrize("text", ["", "train", "model.onnx", "a:b", "C:\\train.py:f"])
+def test_what_is_no_target(text):
+    assert "file.py:factory" in refusal(text).render()
+
+
+def test_a_missing_file_names_the_place_and_a_near_one(tmp_path):
+    for text in ("trian_me.py:factory", "trian_me.py"):
+        error = refusal(text)
+        assert error.where == str(tmp_path / "trian_me.py")
+        assert "did you mean train_me.py?" in error.next_step
+
+
+def test_a_file_of_another_kind(tmp_path):
+    write(tmp_path, "x", "a.txt")
+    assert "no Python file" in refusal("a.txt:factory").what
+    write(tmp_path, "{}", "plan.json")
+    assert "neaptide explain plan.json" in refusal("plan.json").next_step
+
+
+SEVERAL = """
+import os
+def factory(size=1, *, seed=0): return print, 1
+def step(batch): ...
+def keyword(*, needed): ...
+def _hidden(): ...
+number = 5
+"""
+
+
+def test_without_a_name_the_candidates_are_listed(tmp_path):
+    write(tmp_path, SEVERAL)
+    assert refusal("mine.py").why == "functions without arguments there: factory"
+    error = refusal("mine.py:factroy")
+    assert error.why == "functions without arguments there: factory"
+    assert "did you mean factory?" in error.next_step
+    write(tmp_path, "def f(:", "broken.py")
+    assert "cannot be parsed" in refusal("broken.py").why
+
+
+def test_what_is_no_factory(tmp_path):
+    path = write(tmp_path, SEVERAL)
+    error = refusal("mine.py:step")
+    assert "takes arguments: batch" in error.what
+    assert error.where == f"{path}:4"
+    assert "needed" in refusal("mine.py:keyword").what
+    assert "is a int, not a function" in refusal("mine.py:number").what
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "why"),
+    [
+        ("import no_such_module_here", 1, "ModuleNotFoundError"),
+        ("x = 1\n\nx / 0\n", 3, "ZeroDivisionError"),
+        ("x = 1\ndef f(:\n", 2, "SyntaxError"),
+        ("import sys\nsys.exit(3)\n", 2, "ends the process"),
+    ],
+)
+def test_a_file_that_cannot_be_imported(tmp_path, source, line, why):
+    path = write(tmp_path, source)
+    error = refusal("mine.py:factory")
+    assert error.where == f"{path}:{line}"
+    assert why in error.why
+    assert "mine" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("body", "came_back"),
+    [
+        ("pass", "None"),
+        ("return print", "a builtin_function_or_method"),
+        ("return print, 1, 2", "a tuple of 3 (builtin_function_or_method, int, int)"),
+        ("return [print, 1]", "a list"),
+        ("return 1, print", "a tuple of 2 (int, builtin_function_or_method)"),
+    ],
+)
+def test_a_factory_that_returns_something_else(tmp_path, body, came_back):
+    path = write(tmp_path, f"def factory():\n    {body}\n")
+    error = refusal("mine.py:factory")
+    assert error.what.endswith(f"returned {came_back}")
+    assert error.where == f"{path}:1"
+
+
+def test_a_factory_that_fails(tmp_path):
+    path = write(tmp_path, "def factory():\n    return {}['x']\n")
+    error = refusal("mine.py:factory")
+    assert (error.where, error.why) == (f"{path}:2", "KeyError: 'x'")
+    assert isinstance(error.__cause__, KeyError)
+
+
+def test_errors_of_neaptide_pass_through(tmp_path):
+    write(
+        tmp_path,
+        "from neaptide.errors import CaptureError\ndef factory():\n    raise CaptureError('mine')\n",
+    )
+    with pytest.raises(CaptureError, match="mine"):
+        find_target("mine.py:factory").build()
+    write(tmp_path, "from neaptide.errors import CaptureError\nraise CaptureError('early')\n", "early.py")
+    with pytest.raises(CaptureError, match="early"):
+        find_target("early.py:factory")

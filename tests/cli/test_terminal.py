@@ -1,0 +1,70 @@
+"""Drawing on a terminal, and the choice between that and plain text."""
+
+import io
+import logging
+
+import pytest
+import rich.console
+
+from neaptide.cli.console import Console
+from neaptide.cli.terminal import draw
+from neaptide.report.document import Table, document
+
+CONTENT = document("Title of it", Table(("", "bytes"), (("peak [bold]", "12"),)), "Next: do [red]it[/red]")
+
+
+def drawn(**options):
+    screen = io.StringIO()
+    draw(CONTENT, rich.console.Console(file=screen, force_terminal=True, width=60, **options))
+    return screen.getvalue()
+
+
+def test_square_brackets_are_text_and_not_markup():
+    text = drawn(no_color=True)
+    assert "peak [bold]" in text
+    assert "[red]it[/red]" in text
+
+
+def test_words_before_a_colon_are_bold():
+    assert "\x1b[1mNext:\x1b[0m do" in drawn()
+
+
+def test_no_color_leaves_no_colour(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[3" not in drawn()
+
+
+@pytest.mark.parametrize(
+    ("terminal", "term", "plain"), [(False, "xterm", True), (True, "dumb", True), (True, "xterm", False)]
+)
+def test_only_a_terminal_gets_a_drawing(monkeypatch, terminal, term, plain):
+    stream = io.StringIO()
+    stream.isatty = lambda: terminal
+    monkeypatch.setattr("sys.stdout", stream)
+    monkeypatch.setenv("TERM", term)
+    Console().document(CONTENT)
+    assert (stream.getvalue() == CONTENT.plain() + "\n") is plain
+    assert "Title of it" in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("quiet", "verbosity", "heard"),
+    [
+        (True, 0, ["ERROR"]),
+        (False, 0, ["ERROR", "WARNING"]),
+        (False, 1, ["ERROR", "WARNING", "INFO"]),
+        (False, 5, ["ERROR", "WARNING", "INFO", "DEBUG"]),
+    ],
+)
+def test_log_records_go_to_stderr_by_level(capsys, quiet, verbosity, heard):
+    logger = logging.getLogger("neaptide.somewhere")
+    console = Console()
+    with console.listening():
+        console.configure(as_json=False, quiet=quiet, verbosity=verbosity)
+        for level in ("ERROR", "WARNING", "INFO", "DEBUG"):
+            logger.log(getattr(logging, level), "said")
+    logger.error("after")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert [line.split(":")[0] for line in captured.err.splitlines() if "after" not in line] == heard
+    assert logging.getLogger("neaptide").level == logging.NOTSET

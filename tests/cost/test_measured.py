@@ -1,0 +1,311 @@
+"""Costs from running operations alone: what is run, what is remembered, and that nothing is left behind."""
+
+import gc
+import subprocess
+import sys
+import threading
+
+import pytest
+
+# ruff: noqa: E402  (what follows needs torch, which is an extra)
+torch = pytest.importorskip("torch")
+
+from neaptide.cost import measured, op_session
+from neaptide.cost.allocator_events import record
+from neaptide.cost.cache import OpCostCache
+from neaptide.cost.devices import get_device
+from neaptide.cost.measured import MeasuredCost
+from neaptide.cost.model import HOST_SCALAR_S, EstimatedCost, node_seconds, node_workspace
+from neaptide.errors import UsageError
+from neaptide.ir.builder import GraphBuilder
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import MergeMap, Named, Ref, SliceMap
+from neaptide.ir.text import print_graph
+from neaptide.ops import registry
+from neaptide.symbolic.size_expr import SizeExpr
+
+FALLBACK = EstimatedCost(get_device("a100-40g"), registry())
+
+
+@pytest.fixture
+def cache(tmp_path):
+    with OpCostCache(tmp_path / "costs.sqlite3") as store:
+        yield store
+
+
+def make(cache, **options) -> MeasuredCost:
+    return MeasuredCost(registry(), cache, fallback=FALLBACK, **options)
+
+
+def small_step() -> Graph:
+    """A layer, a view, a repeated call, an update in place, random numbers, a number of Python and an index."""
+    b = GraphBuilder("step", registry())
+    x, w = b.input("x", (32, 64)), b.input("w", (64, 64))
+    table, ids = b.input("table", (500, 64)), b.input("ids", (32,), dtype="int64")
+    rate = b.scalar("rate", "float64")
+    (wt,) = b.node("aten.t.default", w, outputs=["wt: f32[64, 64] strides(1, 64) @w"])
+    (h,) = b.node("aten.mm.default", x, wt, outputs=["h: f32[32, 64]"])
+    (rows,) = b.node("aten.embedding.default", table, ids, outputs=["rows: f32[32, 64]"])
+    (s,) = b.node("aten.add.Tensor", h, rows, outputs=["s: f32[32, 64]"])
+    (s2,) = b.node("aten.add.Tensor", s, rows, outputs=["s2: f32[32, 64]"])
+    (d, mask) = b.node(
+        "aten.native_dropout.default", s2, 0.5, True, outputs=["d: f32[32, 64]", "mask: bool[32, 64]"]
+    )
+    (minus,) = b.node("host.neg", rate, outputs=["minus: host f64"])
+    b.node("aten.add_.Tensor", x, d, kwargs={"alpha": minus}, outputs=["x2: f32[32, 64] @x"])
+    b.output(d, mask)
+    return b.finish()
+
+
+def live_tensors() -> int:
+    gc.collect()
+    # `isinstance` would ask the objects, and deprecated ones answer with a warning.
+    return sum(issubclass(type(o), torch.Tensor) for o in gc.get_objects())
+
+
+def test_each_distinct_call_is_run_once(cache):
+    graph, cost = small_step(), make(cache)
+    done = cost.prepare(graph)
+    assert (done.distinct, done.measured, done.from_cache) == (6, 6, 0)
+    assert (done.skipped, done.stopped) == ((), None)
+    seconds = node_seconds(cost, graph)
+    assert all(0 < s < 1 for s in seconds)
+    assert seconds[3] == seconds[4]  # the same call
+    assert seconds[6] == HOST_SCALAR_S
+    assert cost.is_measured
+    assert torch.__version__ in cost.describe()
+    assert cost.storage_bytes(graph) == {}
+    assert cost.prepare(graph).measured == 0
+
+
+def test_second_process_finds_the_results(cache):
+    graph = small_step()
+    first, second = make(cache), make(cache)
+    first.prepare(graph)
+    done = second.prepare(graph)
+    assert (done.measured, done.from_cache) == (0, 6)
+    assert node_seconds(first, graph) == node_seconds(second, graph)
+
+
+def test_no_recording_is_started_when_all_is_known(cache, monkeypatch):
+    graph = small_step()
+    make(cache).prepare(graph)
+
+    def refuse(*_args, **_kwargs):
+        raise AssertionError("a recording was started")
+
+    monkeypatch.setattr(op_session, "record", refuse)
+    assert make(cache).prepare(graph).measured == 0
+
+
+def test_two_processes_share_the_cache(tmp_path):
+    script = """
+import sys
+from pathlib import Path
+from neaptide.cost.cache import OpCostCache
+from neaptide.cost.measured import MeasuredCost
+from neaptide.ir.text_parser import parse_graph
+from neaptide.ops import registry
+with OpCostCache(Path(sys.argv[1])) as store:
+    done = MeasuredCost(registry(), store).prepare(parse_graph(Path(sys.argv[2]).read_text()))
+print(done.distinct, done.measured + done.from_cache, len(done.skipped))
+"""
+    text = tmp_path / "graph.txt"
+    text.write_text(print_graph(small_step()), encoding="utf-8")
+    where = tmp_path / "costs.sqlite3"
+    command = [sys.executable, "-c", script, str(where), str(text)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other, OpCostCache(where) as store:
+        # Both measure at the same time, and whoever comes second to a key overwrites it.
+        mine = make(store).prepare(small_step())
+        theirs = other.communicate(timeout=120)[0].split()
+    assert (mine.measured + mine.from_cache, theirs) == (6, ["6", "6", "0"])
+    with OpCostCache(where) as store:
+        assert make(store).prepare(small_step()).from_cache == 6
+
+
+def test_the_world_is_as_before(cache):
+    graph = small_step()
+    make(cache).prepare(graph)  # whatever is made once per process is made now
+    torch.manual_seed(7)
+    expected = torch.rand(4)
+    torch.manual_seed(7)
+    before = live_tensors()
+    with torch.no_grad():
+        MeasuredCost(registry(), OpCostCache(cache.path.with_name("other")), fallback=FALLBACK).prepare(graph)
+        assert not torch.is_grad_enabled()
+    assert live_tensors() == before
+    assert torch.equal(torch.rand(4), expected)
+
+
+def test_autocast_of_the_caller_does_not_reach_the_operations(cache):
+    b = GraphBuilder("mm", registry())
+    x = b.input("x", (16, 16))
+    (y,) = b.node("aten.mm.default", x, x, outputs=["y: f32[16, 16]"])
+    b.output(y)
+    graph, cost = b.finish(), make(cache)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cost.prepare(graph)
+    seen = cost.record(graph, graph.nodes[0])
+    assert seen is not None
+    assert seen.outputs[0].dtype == "float32"
+
+
+def test_what_must_not_be_run_is_estimated_and_said(cache):
+    b = GraphBuilder("odd")
+    x = b.input("x", (8, 8))
+    (y,) = b.node("toy.mystery", x, outputs=["y: f32[8, 8]"])
+    (z,) = b.node("aten.relu.default", y, outputs=["z: f32[8, 8]"], collective="group")
+    b.node("aten._print.default", "a word", host=True)
+    (m,) = b.node(
+        "aten.relu.default", b.input("far", (4,), device="meta"), outputs=["m: f32[4] device(meta)"]
+    )
+    (bad,) = b.node("aten.mm.default", x, b.input("thin", (3, 8)), outputs=["bad: f32[8, 8]"])
+    b.output(z, m, bad)
+    graph, cost = b.finish(), make(cache)
+    reasons = {(op, reason.partition(" (")[0]) for op, reason, _ in cost.prepare(graph).skipped}
+    assert reasons == {
+        ("toy.mystery", "the op table has no row for it"),
+        ("aten.relu.default", "it talks to the host or to other processes"),
+        ("aten._print.default", "it talks to the host or to other processes"),
+        ("aten.relu.default", "its tensors are on 'meta', which does not run here"),
+        ("aten.mm.default", "it fails when run alone"),
+    }
+    assert node_seconds(cost, graph) == node_seconds(FALLBACK, graph)
+    assert node_workspace(cost, graph) == {}
+    assert cost.skipped(graph) == cost.prepare(graph).skipped
+
+
+def test_a_call_that_is_too_large_is_estimated(cache):
+    b = GraphBuilder("large", registry())
+    x = b.input("x", (1 << 40,))
+    (y,) = b.node("aten.relu.default", x, outputs=[f"y: f32[{1 << 40}]"])
+    b.output(y)
+    graph = b.finish()
+    ((op, reason, count),) = make(cache).prepare(graph).skipped
+    assert (op, count) == ("aten.relu.default", 1)
+    assert "more than the" in reason
+    assert [op for op, _, _ in make(cache, max_bytes=10).prepare(small_step()).skipped] == [
+        "aten.add.Tensor", "aten.add_.Tensor", "aten.embedding.default", "aten.mm.default",
+        "aten.native_dropout.default",
+    ]  # fmt: skip
+
+
+def test_unprepared_graph_is_estimated(cache):
+    graph, cost = small_step(), make(cache)
+    assert node_seconds(cost, graph)[1] == node_seconds(FALLBACK, graph)[1]
+    assert {reason for _, reason, _ in cost.skipped(graph)} == {"it was not measured yet"}
+
+
+def test_limits_stop_it_and_the_rest_is_run_next_time(cache):
+    graph, cost = small_step(), make(cache)
+    stop = threading.Event()
+    stop.set()
+    assert cost.prepare(graph, interrupt=stop).stopped == "interrupt"
+    late = cost.prepare(graph, time_limit_s=0.0)
+    assert (late.stopped, late.measured) == ("time", 0)
+    done = cost.prepare(graph)
+    assert (done.stopped, done.measured) == (None, 6)
+
+
+def test_without_a_place_for_the_cache_it_measures_all_the_same(tmp_path, monkeypatch, caplog):
+    blocked = tmp_path / "a file"
+    blocked.write_text("")
+    monkeypatch.setenv("NEAPTIDE_CACHE_DIR", str(blocked))
+    assert MeasuredCost(registry(), fallback=FALLBACK).prepare(small_step()).measured == 6
+    assert "not kept" in caplog.text
+
+
+def test_failure_for_want_of_memory_is_not_remembered(cache, monkeypatch):
+    graph = small_step()
+
+    def fail(self):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(op_session.PreparedCall, "run", fail)
+        done = make(cache).prepare(graph)
+        assert sum(count for _, _, count in done.skipped) == 6
+    assert make(cache).prepare(graph).measured == 6
+
+
+def test_within_another_recording_it_says_so(cache):
+    with pytest.raises(UsageError, match="recorded already"):
+        record(lambda: make(cache).prepare(small_step()))
+
+
+def test_result_that_is_not_what_the_graph_says_is_handed_on_as_it_is(cache):
+    # A layer norm of bfloat16 with float32 weights computes its statistics in float32.
+    b = GraphBuilder("norm", registry())
+    x, w = b.input("x", (8, 16), dtype="bfloat16"), b.input("w", (16,))
+    outputs = ["y: bf16[8, 16]", "mean: bf16[8, 1]", "rstd: bf16[8, 1]"]
+    y, mean, rstd = b.node("aten.native_layer_norm.default", x, [16], w, w, 1e-5, outputs=outputs)
+    mask = [True, True, True]
+    args = (y, x, [16], mean, rstd, w, w, mask)
+    outputs = ["gx: bf16[8, 16]", "gw: f32[16]", "gb: f32[16]"]
+    b.output(*b.node("aten.native_layer_norm_backward.default", *args, outputs=outputs))
+    graph, cost = b.finish(), make(cache)
+    assert cost.prepare(graph).skipped == ()
+    assert all(cost.record(graph, node) is not None for node in graph.nodes)
+    assert list(cost.storage_bytes(graph).values()) == [32, 32]
+    assert make(cache).prepare(graph).from_cache == 2
+
+
+def test_masked_results_and_shape_only_operands(cache):
+    b = GraphBuilder("conv", registry())
+    x, w = b.input("x", (2, 3, 16, 16)), b.input("w", (4, 3, 3, 3))
+    (like,) = b.node("aten.ones_like.default", x, outputs=["like: f32[2, 3, 16, 16]"])
+    (y,) = b.node(
+        "aten.convolution.default", like, w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1,
+        outputs=["y: f32[2, 4, 16, 16]"],
+    )  # fmt: skip
+    args = (y, like, w, [0], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [False, True, False])
+    (gw,) = b.node(
+        "aten.convolution_backward.default", *args, outputs=["gw: f32[4, 3, 3, 3]"],
+        results=(None, Ref(0), None),
+    )  # fmt: skip
+    b.output(gw)
+    graph, cost = b.finish(), make(cache)
+    assert cost.prepare(graph).skipped == ()
+    seen = cost.record(graph, graph.nodes[2])
+    assert seen is not None
+    assert [facts.shape for facts in seen.outputs] == [(4, 3, 3, 3)]
+
+
+def test_body_of_a_loop_is_measured_at_the_sizes_of_its_trips(cache):
+    body = GraphBuilder("body", registry())
+    p = body.input("p", (SizeExpr.dim("part"), 100))
+    (q,) = body.node("aten.relu.default", p, outputs=["q: f32[{part}, 100]"])
+    body.output(q)
+    b = GraphBuilder("loop", registry())
+    x = b.input("x", (8, 100))
+    (y,) = b.loop(
+        body.finish(), 3, [x], outputs=["y: f32[8, 100]"],
+        slices=[SliceMap(0, 0, SizeExpr.const(3))], merges=[MergeMap(0, "concat", 0)],
+    )  # fmt: skip
+    b.output(y)
+    graph, cost = b.finish(), make(cache)
+    assert cost.prepare(graph).measured == 2  # three rows, and two in the last trip
+    (seconds,) = node_seconds(cost, graph)
+    assert 0 < seconds < 0.1
+    assert node_workspace(cost, graph) == {0: 1200}
+
+
+def test_literals_are_not_run(cache):
+    b = GraphBuilder("literal", registry())
+    b.output(
+        *b.node(
+            "neaptide.constant", [1.0, 2.0], [2], Named("dtype", "float32"), Named("device", "cpu"),
+            outputs=["c: f32[2]"],
+        )
+    )  # fmt: skip
+    graph, cost = b.finish(), make(cache)
+    assert cost.prepare(graph).distinct == 0
+    assert node_seconds(cost, graph) == node_seconds(FALLBACK, graph)
+
+
+def test_calibration_is_put_off_until_it_is_needed(cache, monkeypatch):
+    graph = small_step()
+    monkeypatch.setattr(measured, "this_machine", lambda: get_device("t4"))
+    cost = MeasuredCost(registry(), cache)
+    first = node_seconds(cost, graph)
+    assert first[1] == node_seconds(EstimatedCost(get_device("t4"), registry()), graph)[1]
