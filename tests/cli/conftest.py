@@ -39,11 +39,13 @@ def samples():
 
 
 @pytest.fixture(autouse=True)
-def clean_place(tmp_path, monkeypatch):
+def clean_place(tmp_path, monkeypatch, tmp_path_factory):
     """An empty folder, no settings of the developer's own, and modules and paths put back."""
     for name in list(os.environ):
         if name.startswith("NEAPTIDE_"):
             monkeypatch.delenv(name)
+    # Measurements of this machine are kept for the whole run, and away from the developer's own.
+    monkeypatch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "neaptide-cache"))
     monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", "ERROR")
     monkeypatch.setattr(sys, "path", list(sys.path))
     before = set(sys.modules)

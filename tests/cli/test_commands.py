@@ -9,8 +9,8 @@ import warnings
 import pytest
 
 from neaptide.errors import InfeasibleBudget
-from neaptide.plans import Plan
 from neaptide.planner.budget import Budget
+from neaptide.plans import Plan
 from neaptide.report.text import comparison_text, plan_text, profile_text, run_text
 
 TARGET = "train_me.py:factory"

@@ -3,9 +3,9 @@ from __future__ import annotations
 from neaptide.corpus.training_steps import conv_step
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.outcome import Limits
-from neaptide.plans import Plan
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.record import planned_program
+from neaptide.plans import Plan
 from planner_problems import compiled
 
 

@@ -1,4 +1,5 @@
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -32,6 +33,11 @@ from neaptide.units import parse_size
             cells.shares({"optimizer_state": 1, "activation": 3, "output": 0}),
             "75 % activation, 25 % optimizer state",
         ),
+        (cells.shares({"activation": 9999, "output": 1}), "100 % activation"),
+        (cells.place(""), ""),
+        (cells.place("/v/lib/site-packages/torch/nn/f.py:3"), "torch/nn/f.py:3"),
+        (cells.place(str(Path.cwd() / "a" / "b.py") + ":3"), str(Path("a") / "b.py") + ":3"),
+        (cells.place("/elsewhere/b.py:3"), "/elsewhere/b.py:3"),
         (cells.bullets("Notes", ()), ""),
         (cells.bullets("Notes", ("a", "b")), "Notes:\n  - a\n  - b"),
     ],

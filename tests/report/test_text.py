@@ -106,6 +106,28 @@ def test_comparison_shows_the_groups_that_differ_and_one_column_for_each_program
     assert "largest buffer difference" not in comparison_text(samples.comparison())
 
 
+def test_a_comparison_that_was_not_run_shows_predictions_only():
+    rows = tuple(
+        replace(
+            row,
+            measured_peak_bytes=None,
+            measured_allocator_peak_bytes=None,
+            step_seconds=None,
+            step_cpu_seconds=None,
+            loss=None,
+            max_abs_diff={},
+            bitwise_equal=None,
+            repeats=0,
+        )
+        for row in (samples.BASELINE, samples.planned())
+    )
+    text = comparison_text(samples.comparison(rows=rows, device="rtx4090"))
+    assert text.startswith("zoo:gpt2@small on rtx4090: predicted, nothing was run\n")
+    assert "measured" not in text
+    assert "difference" not in text
+    assert "peak, predicted" in text
+
+
 def test_a_plan_that_breaks_its_budget_says_so():
     over = samples.program(budget_bytes=200 * MIB)
     assert "NOT held: 26.00 MiB above it" in plan_text(samples.plan(over))

@@ -183,12 +183,11 @@ def _deliver(request: Request, report: Any, make_document: Callable[[], Document
     """Prints a report, and writes it as JSON where `-o` says."""
     from neaptide.report.model import to_json
 
-    text = to_json(report)
     if request.output is not None:
-        _write(request.output, text + "\n")
+        _write(request.output, to_json(report) + "\n")
         request.console.progress(f"report saved in {request.output}")
     if request.console.as_json:
-        request.console.result(text)
+        request.console.result(to_json(report))
     else:
         request.console.document(make_document())
 

@@ -39,11 +39,14 @@ class OptimizerTwins:
     def noted(self) -> Iterator[None]:
         """Note the optimizer phase, and the gradients as they are when `step` begins."""
         had_step = {label: vars(o).get("step") for label, o in self._state.optimizers.items()}
+        handles = [o.register_step_pre_hook(self._observe) for o in self._state.optimizers.values()]
         for optimizer in self._state.optimizers.values():
             optimizer.step = self._noted_step(optimizer)  # type: ignore[method-assign]
         try:
             yield
         finally:
+            for handle in handles:
+                handle.remove()
             for label, optimizer in self._state.optimizers.items():
                 if had_step[label] is None:
                     del vars(optimizer)["step"]
@@ -132,6 +135,16 @@ class OptimizerTwins:
                 f"the step adds a parameter group to {label}", next_step="add it before the first step"
             )
 
+    def _observe(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        """Mark the gradients as they are when the update begins, after the user's own hooks."""
+        names = {id(slot.current()): slot.name for slot in self._state.tensors}
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None and id(parameter) in names:
+                    with private.annotate({"observe": observation_name(names[id(parameter)], self._steps)}):
+                        parameter.grad.detach()
+        self._steps += 1
+
     def _noted_step(self, optimizer: torch.optim.Optimizer) -> Callable[..., Any]:
         inner = optimizer.step
 
@@ -143,14 +156,6 @@ class OptimizerTwins:
                     why="an optimizer that calls the model again as often as it likes is no straight-line program",
                     next_step="use an optimizer that updates once a step, or run this one eagerly",
                 )
-            names = {id(slot.current()): slot.name for slot in self._state.tensors}
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    if parameter.grad is not None and id(parameter) in names:
-                        observed = observation_name(names[id(parameter)], self._steps)
-                        with private.annotate({"observe": observed}):
-                            parameter.grad.detach()
-            self._steps += 1
             with private.annotate({"phase": "optimizer"}):
                 return inner()
 

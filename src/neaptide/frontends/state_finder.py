@@ -234,12 +234,16 @@ class _Finder:
         if slot is None:
             slot = self._slots[id(tensor)] = TensorSlot(name, role, [])
             self.state.tensors.append(slot)
-            for hook in (h for hooks in private.parameter_hooks(tensor) for h in hooks):
-                self._later(hook, f"{name}.hook", None)
+            self._hooks(tensor, name)
         elif slot.role == "tensor" and role != "tensor":
             slot.role, slot.name = role, name
         if all(known.identity != place.identity for known in slot.places):
             slot.places.append(place)
+
+    def _hooks(self, tensor: torch.Tensor | None, name: str) -> None:
+        for hooks in () if tensor is None else private.parameter_hooks(tensor):
+            for hook in hooks:
+                self._later(hook, f"{name}.hook", None)
 
     def _module(self, root: torch.nn.Module, name: str) -> None:
         self._modules.append((name, root))
@@ -263,6 +267,9 @@ class _Finder:
             self.state.objects += [ItemPlace(f"{where}.{key}", children, key) for key in children]
             for hook in private.module_hooks(module):
                 self._later(hook, f"{where}.hook", None)
+            for _, entries in private.module_tensors(module):
+                for tensor in entries.values():
+                    self._hooks(tensor, where)
             self._class(type(module), where)
 
     def _settings(self, item: Any, name: str) -> None:

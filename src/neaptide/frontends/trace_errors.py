@@ -11,6 +11,7 @@ from neaptide.frontends.users_code import is_library_file
 
 _ROOT = __file__.rsplit("frontends", 1)[0]
 _OURS = tuple(_ROOT + room for room in ("frontends", "runtime", "api", "cli"))  # the zoo counts as a user
+_OPTIMIZERS = "torch/optim/"
 
 
 def users_line(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary | None:
@@ -32,9 +33,17 @@ def explained(error: Exception, hidden: Sequence[str]) -> CaptureError:
         error: as it was raised.
         hidden: names of tensors that were seen where they could not be replaced.
     """
-    where = location(users_line(traceback.extract_tb(error.__traceback__)))
+    frames = traceback.extract_tb(error.__traceback__)
+    where = location(users_line(frames))
     first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if isinstance(error, private.data_dependent_errors()):
+        if any(_OPTIMIZERS in f.filename.replace("\\", "/") for f in frames):
+            return CaptureError(
+                "the optimizer decides by numbers that only the data knows",
+                where=where,
+                why=f"{type(error).__name__}: {first}",
+                next_step="use one that updates the same way at every step (SGD, Adam, AdamW, RMSprop, NAdam do)",
+            )
         return CaptureError(
             "the step asks for a number that depends on the data",
             where=where,

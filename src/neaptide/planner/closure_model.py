@@ -1,9 +1,10 @@
-"""The closure model: at one step, what is held, what is made again later, what is gone. One small integer program.
+"""The closure model: at one step, what is held, what is made again later, what is gone. One small linear program.
 
 Before a step every unit (all that one node creates) is either *held* across it, *made again* behind it, or *gone*.
 What is made again needs operands that are held or made again; what is used behind the step must not be gone. Among
-the choices that fit into the bytes, the one with the least seconds made again is wanted. Two binaries a unit; every
-row but the byte row is a difference, which is why it solves in milliseconds at thousands of nodes.
+the choices that fit into the bytes, the one with the least seconds made again is wanted. There are two variables a
+unit, and every row but the byte row is a difference, so without that row the program is a minimum cut and its
+relaxation is integral; with it few variables are fractional, and rounding is left to the exact repair behind it.
 """
 
 from __future__ import annotations
@@ -11,14 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
 from neaptide.schedule.evaluate import TO_END, Evaluator
 from neaptide.schedule.problem import StepProblem
-
-_GAP = 1e-4
-_MOST_NODES = 2000  # of the search tree; the relaxation is nearly integral, so hardly ever reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +84,12 @@ def model_at(evaluator: Evaluator, position: int) -> ClosureModel:
 def held_creators(
     step: StepProblem, model: ClosureModel, budget_bytes: int, *, time_s: float | None = None
 ) -> frozenset[int] | None:
-    """Creators of the units that are held in the cheapest choice within a budget; None when there is none.
+    """Creators of the units that the relaxation holds for the most part; None when nothing fits.
 
     Args:
         step: the problem of the model.
         model: the units at one step.
-        budget_bytes: highest bytes at that step.
+        budget_bytes: highest bytes at that step; rounding may miss it by a unit.
         time_s: of the solver.
     """
     count = len(model.creators)
@@ -129,14 +127,13 @@ def held_creators(
         if model.is_pinned[unit] or model.is_used[unit]:
             high[count + unit] = 0.0
     matrix = csr_array((entries, (rows, columns)), shape=(len(upper), 2 * count))
-    options: dict[str, float] = {"mip_rel_gap": _GAP, "node_limit": _MOST_NODES}
-    if time_s is not None:
-        options["time_limit"] = max(time_s, 0.01)
-    found = milp(
+    options = {} if time_s is None else {"time_limit": max(time_s, 0.01)}
+    found = linprog(
         cost,
-        constraints=LinearConstraint(matrix, ub=np.array(upper)),
-        bounds=Bounds(low, high),
-        integrality=np.ones(2 * count),
+        A_ub=matrix,
+        b_ub=np.array(upper),
+        bounds=np.stack((low, high), axis=1),
+        method="highs",
         options=options,
     )
     if found.x is None:

@@ -38,3 +38,7 @@ class Move:
     predicted_delta_peak_bytes: int
     predicted_delta_seconds: float
     legality: str
+
+    @property
+    def is_recomputation(self) -> bool:
+        return self.kind is MoveKind.RECOMPUTE

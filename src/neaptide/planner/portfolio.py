@@ -14,8 +14,8 @@ from neaptide.schedule.problem import StepProblem
 from neaptide.units import format_bytes
 
 # Restarts with noisy prices: many where they cost nothing, few on large graphs.
-_RESTART_NODES: Final = 4000
-_MOST_RESTARTS: Final = 24
+_RESTART_NODES: Final = 2000
+_MOST_RESTARTS: Final = 16
 _NOISE: Final = 0.5
 _SLACKS: Final = (0.0, 0.1, 0.5, 1.5)
 
@@ -69,11 +69,15 @@ class _Portfolio:
             if early.sequence != baseline.sequence:
                 # Lower where the gradients pile up; usually the better order, so it goes first.
                 starts.insert(0, replace(problem, start=early.sequence, start_moves=early.moves))
-        for name in ("greedy_recompute", "closure_milp"):
+        for name in ("greedy_recompute", "closure"):
             for start in starts:
                 if not self._is_free() and self._goes_on():
                     self._try(name, start)
         self._restart(starts)
+        if not self._is_free() and self._goes_on() and self.best is not None:
+            self._try(
+                "ruin_recreate", replace(problem, start=self.best.sequence, start_moves=self.best.moves)
+            )
         return self._outcome()
 
     def _restart(self, starts: list[PlanningProblem]) -> None:

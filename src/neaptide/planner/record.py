@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from neaptide.outcome import Outcome, Termination
-from neaptide.plans import MovesSummary, PlannedProgram, Predictions, Recomputation, TerminationRecord
 from neaptide.planner.moves import Move, MoveKind
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.strategies.program_order import baseline
+from neaptide.plans import MovesSummary, PlannedProgram, Predictions, Recomputation, TerminationRecord
 from neaptide.schedule.problem import StepProblem
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Final
 
 from neaptide.units import format_bytes, format_seconds
 
 NOTHING: Final = "-"
+# Less than this would be printed as 0.0 %.
+_LEAST_SHARE: Final = 0.0005
+_PACKAGES: Final = "/site-packages/"
 
 
 def byte_cell(nbytes: int | None) -> str:
@@ -78,10 +83,21 @@ def percent(part: float, whole: float) -> str:
 def shares(by_kind: Mapping[str, int]) -> str:
     """`41 % activation, 29 % optimizer state`, largest first."""
     total = sum(by_kind.values())
+    least = total * _LEAST_SHARE
     largest_first = sorted(by_kind.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(
-        f"{percent(nbytes, total)} {kind.replace('_', ' ')}" for kind, nbytes in largest_first if nbytes > 0
+        f"{percent(nbytes, total)} {kind.replace('_', ' ')}"
+        for kind, nbytes in largest_first
+        if nbytes > least
     )
+
+
+def place(location: str) -> str:
+    """A `file:line` as short as it can be found again: from the current folder, or from the package it is in."""
+    _, inside, rest = location.rpartition(_PACKAGES)
+    if inside:
+        return rest
+    return location.removeprefix(str(Path.cwd()) + os.sep)
 
 
 def bullets(title: str, lines: Iterable[str]) -> str:

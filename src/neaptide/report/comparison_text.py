@@ -41,7 +41,8 @@ _ALWAYS_SHOWN: Final = frozenset({"loss", "gradients", "parameters"})
 def comparison_document(comparison: Comparison) -> Document:
     """A comparison from top to bottom."""
     return document(
-        f"{comparison.name or 'step'} on {comparison.device}",
+        f"{comparison.name or 'step'} on {comparison.device}"
+        + ("" if _was_run(comparison) else ": predicted, nothing was run"),
         _table(comparison),
         _budget_line(comparison),
         f"Lower bound: {format_bytes(comparison.lower_bound_bytes)} for any plan, "
@@ -84,6 +85,7 @@ def _table(comparison: Comparison) -> Table:
             lambda row: ratio_cell(row.step_seconds, reference_seconds),
         ),
     ]
+    lines.append(("loss", lambda row: NOTHING if row.loss is None else f"{row.loss:.6g}"))
     for group, title in _DIFFERENCES.items():
         if group in _ALWAYS_SHOWN or any(group in row.max_abs_diff for row in comparison.rows):
             lines.append((title, _difference_in(group)))
@@ -93,10 +95,15 @@ def _table(comparison: Comparison) -> Table:
         ("updates moved", _of_plans(lambda row: count_cell(row.moved_updates))),
         ("planner stopped", _of_plans(lambda row: row.status or NOTHING)),
     ]
-    return Table(
-        ("", *(row.name for row in comparison.rows)),
-        tuple((title, *(cell(row) for row in comparison.rows)) for title, cell in lines),
-    )
+    rows = [(title, *(cell(row) for row in comparison.rows)) for title, cell in lines]
+    if not _was_run(comparison):
+        # Lines about measurements would hold dashes only.
+        rows = [row for row in rows if any(cell != NOTHING for cell in row[1:])]
+    return Table(("", *(row.name for row in comparison.rows)), tuple(rows))
+
+
+def _was_run(comparison: Comparison) -> bool:
+    return any(row.measured_peak_bytes is not None or row.step_seconds is not None for row in comparison.rows)
 
 
 def _reference_name(comparison: Comparison) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from neaptide.plans import BudgetRecord, MovesSummary, Plan, PlannedProgram
 from neaptide.planner.budget import Budget
+from neaptide.plans import BudgetRecord, MovesSummary, Plan, PlannedProgram
 from neaptide.report.cells import byte_cell, counted, origin, percent, ratio_cell, seconds_cell
 from neaptide.report.document import Document, Table, document
 from neaptide.units import format_bytes, format_seconds

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from neaptide.report.cells import bullets, byte_cell, counted, origin, seconds_cell, shares, size_argument
+from neaptide.report.cells import (
+    bullets,
+    byte_cell,
+    counted,
+    origin,
+    place,
+    seconds_cell,
+    shares,
+    size_argument,
+)
 from neaptide.report.document import Document, Table, document
 from neaptide.report.model import ProfileReport
 from neaptide.units import format_bytes
@@ -57,18 +66,24 @@ def _verdict(report: ProfileReport) -> str:
 
 
 def _at_the_peak(report: ProfileReport) -> str:
-    place = report.peak_phase
+    where = report.peak_phase
     if report.peak_module:
-        place = f"{place} of {report.peak_module}" if place else report.peak_module
-    places = ", ".join(part for part in (place, report.peak_at) if part)
-    return f"At the peak{f' ({places})' if places else ''}: {shares(report.bytes_by_kind_at_peak)}"
+        where = f"{where} of {report.peak_module}" if where else report.peak_module
+    parts = ", ".join(part for part in (where, place(report.peak_at)) if part)
+    return f"At the peak{f' ({parts})' if parts else ''}: {shares(report.bytes_by_kind_at_peak)}"
 
 
 def _alive(report: ProfileReport) -> Table | None:
     if not report.alive_at_peak:
         return None
     rows = [
-        (byte_cell(row.nbytes), row.kind.replace("_", " "), row.name, row.made_at, _shortened(row.code))
+        (
+            byte_cell(row.nbytes),
+            row.kind.replace("_", " "),
+            row.name,
+            place(row.made_at),
+            _shortened(row.code),
+        )
         for row in report.alive_at_peak[:_MOST_ALIVE_ROWS]
     ]
     others = report.alive_at_peak[_MOST_ALIVE_ROWS:]
@@ -91,8 +106,9 @@ def _why_not_lower(report: ProfileReport) -> str:
         f"Room to go lower: at most {format_bytes(_room(report))}, as no plan goes below "
         f"{format_bytes(report.lower_bound_bytes)}"
     )
-    if report.order_lower_bound_bytes > report.lower_bound_bytes:
-        text += f"; below {format_bytes(report.order_lower_bound_bytes)} something has to be recomputed"
+    bound, order_bound = format_bytes(report.lower_bound_bytes), format_bytes(report.order_lower_bound_bytes)
+    if bound != order_bound:
+        text += f"; below {order_bound} something has to be recomputed"
     return text + "."
 
 

@@ -202,7 +202,7 @@ def versions() -> dict[str, str]:
     """Versions of what a prediction or a measurement depends on."""
     return {
         "neaptide": neaptide.__version__,
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "python": platform.python_version(),
         "machine": platform.machine(),
     }

@@ -10,7 +10,7 @@ from neaptide.errors import UsageError
 from neaptide.outcome import Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 
-NAMES: Final = ("program_order", "early_updates", "greedy_recompute", "closure_milp")
+NAMES: Final = ("program_order", "early_updates", "greedy_recompute", "closure", "ruin_recreate")
 
 
 class Strategy(Protocol):

@@ -66,7 +66,7 @@ def solve_with_noise(
             has above it. Gets over humps that no single drop gets over.
     """
     guard = LimitGuard(limits, interrupt)
-    search = GreedyRecompute(problem, guard, _factors(problem.step, noise, limits.seed), slack)
+    search = GreedyRecompute(problem, guard, noisy_factors(problem.step, noise, limits.seed), slack)
     search.descend()
     search.put_back()
     step, sequence = problem.step, search.evaluator.sequence()
@@ -76,7 +76,8 @@ def solve_with_noise(
     return guard.finish(value, best=value.seconds, bound=value.seconds if is_free else None)
 
 
-def _factors(step: StepProblem, noise: float, seed: int) -> Mapping[int, float]:
+def noisy_factors(step: StepProblem, noise: float, seed: int) -> Mapping[int, float]:
+    """By storage, 2 to the power of a normal number of deviation `noise`; empty without noise."""
     if not noise:
         return {}
     draw = random.Random(seed)  # noqa: S311 - no secrets here
@@ -175,16 +176,17 @@ class GreedyRecompute:
             for unit in units:
                 if self.guard.exhausted():
                     return
-                taken += self._take_back(unit.creator, unit.before, allowed)
+                taken += self.take_back(unit.creator, unit.before, allowed)
             if not taken:
                 return
 
-    def _take_back(self, creator: int, before: int, allowed: int) -> bool:
+    def take_back(self, creator: int, before: int, allowed: int | None = None) -> bool:
+        """Take one repetition back, unless others depend on it or the peak would be above what is allowed."""
         removal = self.replays.removal(creator, before)
         if removal is None or creator not in removal.nodes:
             return False
         self.evaluator.apply(removal)
-        if self.evaluator.peak > allowed:
+        if allowed is not None and self.evaluator.peak > allowed:
             self.evaluator.undo()
             return False
         self.evaluator.forget_undo()
@@ -341,7 +343,7 @@ class GreedyRecompute:
             if later:
                 following = min(later, key=evaluator.position.__getitem__)
                 if following != node:
-                    self._take_back(node, evaluator.anchor_of(following), evaluator.peak)
+                    self.take_back(node, evaluator.anchor_of(following), evaluator.peak)
 
 
 def position_of(evaluator: Evaluator, end: int) -> int:

@@ -11,7 +11,7 @@ from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.closure_model import ClosureModel, held_creators, model_at
 from neaptide.planner.objective import PlanningProblem
-from neaptide.planner.strategies import closure_milp, greedy_recompute, program_order
+from neaptide.planner.strategies import closure, greedy_recompute, program_order
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from planner_problems import compiled, judge
@@ -36,9 +36,8 @@ def cheapest(model, refused, room):
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_the_integer_program_finds_the_cheapest_labels(seed):
-    made = transformer_step(layers=1, dropout=True)
-    step = compiled(made)
+def test_what_the_relaxation_holds_is_close_to_the_cheapest_labels(seed):
+    step = compiled(transformer_step(layers=1, dropout=True))
     draw = random.Random(seed)
     count = 7
     creators = tuple(draw.sample(range(step.node_count), count))
@@ -56,15 +55,28 @@ def test_the_integer_program_finds_the_cheapest_labels(seed):
     room = draw.randint(5, 30)
     best = cheapest(model, refused, room)
     held = held_creators(step, model, room)
-    assert (held is None) == (best is None)
-    if held is not None:
-        # The units that are made again follow from the held ones: what is used, and what that needs.
-        again = [i for i in range(count) if model.is_used[i] and creators[i] not in held]
-        for unit in again:
-            again.extend(
-                j for i, j in model.operands if i == unit and creators[j] not in held and j not in again
-            )
-        assert sum(model.seconds[i] for i in set(again)) == pytest.approx(best)
+    if best is not None:
+        assert held is not None
+    if held is None:
+        return
+    assert {c for c, pinned in zip(creators, model.is_pinned, strict=True) if pinned} <= held
+    # The relaxation has one fractional unit or a few; without it the choice fits.
+    used = sum(size for c, size in zip(creators, model.nbytes, strict=True) if c in held)
+    assert used <= room - model.fixed_bytes + 2 * max(model.nbytes)
+    if best is not None:
+        again = {i for i in range(count) if model.is_used[i] and creators[i] not in held}
+        assert sum(model.seconds[i] for i in again) <= best + 2 * max(model.seconds)
+
+
+def test_enough_room_holds_all_and_too_little_for_what_is_pinned_holds_none():
+    made = conv_step(blocks=2)
+    step = compiled(made)
+    evaluator = Evaluator(step)
+    model = model_at(evaluator, evaluator.peak_position)
+    held = held_creators(step, model, evaluator.peak)
+    assert held is not None
+    assert {c for c, used in zip(model.creators, model.is_used, strict=True) if used} <= held
+    assert held_creators(step, model, model.fixed_bytes - 1) is None
 
 
 def test_the_model_of_a_step_counts_what_crosses_it():
@@ -87,7 +99,7 @@ def test_budgets_are_met_at_about_the_price_of_the_greedy_search_or_less(made, s
     step = compiled(made)
     peak = program_order.baseline(step).peak_bytes
     problem = PlanningProblem(step, step.resident_bytes + int(share * (peak - step.resident_bytes)))
-    found = closure_milp.solve(problem, Limits()).require()
+    found = closure.solve(problem, Limits()).require()
     judge(made.graph, found, None, made.registry)
     assert found.peak_with_workspace_bytes <= problem.budget_bytes
     greedy = greedy_recompute.solve(problem, Limits()).require()
@@ -100,13 +112,13 @@ def test_any_graph_stays_legal_and_no_higher(data, share):
     step = compile_problem(graph, toy_registry())
     before = program_order.baseline(step)
     problem = PlanningProblem(step, int(share * before.peak_with_workspace_bytes))
-    after = closure_milp.solve(problem, Limits()).require()
+    after = closure.solve(problem, Limits()).require()
     judge(graph, after)
     assert after.rank(problem.budget_bytes) <= before.rank(problem.budget_bytes)
 
 
 def test_a_budget_that_is_met_is_handed_back_as_proved():
     step = compiled(transformer_step(layers=1))
-    outcome = closure_milp.solve(PlanningProblem(step, 2**62), Limits())
+    outcome = closure.solve(PlanningProblem(step, 2**62), Limits())
     assert outcome.termination.reason is TerminationReason.OPTIMAL
     assert outcome.require().sequence == tuple(range(step.node_count))

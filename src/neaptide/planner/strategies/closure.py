@@ -1,13 +1,14 @@
 """Recomputation by the closure model at the highest step, then repair and put back by marginal prices.
 
-The integer program sees one step, so its budget is scanned downwards: a smaller share leaves room for what runs
-again elsewhere. Each answer is carried out exactly, repaired where another step is too high, and relaxed where
+The model sees one step, so its budget is scanned downwards: a smaller share leaves room for what runs again
+elsewhere. Each answer is carried out exactly, repaired where another step is too high, and relaxed where
 there is room; the best one counts.
 """
 
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
@@ -15,8 +16,9 @@ from neaptide.planner.closure_model import ClosureModel, held_creators, model_at
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recomputations import recompute_moves
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute
+from neaptide.schedule.evaluate import Evaluator
 
-NAME: Final = "closure_milp"
+NAME: Final = "closure"
 _SHARES: Final = (1.0, 0.92, 0.85, 0.78, 0.7, 0.62, 0.55)
 
 
@@ -47,6 +49,9 @@ def solve(
             found = _carry_out(problem, guard, model, held)
             if found.rank(problem.budget_bytes) < best.rank(problem.budget_bytes):
                 best = found
+    if best is not start:
+        moves = recompute_moves(Evaluator(step, best.sequence))
+        best = replace(best, moves=(*problem.start_moves, *moves))
     is_free = best is start and start.peak_with_workspace_bytes <= problem.budget_bytes
     return guard.finish(best, best=best.seconds, bound=best.seconds if is_free else None)
 
@@ -63,9 +68,4 @@ def _carry_out(
     )
     search.descend()
     search.put_back()
-    return PlannedSequence.evaluate(
-        problem.step,
-        search.evaluator.sequence(),
-        NAME,
-        (*problem.start_moves, *recompute_moves(search.evaluator)),
-    )
+    return PlannedSequence.evaluate(problem.step, search.evaluator.sequence(), NAME)

@@ -1,0 +1,76 @@
+"""The whole way on a small model, nothing faked."""
+
+import json
+
+import pytest
+
+from neaptide.plans import Plan
+
+pytest.importorskip("torch")
+
+USERS_FILE = """
+import torch
+
+def factory():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(6)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(batch):
+        optimizer.zero_grad()
+        loss = model(batch["x"]).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step, {"x": torch.randn(128, 64)}
+"""
+
+
+def test_profile_plan_explain_and_run(call, tmp_path):
+    (tmp_path / "train.py").write_text(USERS_FILE)
+    profile = json.loads(call("profile", "train.py:factory", "--json").out)
+    assert profile["predicted_peak_bytes"] > profile["resident_bytes"] > 0
+    assert any("train.py:" in row["made_at"] for row in profile["alive_at_peak"])
+
+    planned = call("plan", "train.py:factory", "--peak", "85%", "--work-limit", "20000", "-o", "plan.json")
+    assert planned.code == 0
+    assert "; held with " in planned.out
+    program = Plan.load(tmp_path / "plan.json").program("steady")
+    assert program.predictions.peak_with_workspace_bytes <= program.budget_bytes
+
+    assert "neaptide run train.py:factory --plan plan.json" in call("explain", "plan.json").out
+
+    ran = call("run", "train.py:factory", "--plan", "plan.json", "--verify", "--json")
+    report = json.loads(ran.out)
+    assert ran.code == 0
+    assert report["bitwise_equal"] is True
+    assert report["measured_peak_bytes"] == report["predicted_peak_bytes"] == program.predictions.peak_bytes
+
+    other = call("run", "zoo:mlp@tiny", "--plan", "plan.json")
+    assert other.code == 4
+    assert "does not fit this step" in other.err
+
+
+def test_compare_for_another_device_runs_nothing(call):
+    ending = call("compare", "zoo:mlp@tiny", "--peak", "95%", "--device", "rtx4090")
+    assert ending.code == 0
+    assert "predicted, nothing was run" in ending.out
+
+
+def test_a_budget_below_the_bound_is_refused_with_the_smallest_peak(call, tmp_path):
+    ending = call("plan", "zoo:mlp@tiny", "--peak", "10%", "-o", "plan.json", "--json")
+    assert ending.code == 3
+    error = json.loads(ending.out)["error"]
+    best = Plan.load(tmp_path / "plan.json").program("steady")
+    assert error["smallest_peak_bytes"] == best.predictions.peak_with_workspace_bytes
+    assert error["smallest_peak_bytes"] >= error["lower_bound_bytes"] > best.budget_bytes
+
+
+def test_a_step_that_cannot_be_captured_names_the_line(call, tmp_path):
+    (tmp_path / "train.py").write_text(
+        USERS_FILE.replace("loss.backward()", "loss.item()\n        loss.backward()")
+    )
+    ending = call("profile", "train.py:factory")
+    assert ending.code == 4
+    assert f"where: {tmp_path / 'train.py'}:12" in ending.err

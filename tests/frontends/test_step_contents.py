@@ -1,0 +1,679 @@
+"""What training steps contain: every one of them runs as a captured program with the bits of eager."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+import pytest
+import torch
+from neaptide.errors import CaptureError
+from neaptide.frontends.torch_step import capture_step
+from neaptide.ir.values import Kind
+from step_checks import assert_same_bits, planned, verify
+from torch import nn
+from torch.nn import functional
+
+
+def net():
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def batch():
+    return torch.randn(6, 4)
+
+
+def sgd(model, **options):
+    return torch.optim.SGD(model.parameters(), **{"lr": 0.1, **options})
+
+
+def simple(model, optimizer, loss_of=lambda out: out.square().mean()):
+    def step(x):
+        loss = loss_of(model(x))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step
+
+
+# -- arguments and results
+
+
+@pytest.mark.parametrize(
+    "make_args",
+    [
+        lambda: (({"x": batch(), "y": [torch.randn(6, 3), 2.0]},), {}),
+        lambda: ((batch(), torch.randn(6, 3)), {"scale": 0.5}),
+        lambda: (((batch(), (torch.randn(6, 3),)),), {"mask": torch.ones(6, 1, dtype=torch.bool), "name": "train"}),
+    ],
+    ids=["dict", "several", "nested"],
+)
+def test_arguments_of_any_structure(make_args):
+    def make():
+        torch.manual_seed(0)
+        model = net()
+        optimizer = sgd(model, momentum=0.9)
+
+        def step(*args, **kwargs):
+            leaves = torch.utils._pytree.tree_leaves((args, kwargs))
+            tensors = [t for t in leaves if isinstance(t, torch.Tensor) and t.is_floating_point()]
+            factor = sum(n for n in leaves if isinstance(n, float))
+            loss = (model(tensors[0]) - tensors[1]).square().mean() * (1 + factor)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach()
+
+        return step
+
+    args, kwargs = make_args()
+    eager, twin = make(), make()
+    captured = capture_step(twin, args, kwargs)
+    assert sum(s.role == "batch" for s in captured.steady.inputs) >= 2
+    from step_checks import as_variant, program_order
+    from neaptide.runtime.planned_step import PlannedStep
+
+    run = PlannedStep(twin, None, as_variant(captured, program_order))
+    for _ in range(3):
+        assert torch.equal(run(*args, **kwargs), eager(*args, **kwargs))
+
+
+@dataclass
+class Metrics:
+    loss: torch.Tensor
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        lambda loss, out: {"loss": loss.detach(), "out": (out.detach(), "text", None, 3)},
+        lambda loss, out: (loss.detach(), [out.argmax(1)]),
+        lambda loss, out: None,
+        lambda loss, out: loss.item(),
+        lambda loss, out: {"loss": loss.item() * 2 + 1, "kept": loss},
+        lambda loss, out: loss,
+    ],
+    ids=["dict", "tuple", "none", "item", "item_arithmetic", "attached"],
+)
+def test_results_of_any_structure(result):
+    def make():
+        torch.manual_seed(0)
+        model = net()
+        optimizer = sgd(model)
+
+        def step(x):
+            out = model(x)
+            loss = out.square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return result(loss, out)
+
+        return step
+
+    x = batch()
+    run, eager = planned(make(), x), make()
+    for _ in range(2):
+        ours, theirs = run(x), eager(x)
+        ours, spec = torch.utils._pytree.tree_flatten(ours)
+        theirs, expected = torch.utils._pytree.tree_flatten(theirs)
+        assert spec == expected
+        for a, b in zip(ours, theirs, strict=True):
+            assert type(a) is type(b)
+            assert torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+
+
+# -- gradients
+
+
+def accumulation_over_calls():
+    """Gradients pile up over calls; another function would zero them."""
+    model = net()
+    optimizer = sgd(model, momentum=0.9)
+
+    def step(x):
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step, batch()
+
+
+def zeroed_first(set_to_none=True):
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step(x):
+        optimizer.zero_grad(set_to_none=set_to_none)
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step, batch()
+
+
+def zeroed_last_in_place():
+    model = net()
+    optimizer = sgd(model)
+
+    def step(x):
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        for parameter in model.parameters():
+            parameter.grad.zero_()
+        return loss.detach()
+
+    return step, batch()
+
+
+def micro_batches():
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.3), nn.Linear(8, 3))
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step(x):
+        optimizer.zero_grad()
+        total = 0.0
+        for part in x.chunk(3):
+            loss = model(part).square().mean() / 3
+            loss.backward()
+            total = total + loss.detach()
+        optimizer.step()
+        return total
+
+    return step, batch()
+
+
+def functional_gradients():
+    model = net()
+    parameters = list(model.parameters())
+
+    def step(x):
+        loss = model(x).square().mean()
+        gradients = torch.autograd.grad(loss, parameters)
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.sub_(gradient, alpha=0.1)
+        return loss.detach()
+
+    return step, batch()
+
+
+def gradient_penalty():
+    model = net()
+    optimizer = sgd(model)
+
+    def step(x):
+        loss = model(x).square().mean()
+        first = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+        (loss + sum(g.square().sum() for g in first)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step, batch()
+
+
+def frozen_part():
+    model = net()
+    model[0].requires_grad_(False)
+    return simple(model, sgd(model, momentum=0.9)), batch()
+
+
+@pytest.mark.parametrize(
+    "factory",
+    [
+        accumulation_over_calls,
+        zeroed_first,
+        lambda: zeroed_first(set_to_none=False),
+        zeroed_last_in_place,
+        micro_batches,
+        functional_gradients,
+        gradient_penalty,
+        frozen_part,
+    ],
+    ids=["accumulated", "zeroed_first", "zero_in_place", "zero_by_hand", "micro", "functional", "second", "frozen"],
+)
+def test_gradients(factory):
+    assert_same_bits(factory)
+
+
+def test_accumulated_gradients_get_a_program_of_their_own():
+    step, x = accumulation_over_calls()
+    captured = capture_step(step, (x,))
+    assert not captured.first[0].entry.gradients
+    assert set(captured.steady.entry.gradients) == set(captured.steady.kept_gradients)
+    step, x = zeroed_first()
+    assert capture_step(step, (x,)).steady.ignores_gradients
+
+
+@pytest.mark.parametrize("foreach", [None, True, False])
+@pytest.mark.parametrize("clip", [nn.utils.clip_grad_norm_, nn.utils.clip_grad_value_])
+def test_gradient_clipping(clip, foreach):
+    def factory():
+        model = net()
+        optimizer = torch.optim.AdamW(model.parameters())
+
+        def step(x):
+            loss = model(x).square().mean()
+            loss.backward()
+            norm = clip(model.parameters(), 0.01, foreach=foreach)
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach(), norm
+
+        return step, batch()
+
+    assert_same_bits(factory)
+
+
+# -- optimizers
+
+UPDATES = [
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1, "dampening": 0.5}),
+    ("SGD", {"lr": 0.1, "maximize": True, "foreach": True}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "fused": True}),
+    ("SGD", {"lr": torch.tensor(0.1), "momentum": 0.9}),
+    ("Adam", {"lr": 0.1, "weight_decay": 0.1, "amsgrad": True}),
+    ("Adam", {"lr": 0.1, "maximize": True, "fused": True}),
+    ("AdamW", {"lr": 0.1, "amsgrad": True, "foreach": True}),
+    ("AdamW", {"lr": 0.1, "amsgrad": True, "fused": True}),
+    ("AdamW", {"lr": torch.tensor(0.1)}),
+    ("RMSprop", {"lr": 0.1, "momentum": 0.9, "centered": True}),
+    ("Adagrad", {"lr": 0.1, "lr_decay": 0.1}),
+    ("Adadelta", {"lr": 0.1}),
+    ("Adamax", {"lr": 0.1}),
+    ("NAdam", {"lr": 0.1}),
+    ("Rprop", {"lr": 0.1}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), UPDATES, ids=lambda p: p if isinstance(p, str) else "-".join(p))
+def test_optimizers(name, options):
+    def factory():
+        model = net()
+        return simple(model, getattr(torch.optim, name)(model.parameters(), **options)), batch()
+
+    assert_same_bits(factory)
+
+
+@pytest.mark.parametrize("name", ["RAdam", "ASGD", "Adafactor"])
+def test_optimizers_that_branch_on_their_state_are_refused(name):
+    model = net()
+    step = simple(model, getattr(torch.optim, name)(model.parameters()))
+    with pytest.raises(CaptureError, match="the optimizer decides by numbers that only the data knows"):
+        capture_step(step, (batch(),))
+
+
+# -- modules
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient * 2 + 0 * x
+
+
+class Custom(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return Doubled.apply(self.layer(x))
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 2, dropout=0.2, batch_first=True)
+
+    def forward(self, x):
+        return self.attention(x[None], x[None], x[None])[0]
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))
+        self.spectral = nn.utils.parametrizations.spectral_norm(nn.Linear(3, 3))
+
+    def forward(self, x):
+        return self.spectral(self.layer(x))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Custom,
+        Attention,
+        lambda: nn.TransformerEncoderLayer(4, 2, 8, dropout=0.2, batch_first=True),
+        lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.2), nn.PReLU()),
+        lambda: nn.Sequential(nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 3, 2), nn.GroupNorm(3, 3), nn.Flatten()),
+        Normed,
+    ],
+    ids=["autograd_function", "attention", "encoder", "batch_norm", "conv", "parametrized"],
+)
+def test_modules(make):
+    def factory():
+        model = make()
+        return simple(model, sgd(model, momentum=0.9)), batch()
+
+    assert_same_bits(factory)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_autocast(inside):
+    def factory():
+        model = net()
+        optimizer = torch.optim.AdamW(model.parameters())
+
+        def step(x):
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = model(x).float().square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach()
+
+        return step if inside else torch.autocast("cpu", torch.bfloat16)(step), batch()
+
+    assert_same_bits(factory)
+    step, x = factory()
+    casts = [n for n in capture_step(step, (x,)).steady.graph.nodes if "_to_copy" in n.op]
+    assert casts
+
+
+def test_autocast_around_the_call_is_guarded():
+    model = net()
+    run = planned(simple(model, sgd(model)), batch())
+    with torch.autocast("cpu", torch.bfloat16):
+        run(batch())
+    assert run.counts.replans == 1
+    assert "autocast on cpu" in next(iter(run.counts.mismatches))
+
+
+@pytest.mark.parametrize("what", ["module", "function", "method"])
+def test_compiled_parts_are_traced_through(what):
+    """The user's own `torch.compile` inside the step needs no compilation at the trace."""
+
+    def factory(*, compiled=True):
+        model = net()
+        optimizer = sgd(model, momentum=0.9)
+        forward = model
+        if compiled and what == "module":
+            forward = torch.compile(model, backend="eager")
+        if compiled and what == "method":
+            model.compile(backend="eager")
+
+        def loss_of(x):
+            return forward(x).square().mean()
+
+        if compiled and what == "function":
+            loss_of = torch.compile(loss_of, backend="eager")
+
+        def step(x):
+            loss = loss_of(x)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach()
+
+        return step, batch()
+
+    torch.manual_seed(0)
+    step, x = factory()
+    run = planned(step, x)
+    torch.manual_seed(0)
+    eager, _ = factory(compiled=False)
+    for _ in range(3):
+        assert torch.equal(run(x), eager(x))
+
+
+# -- hooks
+
+
+def gradient_hook():
+    model = net()
+    scale = torch.tensor(0.5)
+    model[0].weight.register_hook(lambda g: g * scale)
+    return simple(model, sgd(model)), batch()
+
+
+def forward_hooks():
+    model = net()
+    shift = torch.tensor(0.5)
+    model[0].register_forward_hook(lambda _m, _i, out: out + shift)
+    model[2].register_forward_pre_hook(lambda _m, args: (args[0] * 2,))
+    return simple(model, sgd(model)), batch()
+
+
+def backward_hooks():
+    model = net()
+    model[1].register_full_backward_hook(lambda _m, _i, _o: None)
+    model[2].register_full_backward_hook(lambda _m, inputs, _o: (inputs[0] * 2,))
+    model[2].register_full_backward_pre_hook(lambda _m, outputs: (outputs[0] * 3,))
+    return simple(model, sgd(model)), batch()
+
+
+def tensor_hook_inside():
+    model = net()
+    optimizer = sgd(model)
+
+    def step(x):
+        hidden = model[0](x)
+        hidden.register_hook(lambda g: g.clamp(-0.01, 0.01))
+        loss = model[2](hidden.tanh()).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step, batch()
+
+
+def optimizer_hooks():
+    model = net()
+    optimizer = sgd(model)
+
+    def before(optimizer, _args, _kwargs):
+        for parameter in optimizer.param_groups[0]["params"]:
+            parameter.grad.mul_(0.5)
+
+    @torch.no_grad()
+    def after(optimizer, _args, _kwargs):
+        for parameter in optimizer.param_groups[0]["params"]:
+            parameter.mul_(0.99)
+
+    optimizer.register_step_pre_hook(before)
+    optimizer.register_step_post_hook(after)
+    return simple(model, optimizer), batch()
+
+
+@pytest.mark.parametrize(
+    "factory", [gradient_hook, forward_hooks, backward_hooks, tensor_hook_inside, optimizer_hooks]
+)
+def test_hooks_are_kept(factory):
+    assert_same_bits(factory)
+
+
+def test_post_accumulate_hooks_are_refused_by_name():
+    model = net()
+    optimizer = sgd(model)
+    model[2].bias.register_post_accumulate_grad_hook(lambda p: None)
+    with pytest.raises(CaptureError, match=r"2\.bias has a post-accumulate-gradient hook"):
+        capture_step(simple(model, optimizer), (batch(),))
+
+
+# -- operations nobody knows
+
+
+@torch.library.custom_op("neaptide_tests::blend", mutates_args=())
+def blend(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x * 0.25 + y * 0.75
+
+
+@blend.register_fake
+def _(x, y):
+    return torch.empty_like(x)
+
+
+blend.register_autograd(lambda _ctx, g: (g * 0.25, g * 0.75))
+
+
+@torch.library.custom_op("neaptide_tests::fade_", mutates_args=("x",))
+def fade_(x: torch.Tensor) -> None:
+    x.mul_(0.5)
+
+
+def test_unknown_operations_run_where_they_are_and_are_named():
+    def factory():
+        model = net()
+        seen = torch.ones(3)
+        optimizer = sgd(model)
+
+        def step(x):
+            out = model(x)
+            loss = blend(out, out.detach().roll(1)).square().mean()
+            loss.backward()
+            fade_(seen)
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach() + seen.sum()
+
+        return step, batch()
+
+    assert_same_bits(factory)
+    step, x = factory()
+    program = capture_step(step, (x,)).steady
+    assert set(program.unknown_ops) == {"neaptide_tests.blend.default", "neaptide_tests.fade_.default"}
+    for node in program.graph.nodes:
+        assert node.effects.host == (node.op in program.unknown_ops)
+    fade = next(n for n in program.graph.nodes if "fade_" in n.op)
+    assert [program.graph.storages[a.storage].name for a in fade.effects.writes] == ["seen"]
+
+
+# -- numbers and literals
+
+
+def test_literals_made_in_the_step():
+    factors = [0.5, 1.5, 2.5]
+
+    def factory():
+        model = net()
+        optimizer = sgd(model)
+
+        def step(x):
+            weights = torch.tensor(factors) + torch.arange(3) + torch.ones(3)
+            loss = (model(x) * weights).square().mean() + torch.tensor(1.0)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach()
+
+        return step, batch()
+
+    assert_same_bits(factory)
+
+
+def test_parameters_only_meant_for_reading_have_their_kinds():
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    step = simple(model, sgd(model, momentum=0.9))
+    graph = capture_step(step, (batch(),)).steady.graph
+    storages = {graph.values[v].name: graph.values[v].storage for v in graph.inputs}
+    kinds = {name: graph.storages[storage].kind for name, storage in storages.items() if storage is not None}
+    assert kinds["_0_weight"] is Kind.PARAMETER
+    assert kinds["_1_running_mean"] is Kind.BUFFER
+    assert kinds["optimizer_state__0_weight_momentum_buffer"] is Kind.OPTIMIZER_STATE
+    assert kinds["batch_0"] is Kind.INPUT
+
+
+def test_same_tensor_twice_in_the_batch_may_differ_later():
+    """Language models get `labels = input_ids`; a later batch may shift them."""
+
+    def make():
+        torch.manual_seed(0)
+        model = net()
+        optimizer = sgd(model)
+
+        def step(batch):
+            loss = functional.mse_loss(model(batch["x"]), batch["y"][:, :3])
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach()
+
+        return step
+
+    x, y = batch(), batch()
+    run, eager = planned(make(), {"x": x, "y": x}), make()
+    for other in (x, y, x):
+        assert torch.equal(run({"x": x, "y": other}), eager({"x": x, "y": other}))
+
+
+def test_model_without_bytes_is_captured_as_one_on_the_cpu():
+    with torch.device("meta"):
+        model = net()
+        x = torch.empty(6, 4)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(x).float().square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    program = capture_step(step, (x,)).steady
+    assert {s.device for s in program.graph.storages} == {"cpu"}
+    assert any(v.dtype == "bfloat16" for v in program.graph.values)
+    assert all(p.device.type == "meta" for p in model.parameters())
+
+
+def test_no_difference_is_hidden():
+    """A verify run of a step that does something else each time says so."""
+    calls = []
+
+    def factory():
+        calls.append(1)
+        model = net()
+        return simple(model, sgd(model, lr=0.1 * len(calls))), batch()
+
+    outcome = verify(factory)
+    assert not outcome.bitwise_equal
+    assert outcome.max_abs_diff["parameters"] > 0
+
+
+def test_context_managers_in_the_step():
+    def factory():
+        model = net()
+        optimizer = sgd(model)
+        target = net().requires_grad_(False)
+
+        def step(x):
+            with torch.no_grad():
+                goal = target(x)
+                for mine, theirs in zip(model.parameters(), target.parameters(), strict=True):
+                    theirs.lerp_(mine, 0.1)
+            with contextlib.nullcontext(), torch.enable_grad():
+                loss = (model(x) - goal).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach()
+
+        return step, batch()
+
+    assert_same_bits(factory)
