@@ -45,7 +45,9 @@ def versions() -> dict[str, str | None]:
     return found
 
 
-def recorded(rows: Sequence[Mapping[str, Any]], *, seed: int, repeats: int, **settings: Any) -> dict[str, Any]:
+def recorded(
+    rows: Sequence[Mapping[str, Any]], *, seed: int, repeats: int, **settings: Any
+) -> dict[str, Any]:
     """A result as it is written: rows with the machine, versions, seed, repeats and date."""
     return {
         "made": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -28,12 +29,12 @@ COMMANDS = {
 }
 
 
-def wall_seconds(repeats: int) -> dict[str, list[float]]:
-    """Wall times of each command, in turns; one round that is not counted fills the file caches."""
-    times: dict[str, list[float]] = {name: [] for name in COMMANDS}
+def command_seconds(repeats: int) -> dict[str, list[tuple[float, float]]]:
+    """(wall, processor) seconds of each command, in turns; a first round that is not counted fills the file caches."""
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
     for round_number in range(repeats + 1):
         for name, arguments in COMMANDS.items():
-            began = time.perf_counter()
+            began, before = time.perf_counter(), os.times()
             subprocess.run(
                 [sys.executable, *arguments],
                 check=True,
@@ -41,8 +42,10 @@ def wall_seconds(repeats: int) -> dict[str, list[float]]:
                 stderr=subprocess.DEVNULL,
                 env=part_environment(),
             )
+            wall, after = time.perf_counter() - began, os.times()
+            cpu = sum(after[2:4]) - sum(before[2:4])  # of children, user and system
             if round_number:
-                times[name].append(time.perf_counter() - began)
+                times[name].append((wall, cpu))
     return times
 
 
@@ -81,13 +84,21 @@ def first_plan(spec: str, peak: str, time_limit_s: float) -> dict[str, Any]:
 def collect(*, repeats: int, models: tuple[str, ...] = MODELS, time_limit_s: float = 20.0) -> dict[str, Any]:
     """All rows; a model that fails is a row with its `failure`."""
     say("imports")
-    times = wall_seconds(repeats)
-    bare = statistics.median(times["bare interpreter"])
+    times = command_seconds(repeats)
+    bare = statistics.median(wall for wall, _ in times["bare interpreter"])
     rows: list[dict[str, Any]] = []
     for name, seconds in times.items():
-        median = statistics.median(seconds)
-        less_bare = median - bare if name == "import neaptide" else median
-        rows.append({"name": name, "seconds": less_bare, "median_wall_seconds": median, "wall_seconds": seconds})
+        walls, cpus = zip(*seconds, strict=True)
+        median = statistics.median(walls)
+        rows.append(
+            {
+                "name": name,
+                "seconds": median - bare if name == "import neaptide" else median,
+                "median_wall_seconds": median,
+                "median_cpu_seconds": statistics.median(cpus),
+                "wall_seconds": walls,
+            }
+        )
     for spec in models:
         say(spec)
         found = run_part("first_touch.py", "--one", spec, f"--time-limit={time_limit_s}", timeout_s=600)
@@ -109,7 +120,7 @@ def text(result: dict[str, Any]) -> str:
                 [
                     row["name"],
                     f"{row['seconds'] * 1e3:.0f} ms",
-                    f"median wall {row['median_wall_seconds'] * 1e3:.0f} ms",
+                    f"wall {row['median_wall_seconds'] * 1e3:.0f} ms, CPU {row['median_cpu_seconds'] * 1e3:.0f} ms",
                 ]
             )
     return table(("what", "time", "of which"), lines)

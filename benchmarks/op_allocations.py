@@ -80,4 +80,5 @@ def workspace_differences(
 
 
 def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata  # noqa: SLF001 - the identity of the storage; it has no public one
+    identity: int = tensor.untyped_storage()._cdata  # noqa: SLF001 - a storage has no public identity
+    return identity

@@ -84,7 +84,7 @@ def examine(spec: str, peak: str, repeats: int, time_limit_s: float) -> dict[str
             else named_differences(factory, prepared, schedules[name]),
             "bitwise_equal": row.bitwise_equal,
             "max_abs_diff": row.max_abs_diff,
-            "peak_ratio": with_workspace / baseline.predicted_peak_with_workspace_bytes,
+            "peak_ratio": with_workspace / predicted.baseline_peak_with_workspace_bytes,
             "predicted_time_ratio": _ratio(row.predicted_step_seconds, baseline.predicted_step_seconds),
             "measured_time_ratio": _ratio(row.step_cpu_seconds, baseline.step_cpu_seconds),
             "recomputed": row.recomputed,

@@ -37,8 +37,8 @@ PLAN = Plan(
     seed=3,
     device="cpu",
     versions={"neaptide": "0.1.0", "torch": "2.13"},
-    guards={"training": True, "shapes": [[2, 3], []]},
-    signature=["x", None, 1.5],
+    atomic=True,
+    signature=(("batch[0]", "(2, 3)"), ("grad mode", "True")),
 )
 
 
@@ -112,7 +112,7 @@ def test_a_missing_file_and_an_unwritable_one_are_plan_errors(tmp_path):
 
 def test_what_json_cannot_say_is_refused():
     with pytest.raises(PlanError, match="cannot be written"):
-        replace(PLAN, guards=object()).to_json()
+        replace(PLAN, seed=object()).to_json()
 
 
 def test_apply_and_explain_hand_over_to_the_api(monkeypatch):

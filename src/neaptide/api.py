@@ -9,18 +9,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from neaptide.errors import InfeasibleBudget, NumericsError, PlanMismatch
+from neaptide.errors import NumericsError, PlanMismatch, UsageError
 from neaptide.frontends.torch_step import CapturedStep, capture_step
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.serial import fingerprint
 from neaptide.outcome import Limits
-from neaptide.plans import Plan
 from neaptide.planner.budget import Budget
-from neaptide.planner.plan_graph import DEFAULT_STRATEGY
+from neaptide.planner.plan_graph import DEFAULT_STRATEGY, check_strategy
+from neaptide.plans import Plan
 from neaptide.report.model import Comparison, ProfileReport, RunReport
 from neaptide.runtime import comparing
 from neaptide.runtime.planned_step import OnMismatch, PlannedStep, PlannedVariant
-from neaptide.runtime.prepared_step import PreparedStep, Progress, SearchOptions, StepPlan, prepare, versions
+from neaptide.runtime.prepared_step import (
+    PreparedStep,
+    Progress,
+    SearchOptions,
+    StepPlan,
+    described_signature,
+    prepare,
+    versions,
+)
 
 Step = Callable[..., Any]
 Factory = Callable[[], tuple[Step, Any]]
@@ -42,7 +50,9 @@ def profile(
     """Predict the peak of a training step without running it.
 
     Args:
-        step: the training step; `args` and `kwargs` are what it is called with.
+        step: the training step.
+        *args: what it is called with: tensors whose shapes, dtypes and devices are as in training.
+        kwargs: further arguments of it, by name.
         state: modules, optimizers and tensors that cannot be found by looking through `step`.
         device: name of a preset (see `neaptide devices`): says whether the step fits there. Nothing of model size is
             allocated. None means this machine.
@@ -84,27 +94,31 @@ def plan(
     The user's objects are not changed and nothing of model size is allocated.
 
     Args:
-        step: the training step; `args` and `kwargs` are what it is called with.
+        step: the training step.
+        *args: what it is called with: tensors whose shapes, dtypes and devices are as in training.
+        kwargs: further arguments of it, by name.
         budget: a `Budget`, or what its `peak` takes: `"20GiB"`, `"60%"`, `"-30%"`, a number of bytes.
-        state: see `profile`; `device` and `progress` too.
+        state: modules, optimizers and tensors that cannot be found by looking through `step`.
+        device: name of a preset to plan for; costs are then estimated. None means this machine.
         strategy: `default`, or one of `planner.strategies.NAMES`.
         time_limit_s: of the search of each program; None for no limit.
         work_limit: in changes tried; with a work limit and no time limit the plan is the same on every machine.
         seed: of the search.
         interrupt: set it to get the best plan so far.
-        atomic: keep every update behind everything that can fail; costs memory, and says how much.
+        progress: told what is going on.
+        atomic: keep every update behind everything that can fail, so that a step that dies in its forward or
+            backward leaves the model as it was; the plan says what that costs.
         name: of the plan.
 
     Raises:
         InfeasibleBudget: no plan within the budget was found; carries the best (`.plan`) and what is alive at it.
         CaptureError: the step cannot be captured; names the user's line.
         InvalidBudget: the budget is no budget.
+        UsageError: no strategy or device of that name.
     """
     options = _options(budget, strategy, time_limit_s, work_limit, seed, atomic, interrupt)
     prepared = prepare(step, args, kwargs, state=state, device=device, name=name, progress=progress)
-    found = prepared.plan(options)
-    _require_within_budget(prepared, found)
-    return found.plan
+    return _plan_within_budget(prepared, options).plan
 
 
 def apply(
@@ -130,13 +144,7 @@ def apply(
     Raises (at the first call):
         PlanMismatch: the step is another program; says what differs.
     """
-
-    def make(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PlannedVariant:
-        captured = capture_step(step, args, kwargs, state=state, name=plan.name)
-        return _matched(plan, captured, runner.plan is None, time_limit_s)
-
-    runner = PlannedStep(step, make, on_mismatch=on_mismatch)
-    return runner
+    return _runner(plan, step, state, on_mismatch, time_limit_s)
 
 
 def compile_step(
@@ -152,17 +160,16 @@ def compile_step(
     atomic: bool = False,
     progress: Progress | None = None,
 ) -> PlannedStep:
-    """Plan and apply at the first call: `fast = compile_step(step, budget="60%"); loss = fast(batch)`.
+    """A callable that plans a step when it is first called, and runs it under the plan from then on.
 
-    See `plan` for the arguments; calls of other shapes are planned when they first come.
+    Example: `fast = neaptide.compile_step(step, budget="60%")`, then `loss = fast(batch)` in the training loop.
+    The arguments are those of `plan` and `apply`; calls of other shapes are planned when they first come.
     """
     options = _options(budget, strategy, time_limit_s, work_limit, seed, atomic, None)
 
     def make(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PlannedVariant:
         prepared = prepare(step, args, kwargs, state=state, progress=progress)
-        found = prepared.plan(options)
-        _require_within_budget(prepared, found)
-        return found.variant
+        return _plan_within_budget(prepared, options).variant
 
     return PlannedStep(step, make, on_mismatch=on_mismatch)
 
@@ -190,28 +197,37 @@ def compare(
 
     Args:
         factory: no arguments; returns `(step, batch)`, the same for the same random seed.
-        budget: None compares eager and baseline only.
+        budget: as for `plan`; None compares eager and baseline only.
         also: names of further strategies, each a row of its own.
         repeats: timed steps of each program, taking turns; 0 measures no time.
         eager: False leaves the eager run out, for what does not fit here.
         verify: compare numbers with eager (needs `eager`).
         device: a preset to plan for; then nothing is run and all numbers are predictions.
+        strategy: of the row `plan`; this and the limits that follow are as for `plan`.
+        time_limit_s: of each search.
+        work_limit: of each search.
+        seed: of the searches, of the factory and of the runs.
+        interrupt: set it to end the searches with the best plans so far.
+        progress: told what is going on.
+        name: for the report.
 
     Raises:
         InfeasibleBudget: as `plan`, before anything is run.
+        UsageError: no strategy or device of that name.
     """
     from neaptide.report.comparison import compare_programs
 
     search = None
     if budget is not None:
         search = _options(budget, strategy, time_limit_s, work_limit, seed, atomic=False, interrupt=interrupt)
+    for other in also:
+        check_strategy(other, atomic=False)
     step, batch = comparing.build(factory, seed)
     prepared = prepare(step, (batch,), device=device, name=name, progress=progress)
     plans: dict[str, StepPlan] = {}
     began = time.perf_counter()
     if search is not None:
-        plans["plan"] = prepared.plan(search)
-        _require_within_budget(prepared, plans["plan"])
+        plans["plan"] = _plan_within_budget(prepared, search)
         for other in also:
             plans[other] = prepared.plan(replace(search, strategy=other))
     plan_seconds = time.perf_counter() - began
@@ -247,23 +263,28 @@ def run(
         plan: for this program.
         steps: how many, at least 1.
         verify: compare three steps with eager's first.
+        seed: of the factory and the runs.
+        on_mismatch: as for `apply`; a factory whose steps are all alike meets none.
+        progress: told what is going on.
+        name: for the report.
 
     Raises:
         PlanMismatch: the plan is for another program.
         NumericsError: the numbers differ from eager's.
     """
+    if steps < 1:
+        raise UsageError(f"cannot run {steps} steps", next_step="run at least one")
     say = progress or (lambda _text: None)
     step, batch = comparing.build(factory, seed)
     say("capturing the step")
     captured = capture_step(step, (batch,), name=name or plan.name)
-    variant = _matched(plan, captured, is_first=True, time_limit_s=DEFAULT_TIME_LIMIT_S)
-    make = comparing.rebind(variant)
+    variant = _matched(plan, captured)
     differences: dict[str, float] = {}
     equal = None
     if verify:
         say("verifying against eager")
         expected = comparing.verify_eager(factory, seed)
-        outcome, _ = comparing.verify_planned(factory, seed, make, expected)
+        outcome, _ = comparing.verify_planned(factory, seed, comparing.rebind(variant), expected)
         differences, equal = outcome.max_abs_diff, outcome.bitwise_equal
         if not equal:
             worst = ", ".join(f"{group}: {tensor}" for group, tensor in outcome.worst.items())
@@ -273,23 +294,23 @@ def run(
                 why="; ".join(f"{group} by up to {d:.3g}" for group, d in differences.items() if d),
                 next_step="report this with the plan; run the step without a plan meanwhile",
             )
-    contestant_losses: list[float] = []
-    runner = PlannedStep(step, lambda args, kwargs: make(step, args), variant, on_mismatch=on_mismatch)
+    runner = _runner(plan, step, None, on_mismatch, DEFAULT_TIME_LIMIT_S, variant)
+    losses: list[float] = []
     seconds = []
     for _ in range(steps):
         began = time.perf_counter()
         loss = comparing.one_number(runner(batch))
         seconds.append(time.perf_counter() - began)
         if loss is not None:
-            contestant_losses.append(loss)
+            losses.append(loss)
     say("measuring memory")
     memory = comparing.measure_memory(runner, batch)
-    predicted = variant_predictions(variant)
+    predicted = plan.program("steady").predictions
     return RunReport(
         name=name or plan.name,
         steps=steps,
         step_seconds=statistics.median(seconds),
-        losses=tuple(contestant_losses),
+        losses=tuple(losses),
         predicted_peak_bytes=predicted.peak_bytes,
         measured_peak_bytes=memory.measured_peak_bytes,
         predicted_peak_with_workspace_bytes=predicted.peak_with_workspace_bytes,
@@ -309,12 +330,6 @@ def explain(plan: Plan) -> str:
     return plan_text(plan)
 
 
-def variant_predictions(variant: PlannedVariant) -> Any:
-    """Predictions of a usual step of a plan."""
-    assert variant.plan is not None
-    return variant.plan.program("steady").predictions
-
-
 def _options(
     budget: Budget | str | int,
     strategy: str,
@@ -325,61 +340,102 @@ def _options(
     interrupt: threading.Event | None,
 ) -> SearchOptions:
     asked = budget if isinstance(budget, Budget) else Budget(peak=budget)
+    check_strategy(strategy, atomic=atomic)
     limits = Limits(time_s=time_limit_s, work=work_limit, seed=seed)
     return SearchOptions(asked, strategy, limits, atomic, interrupt)
 
 
-def _require_within_budget(prepared: PreparedStep, found: StepPlan) -> None:
-    program = found.plan.program("steady")
-    predicted = program.predictions
-    longest = Budget(peak=None, latency=found.plan.budget.latency).resolve_latency(predicted.baseline_seconds)
-    if predicted.peak_with_workspace_bytes <= program.budget_bytes:
-        if longest is None or predicted.seconds <= longest:
-            return
-        why = f"the fastest plan found takes {predicted.seconds / predicted.baseline_seconds - 1:+.1%} over the baseline"
-    else:
-        why = program.termination.detail
-    from neaptide.report.profiling import infeasible
+def _plan_within_budget(prepared: PreparedStep, options: SearchOptions) -> StepPlan:
+    """A plan that keeps to its budget.
 
-    raise infeasible(prepared, found, why)
+    Raises:
+        InfeasibleBudget: the best plan found does not.
+    """
+    from neaptide.report.profiling import over_budget
+
+    found = prepared.plan(options)
+    error = over_budget(prepared, found)
+    if error is not None:
+        raise error
+    return found
 
 
-def _matched(plan: Plan, captured: CapturedStep, is_first: bool, time_limit_s: float | None) -> PlannedVariant:
-    """The schedules of a plan for a capture; programs that the plan lacks are planned for the same bytes."""
-    by_fingerprint = {program.fingerprint: program for program in plan.programs}
-    steady = fingerprint(captured.steady.graph)
-    if is_first and steady not in by_fingerprint:
-        from neaptide.runtime.prepared_step import described_signature
+def _runner(
+    plan: Plan,
+    step: Step,
+    state: Any,
+    on_mismatch: OnMismatch,
+    time_limit_s: float | None,
+    variant: PlannedVariant | None = None,
+) -> PlannedStep:
+    """A step under a plan. Its first capture must fit the plan; later ones are planned for the same bytes."""
+    has_begun = variant is not None
 
-        then = {name: value for name, value in (plan.signature or [])}
-        now = {name: value for name, value in described_signature(captured)}
-        differing = [
-            f"{key} is {now.get(key, 'gone')}, was {then.get(key, 'not there')}"
-            for key in {**then, **now}
-            if then.get(key) != now.get(key)
-        ]
-        raise PlanMismatch(
-            f"the plan for {plan.name or 'another step'} does not fit this step",
-            why="; ".join(differing[:4]) or "shapes and flags agree but the operations differ",
-            next_step="plan this step, or use the model, batch shape and versions that the plan was made for",
-        )
-    if all(fingerprint(program.graph) in by_fingerprint for program in captured.programs):
-        schedules = tuple(
-            Schedule.from_nodes(program.graph, by_fingerprint[fingerprint(program.graph)].sequence)
-            for program in captured.programs
-        )
-        return PlannedVariant(captured, schedules, atomic=bool((plan.guards or {}).get("atomic")), plan=plan)
-    prepared = PreparedStep(captured)
-    limits = Limits(time_s=time_limit_s, seed=plan.seed)
-    budget = Budget(peak=plan.programs[0].budget_bytes)
-    atomic = bool((plan.guards or {}).get("atomic"))
-    found = prepared.plan(SearchOptions(budget, limits=limits, atomic=atomic))
-    if not is_first:
-        _require_within_budget(prepared, found)
-        return found.variant
+    def make(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PlannedVariant:
+        nonlocal has_begun
+        captured = capture_step(step, args, kwargs, state=state, name=plan.name)
+        if not has_begun or _fits(plan, captured):
+            first = _matched(plan, captured, time_limit_s)
+            has_begun = True
+            return first
+        return _plan_within_budget(PreparedStep(captured), _same_budget(plan, time_limit_s)).variant
+
+    return PlannedStep(step, make, variant, on_mismatch=on_mismatch)
+
+
+def _fits(plan: Plan, captured: CapturedStep) -> bool:
+    """Whether the usual step is one that the plan is for."""
+    return fingerprint(captured.steady.graph) in {program.fingerprint for program in plan.programs}
+
+
+def _matched(
+    plan: Plan, captured: CapturedStep, time_limit_s: float | None = DEFAULT_TIME_LIMIT_S
+) -> PlannedVariant:
+    """The schedules of a plan for a capture; first steps that the plan lacks are planned for the same bytes.
+
+    Raises:
+        PlanMismatch: the usual step is not the one that the plan was made for; says what differs.
+    """
+    if not _fits(plan, captured):
+        raise _mismatch(plan, captured)
+    known = {program.fingerprint: program for program in plan.programs}
+    entries = [known.get(fingerprint(program.graph)) for program in captured.programs]
+    if None in entries:
+        found = PreparedStep(captured).plan(_same_budget(plan, time_limit_s))
+        made = found.plan.programs
+        entries = [entry or other for entry, other in zip(entries, made, strict=True)]
+    chosen = [entry for entry in entries if entry is not None]
     schedules = tuple(
-        Schedule.from_nodes(program.graph, by_fingerprint[key].sequence) if key in by_fingerprint else made
-        for program, made in zip(captured.programs, found.variant.schedules, strict=True)
-        for key in [fingerprint(program.graph)]
+        Schedule.from_nodes(program.graph, entry.sequence)
+        for program, entry in zip(captured.programs, chosen, strict=True)
     )
-    return replace(found.variant, schedules=schedules, plan=plan)
+    return PlannedVariant(captured, schedules, tuple(entry.saved for entry in chosen), plan)
+
+
+def _same_budget(plan: Plan, time_limit_s: float | None) -> SearchOptions:
+    """Search options for what a plan does not cover: within the same bytes, by the same rules."""
+    return SearchOptions(
+        Budget(peak=plan.programs[0].budget_bytes),
+        limits=Limits(time_s=time_limit_s, seed=plan.seed),
+        atomic=plan.atomic,
+    )
+
+
+def _mismatch(plan: Plan, captured: CapturedStep) -> PlanMismatch:
+    then, now = dict(plan.signature), dict(described_signature(captured))
+    differing = [
+        f"{key} is {now.get(key, 'gone')}, was {then.get(key, 'not there')}"
+        for key in {**then, **now}
+        if then.get(key) != now.get(key)
+    ]
+    more = f"; and {len(differing) - 4} more" if len(differing) > 4 else ""
+    here, there = versions(), plan.versions
+    others = [
+        f"{key} {here[key]}, was {there[key]}" for key in here if there.get(key, here[key]) != here[key]
+    ]
+    why = "; ".join(differing[:4]) + more or "shapes and flags agree but the operations differ"
+    return PlanMismatch(
+        f"the plan for {plan.name or 'another step'} does not fit this step",
+        why=why + (f" (versions: {', '.join(others)})" if others else ""),
+        next_step="plan this step, or use the model, batch shape and versions that the plan was made for",
+    )

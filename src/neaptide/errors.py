@@ -4,6 +4,7 @@ All of them derive from `NeaptideError`. `exit_code` is what the command line re
 (0 done, 1 bug, 2 usage, 3 budget not reachable, 4 input not supported, 5 verification failed).
 """
 
+# ruff: noqa: N818 - what went wrong is name enough: `except InfeasibleBudget`
 from __future__ import annotations
 
 from typing import ClassVar
@@ -143,8 +144,15 @@ class StepInterrupted(NeaptideError):
         updated: names of the tensors that had been updated when the step died.
     """
 
-    def __init__(self, what: str, *, updated: tuple[str, ...], where: str | None = None,
-                 why: str | None = None, next_step: str | None = None) -> None:
+    def __init__(
+        self,
+        what: str,
+        *,
+        updated: tuple[str, ...],
+        where: str | None = None,
+        why: str | None = None,
+        next_step: str | None = None,
+    ) -> None:
         self.updated = updated
         super().__init__(what, where=where, why=why, next_step=next_step)
 

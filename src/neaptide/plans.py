@@ -43,6 +43,9 @@ class Predictions:
         order_lower_bound_bytes: no schedule without recomputation has.
         seconds: of one step.
         baseline_seconds: of one step in program order.
+        saved_bytes: of the copies that an atomic program keeps, part of both peaks of the plan.
+        atomic_extra_bytes: by how much being atomic lifts the peak over that of program order, before anything is
+            recomputed.
     """
 
     peak_bytes: int
@@ -54,6 +57,8 @@ class Predictions:
     order_lower_bound_bytes: int
     seconds: float
     baseline_seconds: float
+    saved_bytes: int = 0
+    atomic_extra_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +123,7 @@ class PlannedProgram:
         moves: how it differs from program order.
         predictions: bytes and seconds.
         termination: why the search ended.
+        saved: ids of the caller's storages that an atomic program copies first, and puts back when it dies.
     """
 
     role: str
@@ -130,6 +136,7 @@ class PlannedProgram:
     moves: MovesSummary
     predictions: Predictions
     termination: TerminationRecord
+    saved: tuple[int, ...] = ()
 
     def check_fingerprint(self, fingerprint: str) -> None:
         """Make sure that the plan is for a graph.
@@ -156,8 +163,8 @@ class Plan:
         seed: of the search.
         device: name of the device whose costs were used.
         versions: of the packages that it was made with.
-        guards: what must hold for it to apply, in the frontend's own terms.
-        signature: of the step, in the frontend's own terms.
+        atomic: updates wait for everything that can fail.
+        signature: facts about the step that it was made for, as (name, text): to say what differs.
     """
 
     programs: tuple[PlannedProgram, ...]
@@ -166,8 +173,8 @@ class Plan:
     seed: int = 0
     device: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
-    guards: Any = None
-    signature: Any = None
+    atomic: bool = False
+    signature: tuple[tuple[str, str], ...] = ()
 
     def program(self, role: str) -> PlannedProgram:
         """The program of a role.
@@ -185,7 +192,7 @@ class Plan:
         """The plan as the text of a plan file; equal plans give equal texts.
 
         Raises:
-            PlanError: when `guards`, `signature` or a number cannot be written as JSON.
+            PlanError: when something in it cannot be written as JSON.
         """
         try:
             content = msgspec.to_builtins(self)

@@ -17,11 +17,11 @@ def factory():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def step(batch):
-        optimizer.zero_grad()
         loss = model(batch["x"]).square().mean()
         loss.backward()
         optimizer.step()
-        return loss
+        optimizer.zero_grad()
+        return loss.detach()
 
     return step, {"x": torch.randn(128, 64)}
 """
@@ -68,9 +68,9 @@ def test_a_budget_below_the_bound_is_refused_with_the_smallest_peak(call, tmp_pa
 
 
 def test_a_step_that_cannot_be_captured_names_the_line(call, tmp_path):
-    (tmp_path / "train.py").write_text(
-        USERS_FILE.replace("loss.backward()", "loss.item()\n        loss.backward()")
-    )
+    branch = "if loss > 0:\n            loss = 2 * loss\n        loss.backward()"
+    (tmp_path / "train.py").write_text(USERS_FILE.replace("loss.backward()", branch))
     ending = call("profile", "train.py:factory")
     assert ending.code == 4
-    assert f"where: {tmp_path / 'train.py'}:12" in ending.err
+    assert f"where: {tmp_path / 'train.py'}:11" in ending.err
+    assert "torch.where" in ending.err

@@ -29,6 +29,13 @@ def test_words_before_a_colon_are_bold():
     assert "\x1b[1mNext:\x1b[0m do" in drawn()
 
 
+def test_a_colon_inside_a_word_is_no_title_and_long_lines_stay_in_one_piece():
+    screen = io.StringIO()
+    line = "zoo:mlp@tiny " + "x" * 80
+    draw(document(line), rich.console.Console(file=screen, force_terminal=True, width=40))
+    assert screen.getvalue() == line + "\n"
+
+
 def test_no_color_leaves_no_colour(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b[3" not in drawn()

@@ -26,19 +26,29 @@ def make_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> Step:
 
 def mlp(**options: Any) -> tuple[Step, torch.Tensor]:
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
-    return make_step(model, torch.optim.SGD(model.parameters(), **{"lr": 0.1, "momentum": 0.9, **options})), torch.randn(5, 4)
+    return make_step(
+        model, torch.optim.SGD(model.parameters(), **{"lr": 0.1, "momentum": 0.9, **options})
+    ), torch.randn(5, 4)
 
 
 def adamw(**options: Any) -> tuple[Step, torch.Tensor]:
     model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 3))
-    return make_step(model, torch.optim.AdamW(model.parameters(), **{"lr": 0.01, **options})), torch.randn(5, 4)
+    return make_step(model, torch.optim.AdamW(model.parameters(), **{"lr": 0.01, **options})), torch.randn(
+        5, 4
+    )
 
 
 def batch_norm() -> tuple[Step, torch.Tensor]:
     model = nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Conv2d(8, 4, 3), nn.BatchNorm2d(4)
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(8, 4, 3),
+        nn.BatchNorm2d(4),
     )
-    return make_step(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)), torch.randn(2, 3, 8, 8)
+    return make_step(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)), torch.randn(
+        2, 3, 8, 8
+    )
 
 
 class Dropped(nn.Module):

@@ -7,11 +7,10 @@ import sys
 
 import pytest
 import torch
-from frontends import steps
-from step_checks import as_variant, assert_same_bits, planned, program_order, verify
 from torch import nn
 from torch.nn import functional
 
+from frontends import steps
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import VerifyError
@@ -21,6 +20,7 @@ from neaptide.ir.values import Kind
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.runtime.meter import LiveBytesMeter
+from step_checks import as_variant, assert_same_bits, planned, program_order, verify
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -33,7 +33,12 @@ def test_batch_norm_statistics_are_recorded_as_written():
     """The schema of `native_batch_norm` does not say that it writes the running statistics."""
     step, batch = steps.batch_norm()
     graph = capture_step(step, (batch,)).steady.graph
-    written = {graph.storages[a.storage].name for n in graph.nodes if "native_batch_norm" in n.op for a in n.effects.writes}
+    written = {
+        graph.storages[a.storage].name
+        for n in graph.nodes
+        if "native_batch_norm" in n.op
+        for a in n.effects.writes
+    }
     assert written == {"_1_running_mean", "_1_running_var", "_4_running_mean", "_4_running_var"}
     assert_same_bits(steps.batch_norm)
 
@@ -187,7 +192,11 @@ def test_written_inputs_are_never_recomputed():
     step, batch = steps.batch_norm()
     graph = capture_step(step, (batch,)).steady.graph
     owned = set(graph.input_storages())
-    updates = [n.id for n in graph.nodes if any(a.storage in owned for a in n.effects.writes) and n.source.phase == "optimizer"]
+    updates = [
+        n.id
+        for n in graph.nodes
+        if any(a.storage in owned for a in n.effects.writes) and n.source.phase == "optimizer"
+    ]
     sequence = [*range(len(graph.nodes)), updates[0]]
     with pytest.raises(VerifyError, match="must not be repeated"):
         check_schedule(graph, Schedule.from_nodes(graph, sequence), registry())

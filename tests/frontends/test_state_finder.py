@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 
 import pytest
 import torch
+from torch import nn
+
 from neaptide.frontends.state_finder import find_state
 from neaptide.frontends.step_state import describe_tensors
 from neaptide.frontends.torch_step import capture_step
 from step_checks import assert_same_bits, planned
-from torch import nn
 
 GLOBAL_MODEL = nn.Linear(4, 3)
 GLOBAL_OPTIMIZER = torch.optim.SGD(GLOBAL_MODEL.parameters(), lr=0.1, momentum=0.9)

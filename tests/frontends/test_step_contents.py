@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional
+
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.values import Kind
 from step_checks import assert_same_bits, planned, verify
-from torch import nn
-from torch.nn import functional
 
 
 def net():
@@ -46,7 +47,10 @@ def simple(model, optimizer, loss_of=lambda out: out.square().mean()):
     [
         lambda: (({"x": batch(), "y": [torch.randn(6, 3), 2.0]},), {}),
         lambda: ((batch(), torch.randn(6, 3)), {"scale": 0.5}),
-        lambda: (((batch(), (torch.randn(6, 3),)),), {"mask": torch.ones(6, 1, dtype=torch.bool), "name": "train"}),
+        lambda: (
+            ((batch(), (torch.randn(6, 3),)),),
+            {"mask": torch.ones(6, 1, dtype=torch.bool), "name": "train"},
+        ),
     ],
     ids=["dict", "several", "nested"],
 )
@@ -72,8 +76,8 @@ def test_arguments_of_any_structure(make_args):
     eager, twin = make(), make()
     captured = capture_step(twin, args, kwargs)
     assert sum(s.role == "batch" for s in captured.steady.inputs) >= 2
-    from step_checks import as_variant, program_order
     from neaptide.runtime.planned_step import PlannedStep
+    from step_checks import as_variant, program_order
 
     run = PlannedStep(twin, None, as_variant(captured, program_order))
     for _ in range(3):
@@ -128,10 +132,10 @@ def test_results_of_any_structure(result):
 # -- gradients
 
 
-def accumulation_over_calls():
+def accumulation_over_calls(**options):
     """Gradients pile up over calls; another function would zero them."""
     model = net()
-    optimizer = sgd(model, momentum=0.9)
+    optimizer = sgd(model, **options)
 
     def step(x):
         loss = model(x).square().mean()
@@ -228,6 +232,7 @@ def frozen_part():
     "factory",
     [
         accumulation_over_calls,
+        lambda: accumulation_over_calls(momentum=0.9),
         zeroed_first,
         lambda: zeroed_first(set_to_none=False),
         zeroed_last_in_place,
@@ -236,7 +241,17 @@ def frozen_part():
         gradient_penalty,
         frozen_part,
     ],
-    ids=["accumulated", "zeroed_first", "zero_in_place", "zero_by_hand", "micro", "functional", "second", "frozen"],
+    ids=[
+        "accumulated",
+        "and_momentum",
+        "zeroed_first",
+        "zero_in_place",
+        "zero_by_hand",
+        "micro",
+        "functional",
+        "second",
+        "frozen",
+    ],
 )
 def test_gradients(factory):
     assert_same_bits(factory)
@@ -249,6 +264,26 @@ def test_accumulated_gradients_get_a_program_of_their_own():
     assert set(captured.steady.entry.gradients) == set(captured.steady.kept_gradients)
     step, x = zeroed_first()
     assert capture_step(step, (x,)).steady.ignores_gradients
+
+
+def test_gradients_that_are_zeroed_first_need_no_program_of_their_own():
+    model = net()
+    optimizer = sgd(model)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    run = planned(step, batch())
+    run(batch())
+    model.zero_grad()
+    run(batch())
+    assert run.counts.replans == 0
+    captured = capture_step(step, (batch(),))
+    assert not captured.first
 
 
 @pytest.mark.parametrize("foreach", [None, True, False])
@@ -360,7 +395,9 @@ class Normed(nn.Module):
         Attention,
         lambda: nn.TransformerEncoderLayer(4, 2, 8, dropout=0.2, batch_first=True),
         lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.2), nn.PReLU()),
-        lambda: nn.Sequential(nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 3, 2), nn.GroupNorm(3, 3), nn.Flatten()),
+        lambda: nn.Sequential(
+            nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 3, 2), nn.GroupNorm(3, 3), nn.Flatten()
+        ),
         Normed,
     ],
     ids=["autograd_function", "attention", "encoder", "batch_norm", "conv", "parametrized"],
@@ -595,7 +632,7 @@ def test_parameters_only_meant_for_reading_have_their_kinds():
     kinds = {name: graph.storages[storage].kind for name, storage in storages.items() if storage is not None}
     assert kinds["_0_weight"] is Kind.PARAMETER
     assert kinds["_1_running_mean"] is Kind.BUFFER
-    assert kinds["optimizer_state__0_weight_momentum_buffer"] is Kind.OPTIMIZER_STATE
+    assert kinds["optimizer_state_0_weight_momentum_buffer"] is Kind.OPTIMIZER_STATE
     assert kinds["batch_0"] is Kind.INPUT
 
 

@@ -56,7 +56,7 @@ def test_tighter_budgets_cost_more_and_are_met(made):
     seconds = []
     for share in (1.0, 0.8, 0.6, 0.5):
         budget = step.resident_bytes + int(share * (peak - step.resident_bytes))
-        outcome = plan_sequence(step, budget, Limits())
+        outcome = plan_sequence(step, budget, Limits(work=2500))
         found = outcome.require()
         judge(made.graph, found, None, made.registry)
         assert found.peak_with_workspace_bytes <= budget
@@ -69,7 +69,7 @@ def test_tighter_budgets_cost_more_and_are_met(made):
 def test_a_budget_below_the_bound_is_infeasible_and_names_it():
     made = transformer_step(layers=2)
     step = compiled(made)
-    outcome = plan_sequence(step, step.lower_bound_bytes - 1, Limits())
+    outcome = plan_sequence(step, step.lower_bound_bytes - 1, Limits(work=2000))
     assert outcome.termination.reason is TerminationReason.INFEASIBLE
     assert outcome.termination.bound == step.lower_bound_bytes
     assert "no schedule" in outcome.termination.detail
@@ -81,7 +81,7 @@ def test_a_budget_below_the_bound_is_infeasible_and_names_it():
 def test_a_budget_that_is_not_found_is_not_called_infeasible():
     made = transformer_step(layers=2, dropout=True)
     step = compiled(made)
-    outcome = plan_sequence(step, step.lower_bound_bytes, Limits())
+    outcome = plan_sequence(step, step.lower_bound_bytes, Limits(work=2000))
     if outcome.require().peak_with_workspace_bytes > step.lower_bound_bytes:
         assert outcome.termination.reason is TerminationReason.NO_SOLUTION_FOUND
         assert "lowest peak found" in outcome.termination.detail

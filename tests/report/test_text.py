@@ -125,6 +125,7 @@ def test_a_comparison_that_was_not_run_shows_predictions_only():
     assert text.startswith("zoo:gpt2@small on rtx4090: predicted, nothing was run\n")
     assert "measured" not in text
     assert "difference" not in text
+    assert text.endswith("Next: neaptide plan zoo:gpt2@small --peak 228MiB --device rtx4090 -o plan.json")
     assert "peak, predicted" in text
 
 

@@ -159,7 +159,6 @@ def test_note_and_traceback_show_the_users_line_and_the_generated_line():
         "  where: /home/user/model.py:21  y = f(x)",
         "  module: (forward)",
         f"  program: line {number + 1}: aten_sigmoid_default(sum)  # model.py:21",
-        "  already updated: weight",
     ]
     text = "".join(traceback.format_exception(caught.value))
     assert f'File "{executable.file_name}", line {number + 1}, in program' in text

@@ -47,6 +47,7 @@ def plan(request: Request) -> int:
     """Plans a step for a budget."""
     from neaptide.cli.targets import find_target
     from neaptide.planner.budget import Budget
+    from neaptide.plans import Plan
     from neaptide.report.text import plan_document
 
     _require_torch()
@@ -74,9 +75,8 @@ def plan(request: Request) -> int:
                     name=request.target,
                 )
             except InfeasibleBudget as error:
-                best = getattr(error, "plan", None)
-                if best is not None and request.output is not None:
-                    best.save(request.output)
+                if isinstance(error.plan, Plan) and request.output is not None:
+                    error.plan.save(request.output)
                     console.note(f"the best plan found is in {request.output}")
                 raise
     if request.output is not None:

@@ -12,19 +12,23 @@ from neaptide.report.document import Document, Table
 
 def draw(content: Document, console: rich.console.Console | None = None) -> None:
     """Draws a document on stdout, or on the console given."""
-    screen = rich.console.Console(highlight=False, soft_wrap=False) if console is None else console
+    screen = rich.console.Console(highlight=False) if console is None else console
     for index, block in enumerate(content.blocks):
         if index:
             screen.print()
-        screen.print(_table(block) if isinstance(block, Table) else _paragraph(block))
+        if isinstance(block, Table):
+            screen.print(_table(block))
+        else:
+            # Long lines are left to the terminal: a command that is copied from it stays in one piece.
+            screen.print(_paragraph(block), soft_wrap=True)
 
 
 def _paragraph(text: str) -> rich.text.Text:
-    head, colon, rest = text.partition(":")
+    head, colon, rest = text.partition(": ")
     if not colon or "\n" in head:
         return rich.text.Text(text)
     # The words up to the colon say what the paragraph is about: `Budget:`, `Next:`.
-    return rich.text.Text.assemble((head + colon, "bold"), rest)
+    return rich.text.Text.assemble((f"{head}:", "bold"), f" {rest}")
 
 
 def _table(table: Table) -> rich.table.Table:

@@ -81,7 +81,6 @@ def data_dependent_errors() -> tuple[type[Exception], ...]:
     )
 
 
-
 class _PlainCheckpoint:
     """Stands in for the reentrant checkpoint function while a step is traced: it just calls."""
 
@@ -135,7 +134,12 @@ MODULE_INTERNALS = frozenset(
     {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_is_full_backward_hook"}
     | {"_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_hooks_with_kwargs"}
     | {"_forward_hooks_always_called", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs"}
-    | {"_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"}
+    | {
+        "_state_dict_hooks",
+        "_state_dict_pre_hooks",
+        "_load_state_dict_pre_hooks",
+        "_load_state_dict_post_hooks",
+    }
 )
 
 
@@ -149,10 +153,14 @@ def module_tensors(module: torch.nn.Module) -> tuple[tuple[str, dict[str, Any]],
     return ("parameter", module._parameters), ("buffer", module._buffers)
 
 
-def module_hooks(module: torch.nn.Module) -> list[Callable[..., Any]]:
-    """Forward and backward hooks of a module."""
-    kinds = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-    return [hook for kind in kinds for hook in getattr(module, kind).values()]
+def module_hooks(module: torch.nn.Module) -> dict[str, dict[int, Callable[..., Any]]]:
+    """Forward and backward hooks of a module, by the method that registers them."""
+    return {
+        "register_forward_pre_hook": module._forward_pre_hooks,
+        "register_forward_hook": module._forward_hooks,
+        "register_full_backward_pre_hook": module._backward_pre_hooks,
+        "register_full_backward_hook": module._backward_hooks,
+    }
 
 
 def optimizer_hooks(optimizer: torch.optim.Optimizer) -> list[Callable[..., Any]]:

@@ -13,9 +13,14 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends.host_traffic import numpy_error, output_error
+from neaptide.frontends.trace_errors import unknown_shape
+from neaptide.frontends.users_code import is_library_file
 
 _TORCH = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")  # noqa: PTH118, PTH120, PTH100
 _OURS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")  # noqa: PTH118, PTH120, PTH100
+_SHOWS = frozenset({torch.Tensor.__repr__, torch.Tensor.__format__})
+_MAKES = frozenset({torch.tensor, torch.as_tensor, torch.asarray})
 
 
 class LineNotes(TorchFunctionMode):
@@ -28,7 +33,7 @@ class LineNotes(TorchFunctionMode):
     def __torch_function__(
         self,
         func: Callable[..., Any],
-        types: Sequence[type],  # noqa: ARG002 - the signature is torch's
+        types: Sequence[type],
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
@@ -38,5 +43,18 @@ class LineNotes(TorchFunctionMode):
         if frame is None:
             return func(*args, **(kwargs or {}))
         file, line = frame.f_code.co_filename, frame.f_lineno
-        with private.annotate({"line": (file, line, linecache.getline(file, line).strip())}):
-            return func(*args, **(kwargs or {}))
+        if func in _SHOWS and not is_library_file(file):
+            raise output_error("the step formats a tensor that is known only when it runs")
+        if func in _MAKES and args and _is_numpy_array(args[0]) and not is_library_file(file):
+            raise numpy_error(f"{file}:{line}: {linecache.getline(file, line).strip()}")
+        code = linecache.getline(file, line).strip()
+        with private.annotate({"line": (file, line, code)}):
+            result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and any(isinstance(n, torch.SymInt) for n in result.shape):
+            raise unknown_shape(f"{file}:{line}: {code}", getattr(func, "__name__", "an operation"))
+        return result
+
+
+def _is_numpy_array(item: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(item, numpy.ndarray)

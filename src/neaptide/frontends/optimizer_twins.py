@@ -15,6 +15,7 @@ from neaptide.frontends import _torch_private as private
 from neaptide.frontends.step_slots import HOST_RATE_KEYS, EntryPattern, TensorSpec, observation_name
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.trace_errors import location, users_line
+from neaptide.frontends.trace_watch import find_line
 
 Twins = Mapping[tuple[Any, ...], torch.Tensor]
 
@@ -32,6 +33,10 @@ class OptimizerTwins:
         self._entry = entry
         self._names = {id(slot.current()): slot.name for slot in state.tensors}
         self._original = {k: (o.param_groups, o.state) for k, o in state.optimizers.items()}
+        # What torch itself notes on an optimizer: that `step` was called, for the order of schedulers.
+        self._notes = {
+            k: {n: c for n, c in vars(o).items() if n[0] == "_"} for k, o in state.optimizers.items()
+        }
         self._groups: dict[str, list[dict[str, Any]]] = {}
         self._steps = 0
 
@@ -57,6 +62,10 @@ class OptimizerTwins:
         """Give the optimizers their own groups and state again."""
         for label, optimizer in self._state.optimizers.items():
             optimizer.param_groups, optimizer.state = self._original[label]
+            attributes = vars(optimizer)
+            for name in [n for n in attributes if n[0] == "_" and n not in self._notes[label]]:
+                del attributes[name]
+            attributes.update(self._notes[label])
 
     def fill(self, twins: Twins) -> None:
         """Make groups and state of the twins."""
@@ -127,6 +136,7 @@ class OptimizerTwins:
             if changed:
                 raise CaptureError(
                     f"the step writes {label}.param_groups[{index}][{changed[0]!r}]",
+                    where=find_line(str(changed[0]), self._state.codes),
                     why="it would be written once, at capture, and never again",
                     next_step="set it outside the step; a new learning rate needs no new plan",
                 )

@@ -10,7 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from neaptide.errors import CaptureError
-from neaptide.frontends.state_finder import is_scalar
+from neaptide.frontends.scalars import is_scalar
 from neaptide.frontends.step_slots import IGNORED_GROUP_KEYS
 from neaptide.frontends.step_state import StepState
 
@@ -104,7 +104,9 @@ class SignatureReader:
             name = f"batch[{position}]"
             if isinstance(leaf, torch.Tensor):
                 facts.append((name, _geometry(leaf)))
-                earlier = first.setdefault(leaf.untyped_storage().data_ptr() if leaf.numel() else -1, position)
+                earlier = first.setdefault(
+                    leaf.untyped_storage().data_ptr() if leaf.numel() else -1, position
+                )
                 if earlier != position and leaf.numel():
                     facts.append((f"{name} shares bytes with", f"batch[{earlier}]"))
             elif is_scalar(leaf):
@@ -122,7 +124,11 @@ class SignatureReader:
         for place in self._state.scalars:
             try:
                 content = place.get()
-            except (LookupError, AttributeError, ValueError):  # gone meanwhile: no fact, which is a difference
+            except (
+                LookupError,
+                AttributeError,
+                ValueError,
+            ):  # gone meanwhile: no fact, which is a difference
                 continue
             facts.append((place.name, (type(content), content)))
         return facts

@@ -6,11 +6,8 @@ the user's own functions, methods and objects among those. Library code is not e
 
 from __future__ import annotations
 
-import enum
 import functools
 import io
-import numbers
-import sys
 import types
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -30,15 +27,17 @@ from neaptide.frontends.places import (
     TuplePlace,
     attributes_of,
 )
+from neaptide.frontends.scalars import is_scalar
 from neaptide.frontends.step_state import StepState, TensorSlot
 from neaptide.frontends.users_code import class_file, functions_of, home_of, is_library_file, names_in
 
-SCALARS = (bool, numbers.Number, str, bytes, type(None), torch.dtype, torch.device, torch.layout, enum.Enum)
 MAX_CONTAINER = 10_000  # a longer list is data, not configuration
 
 # Code that mentions one of these may read an attribute without naming it.
 _READS_ALL = frozenset({"__dict__", "vars", "getattr", "setattr", "asdict", "astuple", "__getattribute__"})
-_NOT_CALLED_BY_STEPS = frozenset({"__init__", "__new__", "__init_subclass__", "__class_getitem__", "__repr__"})
+_NOT_CALLED_BY_STEPS = frozenset(
+    {"__init__", "__new__", "__init_subclass__", "__class_getitem__", "__repr__"}
+)
 
 
 def find_state(step: Callable[..., Any], extra: Any = None) -> StepState:
@@ -69,7 +68,9 @@ class _Finder:
         self._waiting: deque[tuple[Any, str, Place | None]] = deque()
         self._names: set[str] = set()
         self._uncalled: dict[str, list[types.FunctionType]] = {}
-        self._unread: dict[str, list[Place]] = {}  # attributes of the user's objects that no code names so far
+        self._unread: dict[
+            str, list[Place]
+        ] = {}  # attributes of the user's objects that no code names so far
 
     def look_at(self, item: Any, name: str, place: Place | None) -> None:
         """Look at something and all that is reached from it."""
@@ -170,7 +171,9 @@ class _Finder:
         for variable in sorted(names & function.__globals__.keys()):
             self._at(ItemPlace(variable, function.__globals__, variable))
             content = function.__globals__[variable]
-            if isinstance(content, types.ModuleType) and self._is_users(getattr(content, "__file__", None) or ""):
+            if isinstance(content, types.ModuleType) and self._is_users(
+                getattr(content, "__file__", None) or ""
+            ):
                 for attribute in sorted(names & vars(content).keys()):
                     self._at(ItemPlace(f"{variable}.{attribute}", vars(content), attribute))
         self._learn(names)
@@ -191,7 +194,11 @@ class _Finder:
             self._seen[id(base)] = base
             for key, member in list(vars(base).items()):
                 functions = list(functions_of(member))
-                called = key in self._names or key == "forward" or (key[:2] == "__" and key not in _NOT_CALLED_BY_STEPS)
+                called = (
+                    key in self._names
+                    or key == "forward"
+                    or (key[:2] == "__" and key not in _NOT_CALLED_BY_STEPS)
+                )
                 for function in functions:
                     if called:
                         self._later(function, key, None)
@@ -265,8 +272,10 @@ class _Finder:
             children = private.children(module)
             self.state.containers.append((where, children))
             self.state.objects += [ItemPlace(f"{where}.{key}", children, key) for key in children]
-            for hook in private.module_hooks(module):
-                self._later(hook, f"{where}.hook", None)
+            for kind, hooks in private.module_hooks(module).items():
+                self.state.containers.append((f"{where}.{kind}", hooks))
+                for hook in hooks.values():
+                    self._later(hook, f"{where}.hook", None)
             for _, entries in private.module_tensors(module):
                 for tensor in entries.values():
                     self._hooks(tensor, where)
@@ -274,7 +283,7 @@ class _Finder:
 
     def _settings(self, item: Any, name: str) -> None:
         """Plain attributes of a library's configuration object that a module keeps."""
-        if callable(item) or isinstance(item, (torch.Tensor, list, tuple, dict, *SCALARS)):
+        if callable(item) or isinstance(item, (torch.Tensor, list, tuple, dict)) or is_scalar(item):
             return
         if not self._is_users_object(item) and isinstance(getattr(item, "__dict__", None), dict):
             for place in attributes_of(item, name):
@@ -290,6 +299,7 @@ class _Finder:
             self._later(hook, f"{name}.hook", None)
         self._class(type(item), name)
         if self._is_users(class_file(type(item))):
+            self.state.containers.append((label, vars(item)))
             for place in attributes_of(item, name):
                 if is_scalar(place.get()):
                     self._if_named(str(place.key), place)
@@ -297,13 +307,17 @@ class _Finder:
     def _refuse(self, item: Any, name: str) -> None:
         reason = None
         if isinstance(item, torch.Generator):
-            reason = "an explicit random generator would be frozen into the program; use the default generator"
+            reason = (
+                "an explicit random generator would be frozen into the program; use the default generator"
+            )
         elif isinstance(item, torch.amp.GradScaler) and item.is_enabled():
             reason = "GradScaler.step decides by the data whether to update; use bfloat16 autocast without a scaler"
         elif isinstance(item, torch.nn.parallel.DistributedDataParallel):
             reason = "its gradient reduction runs outside the traced program; capture the module inside it (.module)"
         if reason is not None:
-            raise CaptureError(f"{name} ({type(item).__name__}) cannot be part of a captured step", why=reason)
+            raise CaptureError(
+                f"{name} ({type(item).__name__}) cannot be part of a captured step", why=reason
+            )
 
     def _is_users(self, path: str) -> bool:
         return (self._home is not None and path.startswith(self._home)) or not is_library_file(path)
@@ -339,7 +353,9 @@ class _Finder:
             for role, entries in private.module_tensors(module):
                 for key, tensor in entries.items():
                     if tensor is not None:
-                        self._tensor(tensor, f"{dotted}{key}", role, ItemPlace(f"{dotted}{key}", entries, key))
+                        self._tensor(
+                            tensor, f"{dotted}{key}", role, ItemPlace(f"{dotted}{key}", entries, key)
+                        )
                     self.state.containers.append((where or "model", entries))
 
     def _optimizer_tensors(self, optimizer: torch.optim.Optimizer, label: str) -> None:
@@ -355,14 +371,6 @@ class _Finder:
         """Parameter groups that the step also reaches by themselves: their rates are inputs, not guards."""
         groups = {id(g) for o in self.state.optimizers.values() for g in o.param_groups}
         self.state.scalars = [p for p in self.state.scalars if p.identity[0] not in groups]
-
-
-def is_scalar(item: Any) -> bool:
-    """Whether something is a plain value that can be compared: a number, a string, a flag, a dtype."""
-    if isinstance(item, SCALARS):
-        return True
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(item, numpy.generic)
 
 
 def _make_names_unique(slots: list[TensorSlot]) -> None:

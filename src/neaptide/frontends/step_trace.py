@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from neaptide.errors import CaptureError, NeaptideError
 from neaptide.frontends import _torch_private as private
-from neaptide.frontends.host_output import no_host_output
+from neaptide.frontends.host_traffic import no_host_traffic
 from neaptide.frontends.line_notes import LineNotes
 from neaptide.frontends.optimizer_twins import OptimizerTwins
 from neaptide.frontends.places import Place
@@ -31,6 +31,8 @@ from neaptide.frontends.step_state import StepState, TensorSlot
 from neaptide.frontends.trace_errors import explained
 from neaptide.frontends.trace_notes import noted_backward, noted_modules
 from neaptide.frontends.trace_watch import StateWatch
+
+_NUMBER = TensorSpec((), (), torch.float64, torch.device("cpu"))  # a Python number that changes
 
 
 def trace_step(
@@ -74,8 +76,7 @@ class _Tracer:
         self.optimizers = OptimizerTwins(state, entry)
 
     def run(self) -> Trace:
-        with self.mode:
-            self._fake_inputs()
+        self._fake_inputs()
         watch = StateWatch(self.state)
         try:
             module = self._trace()
@@ -108,18 +109,17 @@ class _Tracer:
             _keep_hooks(slot, fake)
             self._add(InputSlot(slot.role, slot.name, ("tensor", slot.name)), fake)
         for name, spec in self.entry.gradients.items():
-            self._add(InputSlot("gradient", f"{name}.grad", ("gradient", name)), spec.empty())
+            self._add(InputSlot("gradient", f"{name}.grad", ("gradient", name)), self._new(spec))
         for (label, name, key), spec in self.entry.optimizer_state.items():
             slot_name = f"{label}.state.{name}.{key}"
-            self._add(InputSlot("optimizer_state", slot_name, ("state", label, name, key)), spec.empty())
+            self._add(InputSlot("optimizer_state", slot_name, ("state", label, name, key)), self._new(spec))
         for label, optimizer in self.state.optimizers.items():
             for index, group in enumerate(optimizer.param_groups):
                 for key in HOST_RATE_KEYS:
                     if key in group:
                         where = f"{label}.param_groups[{index}].{key}"
                         rate = group[key]
-                        number = torch.empty((), dtype=torch.float64, device="cpu")
-                        fake = self._fake(rate) if isinstance(rate, torch.Tensor) else number
+                        fake = self._fake(rate) if isinstance(rate, torch.Tensor) else self._new(_NUMBER)
                         self._add(InputSlot("rate", where, ("rate", label, index, key)), fake)
         for position, leaf in enumerate(self.batch_leaves):
             if isinstance(leaf, torch.Tensor):
@@ -137,7 +137,7 @@ class _Tracer:
             )
         if tensor.device.type == "meta":
             # A model built without bytes stands for one on the CPU: ops must choose real kernels.
-            twin = TensorSpec.of(tensor).empty()
+            twin = self._new(TensorSpec.of(tensor))
             if isinstance(tensor, torch.nn.Parameter):
                 return torch.nn.Parameter(twin, requires_grad=tensor.requires_grad)
             return twin.requires_grad_(tensor.requires_grad)
@@ -156,6 +156,10 @@ class _Tracer:
             return fake.detach().requires_grad_(tensor.requires_grad)
         return fake
 
+    def _new(self, spec: TensorSpec) -> torch.Tensor:
+        with self.mode:
+            return spec.empty()
+
     # -- trace ----------------------------------------------------------------------------------------------
 
     def _trace(self) -> torch.fx.GraphModule:
@@ -166,7 +170,7 @@ class _Tracer:
             stack.enter_context(torch.enable_grad())
             stack.enter_context(private.plain_checkpoints())
             stack.enter_context(private.inlined_compile())
-            stack.enter_context(no_host_output(self.state))
+            stack.enter_context(no_host_traffic(self.state))
             stack.enter_context(noted_modules(self.state.module_paths))
             stack.enter_context(noted_backward())
             stack.enter_context(self.optimizers.noted())

@@ -12,8 +12,8 @@ from neaptide.frontends.causal_mask import restore_causal_attention
 from neaptide.frontends.fx_reader import Observation, read_trace
 from neaptide.frontends.signature import Signature, SignatureReader
 from neaptide.frontends.state_finder import find_state
-from neaptide.frontends.step_state import StepState
 from neaptide.frontends.step_slots import EntryPattern, InputSlot, OutputSlot, Trace, present_pattern
+from neaptide.frontends.step_state import StepState
 from neaptide.frontends.step_trace import trace_step
 from neaptide.ir.graph import Graph
 from neaptide.ops import registry
@@ -33,7 +33,7 @@ class CapturedProgram:
         entry: the pattern it was captured with.
         exit: the pattern it leaves behind.
         kept_gradients: gradients of the entry that are still the parameters' afterwards.
-        ignores_gradients: it does not read gradients that exist at the start, so their presence does not matter.
+        ignores_gradients: it does not read the gradients of `entry`, so it runs as well without them.
         observations: gradients as they are when `optimizer.step()` begins, for verify runs.
         unknown_ops: operations without a row in the op table.
         rewrites: what was changed on the way, in words.
@@ -55,7 +55,12 @@ class CapturedProgram:
     def accepts(self, gradients: frozenset[str], optimizer_state: frozenset[tuple[str, str, str]]) -> bool:
         """Whether this program can run when these gradients and this optimizer state exist."""
         known_gradients, known_state = self.entry.names()
-        return optimizer_state == known_state and (self.ignores_gradients or gradients == known_gradients)
+        if optimizer_state != known_state:
+            return False
+        if not self.ignores_gradients:
+            return gradients == known_gradients
+        # Of a gradient that did not exist in the trace it is not known whether the step clears it or adds to it.
+        return gradients <= known_gradients
 
 
 @dataclass(frozen=True)
@@ -122,10 +127,10 @@ def capture_step(
             why=f"after {MAX_PATTERNS} steps other gradients or optimizer state exist than before",
             next_step="make each step leave the same gradients and optimizer state behind",
         )
-    *first, steady = programs
+    steady = programs[-1]
+    first = [program for program in programs[:-1] if not steady.accepts(*program.entry.names())]
     used = {slot.name for program in programs for slot in program.inputs}
-    found.unused = [slot for slot in found.tensors if slot.role == "tensor" and slot.name not in used]
-    found.tensors = [slot for slot in found.tensors if slot not in found.unused]
+    _set_unused_aside(found, {slot.name for slot in found.tensors if slot.role == "tensor"} - used)
     reader = SignatureReader(found)
     signature = reader.read(args, kwargs or {})
     return CapturedStep(step, found, steady, tuple(first), signature, reader, time.perf_counter() - began)
@@ -147,6 +152,7 @@ def rebind_step(
         PlanMismatch: naming what differs.
     """
     found = find_state(step, state)
+    _set_unused_aside(found, {slot.name for slot in captured.state.unused})
     reader = SignatureReader(found)
     signature = reader.read(args, kwargs or {})
     differences = replace(signature, objects=()).differences(replace(captured.signature, objects=()))
@@ -157,6 +163,12 @@ def rebind_step(
             next_step="make the factory return the same model and batch each time",
         )
     return replace(captured, step=step, state=found, reader=reader, signature=signature)
+
+
+def _set_unused_aside(found: StepState, names: set[str]) -> None:
+    """Loose tensors that no program reads are neither inputs nor guarded."""
+    found.unused = [slot for slot in found.tensors if slot.name in names]
+    found.tensors = [slot for slot in found.tensors if slot.name not in names]
 
 
 def _program(trace: Trace, name: str) -> CapturedProgram:

@@ -14,6 +14,11 @@ _OURS = tuple(_ROOT + room for room in ("frontends", "runtime", "api", "cli"))  
 _OPTIMIZERS = "torch/optim/"
 
 
+def is_ours(file: str) -> bool:
+    """Whether a source file belongs to the part of neaptide that traces and runs."""
+    return file.startswith(_OURS)
+
+
 def users_line(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary | None:
     """The innermost frame in the user's own files; else the innermost frame of all that is not ours."""
     foreign = [f for f in frames if not f.filename.startswith(_OURS)]
@@ -63,4 +68,14 @@ def explained(error: Exception, hidden: Sequence[str]) -> CaptureError:
         where=where,
         why=f"{type(error).__name__}: {first}",
         next_step="run the step eagerly once; if that works, report this line",
+    )
+
+
+def unknown_shape(where: str | None, operation: str) -> CaptureError:
+    """The error for a tensor whose shape only the data knows."""
+    return CaptureError(
+        "the step makes a tensor whose shape depends on the data",
+        where=where,
+        why=f"{operation} keeps as many elements as the data says",
+        next_step="select with a mask (torch.where) instead, or take it outside the step",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -35,7 +36,11 @@ def noted_modules(paths: Mapping[int, str]) -> Iterator[None]:
         torch.nn.modules.module.register_module_forward_hook(leave, always_call=True),
     ]
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings(
+                "ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks"
+            )
+            yield
     finally:
         for handle in handles:
             handle.remove()

@@ -7,7 +7,9 @@ the user's objects back as they were and names the line.
 from __future__ import annotations
 
 import dis
+import linecache
 import random
+import re
 import sys
 import types
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ from typing import Any
 
 from neaptide.errors import CaptureError
 from neaptide.frontends.places import root_of
-from neaptide.frontends.state_finder import is_scalar
+from neaptide.frontends.scalars import is_scalar
 from neaptide.frontends.step_state import StepState
 
 _GONE = object()
@@ -75,13 +77,11 @@ class StateWatch:
 
     def refuse(self, written: list[str]) -> CaptureError:
         """The error for state that the step wrote."""
-        name = written[0]
-        word = name.rsplit(".", 1)[-1].split("[", 1)[0].split(" ", 1)[0]
-        if word in {"append", "remove"}:
-            word = name.rsplit(".", 2)[-2].split("[", 1)[0]
+        words = [w for w in re.findall(r"[A-Za-z_]\w*", written[0]) if w not in {"append", "remove", "self"}]
+        lines = (find_line(word, self._state.codes) for word in reversed(words))
         return CaptureError(
             f"the step writes {', '.join(written[:3])}{' and more' if len(written) > 3 else ''}",
-            where=find_line(word, self._state.codes),
+            where=next((line for line in lines if line), None),
             why="Python state that is written during the trace would not be written when the program runs",
             next_step="keep it in a tensor or buffer, or update it outside the step",
         )
@@ -102,7 +102,9 @@ def _changed_keys(before: Any, after: Any) -> list[Any]:
         if len(before) != len(after):
             return ["append"] if len(after) > len(before) else ["remove"]
         return [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if not _same(a, b)]
-    return [k for k in {**before, **after} if k not in before or k not in after or not _same(before[k], after[k])]
+    return [
+        k for k in {**before, **after} if k not in before or k not in after or not _same(before[k], after[k])
+    ]
 
 
 def _same(before: Any, after: Any) -> bool:
@@ -126,29 +128,26 @@ def find_line(word: str, codes: list[types.CodeType]) -> str | None:
     """First line that stores `word` or an entry of it, or failing that, that names it: `file:line: code`."""
     named = None
     for code in codes:
-        for part, line, instruction, following in _instructions(code):
+        for part, line, instruction in _instructions(code):
             if instruction.argval != word:
                 continue
             if instruction.opname.startswith(("STORE", "DELETE")):
                 return _line_of(part, line)
-            if named is None or following:
-                named = _line_of(part, line)
+            named = named or _line_of(part, line)
     return named
 
 
-def _instructions(code: types.CodeType) -> Iterator[tuple[types.CodeType, int, dis.Instruction, bool]]:
+def _instructions(code: types.CodeType) -> Iterator[tuple[types.CodeType, int, dis.Instruction]]:
     line = code.co_firstlineno
     for instruction in dis.get_instructions(code):
         # The type of `starts_line` changed from a number to a flag in Python 3.13; positions are the same in all.
         if instruction.positions is not None and instruction.positions.lineno is not None:
             line = instruction.positions.lineno
-        yield code, line, instruction, False
+        yield code, line, instruction
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _instructions(constant)
 
 
 def _line_of(code: types.CodeType, line: int) -> str:
-    import linecache
-
     return f"{code.co_filename}:{line}: {linecache.getline(code.co_filename, line).strip()}"

@@ -29,11 +29,27 @@ def is_library_file(path: str) -> bool:
 
 
 def home_of(step: Callable[..., Any]) -> str | None:
-    """The folder of a step's source file: it counts as the user's, wherever it is installed."""
-    while isinstance(step, (functools.partial, types.MethodType)):
-        step = step.func if isinstance(step, functools.partial) else step.__func__
-    code = getattr(step, "__code__", None) or getattr(getattr(type(step), "__call__", None), "__code__", None)  # noqa: B004
-    return os.path.join(os.path.dirname(code.co_filename), "") if code is not None else None  # noqa: PTH118, PTH120
+    """The folder of a step that is itself part of an installed library, and so counts as the user's; else None.
+
+    A step outside all libraries needs none: what is next to it is the user's anyway, and its folder may well hold
+    the environment with all the libraries.
+    """
+    inner: Any = step
+    while True:
+        if hasattr(inner, "__wrapped__"):
+            inner = inner.__wrapped__
+        elif isinstance(inner, functools.partial):
+            inner = inner.func
+        elif isinstance(inner, types.MethodType):
+            inner = inner.__func__
+        else:
+            break
+    code = getattr(inner, "__code__", None) or getattr(
+        getattr(type(inner), "__call__", None), "__code__", None
+    )
+    if code is None or not is_library_file(code.co_filename):
+        return None
+    return os.path.join(os.path.dirname(code.co_filename), "")  # noqa: PTH118, PTH120
 
 
 def class_file(kind: type) -> str:

@@ -1,29 +1,102 @@
-"""Updates behind everything that can fail: a step that dies leaves the model as it was."""
+"""Atomic steps: updates behind everything that can fail, and copies of what cannot wait that long."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from neaptide.errors import VerifyError
 from neaptide.schedule.problem import StepProblem
 
+_COMPUTING: Final = frozenset({"forward", "backward"})
+_REFUSAL: Final = "holds what updates or outputs of an atomic step need"
 
-def atomic_order(step: StepProblem) -> tuple[int, ...]:
-    """Program order with every in-place update of the caller's tensors, and what depends on it, moved to the end.
 
-    A node that creates results besides writing the caller's storage (a batch norm that updates its statistics)
-    cannot wait: what it writes has to be saved and put back instead, see `early_writes`. O(nodes + edges).
+@dataclass(frozen=True, slots=True)
+class AtomicStep:
+    """A step whose updates run last.
+
+    Attributes:
+        step: the problem to search: the copies count as resident, and nothing that the updates need is made again
+            behind the first of them.
+        order: to start the search from.
+        updates: nodes at the end of the order, which nothing but each other waits for.
+        saved: storages of the caller that are written earlier: copied before the step, put back when it dies.
+        saved_bytes: of the copies.
     """
-    tail: set[int] = set()
-    for node in range(step.node_count):
-        waits = step.writes_resident(node) and not step.created[node]
-        if waits or any(before in tail for before in step.predecessors[node]):
-            tail.add(node)
-    head = [node for node in range(step.node_count) if node not in tail]
-    return (*head, *sorted(tail))
+
+    step: StepProblem
+    order: tuple[int, ...]
+    updates: frozenset[int]
+    saved: tuple[int, ...]
+    saved_bytes: int
 
 
-def early_writes(step: StepProblem) -> tuple[int, ...]:
-    """The caller's storages that nodes with results of their own overwrite, in no way deferrable. O(storages)."""
-    return tuple(
+def atomic_step(step: StepProblem, storage_bytes: Sequence[int]) -> AtomicStep:
+    """Move every in-place update of the caller's tensors that can wait to the end. O(nodes + edges).
+
+    An update cannot wait when forward or backward go on from it (an embedding that is renormalised first, one of two
+    optimizers whose model is used again) or when it is a by-product of an operation whose results are needed (running
+    statistics of a batch norm). What such an operation writes is saved.
+
+    Args:
+        step: the program as integers.
+        storage_bytes: by storage, the caller's own included.
+    """
+    updates = _waiting(step)
+    order = (*(n for n in range(step.node_count) if n not in updates), *sorted(updates))
+    saved = tuple(
         storage
         for storage, writers in enumerate(step.writers)
-        if step.is_resident[storage] and any(step.created[node] for node in writers)
+        if step.is_resident[storage] and not updates.issuperset(writers)
     )
+    saved_bytes = sum(storage_bytes[storage] for storage in saved)
+    kept = {step.value_storage[v] for n in updates for v in step.operands[n]}
+    kept |= {step.value_storage[v] for v in step.outputs}
+    held = updates | {step.creator[storage] for storage in kept if storage >= 0}
+    searched = replace(
+        step,
+        resident_bytes=step.resident_bytes + saved_bytes,
+        lower_bound_bytes=step.lower_bound_bytes + saved_bytes,
+        order_lower_bound_bytes=step.order_lower_bound_bytes + saved_bytes,
+        refusals=tuple(why or (_REFUSAL if n in held else "") for n, why in enumerate(step.refusals)),
+    )
+    return AtomicStep(searched, order, updates, saved, saved_bytes)
+
+
+def check_atomic(atomic: AtomicStep, sequence: Sequence[int]) -> None:
+    """Make sure that a sequence, once it has written something that is not saved, runs nothing but updates, once.
+
+    Raises:
+        VerifyError: it does not; a fault of ours.
+    """
+    saved, step = set(atomic.saved), atomic.step
+    seen: set[int] = set()
+    has_begun = False
+    for node in sequence:
+        if has_begun and (node in seen or node not in atomic.updates):
+            raise VerifyError(f"node {node} runs behind the first update of an atomic plan")
+        seen.add(node)
+        has_begun = has_begun or any(
+            step.is_resident[s] and s not in saved and node in step.writers[s]
+            for v in step.operands[node]
+            if (s := step.value_storage[v]) >= 0
+        )
+
+
+def _waiting(step: StepProblem) -> frozenset[int]:
+    """Pure updates with nothing of forward or backward behind them, and all that is."""
+    count = step.node_count
+    last_backward = max((n for n in range(count) if step.phases[n] == "backward"), default=-1)
+    is_update = [step.writes_resident(n) and not step.created[n] for n in range(count)]
+    can_wait = [False] * count
+    for node in reversed(range(count)):
+        computes = step.phases[node] in _COMPUTING and node <= last_backward
+        can_wait[node] = (is_update[node] or not computes) and all(can_wait[s] for s in step.successors[node])
+    waiting: set[int] = set()
+    for node in range(count):
+        begins = is_update[node] and can_wait[node]
+        if begins or any(before in waiting for before in step.predecessors[node]):
+            waiting.add(node)
+    return frozenset(waiting)

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from neaptide.analysis.legality import check_schedule
-from neaptide.errors import VerifyError
+from neaptide.analysis.sizes import evaluate_storage_bytes
+from neaptide.errors import UsageError, VerifyError
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.serial import fingerprint
 from neaptide.outcome import Limits, Outcome
-from neaptide.plans import PlannedProgram
-from neaptide.planner.atomic import atomic_order
+from neaptide.planner.atomic import AtomicStep, atomic_step, check_atomic
 from neaptide.planner.budget import Budget
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.record import planned_program
 from neaptide.planner.strategies import NAMES, strategy
 from neaptide.planner.strategies.program_order import baseline
+from neaptide.plans import PlannedProgram
 from neaptide.schedule.problem import StepProblem, compile_problem
 
 DEFAULT_STRATEGY = "default"
 STRATEGIES = (DEFAULT_STRATEGY, *NAMES)
+_ATOMIC_STRATEGY = "greedy_recompute"  # the one that keeps to the order it is started from
 _BISECTIONS = 7  # of the budget, when time is limited and memory is to be least: within 1 % of the range
 
 
@@ -81,6 +83,7 @@ def plan_graph(
     graph: Graph,
     step: StepProblem,
     registry: OpRegistry,
+    costs: GraphCosts,
     budget: Budget,
     limits: Limits,
     *,
@@ -96,28 +99,33 @@ def plan_graph(
         graph: the program; `step` is the same as integers.
         step: the problem to search.
         registry: what the operations mean.
+        costs: those that `step` was made with.
         budget: what is asked for; a share is of the predicted baseline peak with workspace.
         limits: of the search.
         role: of the program in its plan.
         strategy_name: `default` for the portfolio, or one of `strategies.NAMES`.
         budget_bytes: overrides the bytes that the budget resolves to (programs of one step share a limit).
-        atomic: keep updates behind everything that can fail.
+        atomic: keep updates behind everything that can fail; see `planner.atomic`.
         interrupt: set it to get the best so far.
 
     Returns:
         Always a plan: the best found. Whether it is within the budget is in its outcome and predictions.
 
     Raises:
+        UsageError: no such strategy.
         VerifyError: the search returned an illegal schedule (a fault of ours).
     """
+    check_strategy(strategy_name, atomic=atomic)
     before = baseline(step)
     allowed = budget.resolve(before.peak_with_workspace_bytes) if budget_bytes is None else budget_bytes
+    whole: AtomicStep | None = None
+    if atomic:
+        whole = atomic_step(step, evaluate_storage_bytes(graph, None, costs.storage_bytes))
 
     def search(bytes_allowed: int) -> Outcome[PlannedSequence]:
-        if atomic:
-            order = atomic_order(step)
-            problem = PlanningProblem(step, bytes_allowed, start=order)
-            return strategy("greedy_recompute")(problem, limits, interrupt)
+        if whole is not None:
+            problem = PlanningProblem(whole.step, bytes_allowed, start=whole.order)
+            return strategy(_ATOMIC_STRATEGY)(problem, limits, interrupt)
         if strategy_name == DEFAULT_STRATEGY:
             return plan_sequence(step, bytes_allowed, limits, interrupt=interrupt)
         return strategy(strategy_name)(PlanningProblem(step, bytes_allowed), limits, interrupt)
@@ -138,20 +146,56 @@ def plan_graph(
         role=role,
         name=graph.name,
     )
-    if not atomic and program.predictions.peak_with_workspace_bytes > max(
+    if whole is not None:
+        check_atomic(whole, found.sequence)
+        program = _with_atomic_cost(program, whole)
+    elif program.predictions.peak_with_workspace_bytes > max(
         allowed, program.predictions.baseline_peak_with_workspace_bytes
     ):
         raise VerifyError("the search returned a plan above budget and baseline")
     return GraphPlan(graph, step, outcome, program, schedule)
 
 
-def _least_memory(search: object, longest: float, low: int, high: int) -> Outcome[PlannedSequence]:
+def check_strategy(name: str, *, atomic: bool) -> None:
+    """Refuse the name of a strategy that there is not, or that cannot do what is asked.
+
+    Raises:
+        UsageError: naming those that can.
+    """
+    if name not in STRATEGIES:
+        raise UsageError(
+            f"no strategy is called {name!r}", next_step=f"choose one of {', '.join(STRATEGIES)}"
+        )
+    if atomic and name not in (DEFAULT_STRATEGY, _ATOMIC_STRATEGY):
+        raise UsageError(
+            f"the strategy {name!r} cannot make an atomic plan",
+            why="it may place updates before operations that can fail",
+            next_step=f"leave the strategy out, or use {_ATOMIC_STRATEGY!r}",
+        )
+
+
+def _with_atomic_cost(program: PlannedProgram, whole: AtomicStep) -> PlannedProgram:
+    """What is saved, and how much higher waiting and saving lift the peak before anything is recomputed."""
+    waiting = PlannedSequence.evaluate(whole.step, whole.order, "atomic")
+    least = program.predictions.baseline_peak_with_workspace_bytes
+    predictions = replace(
+        program.predictions,
+        saved_bytes=whole.saved_bytes,
+        atomic_extra_bytes=max(waiting.peak_with_workspace_bytes - least, 0),
+        lower_bound_bytes=whole.step.lower_bound_bytes,
+        order_lower_bound_bytes=whole.step.order_lower_bound_bytes,
+    )
+    return replace(program, predictions=predictions, saved=whole.saved)
+
+
+def _least_memory(
+    search: Callable[[int], Outcome[PlannedSequence]], longest: float, low: int, high: int
+) -> Outcome[PlannedSequence]:
     """The lowest peak whose time is within `longest`, by bisection of the budget; time falls as memory grows."""
-    assert callable(search)
-    best: Outcome[PlannedSequence] = search(high)
+    best = search(high)
     for _ in range(_BISECTIONS):
         middle = (low + high) // 2
-        outcome: Outcome[PlannedSequence] = search(middle)
+        outcome = search(middle)
         found = outcome.require()
         if found.seconds <= longest and found.peak_with_workspace_bytes <= middle:
             best, high = outcome, middle

@@ -73,6 +73,9 @@ class _Portfolio:
             for start in starts:
                 if not self._is_free() and self._goes_on():
                     self._try(name, start)
+        if self.budget < self.step.lower_bound_bytes:
+            # Nothing can meet it; what has been found says how far one gets.
+            return self._outcome()
         self._restart(starts)
         if not self._is_free() and self._goes_on() and self.best is not None:
             self._try(

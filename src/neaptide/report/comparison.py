@@ -66,8 +66,10 @@ def compare_programs(
         measured = comparing.measure(contestants, repeats)
     step = prepared.problem()
     rows = [_eager_row(measured.get("eager"), eager_loss, repeats)] if eager and run else []
-    for name in variants:
-        rows.append(_row(name, prepared, plans.get(name), measured.get(name), verified.get(name), repeats))
+    rows += [
+        _row(name, prepared, plans.get(name), measured.get(name), verified.get(name), repeats)
+        for name in variants
+    ]
     first = next(iter(plans.values()), None)
     marks = [m.memory.high_water_mark_bytes for m in measured.values() if m.memory.high_water_mark_bytes]
     return Comparison(

@@ -181,14 +181,13 @@ def _how(comparison: Comparison) -> str:
 
 def _next(comparison: Comparison) -> str:
     target = comparison.name or "TARGET"
+    device = "" if _was_run(comparison) else f" --device {comparison.device}"
     if comparison.budget_bytes is None:
-        return f"Next: neaptide compare {target} --peak 60%"
+        return f"Next: neaptide compare {target} --peak 60%{device}"
     if is_within_budget(comparison):
-        return f"Next: neaptide plan {target} --peak {size_argument(comparison.budget_bytes, at_least=True)} -o plan.json"
+        return f"Next: neaptide plan {target} --peak {size_argument(comparison.budget_bytes, at_least=True)}{device} -o plan.json"
     row = planned_row(comparison)
     smallest = row.predicted_peak_with_workspace_bytes if row is not None else None
     if smallest is None:
         return ""
-    return (
-        f"Next: neaptide compare {target} --peak {size_argument(smallest, at_least=True)}, or a smaller batch"
-    )
+    return f"Next: neaptide compare {target} --peak {size_argument(smallest, at_least=True)}{device}, or a smaller batch"

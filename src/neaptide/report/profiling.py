@@ -5,9 +5,11 @@ from __future__ import annotations
 from neaptide.analysis.profile_bytes import MemoryProfile, memory_profile
 from neaptide.errors import InfeasibleBudget
 from neaptide.ir.schedule import Schedule
+from neaptide.planner.budget import Budget
+from neaptide.plans import PlannedProgram
 from neaptide.report.model import AliveRow, ProfileReport
 from neaptide.runtime.prepared_step import PreparedStep, StepPlan, versions
-from neaptide.units import format_bytes
+from neaptide.units import format_bytes, format_seconds
 
 NOT_COUNTED = (
     "what the process holds outside the step: the interpreter, libraries, data loaders",
@@ -59,11 +61,11 @@ def profile_report(prepared: PreparedStep, *, has_device: bool, seed: int) -> Pr
     )
 
 
-def step_profile(prepared: PreparedStep, schedule: Schedule) -> MemoryProfile:
-    """Bytes of a usual step under a schedule, with what is known of workspace and true sizes."""
-    costs = prepared.costs()
+def step_profile(prepared: PreparedStep, schedule: Schedule, index: int = 0) -> MemoryProfile:
+    """Bytes of one program under a schedule, with what is known of workspace and true sizes."""
+    costs = prepared.costs(index)
     return memory_profile(
-        prepared.captured.steady.graph,
+        prepared.captured.programs[index].graph,
         schedule,
         workspace=costs.workspace,
         storage_bytes=costs.storage_bytes,
@@ -86,20 +88,54 @@ def alive_rows(profile: MemoryProfile) -> tuple[AliveRow, ...]:
     )
 
 
-def infeasible(prepared: PreparedStep, found: StepPlan, why: str) -> InfeasibleBudget:
-    """The error for a plan above its budget, with the values alive at its peak; the plan is in `.plan`."""
-    program = found.plan.program("steady")
-    smallest = program.predictions.peak_with_workspace_bytes
-    alive = alive_rows(step_profile(prepared, found.variant.schedules[0]))
-    names = tuple(f"{a.name} ({a.kind}, {format_bytes(a.nbytes)})" for a in alive[:_NAMED_ALIVE])
-    at_least = max(smallest, program.budget_bytes)
+def over_budget(prepared: PreparedStep, found: StepPlan) -> InfeasibleBudget | None:
+    """The error for a plan above its budget, with the values alive at its peak and the plan; None when it keeps to it.
+
+    Every program must keep to the bytes, the first steps too; the usual one to the time as well.
+    """
+    for index, program in enumerate(found.plan.programs):
+        if program.predictions.peak_with_workspace_bytes > program.budget_bytes:
+            return _too_high(prepared, found, program, index)
+    program = found.plan.programs[0]
+    predicted = program.predictions
+    longest = Budget(peak=None, latency=found.plan.budget.latency).resolve_latency(predicted.baseline_seconds)
+    if longest is None or predicted.seconds <= longest:
+        return None
     return InfeasibleBudget(
-        f"no plan within {format_bytes(program.budget_bytes)} was found; the lowest peak is {format_bytes(smallest)}",
+        f"no plan within {format_bytes(program.budget_bytes)} that takes at most {format_seconds(longest)} was found",
+        smallest_peak_bytes=predicted.peak_with_workspace_bytes,
+        lower_bound_bytes=predicted.lower_bound_bytes,
+        alive=_alive_names(prepared, found, program, 0),
+        plan=found.plan,
+        why=f"the fastest found takes {format_seconds(predicted.seconds)}, "
+        f"{predicted.seconds / predicted.baseline_seconds - 1:+.1%} over the baseline",
+        next_step="allow more bytes, or more time",
+    )
+
+
+def _too_high(
+    prepared: PreparedStep, found: StepPlan, program: PlannedProgram, index: int
+) -> InfeasibleBudget:
+    predicted = program.predictions
+    smallest, allowed = predicted.peak_with_workspace_bytes, program.budget_bytes
+    names = _alive_names(prepared, found, program, index)
+    which = "" if index == 0 else " of the first step, which makes the optimizer state,"
+    return InfeasibleBudget(
+        f"no plan{which} within {format_bytes(allowed)} was found; the lowest peak is {format_bytes(smallest)}",
         smallest_peak_bytes=smallest,
-        lower_bound_bytes=program.predictions.lower_bound_bytes,
+        lower_bound_bytes=predicted.lower_bound_bytes,
         alive=names,
         plan=found.plan,
         where="alive at that peak: " + ", ".join(names),
-        why=why or f"no schedule goes below {format_bytes(program.predictions.lower_bound_bytes)}",
-        next_step=f"plan for at least {format_bytes(at_least)}, or make the batch smaller",
+        why=program.termination.detail or f"the search ended {program.termination.reason.replace('_', ' ')}",
+        next_step=f"plan for at least {format_bytes(smallest)}, or make the batch smaller",
     )
+
+
+def _alive_names(
+    prepared: PreparedStep, found: StepPlan, program: PlannedProgram, index: int
+) -> tuple[str, ...]:
+    alive = alive_rows(step_profile(prepared, found.variant.schedules[index], index))
+    names = tuple(f"{a.name} ({a.kind}, {format_bytes(a.nbytes)})" for a in alive[:_NAMED_ALIVE])
+    saved = program.predictions.saved_bytes
+    return (*names, f"copies of an atomic step ({format_bytes(saved)})") if saved else names

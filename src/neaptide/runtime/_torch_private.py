@@ -57,3 +57,8 @@ def changes_inputs(func: Any) -> bool:
 def direct_call(operation: Any) -> Any:
     """What an operator overload calls in its turn, which saves a Python frame (0.3 µs of about 1.7); else itself."""
     return getattr(operation, "_op", operation) if isinstance(operation, torch._ops.OpOverload) else operation
+
+
+def note_optimizer_step(optimizer: torch.optim.Optimizer) -> None:
+    """Tell learning-rate schedulers that the optimizer has updated; without it they warn of a wrong order."""
+    optimizer._opt_called = True  # type: ignore[attr-defined]

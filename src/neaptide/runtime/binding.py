@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 from neaptide.frontends.step_state import StepState, TensorSlot
 from neaptide.frontends.torch_step import CapturedProgram
+from neaptide.runtime import _torch_private as private
 
 
 class Binding:
@@ -28,6 +29,14 @@ class Binding:
             graph.values[v].name: slot.name for v, slot in zip(graph.inputs, program.inputs, strict=True)
         }
         used = {v for node in graph.nodes for v in node.inputs} | set(graph.outputs)
+        made = {slot.key[0] for slot in program.outputs if slot.role == "gradient"}
+        self._replaced = [
+            self._slots[name]
+            for name in sorted({*program.entry.gradients, *made})
+            if name not in program.kept_gradients
+        ]
+        read = {slot.key[1] for slot in program.inputs if slot.role == "gradient"}
+        self._discarded = [slot for slot in self._replaced if slot.name not in read]
         self._scalars = {v for v in graph.inputs if graph.values[v].is_host_scalar}
         self._rates: list[torch.Tensor] = []
         self._readers = [
@@ -60,13 +69,15 @@ class Binding:
         return lambda leaves: leaves[position]
 
     def read(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-        """One entry for each graph input; gradients that the program does not read are dropped now, as the step
-        itself would."""
+        """One entry for each graph input.
+
+        Gradients that the step throws away unread (a `zero_grad` before the backward) are dropped now, as the step
+        itself would before it computes anything; those that it never touches stay.
+        """
         leaves = pytree.tree_leaves((args, dict(kwargs)))
         inputs = [reader(leaves) for reader in self._readers]
-        if self._program.ignores_gradients:
-            for name in self._program.entry.gradients:
-                self._slots[name].current().grad = None
+        for slot in self._discarded:
+            slot.current().grad = None
         return inputs
 
     def write_back(self, outputs: tuple[Any, ...]) -> Any:
@@ -81,9 +92,10 @@ class Binding:
             else:
                 label, name, entry = slot.key
                 self._state.optimizers[label].state[self._slots[name].current()][entry] = output
-        for name in {*self._program.entry.gradients, *gradients}:
-            if name not in self._program.kept_gradients:
-                self._slots[name].current().grad = gradients.get(name)
+        for parameter in self._replaced:
+            parameter.current().grad = gradients.get(parameter.name)
+        for optimizer in self._state.optimizers.values():
+            private.note_optimizer_step(optimizer)
         leaves = [results[position] for position in range(len(results))]
         return pytree.tree_unflatten(leaves, self._program.result_spec)
 

@@ -151,5 +151,3 @@ def _tensors(batch: Any) -> list[torch.Tensor]:
 
 def _never(_args: Any, _kwargs: Any) -> PlannedVariant:
     raise AssertionError("with on_mismatch='error' nothing is planned again")
-
-

@@ -87,14 +87,34 @@ class Executable:
         outer = sys.exc_info()[1]
         args = [item.detach() if isinstance(item, torch.Tensor) else item for item in inputs]
         inputs.clear()
+        is_done = False
         try:
             # Not under no_grad: recurrent kernels return no workspace for their backward there.
             with torch.enable_grad(), self._no_autocast():
-                return self._function(args, watched) if self.program.watches else self._function(args)
+                outputs = self._function(args, watched) if self.program.watches else self._function(args)
+                is_done = True
+            return outputs  # noqa: TRY300 - an interrupt between the last operation and here counts
         except BaseException as error:
             args.clear()
-            self._explain(error, outer)
+            self._explain(error, outer, is_done=is_done)
             raise
+
+    def written(self, step: int | None = None) -> tuple[str, ...]:
+        """Names of the graph inputs that executions up to one write, in the order of the graph's inputs.
+
+        Args:
+            step: position of the execution in the schedule; None for the last.
+        """
+        graph = self.program.graph
+        executions = self.program.schedule.node_steps()
+        storages = {
+            access.storage
+            for execution in executions[: len(executions) if step is None else step + 1]
+            if execution.kind is not StepKind.RECOMPUTE
+            for access in graph.nodes[execution.target].effects.writes
+        }
+        inputs = (graph.values[v] for v in dict.fromkeys(graph.inputs))
+        return tuple(value.name for value in inputs if value.storage in storages)
 
     def _check(self, inputs: list[Input], watched: dict[str, torch.Tensor] | None) -> None:
         if len(inputs) != self._inputs:
@@ -113,34 +133,24 @@ class Executable:
 
     # -- when it dies
 
-    def _explain(self, error: BaseException, outer: BaseException | None) -> None:
+    def _explain(self, error: BaseException, outer: BaseException | None, *, is_done: bool) -> None:
         """Note where it happened, work out what had been written, and let go of every tensor."""
         lines = [
             line
             for frame, line in traceback.walk_tb(error.__traceback__)
             if frame.f_code.co_filename == self.file_name
         ]
-        if not lines:  # it died before the first line
+        if not lines:  # before the first line, or behind the last
+            if is_done and (everything := self.written()):
+                self.interruption = Interruption(None, everything)
             return
         node = self.program.node_at(lines[-1])
-        written = self._written_before(lines[0])
+        reached = max((s for s in self.program.line_steps[: lines[0]] if s is not None), default=-1)
+        written = self.written(reached)
         if written:
             self.interruption = Interruption(node, written)
         error.add_note(self._note(node, lines[-1]))
         _clear_frames(error, outer)
-
-    def _written_before(self, line: int) -> tuple[str, ...]:
-        """Names of the inputs on storages that steps up to that of a line have written."""
-        graph = self.program.graph
-        last = max((s for s in self.program.line_steps[:line] if s is not None), default=-1)
-        storages = {
-            access.storage
-            for step in self.program.schedule.node_steps()[: last + 1]
-            if step.kind is not StepKind.RECOMPUTE
-            for access in graph.nodes[step.target].effects.writes
-        }
-        inputs = (graph.values[v] for v in dict.fromkeys(graph.inputs))
-        return tuple(value.name for value in inputs if value.storage in storages)
 
     def _note(self, node: Node | None, line: int) -> str:
         rows = [f"while neaptide ran {self.name}"]
@@ -155,10 +165,6 @@ class Executable:
                 )
         text = self.program.source.splitlines()[line - 1].strip()
         rows.append(f"  program: line {line}: {text}")
-        if self.interruption is not None:
-            names = self.interruption.written
-            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-            rows.append(f"  already updated: {', '.join(names[:5])}{more}")
         return "\n".join(rows)
 
 

@@ -19,10 +19,18 @@ from neaptide.ops import registry
 from neaptide.plans import Plan
 from neaptide.runtime.binding import Binding
 from neaptide.runtime.executor import Executable
+from neaptide.runtime.restore_point import RestorePoint
 
 logger = logging.getLogger(__name__)
 
 OnMismatch = Literal["replan", "eager", "error"]
+
+MOST_VARIANTS = (
+    8  # kinds of calls that stay planned at a time; each keeps the objects it was captured with alive
+)
+_MOST_REASONS = 100  # distinct mismatches that are counted one by one
+_OTHER_REASONS = "others"
+_NAMED = 5  # tensors that a message names
 
 
 @dataclass
@@ -33,13 +41,20 @@ class CallCounts:
         planned: calls that ran a planned program.
         eager: calls that ran the user's function as it is.
         replans: captures and plans made after the first.
-        mismatches: for each distinct mismatch, in words, how often it was met.
+        mismatches: for each distinct mismatch, in words, how often it was met; beyond the first hundred they are
+            counted together as `others`.
     """
 
     planned: int = 0
     eager: int = 0
     replans: int = 0
     mismatches: dict[str, int] = field(default_factory=dict)
+
+    def note_mismatch(self, reason: str) -> None:
+        """Count a mismatch under its reason, or under `others` when there are many."""
+        known = reason in self.mismatches or len(self.mismatches) < _MOST_REASONS
+        key = reason if known else _OTHER_REASONS
+        self.mismatches[key] = self.mismatches.get(key, 0) + 1
 
     def describe(self) -> str:
         """One line for a log."""
@@ -54,13 +69,14 @@ class PlannedVariant:
     Attributes:
         captured: the step under one signature.
         schedules: one for each of `captured.programs`, in the same order.
-        atomic: what is written before the updates at the end is saved, and put back when the step dies.
+        saved: for each program, ids of the caller's storages that are copied before it runs and put back when it
+            dies before it has written others (atomic plans); empty for none at all.
         plan: where the schedules come from; None for program order.
     """
 
     captured: CapturedStep
     schedules: tuple[Schedule, ...]
-    atomic: bool = False
+    saved: tuple[tuple[int, ...], ...] = ()
     plan: Plan | None = None
 
 
@@ -69,6 +85,15 @@ Replanner = Callable[[tuple[Any, ...], Mapping[str, Any]], PlannedVariant]
 
 class PlannedStep:
     """Runs a step under its plan; the module and the optimizer stay the user's own objects.
+
+    A step that dies before it has updated anything leaves parameters, buffers, optimizer state and the random state
+    as they were, and the call can be repeated; a gradient that the step would throw away unread is gone, as after
+    its `zero_grad`. A step that dies later leaves the model between two steps, and the next call says so.
+
+    The eight kinds of calls met last stay planned (`MOST_VARIANTS`). Each keeps alive the module and the optimizer
+    that it was captured with: after replacing a model, make a new planned step.
+
+    Not safe to call from several threads at once, as the step itself is not: it writes the model in place.
 
     Args:
         step: the user's function, for calls that are not planned.
@@ -89,7 +114,7 @@ class PlannedStep:
         self._step = step
         self._make_variant = make_variant
         self._on_mismatch = on_mismatch
-        self._variants: list[_Variant] = [] if variant is None else [_Variant(variant)]
+        self._variants: list[_Variant] = [] if variant is None else [_Variant(variant)]  # last used is last
         self._interrupted: tuple[str, ...] = ()
         self.counts = CallCounts()
 
@@ -104,8 +129,8 @@ class PlannedStep:
             raise StepInterrupted(
                 "the step before this one died after it had begun to update the model",
                 updated=self._interrupted,
-                where=", ".join(self._interrupted[:5]) + (" ..." if len(self._interrupted) > 5 else ""),
-                why="these tensors hold values of the next step, the others of the last",
+                where=_named(self._interrupted),
+                why="these tensors hold values of the next step, in part or in whole, the others of the last",
                 next_step="load the last saved state and call reset(), or plan with atomic=True",
             )
         variant, program = self._select(args, kwargs)
@@ -121,26 +146,25 @@ class PlannedStep:
 
     @property
     def plan(self) -> Plan | None:
-        """The plan that calls like the last new one run under; None before there is one."""
+        """The plan that the last planned call ran under; None before there is one."""
         return self._variants[-1].planned.plan if self._variants else None
 
     def resident(self) -> list[torch.Tensor]:
         """Tensors that live before and after each step: the state of the user's objects, and a few of ours."""
         if not self._variants:
             return []
-        variant = self._variants[-1]
-        program = variant.program_for(*present_names(variant.planned.captured.state))
+        program = self._variants[-1].program_now()
         return program.binding.resident() if program is not None else []
 
     def program_source(self) -> str:
-        """Text of the program of a usual step, for reading.
+        """Text of the program of a usual step as last planned, for reading.
 
         Raises:
             StepMismatch: nothing has been planned yet.
         """
         if not self._variants:
             raise StepMismatch("nothing has been planned yet", next_step="call the step once")
-        return self._variants[0].runnable(0).executable.program.source
+        return self._variants[-1].runnable(0).executable.program.source
 
     def run_watched(self, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, torch.Tensor]]:
         """A planned step that also copies each gradient as it is when `optimizer.step()` begins.
@@ -155,40 +179,55 @@ class PlannedStep:
 
     # -- choosing ---------------------------------------------------------------------------------------------
 
-    def _select(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[_Variant | None, _Runnable | None]:
-        signature = None
+    def _select(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[_Variant | None, _Runnable | None]:
+        """The program for a call, planned now if need be; none for a call that is to run eagerly."""
+        if not self._variants:
+            return self._plan(args, kwargs)
         reason = ""
-        for variant in self._variants:
+        for variant in reversed(self._variants):
             signature = variant.planned.captured.reader.read(args, kwargs)
             if signature == variant.planned.captured.signature:
-                names = present_names(variant.planned.captured.state)
-                program = variant.program_for(*names)
+                program = variant.program_now()
                 if program is not None:
+                    if variant is not self._variants[-1]:
+                        self._variants.remove(variant)
+                        self._variants.append(variant)
                     return variant, program
                 reason = "other gradients or optimizer state exist than in any step planned"
-        if self._variants:
-            if not reason:
-                assert signature is not None
-                reason = self._differences(signature)
-            self.counts.mismatches[reason] = self.counts.mismatches.get(reason, 0) + 1
-            if self._on_mismatch == "eager":
-                return None, None
-            if self._on_mismatch == "error":
-                raise StepMismatch(
-                    "this call differs from what was planned",
-                    where=reason,
-                    next_step='plan for it as well (on_mismatch="replan") or let it run eagerly ("eager")',
-                )
-            logger.info("planning again: %s", reason)
-            self.counts.replans += 1
+        reason = reason or self._differences(signature)
+        self.counts.note_mismatch(reason)
+        if self._on_mismatch == "eager":
+            return None, None
+        if self._on_mismatch == "error":
+            raise StepMismatch(
+                "this call differs from what was planned",
+                where=reason,
+                next_step='plan for it as well (on_mismatch="replan") or let it run eagerly ("eager")',
+            )
+        logger.info("planning again: %s", reason)
+        self.counts.replans += 1
+        return self._plan(args, kwargs)
+
+    def _plan(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[_Variant, _Runnable]:
         made = _Variant(self._make_variant(args, kwargs))
-        self._variants.append(made)
-        program = made.program_for(*present_names(made.planned.captured.state))
+        program = made.program_now()
         if program is None:
             raise StepMismatch(
                 "the step changed while it was planned",
                 why="the capture does not cover the gradients and optimizer state that exist now",
+                next_step="call the step from one thread, and leave its model alone meanwhile",
             )
+        if len(self._variants) >= MOST_VARIANTS:
+            logger.warning(
+                "more than %d kinds of calls were planned; the least recently used plan is dropped. "
+                "If something differs at every call, pass it to the step as a tensor. So far: %s",
+                MOST_VARIANTS,
+                self.counts.describe(),
+            )
+            del self._variants[0]
+        self._variants.append(made)
         return made, program
 
     def _differences(self, signature: Signature) -> str:
@@ -207,34 +246,66 @@ class PlannedStep:
         watched: dict[str, torch.Tensor] | None = None,
     ) -> Any:
         inputs = program.binding.read(args, kwargs)
-        early = {name: tensor.detach() for name, tensor in program.early_written(inputs)}
-        saved = {name: tensor.clone() for name, tensor in early.items()}
+        before = program.restore_point(inputs)
+        outputs = None
         try:
             outputs = program.executable.run(inputs, watched)
-        except BaseException:
-            interruption = program.executable.interruption
-            if interruption is not None:
-                written = [name for name in interruption.written if name not in saved]
-                if not written:
-                    for name, tensor in early.items():
-                        tensor.copy_(saved[name])
-                self._interrupted = tuple(program.binding.user_name(name) for name in written)
+            result = program.binding.write_back(outputs)
+        except BaseException as error:
+            executable = program.executable
+            if outputs is not None:
+                written = executable.written()
+            else:
+                written = executable.interruption.written if executable.interruption else ()
+            self._clean_up(program, before, written, error)
             raise
         self.counts.planned += 1
-        return program.binding.write_back(outputs)
+        return result
+
+    def _clean_up(
+        self, program: _Runnable, before: RestorePoint, written: tuple[str, ...], error: BaseException
+    ) -> None:
+        """Take a step that died back to where it began, or remember that it is too late for that."""
+        names = tuple(map(program.binding.user_name, written))
+        self._interrupted = names  # until all is put back, should that be interrupted as well
+        if program.saves(written):
+            before.put_back()
+            self._interrupted = ()
+            told = "nothing of the model has changed" if not names else f"put back as it was: {_named(names)}"
+            error.add_note(f"  after: {told}; the step can be called again")
+        else:
+            error.add_note(
+                f"  after: already updated, in part or in whole: {_named(names)}; call reset() once it is right"
+            )
+        before.let_go()
+
+
+def _named(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 @dataclass(frozen=True)
 class _Runnable:
+    """A lowered program tied to the user's objects.
+
+    `saved` are positions of inputs, one on each storage that is copied first; `saved_names` are the names of all
+    inputs on those storages.
+    """
+
     index: int
     executable: Executable
     binding: Binding
-    saved_inputs: tuple[int, ...] = ()
+    saved: tuple[int, ...]
+    saved_names: frozenset[str]
+    random_devices: tuple[str, ...]
 
-    def early_written(self, inputs: list[Any]) -> list[tuple[str, torch.Tensor]]:
-        """Name and tensor of the inputs that are saved before the step (atomic plans only)."""
-        graph = self.executable.program.graph
-        return [(graph.values[graph.inputs[i]].name, inputs[i]) for i in self.saved_inputs]
+    def restore_point(self, inputs: list[Any]) -> RestorePoint:
+        return RestorePoint([inputs[position] for position in self.saved], self.random_devices)
+
+    def saves(self, written: tuple[str, ...]) -> bool:
+        """Whether everything written so far can be put back."""
+        return self.saved_names.issuperset(written)
 
 
 class _Variant:
@@ -245,9 +316,9 @@ class _Variant:
         self._runnable: dict[int, _Runnable] = {}
         self._watched: dict[int, _Runnable] = {}
 
-    def program_for(
-        self, gradients: frozenset[str], optimizer_state: frozenset[tuple[str, str, str]]
-    ) -> _Runnable | None:
+    def program_now(self) -> _Runnable | None:
+        """The program for the gradients and the optimizer state that exist now."""
+        gradients, optimizer_state = present_names(self.planned.captured.state)
         for index, program in enumerate(self.planned.captured.programs):
             if program.accepts(gradients, optimizer_state):
                 return self.runnable(index)
@@ -268,14 +339,18 @@ class _Variant:
 
     def _lower(self, index: int, watches: tuple[Watch, ...]) -> _Runnable:
         program: CapturedProgram = self.planned.captured.programs[index]
-        lowered = lower(program.graph, self.planned.schedules[index], registry(), watches=watches)
-        executable = Executable(lowered, name=program.graph.name or "step")
-        saved = _early_inputs(program) if self.planned.atomic else ()
-        return _Runnable(index, executable, Binding(program, self.planned.captured.state), saved)
-
-
-def _early_inputs(program: CapturedProgram) -> tuple[int, ...]:
-    """Positions of the inputs that an operation with results of its own overwrites (running statistics)."""
-    graph = program.graph
-    early = {a.storage for n in graph.nodes if graph.created_storages(n) for a in n.effects.writes}
-    return tuple(i for i, v in enumerate(graph.inputs) if graph.values[v].storage in early)
+        graph = program.graph
+        lowered = lower(graph, self.planned.schedules[index], registry(), watches=watches)
+        storages = self.planned.saved[index] if self.planned.saved else ()
+        on_storage = {
+            s: [i for i, v in enumerate(graph.inputs) if graph.values[v].storage == s] for s in storages
+        }
+        drawn = {node.effects.rng for node in graph.nodes if node.effects.rng is not None}
+        return _Runnable(
+            index,
+            Executable(lowered, name=graph.name or "step"),
+            Binding(program, self.planned.captured.state),
+            tuple(positions[0] for positions in on_storage.values()),
+            frozenset(graph.values[graph.inputs[i]].name for found in on_storage.values() for i in found),
+            tuple(sorted({device.split(":")[0] for device in drawn})),
+        )

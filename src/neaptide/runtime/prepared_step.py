@@ -5,8 +5,7 @@ from __future__ import annotations
 import platform
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,20 +16,20 @@ from neaptide.cost.calibrate import this_machine
 from neaptide.cost.devices import Device, get_device
 from neaptide.cost.measured import MeasuredCost
 from neaptide.cost.model import EstimatedCost, node_seconds
-from neaptide.frontends.torch_step import CapturedProgram, CapturedStep, capture_step
+from neaptide.frontends.torch_step import CapturedStep, capture_step
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.plans import BudgetRecord, Plan
-from neaptide.planner.atomic import early_writes
 from neaptide.planner.budget import Budget
 from neaptide.planner.plan_graph import (
     DEFAULT_STRATEGY,
     GraphCosts,
     GraphPlan,
+    check_strategy,
     compile_step_problem,
     plan_graph,
 )
+from neaptide.plans import BudgetRecord, Plan
 from neaptide.runtime.planned_step import PlannedVariant
 from neaptide.schedule.problem import StepProblem
 
@@ -51,7 +50,7 @@ class SearchOptions:
 
     budget: Budget
     strategy: str = DEFAULT_STRATEGY
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     atomic: bool = False
     interrupt: threading.Event | None = None
 
@@ -113,27 +112,24 @@ class PreparedStep:
             self._problems[index] = compile_step_problem(graph, registry(), self.costs(index))
         return self._problems[index]
 
-    @cached_property
-    def programs(self) -> tuple[CapturedProgram, ...]:
-        """Steady first."""
-        return self.captured.programs
-
     def plan(self, options: SearchOptions) -> StepPlan:
-        """Plan every program of the step for one limit in bytes."""
+        """Plan every program of the step for one limit in bytes.
+
+        Raises:
+            UsageError: no such strategy.
+        """
+        check_strategy(options.strategy, atomic=options.atomic)
         plans: list[GraphPlan] = []
         allowed: int | None = None
-        saved = 0
-        for index, program in enumerate(self.programs):
+        for index, program in enumerate(self.captured.programs):
             step = self.problem(index)
             role = "steady" if index == 0 else f"first_{index}"
             self._say(f"planning the {role.replace('_', ' ')} program: {step.node_count} operations")
-            if options.atomic:
-                sizes = [program.graph.storages[s].nbytes.evaluate({}) for s in early_writes(step)]
-                saved = max(saved, sum(sizes))
             found = plan_graph(
                 program.graph,
                 step,
                 registry(),
+                self.costs(index),
                 options.budget,
                 options.limits,
                 role=role,
@@ -152,17 +148,22 @@ class PreparedStep:
             seed=options.limits.seed,
             device=self.device.name,
             versions=versions(),
-            guards={"atomic": options.atomic, "saved_bytes": saved},
+            atomic=options.atomic,
             signature=described_signature(self.captured),
         )
         variant = PlannedVariant(
-            self.captured, tuple(found.schedule for found in plans), atomic=options.atomic, plan=plan
+            self.captured,
+            tuple(found.schedule for found in plans),
+            tuple(found.program.saved for found in plans),
+            plan,
         )
         return StepPlan(plan, variant, tuple(plans))
 
     def baseline_variant(self) -> PlannedVariant:
         """Every program in the order in which it was captured."""
-        return PlannedVariant(self.captured, tuple(Schedule.program_order(p.graph) for p in self.programs))
+        return PlannedVariant(
+            self.captured, tuple(Schedule.program_order(p.graph) for p in self.captured.programs)
+        )
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,14 @@ def prepare(
     name: str = "",
     progress: Progress | None = None,
 ) -> PreparedStep:
-    """Capture a step and get ready to cost it; see `frontends.torch_step.capture_step` for the arguments."""
+    """Capture a step and get ready to cost it; see `frontends.torch_step.capture_step` for the arguments.
+
+    Raises:
+        CaptureError: the step cannot be captured; names the user's line.
+        UsageError: no device of that name.
+    """
+    if device is not None:
+        get_device(device)  # a misspelt name is told before the capture, which takes seconds
     if progress is not None:
         progress("capturing the step")
     captured = capture_step(step, args, kwargs, state=state, name=name)
@@ -208,10 +216,8 @@ def versions() -> dict[str, str]:
     }
 
 
-def described_signature(captured: CapturedStep) -> list[list[str]]:
-    """The facts that a call must agree on, as text for a plan file."""
+def described_signature(captured: CapturedStep) -> tuple[tuple[str, str], ...]:
+    """The facts that a call must agree on, as text for a plan file; those that only this process knows left out."""
     signature = captured.signature
     facts = (*signature.batch, *signature.state, *signature.hyper_parameters, *signature.modes)
-    return [[name, str(value)] for name, value in facts]
-
-
+    return tuple((name, str(fact)) for name, fact in facts)

@@ -10,8 +10,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from neaptide.frontends.state_finder import find_state
-from neaptide.frontends.step_state import StepState
 from neaptide.frontends.step_slots import observation_name
+from neaptide.frontends.step_state import StepState
 from neaptide.runtime.planned_step import PlannedStep
 
 GROUPS = ("loss", "gradients", "parameters", "buffers", "optimizer_state")
@@ -78,7 +78,9 @@ def record_eager(step: Callable[..., Any], args: tuple[Any, ...], *, steps: int,
     return record
 
 
-def record_planned(planned: PlannedStep, state: StepState, args: tuple[Any, ...], *, steps: int, seed: int) -> StepRecord:
+def record_planned(
+    planned: PlannedStep, state: StepState, args: tuple[Any, ...], *, steps: int, seed: int
+) -> StepRecord:
     """Run a planned step; `state` is that of the user's step inside it."""
     record = StepRecord()
     torch.manual_seed(seed)
@@ -93,7 +95,9 @@ def _note_step(record: StepRecord, number: int, result: Any, gradients: Mapping[
     record.last_result = result
     for position, leaf in enumerate(pytree.tree_leaves(result)):
         if isinstance(leaf, (torch.Tensor, float, int)):
-            record.tensors["loss"][f"step {number} result {position}"] = torch.as_tensor(leaf).detach().clone()
+            record.tensors["loss"][f"step {number} result {position}"] = (
+                torch.as_tensor(leaf).detach().clone()
+            )
     for name, gradient in gradients.items():
         record.tensors["gradients"][f"step {number} {name}"] = gradient
 

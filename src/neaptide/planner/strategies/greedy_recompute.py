@@ -32,6 +32,7 @@ _WORTHWHILE: Final = 0.002
 # No node runs more often than this; ends the search on graphs where every drop calls for the next.
 _MOST_EXECUTIONS: Final = 8
 _PUT_BACK_ROUNDS: Final = 4
+_DROPS_PER_STORAGE: Final = 3
 
 Gap: TypeAlias = tuple[int, int]
 """Executions between which a storage lies idle."""
@@ -129,13 +130,16 @@ class GreedyRecompute:
             if creator >= 0 and self.step.storage_bytes[s] and not self.step.refusals[creator]
         ]
         self.ceiling = self.budget + int(slack * max(self.evaluator.peak - self.budget, 0))
+        self.drops_left = 0
         self.rejected: set[tuple[int, int, int]] = set()
         self.unfit: set[tuple[int, int, int, _Variant]] = set()
 
     def descend(self) -> None:
         """Drop storages until the budget is met or nothing helps any more."""
         retried = True
-        while self.evaluator.peak > self.budget and not self.guard.exhausted():
+        # With slack one drop can call for the next for ever; without it every drop lowers something.
+        self.drops_left = _DROPS_PER_STORAGE * len(self.candidates)
+        while self.evaluator.peak > self.budget and self.drops_left > 0 and not self.guard.exhausted():
             if self._lower_peak():
                 retried = False
             elif retried:
@@ -199,7 +203,7 @@ class GreedyRecompute:
         dropped = False
         heap = self._offers(highest)
         while heap:
-            if self.guard.exhausted():
+            if self.guard.exhausted() or self.drops_left <= 0:
                 return dropped
             price, storage, is_exact = heapq.heappop(heap)
             gap = self._gap(storage, highest)
@@ -329,6 +333,7 @@ class GreedyRecompute:
             evaluator.undo()
             return False
         evaluator.forget_undo()
+        self.drops_left -= 1
         self._merge_later(option.closure, option.before)
         return True
 

@@ -23,7 +23,7 @@ _SHARES: Final = (0.05, 0.1, 0.2, 0.4)
 _SLACKS: Final = (0.0, 0.0, 0.1, 0.5)
 _NOISE: Final = 0.5
 _MOST_ROUNDS: Final = 120
-_NODE_ROUNDS: Final = 120_000  # rounds x nodes: a few seconds in all, whatever the size
+_NODE_ROUNDS: Final = 80_000  # rounds x nodes: a few seconds in all, whatever the size
 
 
 def solve(

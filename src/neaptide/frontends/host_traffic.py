@@ -1,4 +1,8 @@
-"""Turns what the user's code tells the outside world during a trace into a `CaptureError` that names the line."""
+"""Refuses what goes between the user's code and the outside world during a trace, naming the line.
+
+It would happen once, at the trace, and never again when the captured program runs: printing, logging, writing to a
+file, drawing from an iterator, taking numbers from a numpy array.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ import torch
 
 from neaptide.errors import CaptureError
 from neaptide.frontends.step_state import StepState
-from neaptide.frontends.trace_errors import location, users_line
+from neaptide.frontends.trace_errors import is_ours, location, users_line
 from neaptide.frontends.users_code import is_library_file
 
 _NUMBERS = (torch.SymFloat, torch.SymInt)
@@ -22,20 +26,27 @@ _NEXT = "return the value from the step and print it outside"
 
 
 @contextlib.contextmanager
-def no_host_output(state: StepState) -> Iterator[None]:
-    """Refuse printing, logging, formatting of results, and drawing from iterators by the user's code."""
+def no_host_traffic(state: StepState) -> Iterator[None]:
+    """Refuse all of it while the context is open; libraries that the user calls may print."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(_replaced(builtins, "print", _unless_library("the step prints while it runs")))
-        stack.enter_context(_replaced(logging.Logger, "handle", _unless_library("the step logs while it runs")))
+        stack.enter_context(
+            _replaced(logging.Logger, "handle", _unless_library("the step logs while it runs"))
+        )
         for kind in _NUMBERS:
             for name in ("__str__", "__format__", "__repr__"):
                 stack.enter_context(_replaced(kind, name, _refuse_format))
+        stack.enter_context(_replaced(torch, "from_numpy", _refuse_numpy))
+        for stream in {id(s): s for s in (sys.stdout, sys.stderr) if s is not None}.values():
+            stack.enter_context(_replaced(stream, "write", _unless_library("the step prints while it runs")))
         stack.enter_context(_closed_iterators(state))
         yield
 
 
 @contextlib.contextmanager
-def _replaced(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
+def _replaced(
+    owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> Iterator[None]:
     own = name in vars(owner)
     original = getattr(owner, name)
     setattr(owner, name, make(original))
@@ -54,7 +65,7 @@ def _unless_library(what: str) -> Callable[[Callable[..., Any]], Callable[..., A
             frame = users_line(traceback.extract_stack()[:-1])
             if frame is None or _caller_is_library(2):
                 return original(*args, **kwargs)
-            raise _output_error(what)
+            raise output_error(what)
 
         return refuse
 
@@ -65,9 +76,28 @@ def _refuse_format(original: Callable[..., Any]) -> Callable[..., Any]:
     def refuse(*args: Any) -> Any:
         if _caller_is_library(2):
             return original(*args)
-        raise _output_error("the step formats a number that is known only when it runs")
+        raise output_error("the step formats a number that is known only when it runs")
 
     return refuse
+
+
+def _refuse_numpy(original: Callable[..., Any]) -> Callable[..., Any]:
+    def refuse(*args: Any) -> Any:
+        if _caller_is_library(2):
+            return original(*args)
+        raise numpy_error(location(users_line(traceback.extract_stack())))
+
+    return refuse
+
+
+def numpy_error(where: str | None) -> CaptureError:
+    """The error for a tensor that is made of a numpy array inside the step."""
+    return CaptureError(
+        "the step makes a tensor of a numpy array",
+        where=where,
+        why="its numbers would be read once, at capture, and never again",
+        next_step="make the tensor outside the step and pass it with the batch",
+    )
 
 
 def _caller_is_library(depth: int) -> bool:
@@ -75,10 +105,12 @@ def _caller_is_library(depth: int) -> bool:
     frame = sys._getframe(depth)  # noqa: SLF001 - a stack summary would read files
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "logging":
         frame = frame.f_back
-    return is_library_file(frame.f_code.co_filename)
+    file = frame.f_code.co_filename
+    return is_library_file(file) or is_ours(file)
 
 
-def _output_error(what: str) -> CaptureError:
+def output_error(what: str) -> CaptureError:
+    """The error for something shown to the outside world by the user's line that is running now."""
     return CaptureError(
         what,
         where=location(users_line(traceback.extract_stack())),

@@ -1,0 +1,65 @@
+"""Puts the measured bars into the README: `python benchmarks/quote_bars.py [--check]`.
+
+Reads `results/bars.json`, which `bars.py` wrote, and replaces what is between the markers. With `--check` nothing is
+written, and the exit code is 1 when the README says something else than the JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+README: Final = Path(__file__).resolve().parent.parent / "README.md"
+BARS: Final = Path(__file__).resolve().parent / "results" / "bars.json"
+BEGIN: Final = "<!-- bars:begin -->"
+END: Final = "<!-- bars:end -->"
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """The bars as a table in Markdown, with the machine that they were measured on."""
+    lines = ["| bar | target | measured | met |", "|---|---|---|---|"]
+    for row in result["rows"]:
+        cells = (row["name"], row["target"], row["measured"], "yes" if row["met"] else "**no**")
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    machine, versions = result["machine"], result["versions"]
+    packages = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    lines += ["", f"Measured {result['made'][:10]} on {machine['cpu']}, {machine['threads']} thread; {packages}."]
+    return "\n".join(lines)
+
+
+def quoted(page: str, text: str) -> str:
+    """The page with `text` between its markers.
+
+    Raises:
+        ValueError: the page has not exactly one pair of markers.
+    """
+    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
+        raise ValueError(f"the page needs one {BEGIN} and one {END} behind it")
+    head, _, rest = page.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return f"{head}{BEGIN}\n{text}\n{END}{tail}"
+
+
+def main() -> int:
+    """Fill in or check; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing, compare")
+    parser.add_argument("--bars", type=Path, default=BARS, help="the JSON that bars.py wrote")
+    parser.add_argument("--page", type=Path, default=README, help="the page to fill in")
+    asked = parser.parse_args()
+    page = asked.page.read_text(encoding="utf-8")
+    filled = quoted(page, table(json.loads(asked.bars.read_text(encoding="utf-8"))))
+    if asked.check:
+        return 0 if filled == page else 1
+    asked.page.write_text(filled, encoding="utf-8", newline="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

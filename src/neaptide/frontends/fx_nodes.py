@@ -1,0 +1,71 @@
+"""Questions about traced nodes: which are needed, what they write, what their storages really hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import refs
+from neaptide.ir.registry import Call, OpRegistry
+from neaptide.symbolic.size_expr import SizeExpr
+
+
+def live_nodes(graph: torch.fx.Graph, has_effects: Callable[[torch.fx.Node], bool]) -> set[torch.fx.Node]:
+    """Nodes that an output or an effect needs."""
+    live: set[torch.fx.Node] = set()
+    stack = [n for n in graph.nodes if n.op == "output" or (n.op == "call_function" and has_effects(n))]
+    while stack:
+        node = stack.pop()
+        if node not in live:
+            live.add(node)
+            stack.extend(node.all_input_nodes)
+    return live
+
+
+def true_storage_sizes(graph: Graph, registry: OpRegistry) -> Graph:
+    """Sizes that fake tensors get wrong, from the op table (a mean loss that keeps its unreduced bytes)."""
+    corrected: dict[int, SizeExpr] = {}
+    for node in graph.nodes:
+        spec = registry.find(node.op)
+        if spec is None or spec.storage_bytes is None:
+            continue
+        for position, nbytes in spec.storage_bytes(Call(graph, node)).items():
+            storage = graph.values[node.outputs[position]].storage
+            if storage is not None:
+                corrected[storage] = nbytes
+    if not corrected:
+        return graph
+    storages = tuple(replace(s, nbytes=corrected.get(s.id, s.nbytes)) for s in graph.storages)
+    return replace(graph, storages=storages)
+
+
+def schema_writes(target: Any, call: Call) -> tuple[int, ...]:
+    """Storages that an op without a row says it overwrites."""
+    written: dict[int, None] = {}
+    for position, argument in enumerate(target._schema.arguments):  # noqa: SLF001
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            for ref in refs(call.arg(position, argument.name)):
+                storage = call.graph.values[call.node.inputs[ref.slot]].storage
+                if storage is not None:
+                    written[storage] = None
+    return tuple(written)
+
+
+def is_per_tensor(name: str) -> bool:
+    """Whether an op does one thing for each tensor of its lists."""
+    return re.match(r"aten\._(foreach|fused)_", name) is not None
+
+
+def tensor_list_length(node: torch.fx.Node) -> int:
+    """Length of the lists of tensors that a node takes, where all have the same; else 0."""
+    lengths = {
+        len(a)
+        for a in (*node.args, *node.kwargs.values())
+        if isinstance(a, (list, tuple)) and a and all(isinstance(i, torch.fx.Node) for i in a)
+    }
+    return lengths.pop() if len(lengths) == 1 else 0

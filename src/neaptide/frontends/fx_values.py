@@ -1,0 +1,142 @@
+"""Values of a graph for the fake tensors of a trace: one storage for each, one value for each view of it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+
+from neaptide.errors import CaptureError
+from neaptide.frontends import _torch_private as private
+from neaptide.ir.builder import GraphBuilder
+from neaptide.ir.nodes import Arg, Named, Ref
+from neaptide.ir.values import Kind
+from neaptide.symbolic.size_expr import SizeExpr
+
+
+class Values:
+    """Makes values and finds them again.
+
+    Attributes:
+        of: by traced node: a value id, a tuple of value ids (and None), or None.
+    """
+
+    def __init__(self, builder: GraphBuilder) -> None:
+        self.builder = builder
+        self.of: dict[torch.fx.Node, Any] = {}
+        self.storage_of: dict[int, int] = {}
+        self.by_geometry: dict[tuple[Any, ...], int] = {}
+        self.keep_alive: list[torch.Tensor] = []  # a storage's identity is its own only while it lives
+
+    def known(self, fake: torch.Tensor) -> int | None:
+        """The value that is the same view of the same storage."""
+        return self.by_geometry.get(self._geometry(fake))
+
+    def results(self, name: str, fake: Any, outputs: list[int]) -> tuple[Arg, Any]:
+        """Makes values for what an op returns; gives their structure and the ids in the same structure."""
+        if isinstance(fake, torch.Tensor):
+            outputs.append(self.tensor(name, fake, Kind.TEMPORARY))
+            return None, outputs[-1]
+        if isinstance(fake, (torch.SymFloat, torch.SymInt, torch.SymBool, float, int)):
+            outputs.append(self.builder.add_value(name, host_dtype_of(fake), (), (), SizeExpr.const(0), None))
+            return None, outputs[-1]
+        if fake is None:
+            return (), None
+        structure: list[Arg] = []
+        ids: list[Any] = []
+        for position, item in enumerate(fake):
+            if item is None:
+                structure.append(None)
+                ids.append(None)
+                continue
+            structure.append(Ref(len(outputs)))
+            _, made = self.results(f"{name}_{position}", item, outputs)
+            ids.append(made)
+        plain = len(structure) > 1 and all(isinstance(s, Ref) for s in structure)
+        return (None if plain else tuple(structure)), tuple(ids)
+
+    def tensor(self, name: str, fake: torch.Tensor, kind: Kind) -> int:
+        """The value of a tensor; its storage is made with it where it is new."""
+        self.keep_alive.append(fake)
+        key = private.storage_key(fake)
+        storage = self.storage_of.get(key)
+        if storage is None:
+            nbytes = SizeExpr.const(int(fake.untyped_storage().nbytes()))
+            storage = self.builder.add_storage(nbytes, str(fake.device), kind, name)
+            self.storage_of[key] = storage
+        value = self.builder.add_value(
+            name,
+            dtype_of(fake.dtype),
+            tuple(SizeExpr.const(int(n)) for n in fake.shape),
+            tuple(SizeExpr.const(int(n)) for n in fake.stride()),
+            SizeExpr.const(int(fake.storage_offset())),
+            storage,
+        )
+        self.by_geometry.setdefault(self._geometry(fake), value)
+        return value
+
+    @staticmethod
+    def _geometry(fake: torch.Tensor) -> tuple[Any, ...]:
+        shape, strides = tuple(fake.shape), tuple(fake.stride())
+        flags = (fake.is_conj(), fake.is_neg())
+        return private.storage_key(fake), fake.dtype, shape, strides, int(fake.storage_offset()), flags
+
+    def argument(self, arg: Any, inputs: list[int]) -> Arg:
+        """An argument of an op; values among it are added to `inputs`."""
+        if isinstance(arg, torch.fx.Node):
+            value = self.of[arg]
+            if value is None:
+                return None
+            if isinstance(value, tuple):
+                return tuple(self._slot(v, inputs) for v in value)
+            return self._slot(value, inputs)
+        if isinstance(arg, (list, tuple)):
+            return tuple(self.argument(a, inputs) for a in arg)
+        if isinstance(arg, torch.dtype):
+            return Named("dtype", dtype_of(arg))
+        if isinstance(arg, torch.device):
+            return Named("device", str(arg))
+        if isinstance(arg, torch.layout):
+            return Named("layout", str(arg).removeprefix("torch."))
+        if isinstance(arg, torch.memory_format):
+            return Named("memory_format", str(arg).removeprefix("torch."))
+        if arg is None or isinstance(arg, (bool, int, float, str)):
+            return arg
+        raise CaptureError(
+            f"an operation of the step takes {arg!r} ({type(arg).__name__})",
+            why="a program can carry tensors, numbers, strings, types and devices only",
+        )
+
+    @staticmethod
+    def _slot(value: int | None, inputs: list[int]) -> Arg:
+        if value is None:
+            return None
+        if value not in inputs:
+            inputs.append(value)
+        return Ref(inputs.index(value))
+
+
+def dtype_of(dtype: torch.dtype) -> str:
+    """Name of a dtype without `torch.`."""
+    return str(dtype).removeprefix("torch.")
+
+
+def host_dtype_of(value: Any) -> str:
+    """Dtype of the number that stands for a Python number."""
+    if isinstance(value, (torch.SymInt, int)) and not isinstance(value, bool):
+        return "int64"
+    if isinstance(value, (torch.SymBool, bool)):
+        return "bool"
+    return "float64"
+
+
+def qualified(target: Any) -> str:
+    """Module and name of a traced function."""
+    return f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}"
+
+
+def identifier(text: str) -> str:
+    """A name as a Python identifier."""
+    name = re.sub(r"\W", "_", text)
+    return f"_{name}" if not name or name[0].isdigit() else name

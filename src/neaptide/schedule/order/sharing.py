@@ -1,0 +1,112 @@
+"""Which bytes an operation may take over from an operand that dies there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from neaptide.schedule.order.problem import OrderOp, OrderProblem
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """A storage that an operation makes in the bytes of one that it reads, if that is the last use.
+
+    Attributes:
+        written: the storage that the operation makes.
+        read: the storage whose bytes it may take.
+        nbytes: what is saved while the operation runs: the smaller of the two.
+    """
+
+    written: int
+    read: int
+    nbytes: int
+
+
+def takeovers(problem: OrderProblem, op: int) -> tuple[Takeover, ...]:
+    """The `in_place` pairs of an operation that can ever save bytes, in the order given.
+
+    The written storage must come into being here, and the read one must have been there before, not be overwritten
+    here, and be allowed to die.
+    """
+    record = problem.ops[op]
+    found = []
+    for written, read in dict.fromkeys(record.in_place):
+        source = problem.storages[read]
+        if (
+            is_created_by(problem, written, op)
+            and not is_created_by(problem, read, op)
+            and read in record.reads
+            and read not in record.writes
+            and not source.resident
+            and not source.output
+        ):
+            found.append(Takeover(written, read, min(source.nbytes, problem.storages[written].nbytes)))
+    return tuple(pair for pair in found if pair.nbytes > 0)
+
+
+def is_created_by(problem: OrderProblem, storage: int, op: int) -> bool:
+    """Whether a storage comes into being at an operation: its first access, and not there from the start."""
+    accessors = problem.accessors[storage]
+    return not problem.from_start[storage] and bool(accessors) and accessors[0] == op
+
+
+def touched(op: OrderOp) -> tuple[int, ...]:
+    """Storages that an operation reads or writes, once each."""
+    return tuple(dict.fromkeys((*op.reads, *op.writes)))
+
+
+def shared_bytes(pairs: Sequence[Takeover]) -> int:
+    """Most bytes that the given takeovers save together, each storage taking part once.
+
+    The best matching, so that one more dying operand never saves less. Almost always there is one pair, or pairs
+    without a storage in common; the general case is an assignment problem.
+    """
+    if not pairs:
+        return 0
+    if len(pairs) == 1:
+        return pairs[0].nbytes
+    if len({pair.written for pair in pairs}) == len(pairs) == len({pair.read for pair in pairs}):
+        return sum(pair.nbytes for pair in pairs)
+    if len({pair.written for pair in pairs}) == 1 or len({pair.read for pair in pairs}) == 1:
+        return max(pair.nbytes for pair in pairs)
+    return _assignment(pairs)
+
+
+def _assignment(pairs: Sequence[Takeover]) -> int:
+    """Best matching by augmenting paths of largest gain (Bellman-Ford). O(pairs^2 x storages)."""
+    gain = {(pair.written, pair.read): pair.nbytes for pair in pairs}
+    match: dict[int, int] = {}  # read -> written
+    total = 0
+    while True:
+        matched = {written: read for read, written in match.items()}
+        best: dict[int, int] = {}  # read -> gain of the best alternating path that ends there
+        came: dict[int, int] = {}
+        for (written, read), nbytes in gain.items():
+            if written not in matched and nbytes > best.get(read, 0):
+                best[read], came[read] = nbytes, written
+        for _ in range(len(gain)):
+            changed = False
+            for (written, read), nbytes in gain.items():
+                via = matched.get(written)
+                if via is None or via == read or via not in best:
+                    continue
+                reached = best[via] - gain[written, via] + nbytes
+                if reached > best.get(read, 0):
+                    best[read], came[read] = reached, written
+                    changed = True
+            if not changed:
+                break
+        ends = [read for read in best if read not in match]
+        if not ends:
+            return total
+        end = max(ends, key=lambda read: (best[read], -read))
+        total += best[end]
+        read: int | None = end
+        while read is not None:
+            written = came[read]
+            previous = matched.get(written)
+            if previous is not None:
+                del match[previous]
+            match[read] = written
+            read = previous

@@ -1,0 +1,390 @@
+"""What cannot become one straight-line program is refused at the user's line, and everything is left as it was."""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import inspect
+import logging
+import random
+import sys
+import types
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from neaptide.errors import CaptureError
+from neaptide.frontends.state_finder import find_state
+from neaptide.frontends.torch_step import capture_step
+
+COUNTER = 0
+logger = logging.getLogger(__name__)
+logger.setLevel("INFO")
+
+
+class Trainer:
+    """A user's trainer; each of its steps does one thing that cannot be captured, on the line marked HERE."""
+
+    def __init__(self):
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
+        self.model[0].weight.register_hook(lambda g: g * 1.0)
+        self.model[3].register_forward_hook(lambda _m, _i, out: out)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.1)
+        self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 1)
+        self.counter = 0
+        self.history = []
+        self.average = torch.zeros(())
+        self.stats = {"seen": 0}
+        self.values = [1.0, 2.0]
+        self.numbers = iter(range(10))
+        self.array = np.ones(3, dtype=np.float32)
+        self.bound = torch.ones(3).mul  # a tensor inside a builtin method: nothing to look into
+        self.notes = types.SimpleNamespace(last=None)
+
+    def update(self, x):
+        loss = self.model(x).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.detach()
+
+    def prints(self, x):
+        loss = self.update(x)
+        print("loss", loss)  # HERE
+        return loss
+
+    def prints_item(self, x):
+        loss = self.update(x)
+        text = f"{loss.item():.3f}"  # HERE
+        return loss, text
+
+    def formats_tensor(self, x):
+        loss = self.update(x)
+        text = f"loss {loss}"  # HERE
+        return loss, text
+
+    def logs(self, x):
+        loss = self.update(x)
+        logger.info("a step")  # HERE
+        return loss
+
+    def writes_stdout(self, x):
+        sys.stdout.write("step\n")  # HERE
+        return self.update(x)
+
+    def appends(self, x):
+        loss = self.update(x)
+        self.history.append(loss.item())  # HERE
+        return loss
+
+    def counts(self, x):
+        self.counter += 1  # HERE
+        return self.update(x)
+
+    def counts_in_a_dict(self, x):
+        self.stats["seen"] += len(x)  # HERE
+        return self.update(x)
+
+    def counts_globally(self, x):
+        global COUNTER
+        COUNTER += 1  # HERE
+        return self.update(x)
+
+    def rebinds_tensor(self, x):
+        loss = self.update(x)
+        self.average = 0.9 * self.average + 0.1 * loss  # HERE
+        return loss
+
+    def keeps_tensor(self, x):
+        loss = self.update(x)
+        self.notes.last = loss  # HERE
+        return loss
+
+    def new_attribute(self, x):
+        self.hidden_state = self.model(x).detach()  # HERE
+        return self.update(x)
+
+    def pops(self, x):
+        self.values.pop()  # HERE
+        return self.update(x)
+
+    def branches(self, x):
+        loss = self.model(x).square().mean()
+        if loss > 1.0:  # HERE
+            return loss
+        return self.update(x)
+
+    def asserts(self, x):
+        assert not torch.isnan(x).any()  # HERE
+        return self.update(x)
+
+    def selects(self, x):
+        x = x[x[:, 0] > 0]  # HERE
+        return self.update(x)
+
+    def searches(self, x):
+        rows = x.nonzero()  # HERE
+        return self.update(x) + rows.sum()
+
+    def draws_python(self, x):
+        return self.update(x) * random.random()  # HERE
+
+    def draws_numpy(self, x):
+        return self.update(x) * float(np.random.rand())  # HERE
+
+    def draws_next(self, x):
+        return self.update(x) * next(self.numbers)  # HERE
+
+    def closure(self, x):
+        def again():
+            self.optimizer.zero_grad()
+            loss = self.model(x).square().mean()
+            loss.backward()
+            return loss
+
+        return self.optimizer.step(again)  # HERE
+
+    def schedules(self, x):
+        loss = self.update(x)
+        self.scheduler.step()  # HERE
+        return loss
+
+    def sets_rate(self, x):
+        self.optimizer.param_groups[0]["lr"] = 0.5  # HERE
+        return self.update(x)
+
+    def bakes(self, x):
+        return self.update(x) + self.bound(2.0).sum()  # HERE
+
+    def from_numpy(self, x):
+        return self.update(x) + torch.from_numpy(self.array).sum()  # HERE
+
+    def tensor_of_numpy(self, x):
+        return self.update(x) + torch.tensor(self.array).sum()  # HERE
+
+    def big_literal(self, x):
+        return self.update(x) + torch.tensor([1.0] * 20_000).sum()  # HERE
+
+    def fails(self, x):
+        return self.model(x[:, :2])  # HERE
+
+    def generator(self, x):
+        noise = torch.rand(3, generator=torch.Generator())  # HERE
+        return self.update(x) + noise.sum()
+
+    def registers(self, x):
+        self.model[0].register_forward_hook(lambda _m, _i, out: out)  # HERE
+        return self.update(x)
+
+    def rewires(self, x):
+        self.model[1] = nn.Identity()  # HERE
+        return self.update(x)
+
+    def batch_gradient(self, x):
+        x.requires_grad_()  # HERE
+        return self.update(x)
+
+
+REFUSED = [
+    name
+    for name, member in vars(Trainer).items()
+    if callable(member) and not name.startswith("_") and name != "update"
+]
+NAMES_NO_LINE = {"batch_gradient"}
+
+
+def marked_line(method):
+    lines, first = inspect.getsourcelines(method)
+    return first + next(i for i, line in enumerate(lines) if "# HERE" in line)
+
+
+def photograph(trainer):
+    """Everything a trace could leave behind, as plain data or by identity."""
+    model, optimizer = trainer.model, trainer.optimizer
+    entries = {k: v for k, v in vars(trainer).items() if k != "numbers"}
+    hooks = [dict(getattr(m, k)) for m in model.modules() for k in vars(m) if k.endswith("_hooks")]
+    return {
+        "entries": dict(entries),
+        "lists": (
+            list(trainer.history),
+            list(trainer.values),
+            dict(trainer.stats),
+            dict(vars(trainer.notes)),
+        ),
+        "modules": list(model.modules()),
+        "tensors": [*model.parameters(), *model.buffers(), trainer.average],
+        "gradients": [p.grad for p in model.parameters()],
+        "hooks": hooks,
+        "groups": [
+            [id(g), *g["params"], {k: v for k, v in g.items() if k != "params"}]
+            for g in optimizer.param_groups
+        ],
+        "state": {id(p): dict(s) for p, s in optimizer.state.items()},
+        "optimizer": {k: v for k, v in vars(optimizer).items() if k not in {"state", "param_groups"}},
+        "scheduler": dict(vars(trainer.scheduler)),
+        "functions": (
+            torch.autograd.backward,
+            torch.autograd.grad,
+            torch.utils.checkpoint.CheckpointFunction,
+        ),
+        "python": (
+            builtins.print,
+            logging.Logger.handle,
+            vars(torch.SymFloat).get("__str__"),
+            COUNTER,
+            sys.stdout,
+        ),
+    }
+
+
+def same(a, b):
+    if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
+        return a is b
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a is b or a == b
+
+
+@pytest.mark.parametrize("trained", [False, True], ids=["fresh", "trained"])
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_at_the_line_and_nothing_changed(name, trained):
+    trainer = Trainer()
+    x = torch.randn(6, 4)
+    if trained:
+        trainer.update(x)
+        trainer.model(x).sum().backward()
+    before = photograph(trainer)
+    bits = copy.deepcopy([t.detach() for t in before["tensors"]])
+    gradients = copy.deepcopy(before["gradients"])
+    randomness = (
+        torch.get_rng_state(),
+        random.getstate(),
+        np.random.get_state()[1].copy(),
+        np.random.get_state()[2],
+    )
+    with pytest.raises(CaptureError) as caught:
+        capture_step(getattr(trainer, name), (x,))
+    assert caught.value.exit_code == 4
+    if name not in NAMES_NO_LINE:
+        assert f"{__file__}:{marked_line(getattr(Trainer, name))}" in str(caught.value)
+        assert caught.value.why
+        assert caught.value.next_step
+    after = photograph(trainer)
+    for part, content in before.items():
+        assert same(after[part], content), part
+    assert all(torch.equal(a, b) for a, b in zip(before["tensors"], bits, strict=True))
+    for now, then in zip(before["gradients"], gradients, strict=True):
+        assert now is None if then is None else torch.equal(now, then)
+    assert torch.equal(torch.get_rng_state(), randomness[0])
+    assert random.getstate() == randomness[1]
+    assert (np.random.get_state()[1] == randomness[2]).all()
+    assert np.random.get_state()[2] == randomness[3]
+    assert next(trainer.numbers) == 0
+    # and a step that can be captured still is
+    capture_step(trainer.update, (x,))
+    assert all(
+        type(slot.current()) in {torch.Tensor, nn.Parameter} for slot in find_state(trainer.update).tensors
+    )
+
+
+@pytest.mark.parametrize(
+    ("item", "reason"),
+    [
+        (torch.Generator(), "random generator"),
+        (torch.amp.GradScaler("cpu", enabled=True), "GradScaler"),
+    ],
+    ids=["generator", "scaler"],
+)
+def test_what_a_program_cannot_carry_is_refused_by_name(item, reason):
+    trainer = Trainer()
+    if isinstance(item, torch.amp.GradScaler) and not item.is_enabled():
+        pytest.skip("this build has no gradient scaling on the CPU")
+
+    def step(x):
+        if item is None:
+            return None
+        return trainer.update(x)
+
+    with pytest.raises(CaptureError, match=reason) as caught:
+        capture_step(step, (torch.randn(6, 4),))
+    assert "item" in str(caught.value)
+
+
+def test_lbfgs_is_refused():
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.LBFGS(model.parameters())
+
+    def step(x):
+        def closure():
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            return loss
+
+        return optimizer.step(closure)
+
+    with pytest.raises(CaptureError, match="called with a closure"):
+        capture_step(step, (torch.randn(5, 4),))
+
+
+def test_sparse_gradients_are_refused():
+    model = nn.Embedding(8, 4, sparse=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x):
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    with pytest.raises(CaptureError):
+        capture_step(step, (torch.arange(4),))
+    assert model.weight.grad is None
+
+
+def test_gradient_into_what_was_computed_outside_is_refused():
+    base = torch.ones(3, requires_grad=True)
+    outside = base * 2
+    optimizer = torch.optim.SGD([base], lr=0.1)
+
+    def step(x):
+        loss = (x * outside).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    with pytest.raises(CaptureError, match="computed outside the step"):
+        capture_step(step, (torch.ones(3),))
+
+
+def test_a_step_that_never_settles_is_refused():
+    model = nn.ModuleList(nn.Linear(2, 2) for _ in range(6))
+
+    def step(x):
+        frozen = [layer for layer in model if layer.weight.grad is None]
+        loss = frozen[0](x).sum() if frozen else x.sum()
+        loss.backward()
+        return loss.detach()
+
+    with pytest.raises(CaptureError, match="steady state"):
+        capture_step(step, (torch.randn(3, 2),))
+
+
+def test_interrupt_during_the_trace_restores_everything():
+    trainer = Trainer()
+
+    def step(x):
+        trainer.model(x)
+        raise KeyboardInterrupt
+
+    before = photograph(trainer)
+    with pytest.raises(KeyboardInterrupt):
+        capture_step(step, (torch.randn(6, 4),))
+    after = photograph(trainer)
+    assert all(same(after[part], content) for part, content in before.items())

@@ -1,0 +1,263 @@
+"""What changes between calls is noticed, named and counted; what may change without a new plan runs through."""
+
+from __future__ import annotations
+
+import copy
+import types
+
+import pytest
+import torch
+from torch import nn
+
+from neaptide.errors import CaptureError, StepMismatch
+from neaptide.frontends.torch_step import capture_step
+from step_checks import planned
+
+FACTOR = 1.0
+
+
+class Case:
+    """A step with a bit of everything, and a twin of it that runs eagerly."""
+
+    def __init__(self):
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.0), nn.Linear(8, 3))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
+        self.scale = 1.0
+        self.settings = types.SimpleNamespace(power=2, parts=["a"], nested={"offset": 0.0})
+        self.offset = torch.zeros(3)
+        self.extra = [torch.zeros(3)]
+
+    def step(self, x):
+        out = self.model(x) * self.scale * FACTOR + self.offset + self.settings.nested["offset"]
+        for tensor in self.extra:
+            out = out + tensor
+        loss = out.pow(self.settings.power).mean() * len(self.settings.parts)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.detach()
+
+
+def batch(n=6):
+    return torch.randn(n, 4)
+
+
+def set_attribute(path, value):
+    def change(case):
+        *outer, last = path.split(".")
+        item = case
+        for name in outer:
+            item = getattr(item, name) if not name.isdigit() else item[int(name)]
+        setattr(item, last, value)
+
+    return change
+
+
+def set_group(key, value):
+    return lambda case: case.optimizer.param_groups[0].__setitem__(key, value)
+
+
+def tie(case):
+    case.model[3] = nn.Linear(8, 3)
+
+
+def double(case):
+    case.model.double()
+    case.optimizer = torch.optim.SGD(case.model.parameters(), lr=0.1)
+
+
+def add_group(case):
+    case.optimizer.add_param_group({"params": [torch.zeros(3, requires_grad=True)]})
+
+
+CHANGES = {
+    "self.scale": set_attribute("scale", 2.0),
+    "self.scale is 1, was 1.0": set_attribute("scale", 1),
+    "self.settings.power": set_attribute("settings.power", 4),
+    "len(self.settings.parts)": lambda case: case.settings.parts.append("b"),
+    "self.settings.nested['offset']": lambda case: case.settings.nested.update(offset=1.0),
+    "self.settings is another object": set_attribute(
+        "settings", types.SimpleNamespace(power=2, parts=[1, 2], nested={"offset": 0.0})
+    ),
+    "training": lambda case: case.model.eval(),
+    "self.model.2.p": set_attribute("model.2.p", 0.5),
+    "0.weight": lambda case: case.model[0].weight.requires_grad_(False),
+    "weight_decay": set_group("weight_decay", 0.1),
+    "momentum": set_group("momentum", 0.5),
+    "torch.float64": double,
+    "self.model.3 is another object": tie,
+    "param_groups": add_group,
+    "self.offset": set_attribute("offset", torch.zeros(6, 3)),
+    "len(self.extra)": lambda case: case.extra.append(torch.ones(3)),
+}
+
+
+@pytest.mark.parametrize("reason", CHANGES)
+def test_change_is_noticed_and_planned_again(reason):
+    case, twin = Case(), Case()
+    run = planned(case.step, batch())
+    x = batch()
+    assert torch.equal(run(x), twin.step(x))
+    assert run.counts.replans == 0
+    for each in (case, twin):
+        torch.manual_seed(3)
+        CHANGES[reason](each)
+    if reason == "torch.float64":
+        x = x.double()
+    torch.manual_seed(1)
+    found = [run(x), run(x)]
+    assert run.counts.replans == 1
+    assert reason in " ".join(run.counts.mismatches)
+    torch.manual_seed(1)
+    assert all(torch.equal(a, twin.step(x)) for a in found)
+    for a, b in zip(case.model.parameters(), twin.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_global_number_is_a_guard(monkeypatch):
+    case = Case()
+    x = batch()
+    run = planned(case.step, x)
+    run(x)
+    monkeypatch.setitem(globals(), "FACTOR", 3.0)
+    run(x)
+    assert list(run.counts.mismatches) == ["FACTOR is 3.0, was 1.0"]
+
+
+def test_closure_variable_is_a_guard():
+    model, power = nn.Linear(4, 3), 2
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x):
+        loss = model(x).pow(power).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    x = batch()
+    run = planned(step, x)
+    power = 4
+    run(x)
+    assert list(run.counts.mismatches) == ["power is 4, was 2"]
+
+
+@pytest.mark.parametrize(
+    ("other", "word"),
+    [
+        (lambda x: x[:3], "batch[0]"),
+        (lambda x: x.t().contiguous().t(), "batch[0]"),
+        (lambda x: x.clone().requires_grad_(), "batch[0]"),
+    ],
+    ids=["shape", "strides", "requires_grad"],
+)
+def test_other_batches_are_noticed(other, word):
+    case = Case()
+    x = batch()
+    run = planned(case.step, x, on_mismatch="error")
+    run(x)
+    with pytest.raises(StepMismatch) as caught:
+        run(other(x))
+    assert word in caught.value.where
+    assert "on_mismatch" in caught.value.next_step
+    assert caught.value.exit_code == 4
+    run(x)
+    assert run.counts.planned == 2
+
+
+def test_mismatch_can_run_eagerly():
+    case, twin = Case(), Case()
+    x = batch()
+    run = planned(case.step, x, on_mismatch="eager")
+    for n in (6, 3, 6):
+        assert torch.equal(run(x[:n]), twin.step(x[:n]))
+    assert (run.counts.planned, run.counts.eager, run.counts.replans) == (2, 1, 0)
+    assert "1 eager" in run.counts.describe()
+
+
+def test_plans_of_before_are_used_again():
+    case = Case()
+    x = batch()
+    run = planned(case.step, x)
+    for n in (6, 3, 6, 3):
+        run(x[:n])
+    assert run.counts.replans == 1
+    case.model.eval()
+    run(x)
+    case.model.train()
+    run(x)
+    assert run.counts.replans == 2
+
+
+def test_what_may_change_without_a_new_plan():
+    """Loading state, new bytes, other rates and tensors of the same shape are read anew at each call."""
+    case, twin = Case(), Case()
+    x = batch()
+    run = planned(case.step, x)
+    saved = None
+    for number in range(5):
+        assert torch.equal(run(x), twin.step(x))
+        for each in (case, twin):
+            if number == 0:
+                saved = copy.deepcopy((each.model.state_dict(), each.optimizer.state_dict()))
+                each.optimizer.param_groups[0]["lr"] = 0.05
+            if number == 1:
+                each.offset = torch.ones(3)
+                each.extra[0] = torch.full((3,), 2.0)
+            if number == 2:
+                each.model[0].weight.data = torch.ones(8, 4)
+            if number == 3:
+                each.model.load_state_dict(saved[0])
+                each.optimizer.load_state_dict(copy.deepcopy(saved[1]))
+    assert run.counts.replans == 0
+    for a, b in zip(case.model.state_dict().values(), twin.model.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_state_that_was_assigned_is_not_what_the_optimizer_updates():
+    """`assign=True` gives the module new parameters; eager's optimizer goes on with the old ones."""
+    case, twin = Case(), Case()
+    x = batch()
+    run = planned(case.step, x)
+    saved = {k: v.clone() for k, v in case.model.state_dict().items()}
+    for number in range(3):
+        assert torch.equal(run(x), twin.step(x))
+        if number == 0:
+            for each in (case, twin):
+                each.model.load_state_dict({k: v.clone() for k, v in saved.items()}, assign=True)
+    for a, b in zip(case.model.parameters(), twin.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_weights_that_are_no_longer_tied_are_noticed():
+    def make():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        model[1].weight = model[0].weight
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x):
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach()
+
+        return model, step
+
+    (model, step), (twin, twin_step) = make(), make()
+    x = batch()
+    run = planned(step, x)
+    run(x), twin_step(x)
+    for each in (model, twin):
+        each[1].weight = nn.Parameter(torch.ones(4, 4))
+    for _ in range(2):
+        assert torch.equal(run(x), twin_step(x))
+    assert "untied" in " ".join(run.counts.mismatches) or "is new" in " ".join(run.counts.mismatches)
+
+
+@pytest.mark.parametrize("argument", [object(), torch.nn.Linear, {1, 2}, bytearray(b"x")])
+def test_arguments_that_cannot_be_guarded_are_refused(argument):
+    with pytest.raises(CaptureError, match="argument 1 of the step is a"):
+        capture_step(lambda x, other: x, (batch(), argument))

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+from frontends import steps
+
+from neaptide.errors import UsageError
+from neaptide.frontends.torch_step import capture_step
+from neaptide.ops import registry
+from neaptide.outcome import Limits
+from neaptide.planner.budget import Budget
+from neaptide.planner.plan_graph import (
+    STRATEGIES,
+    GraphCosts,
+    check_strategy,
+    compile_step_problem,
+    plan_graph,
+)
+
+REGISTRY = registry()
+LIMITS = Limits(work=500)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return capture_step(*_call(steps.batch_norm())).steady.graph
+
+
+def _call(made):
+    step, batch = made
+    return step, (batch,)
+
+
+def plan(graph, budget, **options):
+    costs = GraphCosts([1e-6] * len(graph.nodes), {}, {}, False, "all alike")
+    step = compile_step_problem(graph, REGISTRY, costs)
+    limits = options.pop("limits", LIMITS)
+    return plan_graph(graph, step, REGISTRY, costs, budget, limits, role="steady", **options)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_strategy_gives_a_plan_that_is_no_worse_than_the_baseline(graph, name):
+    found = plan(graph, Budget("85%"), strategy_name=name)
+    predicted = found.program.predictions
+    assert predicted.lower_bound_bytes <= predicted.peak_bytes <= predicted.baseline_peak_bytes
+    assert found.schedule.node_steps()[-1].target < len(graph.nodes)
+    assert found.program.fingerprint
+
+
+def test_a_limit_in_bytes_overrides_the_budget(graph):
+    found = plan(graph, Budget("85%"), budget_bytes=10**9)
+    assert found.program.budget_bytes == 10**9
+    assert not found.program.moves.recomputations
+
+
+def test_a_limit_on_time_alone_gives_the_lowest_peak_within_it(graph):
+    free = plan(graph, Budget(None, latency="+0%"))
+    slower = plan(graph, Budget(None, latency="+40%"))
+    assert free.program.predictions.seconds <= free.program.predictions.baseline_seconds * (1 + 1e-9)
+    assert slower.program.predictions.seconds <= slower.program.predictions.baseline_seconds * 1.4
+    assert slower.program.predictions.peak_bytes <= free.program.predictions.peak_bytes
+
+
+def test_an_atomic_plan_says_what_it_saves_and_what_that_costs(graph):
+    usual, atomic = plan(graph, Budget("100%")), plan(graph, Budget("100%"), atomic=True)
+    predicted = atomic.program.predictions
+    assert (usual.program.saved, usual.program.predictions.saved_bytes) == ((), 0)
+    assert len(atomic.program.saved) == 4
+    assert predicted.saved_bytes == 96
+    assert predicted.atomic_extra_bytes >= 96
+    assert predicted.resident_bytes == usual.program.predictions.resident_bytes
+    assert predicted.baseline_peak_bytes == usual.program.predictions.baseline_peak_bytes
+    assert predicted.lower_bound_bytes == usual.program.predictions.lower_bound_bytes + 96
+
+
+def test_an_atomic_plan_keeps_to_its_budget_by_recomputing(graph):
+    found = plan(graph, Budget("92%"), atomic=True)
+    predicted = found.program.predictions
+    assert found.program.moves.recomputations
+    assert predicted.peak_with_workspace_bytes <= found.program.budget_bytes
+
+
+def test_an_interrupted_search_gives_what_it_has(graph):
+    interrupt = threading.Event()
+    interrupt.set()
+    found = plan(graph, Budget("60%"), interrupt=interrupt)
+    assert found.program.predictions.peak_bytes <= found.program.predictions.baseline_peak_bytes
+
+
+def test_a_misspelt_strategy_names_those_that_there_are():
+    with pytest.raises(UsageError, match="no strategy is called 'gredy'") as caught:
+        check_strategy("gredy", atomic=False)
+    assert "greedy_recompute" in caught.value.next_step
+
+
+def test_a_strategy_that_cannot_be_atomic_is_refused():
+    check_strategy("greedy_recompute", atomic=True)
+    with pytest.raises(UsageError, match="cannot make an atomic plan"):
+        check_strategy("early_updates", atomic=True)

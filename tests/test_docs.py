@@ -1,0 +1,170 @@
+"""The documentation is run: code blocks of the README, the tutorials and the how-to pages, and the text form's page.
+
+Blocks of one page share a folder, which holds the example scripts, and their Python blocks share a namespace. A block
+behind `<!-- not run: reason -->` is skipped. Of the output that a page shows, lines outside tables, labels of table
+rows, and what is said of eager and the baseline must be in what the command prints; the rest depends on the machine.
+"""
+
+import contextlib
+import io
+import re
+import shlex
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+ROOT = Path(__file__).parents[1]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs" / "tutorials").glob("*.md")),
+    *sorted((ROOT / "docs" / "how-to").glob("*.md")),
+    ROOT / "docs" / "reference" / "budgets-and-units.md",
+    ROOT / "docs" / "reference" / "op-table.md",
+    ROOT / "docs" / "reference" / "text-ir.md",
+]
+LINKED = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+BLOCK = re.compile(r"(<!-- not run: .+? -->\n+)?^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+STABLE_COLUMNS = {"eager", "baseline"}
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    text: str
+    line: int
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(found[2], found[3], text.count("\n", 0, found.start(2)) + 1)
+        for found in BLOCK.finditer(text)
+        if not found[1]
+    ]
+
+
+def cells(row: str) -> list[str]:
+    return [cell.strip() for cell in row.strip().strip("|").split("|")]
+
+
+def stable_facts(shown: list[str]) -> list[tuple[str, str]]:
+    """What a shown output must have in common with a real one: lines, and (row label, cell) pairs."""
+    facts: list[tuple[str, str]] = []
+    header: list[str] = []
+    for line in shown:
+        if not line.startswith("|"):
+            facts.append(("", line.strip()))
+            header = []
+        elif not header:
+            header = cells(line)
+        elif set(line) - set("|-: "):
+            row = cells(line)
+            facts.append((row[0], ""))
+            facts += [
+                (row[0], f"{name}={cell}")
+                for name, cell in zip(header[1:], row[1:], strict=True)
+                if name in STABLE_COLUMNS
+            ]
+    return [fact for fact in facts if fact != ("", "")]
+
+
+def run_command(arguments: list[str], monkeypatch) -> str:
+    from neaptide.cli.main import main
+
+    out, err = io.StringIO(), io.StringIO()
+    monkeypatch.setattr(sys, "argv", ["neaptide", *arguments])
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = main()
+        except SystemExit as ending:
+            code = ending.code
+    assert not code, f"neaptide {shlex.join(arguments)} ended with {code}:\n{err.getvalue()}"
+    return out.getvalue()
+
+
+def run_console(block: Block, monkeypatch) -> None:
+    printed, shown = "", []
+    commands = 0
+    for line in block.text.splitlines():
+        if line.startswith("$ "):
+            words = shlex.split(line.removeprefix("$ "))
+            assert words[0] == "neaptide", line
+            printed = run_command(words[1:], monkeypatch)
+            commands += 1
+        else:
+            shown.append(line)
+    assert commands
+    assert commands == 1 or not shown, "show the output of one command at a time"
+    missing = [fact for fact in stable_facts(shown) if fact not in stable_facts(printed.splitlines())]
+    assert not missing, f"shown but not printed: {missing}\n{printed}"
+
+
+@pytest.fixture(scope="session")
+def measurements(tmp_path_factory):
+    """Measurements are kept for all pages, so that each operation is run once."""
+    return tmp_path_factory.mktemp("measurements")
+
+
+@pytest.fixture
+def folder(tmp_path, measurements, monkeypatch):
+    """A folder with the examples, in which everything is forgotten afterwards."""
+    for script in (ROOT / "examples").glob("*.py"):
+        shutil.copy(script, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("NEAPTIDE_CACHE_DIR", str(measurements))
+    monkeypatch.setenv("NO_COLOR", "1")
+    before = set(sys.modules)
+    path = list(sys.path)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield tmp_path
+    torch.set_num_threads(threads)
+    sys.path[:] = path
+    for name in set(sys.modules) - before:
+        file = getattr(sys.modules[name], "__file__", None) or ""
+        if file.startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_block_of_a_page_runs(page, folder, monkeypatch):
+    found = blocks(page)
+    assert found
+    namespace = {"__name__": "page"}
+    for block in found:
+        if block.language == "python":
+            # Line numbers and source text as on the page, so that a failure points there.
+            code = compile("\n" * block.line + block.text, str(page), "exec")
+            with contextlib.redirect_stdout(io.StringIO()):
+                exec(code, namespace)
+        else:
+            run_console(block, monkeypatch)
+
+
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        aim = (page.parent / path).resolve() if path else page
+        assert aim.exists(), f"{page.name} links to {target}"
+        if anchor:
+            text = aim.read_text(encoding="utf-8")
+            headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+            anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert anchor in anchors, f"{page.name} links to {target}"
+
+
+def test_a_shown_line_that_is_not_printed_is_noticed():
+    printed = ["| | baseline | plan |", "|---|---|---|", "| peak | 2 MiB | 1 MiB |"]
+    assert ("peak", "baseline=2 MiB") in stable_facts(printed)
+    assert ("peak", "plan=1 MiB") not in stable_facts(printed)
+    assert ("peak", "baseline=3 MiB") not in stable_facts(printed)
