@@ -35,21 +35,21 @@ def measure(spec: str, pairs: int) -> dict[str, Any]:
 
     from neaptide.frontends.torch_step import capture_step
     from neaptide.ir.schedule import Schedule
-    from neaptide.runtime import comparing
+    from neaptide.runtime import contestants
     from neaptide.runtime.planned_step import PlannedVariant
     from neaptide.runtime.timing import median_ratio
 
     torch.set_num_threads(1)
     factory = zoo.factory(spec)
-    step, batch = comparing.build(factory, SEED)
+    step, batch = contestants.build(factory, SEED)
     captured = capture_step(step, (batch,), name=spec)
     variant = PlannedVariant(captured, tuple(Schedule.program_order(p.graph) for p in captured.programs))
-    contestants = [
-        comparing.eager_contestant(factory, SEED),
-        comparing.planned_contestant("baseline", factory, SEED, comparing.rebind(variant)),
+    both = [
+        contestants.eager_contestant(factory, SEED),
+        contestants.planned_contestant("baseline", factory, SEED, contestants.rebind(variant)),
     ]
     del step, batch
-    measured = comparing.measure(contestants, pairs)
+    measured = contestants.measure(both, pairs)
     eager, baseline = measured["eager"], measured["baseline"]
     assert eager.times is not None
     assert baseline.times is not None

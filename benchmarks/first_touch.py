@@ -56,15 +56,15 @@ def first_plan(spec: str, peak: str, time_limit_s: float) -> dict[str, Any]:
     from neaptide import zoo
     from neaptide.outcome import Limits
     from neaptide.planner.budget import Budget
-    from neaptide.runtime import comparing
+    from neaptide.runtime import contestants
     from neaptide.runtime.prepared_step import SearchOptions, prepare
 
     torch.set_num_threads(1)
-    comparing.build(zoo.factory(spec.partition("@")[0]), SEED)  # imports what the model is made of
-    step, batch = comparing.build(zoo.factory(spec), SEED)
+    contestants.build(zoo.factory(spec.partition("@")[0]), SEED)  # imports what the model is made of
+    step, batch = contestants.build(zoo.factory(spec), SEED)
     prepared = prepare(step, (batch,), name=spec)
-    began = time.perf_counter()
-    for index in range(len(prepared.programs)):
+    began, cpu_began = time.perf_counter(), time.process_time()
+    for index in range(len(prepared.captured.programs)):
         prepared.problem(index)
     costed = time.perf_counter()
     found = prepared.plan(SearchOptions(Budget(peak=peak), limits=Limits(time_s=time_limit_s, seed=SEED)))
@@ -76,6 +76,7 @@ def first_plan(spec: str, peak: str, time_limit_s: float) -> dict[str, Any]:
         "capture_seconds": prepared.captured.seconds,
         "cost_seconds": costed - began,
         "plan_seconds": planned - costed,
+        "cost_and_plan_cpu_seconds": time.process_time() - cpu_began,
         "operations": len(prepared.captured.steady.graph.nodes),
         "peak_ratio": predicted.peak_with_workspace_bytes / predicted.baseline_peak_with_workspace_bytes,
     }

@@ -27,7 +27,10 @@ def table(result: Mapping[str, Any]) -> str:
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     machine, versions = result["machine"], result["versions"]
     packages = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-    lines += ["", f"Measured {result['made'][:10]} on {machine['cpu']}, {machine['threads']} thread; {packages}."]
+    lines += [
+        "",
+        f"Measured {result['made'][:10]} on {machine['cpu']}, {machine['threads']} thread; {packages}.",
+    ]
     return "\n".join(lines)
 
 

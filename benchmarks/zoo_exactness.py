@@ -42,12 +42,12 @@ def examine(spec: str, peak: str, repeats: int, time_limit_s: float) -> dict[str
     from neaptide.outcome import Limits
     from neaptide.planner.budget import Budget
     from neaptide.report.comparison import compare_programs
-    from neaptide.runtime import comparing
+    from neaptide.runtime import contestants
     from neaptide.runtime.prepared_step import SearchOptions, prepare
 
     torch.set_num_threads(1)
     factory = zoo.factory(spec)
-    step, batch = comparing.build(factory, SEED)
+    step, batch = contestants.build(factory, SEED)
     prepared = prepare(step, (batch,), name=spec)
     prepared.costs()
     began = time.perf_counter()
@@ -109,10 +109,10 @@ def examine(spec: str, peak: str, repeats: int, time_limit_s: float) -> dict[str
 
 def named_differences(factory: Any, prepared: Any, variant: Any) -> list[str]:
     """The operations that allocate otherwise in the program than alone."""
-    from neaptide.runtime import comparing
+    from neaptide.runtime import contestants
     from op_allocations import workspace_differences
 
-    contestant = comparing.planned_contestant("", factory, SEED, comparing.rebind(variant))
+    contestant = contestants.planned_contestant("", factory, SEED, contestants.rebind(variant))
     contestant.run()
     graph = prepared.captured.steady.graph
     return workspace_differences(contestant.run, graph, variant.schedules[0], prepared.costs().workspace)

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-import neaptide
+from bench_record import machine, versions
 from neaptide import zoo
 from storage_meter import closed_over, measure_step
 
@@ -134,19 +132,7 @@ def markdown(rows: list[dict[str, Any]], machine: dict[str, Any]) -> str:
 
 
 def machine_facts() -> dict[str, Any]:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return {
-        "cpu": models[0] if models else platform.processor() or platform.machine(),
-        "cores": len(models),
-        "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": version("transformers"),
-        "neaptide": neaptide.__version__,
-        "threads": torch.get_num_threads(),
-    }
+    return machine() | versions() | {"threads": torch.get_num_threads()}
 
 
 def main() -> None:
@@ -159,14 +145,14 @@ def main() -> None:
     if arguments.write and set(arguments.models) != set(zoo.names()):
         parser.error("--write needs all models: a page of some of them would hide the others")
     torch.set_num_threads(1)
-    machine = machine_facts()
+    facts = machine_facts()
     rows = [measure(name, size) for size in zoo.SIZES for name in arguments.models]
-    page = markdown(rows, machine)
+    page = markdown(rows, facts)
     print(page)
     if arguments.write:
         result = {
             "made": datetime.now(UTC).isoformat(timespec="seconds"),
-            "machine": machine,
+            "machine": facts,
             "seed": 0,
             "timed_steps": 2,
             "rows": rows,

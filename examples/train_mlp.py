@@ -1,23 +1,22 @@
 """A plain PyTorch training script. The only thing neaptide asks for is `factory`.
 
-    python train_mlp.py                                  trains as it is
-    neaptide compare train_mlp.py:factory --peak 60%     plans the step and puts it beside eager
+python train_mlp.py                                  trains as it is
+neaptide compare train_mlp.py:factory --peak 60%     plans the step and puts it beside eager
 """
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 
 def factory():
     """A fresh step and a batch, the same for the same random seed."""
     torch.manual_seed(0)
-    layers = [module for _ in range(6) for module in (nn.Linear(64, 64), nn.GELU())]
+    layers = [module for _ in range(4) for module in (nn.Linear(64, 64), nn.GELU())]
     model = nn.Sequential(*layers, nn.Linear(64, 10))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
     def step(batch):
-        loss = F.cross_entropy(model(batch["x"]), batch["y"])
+        loss = nn.functional.cross_entropy(model(batch["x"]), batch["y"])
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

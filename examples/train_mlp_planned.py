@@ -3,8 +3,9 @@
 python train_mlp_planned.py
 """
 
-import neaptide
 from train_mlp import factory
+
+import neaptide
 
 
 def main():

@@ -18,7 +18,7 @@ from neaptide.planner.budget import Budget
 from neaptide.planner.plan_graph import DEFAULT_STRATEGY, check_strategy
 from neaptide.plans import Plan
 from neaptide.report.model import Comparison, ProfileReport, RunReport
-from neaptide.runtime import comparing
+from neaptide.runtime import contestants, verification
 from neaptide.runtime.planned_step import OnMismatch, PlannedStep, PlannedVariant
 from neaptide.runtime.prepared_step import (
     PreparedStep,
@@ -102,7 +102,8 @@ def plan(
         device: name of a preset to plan for; costs are then estimated. None means this machine.
         strategy: `default`, or one of `planner.strategies.NAMES`.
         time_limit_s: of the search of each program; None for no limit.
-        work_limit: in changes tried; with a work limit and no time limit the plan is the same on every machine.
+        work_limit: in changes tried. With a work limit, no time limit and the same costs, the same seed gives the
+            same plan file byte for byte: always with `device`, and here while the cache of measured costs is kept.
         seed: of the search.
         interrupt: set it to get the best plan so far.
         progress: told what is going on.
@@ -222,7 +223,7 @@ def compare(
         search = _options(budget, strategy, time_limit_s, work_limit, seed, atomic=False, interrupt=interrupt)
     for other in also:
         check_strategy(other, atomic=False)
-    step, batch = comparing.build(factory, seed)
+    step, batch = contestants.build(factory, seed)
     prepared = prepare(step, (batch,), device=device, name=name, progress=progress)
     plans: dict[str, StepPlan] = {}
     began = time.perf_counter()
@@ -275,7 +276,7 @@ def run(
     if steps < 1:
         raise UsageError(f"cannot run {steps} steps", next_step="run at least one")
     say = progress or (lambda _text: None)
-    step, batch = comparing.build(factory, seed)
+    step, batch = contestants.build(factory, seed)
     say("capturing the step")
     captured = capture_step(step, (batch,), name=name or plan.name)
     variant = _matched(plan, captured)
@@ -283,8 +284,8 @@ def run(
     equal = None
     if verify:
         say("verifying against eager")
-        expected = comparing.verify_eager(factory, seed)
-        outcome, _ = comparing.verify_planned(factory, seed, comparing.rebind(variant), expected)
+        expected = verification.verify_eager(factory, seed)
+        outcome, _ = verification.verify_planned(factory, seed, contestants.rebind(variant), expected)
         differences, equal = outcome.max_abs_diff, outcome.bitwise_equal
         if not equal:
             worst = ", ".join(f"{group}: {tensor}" for group, tensor in outcome.worst.items())
@@ -299,12 +300,12 @@ def run(
     seconds = []
     for _ in range(steps):
         began = time.perf_counter()
-        loss = comparing.one_number(runner(batch))
+        loss = contestants.one_number(runner(batch))
         seconds.append(time.perf_counter() - began)
         if loss is not None:
             losses.append(loss)
     say("measuring memory")
-    memory = comparing.measure_memory(runner, batch)
+    memory = contestants.measure_memory(runner, batch)
     predicted = plan.program("steady").predictions
     return RunReport(
         name=name or plan.name,

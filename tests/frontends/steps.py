@@ -63,10 +63,8 @@ class Dropped(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.first(x)
         for block in self.blocks:
-            if self.reentrant is None:
-                x = block(x)
-            else:
-                x = checkpoint(block, x, use_reentrant=self.reentrant)
+            plain = self.reentrant is None
+            x = block(x) if plain else checkpoint(block, x, use_reentrant=self.reentrant)
         return x
 
 

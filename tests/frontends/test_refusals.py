@@ -53,7 +53,7 @@ class Trainer:
 
     def prints(self, x):
         loss = self.update(x)
-        print("loss", loss)  # HERE
+        print("loss", loss)  # noqa: T201  HERE
         return loss
 
     def prints_item(self, x):
@@ -89,7 +89,7 @@ class Trainer:
         return self.update(x)
 
     def counts_globally(self, x):
-        global COUNTER
+        global COUNTER  # noqa: PLW0603
         COUNTER += 1  # HERE
         return self.update(x)
 
@@ -133,7 +133,7 @@ class Trainer:
         return self.update(x) * random.random()  # HERE
 
     def draws_numpy(self, x):
-        return self.update(x) * float(np.random.rand())  # HERE
+        return self.update(x) * float(np.random.rand())  # noqa: NPY002  HERE
 
     def draws_next(self, x):
         return self.update(x) * next(self.numbers)  # HERE
@@ -198,7 +198,7 @@ NAMES_NO_LINE = {"batch_gradient"}
 
 def marked_line(method):
     lines, first = inspect.getsourcelines(method)
-    return first + next(i for i, line in enumerate(lines) if "# HERE" in line)
+    return first + next(i for i, line in enumerate(lines) if line.rstrip().endswith("HERE"))
 
 
 def photograph(trainer):
@@ -240,6 +240,11 @@ def photograph(trainer):
     }
 
 
+def all_random_state():
+    _, keys, position, *_ = np.random.get_state()  # noqa: NPY002
+    return torch.get_rng_state().tolist(), random.getstate(), keys.tolist(), position
+
+
 def same(a, b):
     if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
         return a is b
@@ -250,23 +255,17 @@ def same(a, b):
     return a is b or a == b
 
 
-@pytest.mark.parametrize("trained", [False, True], ids=["fresh", "trained"])
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused_at_the_line_and_nothing_changed(name, trained):
+def test_refused_at_the_line_and_nothing_changed(name):
     trainer = Trainer()
     x = torch.randn(6, 4)
-    if trained:
+    if REFUSED.index(name) % 2:  # half of them when gradients and optimizer state exist already
         trainer.update(x)
         trainer.model(x).sum().backward()
     before = photograph(trainer)
     bits = copy.deepcopy([t.detach() for t in before["tensors"]])
     gradients = copy.deepcopy(before["gradients"])
-    randomness = (
-        torch.get_rng_state(),
-        random.getstate(),
-        np.random.get_state()[1].copy(),
-        np.random.get_state()[2],
-    )
+    randomness = all_random_state()
     with pytest.raises(CaptureError) as caught:
         capture_step(getattr(trainer, name), (x,))
     assert caught.value.exit_code == 4
@@ -280,13 +279,8 @@ def test_refused_at_the_line_and_nothing_changed(name, trained):
     assert all(torch.equal(a, b) for a, b in zip(before["tensors"], bits, strict=True))
     for now, then in zip(before["gradients"], gradients, strict=True):
         assert now is None if then is None else torch.equal(now, then)
-    assert torch.equal(torch.get_rng_state(), randomness[0])
-    assert random.getstate() == randomness[1]
-    assert (np.random.get_state()[1] == randomness[2]).all()
-    assert np.random.get_state()[2] == randomness[3]
+    assert all_random_state() == randomness
     assert next(trainer.numbers) == 0
-    # and a step that can be captured still is
-    capture_step(trainer.update, (x,))
     assert all(
         type(slot.current()) in {torch.Tensor, nn.Parameter} for slot in find_state(trainer.update).tensors
     )

@@ -140,7 +140,7 @@ def in_partial():
 def in_defaults():
     model, optimizer = fresh()
 
-    def step(x, scale=torch.tensor(0.5), *, offset=torch.ones(3)):
+    def step(x, scale=torch.tensor(0.5), *, offset=torch.ones(3)):  # noqa: B008
         return update((model(x) * scale + offset).square().mean(), optimizer)
 
     return step
@@ -256,7 +256,7 @@ HOMES = [
     in_nested_closures,
     in_globals,
     lambda: Trainer().step,
-    lambda: Trainer(),
+    Trainer,
     lambda: SlottedTrainer().step,
     in_config_objects,
     in_partial,
@@ -270,7 +270,7 @@ HOMES = [
     in_unregistered_modules,
     same_names,
 ]
-NAMES = ["bound_method", "callable_object", "slots"]
+NAMES = ["bound_method", "slots"]
 IDS = [h.__name__ if h.__name__ != "<lambda>" else NAMES.pop(0) for h in HOMES]
 
 
@@ -380,3 +380,20 @@ def test_attributes_that_only_the_caller_reads_are_no_guards():
     trainer.weights["loss"] = torch.tensor([3.0, 2.0, 1.0])
     run(x)
     assert run.counts.replans == 0
+
+
+unrelated = torch.zeros(1 << 10)
+
+
+def test_a_global_that_is_called_like_an_attribute_is_not_the_steps():
+    """`self.unrelated` is no use of the global `unrelated`."""
+
+    class Trainer:
+        def __init__(self) -> None:
+            self.unrelated = nn.Linear(2, 2)
+
+        def step(self, batch):
+            return self.unrelated(batch).sum()
+
+    found = find_state(Trainer().step)
+    assert {slot.name for slot in found.tensors} == {"weight", "bias"}

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from frontends import steps
 from torch import nn
 
+from frontends import steps
 from neaptide.analysis.sizes import evaluate_storage_bytes
 from neaptide.errors import VerifyError
 from neaptide.frontends.torch_step import capture_step

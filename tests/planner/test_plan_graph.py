@@ -3,8 +3,8 @@ from __future__ import annotations
 import threading
 
 import pytest
-from frontends import steps
 
+from frontends import steps
 from neaptide.errors import UsageError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry

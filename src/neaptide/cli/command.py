@@ -62,6 +62,12 @@ _SETTINGS: Final[Mapping[str, Callable[[], click.Option]]] = {
     "also": lambda: click.Option(
         ["--also"], metavar="STRATEGY", multiple=True, help="Compare with this strategy as well; repeatable."
     ),
+    "method": lambda: click.Option(
+        ["--method"],
+        metavar="NAME",
+        multiple=True,
+        help="Ordering method to run, or all; repeatable. By default as many as it takes to prove the order.",
+    ),
     "repeats": lambda: click.Option(
         ["--repeats"], metavar="N", help="Timed steps of each program; 5 by default."
     ),

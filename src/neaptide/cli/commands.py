@@ -23,7 +23,7 @@ def profile(request: Request) -> int:
     from neaptide.cli.targets import find_target
     from neaptide.report.text import profile_document
 
-    _require_torch()
+    require_torch()
     settings, console = request.settings, request.console
     device = _device(settings.device)
     with console.user_code():
@@ -50,7 +50,7 @@ def plan(request: Request) -> int:
     from neaptide.plans import Plan
     from neaptide.report.text import plan_document
 
-    _require_torch()
+    require_torch()
     settings, console = request.settings, request.console
     device = _device(settings.device)
     budget = Budget(peak=settings.peak, latency=settings.latency)
@@ -95,7 +95,7 @@ def run(request: Request) -> int:
     from neaptide.plans import Plan
     from neaptide.report.text import run_document
 
-    _require_torch()
+    require_torch()
     settings, console = request.settings, request.console
     assert request.plan is not None
     saved = Plan.load(request.plan)
@@ -123,7 +123,7 @@ def compare(request: Request) -> int:
     from neaptide.planner.budget import Budget
     from neaptide.report.text import comparison_document, is_within_budget
 
-    _require_torch()
+    require_torch()
     settings, console = request.settings, request.console
     device = _device(settings.device)
     budget = None
@@ -184,7 +184,7 @@ def _deliver(request: Request, report: Any, make_document: Callable[[], Document
     from neaptide.report.model import to_json
 
     if request.output is not None:
-        _write(request.output, to_json(report) + "\n")
+        write_result(request.output, to_json(report) + "\n")
         request.console.progress(f"report saved in {request.output}")
     if request.console.as_json:
         request.console.result(to_json(report))
@@ -192,7 +192,7 @@ def _deliver(request: Request, report: Any, make_document: Callable[[], Document
         request.console.document(make_document())
 
 
-def _write(path: Path, text: str) -> None:
+def write_result(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
@@ -201,7 +201,7 @@ def _write(path: Path, text: str) -> None:
         ) from error
 
 
-def _require_torch() -> None:
+def require_torch() -> None:
     if importlib.util.find_spec("torch") is None:
         raise MissingExtra(
             "torch is not installed",

@@ -44,6 +44,7 @@ class Settings:
         seed: of all random choices.
         strategy: of the planner.
         also: further strategies to compare with.
+        method: ordering methods to run; none means as many as it takes.
         repeats: timed steps of each program.
         steps: steps of a run.
         verify: compare the numbers with eager; None for what the command does by itself.
@@ -60,6 +61,7 @@ class Settings:
     seed: int = 0
     strategy: str = "default"
     also: tuple[str, ...] = ()
+    method: tuple[str, ...] = ()
     repeats: int = 5
     steps: int = 3
     verify: bool | None = None
@@ -257,6 +259,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "seed": _integer(0),
     "strategy": _text,
     "also": _texts,
+    "method": _texts,
     "repeats": _integer(1),
     "steps": _integer(1),
     "verify": _boolean,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 from neaptide import __version__
-from neaptide.cli import commands, exit_codes, machine
+from neaptide.cli import commands, exit_codes, machine, ordering
 from neaptide.cli.command import make_command
 from neaptide.cli.console import Console
 from neaptide.errors import NeaptideError
@@ -81,6 +81,15 @@ cli = click.Group(
         ),
         make_command(
             "explain", commands.explain, "Say in words what a saved plan does and why.", target="PLAN_FILE"
+        ),
+        make_command(
+            "order",
+            ordering.order,
+            "Order operations for the lowest peak, with proof.\n\n"
+            "TARGET is a graph or an ordering problem as JSON, or a program like that of the other commands. "
+            "Ctrl-C stops the search and keeps the best order so far.",
+            settings=("time_limit", "work_limit", "method"),
+            output="Write the result as JSON.",
         ),
         make_command(
             "doctor",

@@ -8,10 +8,11 @@ size where that is the operand's last use.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from neaptide.corpus.order_forms import FormBuilder, OrderForm
+from neaptide.errors import UsageError
 
 _FLOAT_BYTES: Final = 4
 _INDEX_BYTES: Final = 8
@@ -25,10 +26,34 @@ class FeatureMap:
     channels: int
     height: int
     width: int
+    batch: int = 1
 
     @property
     def nbytes(self) -> int:
-        return _FLOAT_BYTES * self.channels * self.height * self.width
+        return _FLOAT_BYTES * self.batch * self.channels * self.height * self.width
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return (self.channels, self.height, self.width)
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One operation, for whoever differentiates the network.
+
+    Attributes:
+        kind: of the operation.
+        operands: feature maps that it reads.
+        made: its result.
+        extra: further storages that it makes: indices of a max pooling, statistics of a batch norm.
+        parameter_bytes: of its weights; 0 for none.
+    """
+
+    kind: str
+    operands: tuple[FeatureMap, ...]
+    made: FeatureMap
+    extra: tuple[str, ...] = ()
+    parameter_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +65,14 @@ class ConvStyle:
         in_place: elementwise operations may overwrite their first operand of equal size.
         pool_indices: max pooling makes 8-byte indices too, as PyTorch's operator does, freed at once.
         explicit_padding: "same" padding of a strided window is an operation that makes a padded copy.
+        batch_statistics: batch norms make mean and inverse deviation by channel too, as in training.
     """
 
     fuse_batch_norm: bool = True
     in_place: bool = True
     pool_indices: bool = False
     explicit_padding: bool = False
+    batch_statistics: bool = False
 
 
 COMPILED: Final = ConvStyle()
@@ -53,14 +80,22 @@ CAPTURED: Final = ConvStyle(fuse_batch_norm=False, in_place=False, pool_indices=
 
 
 class ConvForm:
-    """A convolutional network in the making; every method appends operations and returns the last result."""
+    """A convolutional network in the making; every method appends operations and returns the last result.
 
-    def __init__(self, style: ConvStyle = COMPILED) -> None:
-        self._form = FormBuilder()
+    Attributes:
+        form: the ordering problem so far.
+        layers: its operations as layers, in order.
+    """
+
+    def __init__(self, style: ConvStyle = COMPILED, *, batch: int = 1) -> None:
+        self.form = FormBuilder()
+        self.layers: list[Layer] = []
         self._style = style
+        self._batch = batch
 
     def image(self, channels: int, side: int) -> FeatureMap:
-        return FeatureMap(self._form.storage(_FLOAT_BYTES * channels * side * side), channels, side, side)
+        shape = FeatureMap("", channels, side, side, self._batch)
+        return replace(shape, storage=self.form.storage(shape.nbytes))
 
     def result(
         self,
@@ -69,68 +104,74 @@ class ConvForm:
         shape: tuple[int, int, int],
         *,
         elementwise: bool = False,
-        unread_bytes: Sequence[int] = (),
+        extra_bytes: Sequence[int] = (),
+        parameter_bytes: int = 0,
     ) -> FeatureMap:
-        """Append one operation that makes one feature map, and storages that nothing reads."""
-        made = FeatureMap("", *shape)
+        """Append one operation that makes a feature map of this shape, and further storages."""
+        made = FeatureMap("", *shape, self._batch)
         pairs = [(0, x.storage) for x in operands if x.nbytes == made.nbytes][:1]
-        storages = self._form.op(
+        storages = self.form.op(
             kind,
             reads=[x.storage for x in operands],
-            sizes=[made.nbytes, *unread_bytes],
+            sizes=[made.nbytes, *extra_bytes],
             in_place=pairs if elementwise and self._style.in_place else (),
         )
-        return FeatureMap(storages[0], *shape)
+        made = replace(made, storage=storages[0])
+        self.layers.append(Layer(kind, tuple(operands), made, tuple(storages[1:]), parameter_bytes))
+        return made
 
     def conv(
         self,
         x: FeatureMap,
         channels: int,
         *,
-        kernel: int = 1,
+        kernel: tuple[int, int] = (1, 1),
         stride: int = 1,
         kind: str = "conv",
         norm: bool = True,
         padding: bool = True,
     ) -> FeatureMap:
-        """A convolution, `kernel` wide; `norm` puts a batch norm behind it, `padding` is "same"."""
+        """A convolution; `norm` puts a batch norm behind it, `padding` is "same"."""
         height, width = _windows(x, kernel, stride, padding=padding)
         operand = self._padded(x, kernel, stride) if padding else x
-        out = self.result(kind, [operand], (channels, height, width))
+        elements = kernel[0] * kernel[1] * channels * (1 if kind == "depthwise" else x.channels)
+        out = self.result(kind, [operand], (channels, height, width), parameter_bytes=_FLOAT_BYTES * elements)
         return self.batch_norm(out) if norm and not self._style.fuse_batch_norm else out
 
     def pool(
         self, x: FeatureMap, kind: str, *, kernel: int = 3, stride: int = 1, padding: bool = True
     ) -> FeatureMap:
         """`max` or `avg` pooling."""
-        height, width = _windows(x, kernel, stride, padding=padding)
-        operand = self._padded(x, kernel, stride) if padding else x
+        window = (kernel, kernel)
+        height, width = _windows(x, window, stride, padding=padding)
+        operand = self._padded(x, window, stride) if padding else x
         with_indices = kind == "max" and self._style.pool_indices
-        indices = [_INDEX_BYTES * x.channels * height * width] if with_indices else []
-        return self.result(f"{kind}_pool", [operand], (x.channels, height, width), unread_bytes=indices)
+        indices = [_INDEX_BYTES * self._batch * x.channels * height * width] if with_indices else []
+        return self.result(f"{kind}_pool", [operand], (x.channels, height, width), extra_bytes=indices)
 
-    def separable(
-        self,
-        x: FeatureMap,
-        channels: int,
-        *,
-        kernel: int,
-        stride: int = 1,
-        middle: int | None = None,
-        norm: bool = True,
-    ) -> FeatureMap:
-        """Depthwise convolution, then pointwise to `channels` (or `middle`)."""
-        deep = self.conv(x, x.channels, kernel=kernel, stride=stride, kind="depthwise", norm=False)
-        return self.conv(deep, channels if middle is None else middle, kind="pointwise", norm=norm)
+    def separable(self, x: FeatureMap, channels: int, *, kernel: int, stride: int = 1) -> FeatureMap:
+        """A depthwise convolution, then a pointwise one."""
+        window = (kernel, kernel)
+        deep = self.conv(x, x.channels, kernel=window, stride=stride, kind="depthwise", norm=False)
+        return self.conv(deep, channels, kind="pointwise")
 
     def relu(self, x: FeatureMap) -> FeatureMap:
-        return self.result("relu", [x], (x.channels, x.height, x.width), elementwise=True)
+        return self.result("relu", [x], x.shape, elementwise=True)
 
     def add(self, x: FeatureMap, y: FeatureMap) -> FeatureMap:
-        return self.result("add", [x, y], (x.channels, x.height, x.width), elementwise=True)
+        """The sum of two maps. Raises UsageError if their shapes differ."""
+        if x.shape != y.shape:
+            raise UsageError(
+                f"maps of shapes {x.shape} and {y.shape} cannot be added",
+                next_step="look for an identity on an input of a reduction cell",
+            )
+        return self.result("add", [x, y], x.shape, elementwise=True)
 
     def batch_norm(self, x: FeatureMap) -> FeatureMap:
-        return self.result("batch_norm", [x], (x.channels, x.height, x.width))
+        statistics = [_FLOAT_BYTES * x.channels] * 2 if self._style.batch_statistics else []
+        return self.result(
+            "batch_norm", [x], x.shape, extra_bytes=statistics, parameter_bytes=2 * _FLOAT_BYTES * x.channels
+        )
 
     def concat(self, parts: Sequence[FeatureMap]) -> FeatureMap:
         shape = (sum(part.channels for part in parts), parts[0].height, parts[0].width)
@@ -150,13 +191,13 @@ class ConvForm:
         shifted = x
         if not one_shift:
             shifted = self.result("pad", [x], (x.channels, x.height + 1, x.width + 1))
-        shifted = self.result("shift" if one_shift else "crop", [shifted], (x.channels, x.height, x.width))
+        shifted = self.result("shift" if one_shift else "crop", [shifted], x.shape)
         second = self.pool(shifted, "avg", kernel=1, stride=2, padding=False)
         second = self.conv(second, channels // 2, norm=False)
         return self.batch_norm(self.concat([first, second]))
 
-    def classifier(self, x: FeatureMap, classes: int, *, relu: bool = True, bias: bool = True) -> OrderForm:
-        """Global average pooling and a dense layer; its result is the network's output.
+    def logits(self, x: FeatureMap, classes: int, *, relu: bool = True, bias: bool = True) -> FeatureMap:
+        """Global average pooling and a dense layer.
 
         Args:
             x: the last map.
@@ -165,23 +206,32 @@ class ConvForm:
             bias: added by an operation of its own.
         """
         x = self.result("global_avg_pool", [self.relu(x) if relu else x], (x.channels, 1, 1))
-        x = self.result("dense", [x], (classes, 1, 1))
+        return self.dense(x, classes, bias=bias)
+
+    def dense(self, x: FeatureMap, width: int, *, bias: bool = True) -> FeatureMap:
+        """A fully connected layer on a flattened map; `bias` is added by an operation of its own."""
+        elements = x.channels * x.height * x.width * width
+        x = self.result("dense", [x], (width, 1, 1), parameter_bytes=_FLOAT_BYTES * elements)
         if bias:
-            x = self.result("bias", [x], (classes, 1, 1), elementwise=True)
-        return self.finish(x)
+            x = self.result("bias", [x], x.shape, elementwise=True, parameter_bytes=_FLOAT_BYTES * width)
+        return x
 
     def finish(self, output: FeatureMap) -> OrderForm:
-        self._form.keep(output.storage)
-        return self._form.finish()
+        self.form.keep(output.storage)
+        return self.form.finish()
 
-    def _padded(self, x: FeatureMap, kernel: int, stride: int) -> FeatureMap:
+    def _padded(self, x: FeatureMap, kernel: tuple[int, int], stride: int) -> FeatureMap:
         if stride == 1 or not self._style.explicit_padding:
             return x
-        height, width = ((-(-side // stride) - 1) * stride + kernel for side in (x.height, x.width))
-        return self.result("pad", [x], (x.channels, max(height, x.height), max(width, x.width)))
+        sides = zip((x.height, x.width), kernel, strict=True)
+        height, width = (max(side, (-(-side // stride) - 1) * stride + window) for side, window in sides)
+        return self.result("pad", [x], (x.channels, height, width))
 
 
-def _windows(x: FeatureMap, kernel: int, stride: int, *, padding: bool) -> tuple[int, int]:
+def _windows(x: FeatureMap, kernel: tuple[int, int], stride: int, *, padding: bool) -> tuple[int, int]:
     """Height and width of the result of a sliding window."""
-    lost = 0 if padding else kernel - 1
-    return -(-(x.height - lost) // stride), -(-(x.width - lost) // stride)
+    height, width = (
+        side if padding else side - window + 1
+        for side, window in zip((x.height, x.width), kernel, strict=True)
+    )
+    return -(-height // stride), -(-width // stride)

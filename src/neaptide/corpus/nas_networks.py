@@ -171,14 +171,19 @@ def cell_network(genotype: Genotype, macro: MacroArchitecture, filters: float) -
         filters: of the first cells, before the first doubling.
     """
     net = ConvForm()
+    return net.finish(stack_cells(net, genotype, macro, filters))
+
+
+def stack_cells(net: ConvForm, genotype: Genotype, macro: MacroArchitecture, filters: float) -> FeatureMap:
+    """Append the network of `cell_network` to a form; returns its logits."""
     before: FeatureMap | None = None
-    current = net.conv(net.image(3, macro.side), _STEM_CHANNELS, kernel=3, stride=macro.stem_stride)
+    current = net.conv(net.image(3, macro.side), _STEM_CHANNELS, kernel=(3, 3), stride=macro.stem_stride)
     width = filters
     for reduction in macro.cells():
         width = width * 2 if reduction else width
         made = _cell(net, genotype, before, current, int(width), reduction=reduction)
         before, current = current, made
-    return net.classifier(current, macro.classes)
+    return net.logits(current, macro.classes)
 
 
 def _cell(
@@ -195,7 +200,8 @@ def _cell(
     blocks = genotype.reduction if reduction else genotype.normal
     for block in blocks:
         sides = [
-            _OPERATIONS[kind](net, results[of], filters, 2 if reduction and of < 2 else 1) for kind, of in block
+            _OPERATIONS[kind](net, results[of], filters, 2 if reduction and of < 2 else 1)
+            for kind, of in block
         ]
         results.append(net.add(*sides))
     concat = genotype.reduction_concat if reduction else genotype.normal_concat
@@ -221,7 +227,7 @@ def _separable_twice(net: ConvForm, x: FeatureMap, filters: int, kernel: int, st
 
 
 def _asymmetric(net: ConvForm, x: FeatureMap, filters: int, stride: int) -> FeatureMap:
-    return net.conv(net.conv(x, filters, kernel=7, stride=stride, kind="conv1x7"), filters, kernel=7, kind="conv7x1")
+    return net.conv(net.conv(x, filters, kernel=(1, 7), stride=stride), filters, kernel=(7, 1))
 
 
 _OPERATIONS: Final[Mapping[str, Callable[[ConvForm, FeatureMap, int, int], FeatureMap]]] = MappingProxyType(
@@ -230,7 +236,9 @@ _OPERATIONS: Final[Mapping[str, Callable[[ConvForm, FeatureMap, int, int], Featu
         "sep3x3": lambda net, x, filters, stride: _separable_twice(net, x, filters, 3, stride),
         "sep5x5": lambda net, x, filters, stride: _separable_twice(net, x, filters, 5, stride),
         "sep7x7": lambda net, x, filters, stride: _separable_twice(net, x, filters, 7, stride),
-        "dil3x3": lambda net, x, filters, stride: net.separable(net.relu(x), filters, kernel=3, stride=stride),
+        "dil3x3": lambda net, x, filters, stride: net.separable(
+            net.relu(x), filters, kernel=3, stride=stride
+        ),
         "conv1x7_7x1": _asymmetric,
         "avg1x1": lambda net, x, _filters, stride: net.pool(x, "avg", kernel=1, stride=stride),
         "avg3x3": lambda net, x, _filters, stride: net.pool(x, "avg", stride=stride),

@@ -87,6 +87,7 @@ class FormBuilder:
             if row["id"] in wanted:
                 row["output"] = True
 
-    def finish(self) -> OrderForm:
-        """The neutral form."""
-        return {"format": ORDER_FORMAT, "storages": self._storages, "ops": self._ops}
+    def finish(self, name: str = "") -> OrderForm:
+        """The neutral form, with a name for reports."""
+        named = {"name": name} if name else {}
+        return {"format": ORDER_FORMAT, **named, "storages": self._storages, "ops": self._ops}

@@ -35,13 +35,17 @@ def watts_strogatz(nodes: int, neighbours: int, rewiring: float, rng: random.Ran
         rewiring: from 0 to 1.
         rng: of all choices.
     """
-    joined = [{(i + step) % nodes for step in range(-(neighbours // 2), neighbours // 2 + 1)} for i in range(nodes)]
+    joined = [
+        {(i + step) % nodes for step in range(-(neighbours // 2), neighbours // 2 + 1)} for i in range(nodes)
+    ]
     for node in range(nodes):
         for step in range(1, neighbours // 2 + 1):
             neighbour = (node + step) % nodes
             if rng.random() >= rewiring:
                 continue
-            free = [other for other in range(nodes) if other not in joined[node]]  # a node is joined to itself
+            free = [
+                other for other in range(nodes) if other not in joined[node]
+            ]  # a node is joined to itself
             other = rng.choice(free)
             joined[node].discard(neighbour)
             joined[neighbour].discard(node)
@@ -50,7 +54,7 @@ def watts_strogatz(nodes: int, neighbours: int, rewiring: float, rng: random.Ran
     return [(i, j) for i in range(nodes) for j in range(i + 1, nodes) if j in joined[i]]
 
 
-def rand_wire(seed: int, *, views_copy: bool = False, side: int = 224) -> OrderForm:
+def rand_wire(seed: int, *, views_copy: bool = False) -> OrderForm:
     """A RandWire network in the neutral form, batch 1, fp32, batch norm fused.
 
     A node with several inputs stacks them and takes a weighted sum (a matrix-vector product), then ReLU and a
@@ -60,17 +64,21 @@ def rand_wire(seed: int, *, views_copy: bool = False, side: int = 224) -> OrderF
         seed: of the wiring.
         views_copy: the views around the stacking are operations that make bytes of their own (and may take over their
             operand's), as in a graph exported without alias analysis; otherwise they are no operations at all.
-        side: of the image.
     """
-    rng = random.Random(seed)
     net = ConvForm()
-    x = net.conv(net.image(3, side), _CHANNELS // 2, kernel=3, stride=2)
-    x = net.conv(net.relu(x), _CHANNELS, kernel=3, stride=2)
+    return net.finish(wire_cells(net, seed, views_copy=views_copy))
+
+
+def wire_cells(net: ConvForm, seed: int, *, views_copy: bool = False, side: int = 224) -> FeatureMap:
+    """Append the network of `rand_wire`, for images of `side` pixels, to a form; returns its logits."""
+    rng = random.Random(seed)  # noqa: S311 - not for secrets
+    x = net.conv(net.image(3, side), _CHANNELS // 2, kernel=(3, 3), stride=2)
+    x = net.conv(net.relu(x), _CHANNELS, kernel=(3, 3), stride=2)
     for cell in range(CELLS):
         edges = watts_strogatz(NODES, NEIGHBOURS, REWIRING, rng)
         x = _cell(net, x, _CHANNELS << cell, edges, views_copy=views_copy)
     x = net.conv(x, _HEAD_CHANNELS)
-    return net.classifier(x, _CLASSES, relu=False)
+    return net.logits(x, _CLASSES, relu=False)
 
 
 def _cell(net: ConvForm, x: FeatureMap, channels: int, edges: list[Edge], *, views_copy: bool) -> FeatureMap:

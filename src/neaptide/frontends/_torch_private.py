@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -101,15 +102,31 @@ def plain_checkpoints() -> Iterator[None]:
     silently wrong in the recomputation.
     """
     module = importlib.import_module("torch.utils.checkpoint")
-    generator = _resolve("torch.utils.checkpoint", "_checkpoint_without_reentrant_generator")
-    function = _resolve("torch.utils.checkpoint", "CheckpointFunction")
-    module._checkpoint_without_reentrant_generator = _plain_generator  # type: ignore[attr-defined]
-    module.CheckpointFunction = _PlainCheckpoint  # type: ignore[attr-defined]
+    replacements: dict[str, Any] = dict.fromkeys(_called_checkpoint_generators(module), _plain_generator)
+    replacements["CheckpointFunction"] = _PlainCheckpoint
+    originals = {name: _resolve("torch.utils.checkpoint", name) for name in replacements}
+    for name, replacement in replacements.items():
+        setattr(module, name, replacement)
     try:
         yield
     finally:
-        module._checkpoint_without_reentrant_generator = generator  # type: ignore[attr-defined]
-        module.CheckpointFunction = function  # type: ignore[attr-defined]
+        for name, original in originals.items():
+            setattr(module, name, original)
+
+
+def _called_checkpoint_generators(module: Any) -> list[str]:
+    """What `checkpoint` calls around a non-reentrant region; torch 2.15 calls another function than 2.11 to 2.13.
+
+    A name that `checkpoint` does not call would be replaced to no effect, and dropout would be wrong without a word.
+    """
+    called: set[str] = set()
+    for name in ("checkpoint", "_checkpoint_impl"):
+        function = inspect.unwrap(getattr(module, name, _plain_generator))
+        called.update(function.__code__.co_names)
+    found = sorted(name for name in called if name.startswith("_checkpoint_without_reentrant_generator"))
+    if not found:
+        _resolve("torch.utils.checkpoint", "_checkpoint_without_reentrant_generator, called by checkpoint")
+    return found
 
 
 @contextlib.contextmanager

@@ -166,11 +166,12 @@ def _missing(place: Any) -> bool:
 
 
 def _geometry(tensor: torch.Tensor) -> tuple[Any, ...]:
+    device = tensor.device.type
     return (
         tuple(tensor.shape),
         tensor.stride(),
         tensor.dtype,
-        tensor.device.type if tensor.device.type != "meta" else "cpu",
+        device if device != "meta" else "cpu",
         tensor.requires_grad,
     )
 

@@ -29,7 +29,7 @@ from neaptide.frontends.places import (
 )
 from neaptide.frontends.scalars import is_scalar
 from neaptide.frontends.step_state import StepState, TensorSlot
-from neaptide.frontends.users_code import class_file, functions_of, home_of, is_library_file, names_in
+from neaptide.frontends.users_code import class_file, functions_of, globals_in, home_of, is_library_file, names_in
 
 MAX_CONTAINER = 10_000  # a longer list is data, not configuration
 
@@ -168,7 +168,7 @@ class _Finder:
         for key in function.__kwdefaults__ or {}:
             self._at(ItemPlace(f"{function.__name__}.{key}", function.__kwdefaults__, key))
         names = names_in(function.__code__)
-        for variable in sorted(names & function.__globals__.keys()):
+        for variable in sorted(globals_in(function.__code__) & function.__globals__.keys()):
             self._at(ItemPlace(variable, function.__globals__, variable))
             content = function.__globals__[variable]
             if isinstance(content, types.ModuleType) and self._is_users(

@@ -120,8 +120,23 @@ def present_pattern(state: StepState) -> EntryPattern:
 
 
 def present_names(state: StepState) -> tuple[frozenset[str], frozenset[tuple[str, str, str]]]:
-    """Which gradients and optimizer state exist right now: picks the program of a step."""
-    return present_pattern(state).names()
+    """Which gradients and optimizer state exist right now: picks the program of a step, at each call."""
+    gradients = set()
+    names = {}
+    for slot in state.tensors:
+        tensor = slot.current()
+        names[id(tensor)] = slot.name
+        if tensor.is_leaf and tensor.requires_grad and tensor.grad is not None:
+            gradients.add(slot.name)
+    entries = {
+        (label, names[id(parameter)], key)
+        for label, optimizer in state.optimizers.items()
+        for parameter, kept in optimizer.state.items()
+        if id(parameter) in names
+        for key, content in kept.items()
+        if isinstance(content, torch.Tensor)
+    }
+    return frozenset(gradients), frozenset(entries)
 
 
 def observation_name(parameter: str, optimizer_step: int) -> str:

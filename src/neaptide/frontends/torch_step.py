@@ -10,6 +10,7 @@ from typing import Any
 from neaptide.errors import CaptureError, PlanMismatch
 from neaptide.frontends.causal_mask import restore_causal_attention
 from neaptide.frontends.fx_reader import Observation, read_trace
+from neaptide.frontends.grouped_heads import grouped_heads, has_masked_attention, repeats_grouped_heads
 from neaptide.frontends.signature import Signature, SignatureReader
 from neaptide.frontends.state_finder import find_state
 from neaptide.frontends.step_slots import EntryPattern, InputSlot, OutputSlot, Trace, present_pattern
@@ -116,7 +117,7 @@ def capture_step(
     programs: list[CapturedProgram] = []
     entry = present_pattern(found)
     for _ in range(MAX_PATTERNS):
-        program = _program(trace_step(step, args, kwargs or {}, found, entry), name or _name_of(step))
+        program = _program(*_traced(step, args, kwargs or {}, found, entry), name or _name_of(step))
         programs.append(program)
         if program.accepts(*program.exit.names()):
             break
@@ -171,8 +172,27 @@ def _set_unused_aside(found: StepState, names: set[str]) -> None:
     found.tensors = [slot for slot in found.tensors if slot.name not in names]
 
 
-def _program(trace: Trace, name: str) -> CapturedProgram:
+def _traced(
+    step: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    found: StepState,
+    entry: EntryPattern,
+) -> tuple[Trace, list[str]]:
+    """A trace that took the branches of eager as far as that can be told, and what was changed in it, in words."""
+    trace = trace_step(step, args, kwargs, found, entry)
     rewrites = restore_causal_attention(trace.module)
+    if not rewrites or not repeats_grouped_heads(trace.module):
+        return trace, rewrites
+    with grouped_heads():
+        again = trace_step(step, args, kwargs, found, entry)
+    rewrites_again = restore_causal_attention(again.module)
+    if has_masked_attention(again.module) or repeats_grouped_heads(again.module):
+        return trace, rewrites
+    return again, [*rewrites_again, "keys and values of grouped heads are not repeated, as without a mask"]
+
+
+def _program(trace: Trace, rewrites: list[str], name: str) -> CapturedProgram:
     read = read_trace(trace, registry(), name=name)
     graph = read.graph
     ignores = not any(slot.role == "gradient" for slot in read.inputs)

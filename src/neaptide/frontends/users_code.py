@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import os
 import site
@@ -22,10 +23,13 @@ def _library_roots() -> tuple[str, ...]:
     return tuple(os.path.join(root, "") for root in roots if root)  # noqa: PTH118
 
 
+_GLOBAL_LOOKUPS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"})
+
+
 @functools.cache
 def is_library_file(path: str) -> bool:
     """Whether a source file belongs to the interpreter or to an installed library."""
-    return path.startswith(_library_roots()) or path.startswith("<frozen")
+    return path.startswith((*_library_roots(), "<frozen"))
 
 
 def home_of(step: Callable[..., Any]) -> str | None:
@@ -44,9 +48,8 @@ def home_of(step: Callable[..., Any]) -> str | None:
             inner = inner.__func__
         else:
             break
-    code = getattr(inner, "__code__", None) or getattr(
-        getattr(type(inner), "__call__", None), "__code__", None
-    )
+    call = getattr(type(inner), "__call__", None)  # noqa: B004 - the function itself is wanted
+    code = getattr(inner, "__code__", None) or getattr(call, "__code__", None)
     if code is None or not is_library_file(code.co_filename):
         return None
     return os.path.join(os.path.dirname(code.co_filename), "")  # noqa: PTH118, PTH120
@@ -73,6 +76,16 @@ def names_in(code: types.CodeType) -> set[str]:
         names.update(part.co_names)
         names.update(c for c in part.co_consts if isinstance(c, str))
     return names
+
+
+def globals_in(code: types.CodeType) -> set[str]:
+    """Names that code looks up among the globals; an attribute that happens to be called alike is none."""
+    return {
+        instruction.argval
+        for part in codes_in(code)
+        for instruction in dis.get_instructions(part)
+        if instruction.opname in _GLOBAL_LOOKUPS
+    }
 
 
 def functions_of(member: Any) -> Iterator[types.FunctionType]:

@@ -51,19 +51,13 @@ class GraphCosts:
 
 @dataclass(frozen=True)
 class GraphPlan:
-    """A graph and the plan that was found for it.
+    """The plan that was found for a graph.
 
     Attributes:
-        graph: as captured.
-        step: as integers.
-        outcome: of the search.
         program: the entry of the plan file.
         schedule: the order in which the nodes run.
     """
 
-    graph: Graph
-    step: StepProblem
-    outcome: Outcome[PlannedSequence]
     program: PlannedProgram
     schedule: Schedule
 
@@ -153,7 +147,7 @@ def plan_graph(
         allowed, program.predictions.baseline_peak_with_workspace_bytes
     ):
         raise VerifyError("the search returned a plan above budget and baseline")
-    return GraphPlan(graph, step, outcome, program, schedule)
+    return GraphPlan(program, schedule)
 
 
 def check_strategy(name: str, *, atomic: bool) -> None:

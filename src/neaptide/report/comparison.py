@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 from collections.abc import Mapping
 
+from neaptide.planner.strategies.program_order import baseline
 from neaptide.report.model import Comparison, ComparisonRow
-from neaptide.runtime import comparing
-from neaptide.runtime.comparing import Contestant, Factory, Measured
+from neaptide.runtime import contestants
+from neaptide.runtime.contestants import Contestant, Factory, Measured
 from neaptide.runtime.planned_step import PlannedVariant
 from neaptide.runtime.prepared_step import PreparedStep, Progress, StepPlan, versions
-from neaptide.runtime.verification import Verification
+from neaptide.runtime.verification import Verification, verify_eager, verify_planned
 from neaptide.schedule.problem import StepProblem
 
 
@@ -49,21 +50,21 @@ def compare_programs(
     eager_loss = None
     if run and verify:
         say("verifying: three steps of each program against eager")
-        expected = comparing.verify_eager(factory, seed)
-        eager_loss = comparing.one_number(expected.last_result)
+        expected = verify_eager(factory, seed)
+        eager_loss = contestants.one_number(expected.last_result)
         for name, variant in variants.items():
-            outcome, record = comparing.verify_planned(factory, seed, comparing.rebind(variant), expected)
-            verified[name] = (outcome, comparing.one_number(record.last_result))
+            outcome, record = verify_planned(factory, seed, contestants.rebind(variant), expected)
+            verified[name] = (outcome, contestants.one_number(record.last_result))
             gc.collect()
         del expected
     if run:
         say("measuring memory and time")
-        contestants: list[Contestant] = [comparing.eager_contestant(factory, seed)] if eager else []
-        contestants += [
-            comparing.planned_contestant(name, factory, seed, comparing.rebind(variant))
+        rivals: list[Contestant] = [contestants.eager_contestant(factory, seed)] if eager else []
+        rivals += [
+            contestants.planned_contestant(name, factory, seed, contestants.rebind(variant))
             for name, variant in variants.items()
         ]
-        measured = comparing.measure(contestants, repeats)
+        measured = contestants.measure(rivals, repeats)
     step = prepared.problem()
     rows = [_eager_row(measured.get("eager"), eager_loss, repeats)] if eager and run else []
     rows += [
@@ -90,7 +91,7 @@ def compare_programs(
 
 def _eager_row(measured: Measured | None, loss: float | None, repeats: int) -> ComparisonRow:
     assert measured is not None
-    wall, cpu = comparing.median_seconds(measured.times)
+    wall, cpu = contestants.median_seconds(measured.times)
     return ComparisonRow(
         name="eager",
         measured_peak_bytes=measured.memory.measured_peak_bytes,
@@ -123,7 +124,7 @@ def _row(
         recomputed = len(moves.recomputations)
         recomputed_bytes = sum(r.nbytes for r in moves.recomputations)
         moved, status = moves.updates_moved_earlier, program.termination.reason
-    wall, cpu = comparing.median_seconds(measured.times if measured else None)
+    wall, cpu = contestants.median_seconds(measured.times if measured else None)
     return ComparisonRow(
         name=name,
         predicted_peak_bytes=peak,
@@ -146,8 +147,6 @@ def _row(
 
 
 def _baseline_prediction(step: StepProblem) -> tuple[int, int, float]:
-    from neaptide.planner.strategies.program_order import baseline
-
     found = baseline(step)
     return found.peak_bytes, found.peak_with_workspace_bytes, found.seconds
 

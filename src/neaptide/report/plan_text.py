@@ -40,6 +40,7 @@ def plan_document(plan: Plan, *, path: str = "plan.json") -> Document:
         _updates(main.moves),
         _recomputed(main.moves),
         _recomputations(main.moves),
+        _atomic(plan, main),
         _other_programs(plan, main),
         _search(main, plan),
         f"Next: neaptide run {plan.name or 'TARGET'} --plan {path} --verify",
@@ -167,6 +168,17 @@ def _recomputations(moves: MovesSummary) -> Table | None:
             )
         )
     return Table(("recomputed", "bytes", "time", "operations"), tuple(rows))
+
+
+def _atomic(plan: Plan, program: PlannedProgram) -> str:
+    if not plan.atomic:
+        return ""
+    made = program.predictions
+    return (
+        "Atomic: updates wait for everything that can fail; "
+        f"{counted(len(program.saved), 'storage')} written earlier ({format_bytes(made.saved_bytes)}) "
+        f"are copied first. Costs {format_bytes(made.atomic_extra_bytes)} over program order before recomputation."
+    )
 
 
 def _other_programs(plan: Plan, main: PlannedProgram) -> Table | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from neaptide.analysis.profile_bytes import MemoryProfile, memory_profile
 from neaptide.errors import InfeasibleBudget
 from neaptide.ir.schedule import Schedule
+from neaptide.outcome import TerminationReason
 from neaptide.planner.budget import Budget
 from neaptide.plans import PlannedProgram
 from neaptide.report.model import AliveRow, ProfileReport
@@ -127,9 +128,21 @@ def _too_high(
         alive=names,
         plan=found.plan,
         where="alive at that peak: " + ", ".join(names),
-        why=program.termination.detail or f"the search ended {program.termination.reason.replace('_', ' ')}",
+        why=_why_it_ended(program),
         next_step=f"plan for at least {format_bytes(smallest)}, or make the batch smaller",
     )
+
+
+def _why_it_ended(program: PlannedProgram) -> str:
+    ended = program.termination
+    if ended.reason == TerminationReason.INFEASIBLE:
+        return ended.detail
+    bound = format_bytes(program.predictions.lower_bound_bytes)
+    if ended.reason == TerminationReason.INTERRUPTED:
+        return f"the search was interrupted; nothing is proved above {bound}"
+    if ended.limit is not None:
+        return f"the search came to its {ended.limit} limit; nothing is proved above {bound}"
+    return f"no further change helps; nothing is proved above {bound}"
 
 
 def _alive_names(

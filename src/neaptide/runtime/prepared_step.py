@@ -157,7 +157,7 @@ class PreparedStep:
             tuple(found.program.saved for found in plans),
             plan,
         )
-        return StepPlan(plan, variant, tuple(plans))
+        return StepPlan(plan, variant)
 
     def baseline_variant(self) -> PlannedVariant:
         """Every program in the order in which it was captured."""
@@ -168,17 +168,15 @@ class PreparedStep:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """A plan as data, ready to run, and with the details of its search.
+    """A plan as data and ready to run.
 
     Attributes:
         plan: what is saved.
         variant: what runs.
-        details: one for each program, steady first.
     """
 
     plan: Plan
     variant: PlannedVariant
-    details: tuple[GraphPlan, ...]
 
 
 def prepare(

@@ -12,8 +12,10 @@ from torch.utils import _pytree as pytree
 from neaptide.frontends.state_finder import find_state
 from neaptide.frontends.step_slots import observation_name
 from neaptide.frontends.step_state import StepState
-from neaptide.runtime.planned_step import PlannedStep
+from neaptide.runtime.contestants import Factory, build, never_again
+from neaptide.runtime.planned_step import PlannedStep, PlannedVariant
 
+VERIFY_STEPS = 3
 GROUPS = ("loss", "gradients", "parameters", "buffers", "optimizer_state")
 _GROUP_OF_ROLE = {"parameter": "parameters", "buffer": "buffers", "tensor": "buffers"}
 
@@ -89,6 +91,26 @@ def record_planned(
         _note_step(record, number, result, seen)
     _note_state(record, state)
     return record
+
+
+def verify_eager(factory: Factory, seed: int) -> StepRecord:
+    """Three eager steps, recorded."""
+    step, batch = build(factory, seed)
+    return record_eager(step, (batch,), steps=VERIFY_STEPS, seed=seed + 1)
+
+
+def verify_planned(
+    factory: Factory,
+    seed: int,
+    make: Callable[[Callable[..., Any], Any], PlannedVariant],
+    expected: StepRecord,
+) -> tuple[Verification, StepRecord]:
+    """Three planned steps on fresh objects, compared with eager's."""
+    step, batch = build(factory, seed)
+    variant = make(step, batch)
+    runner = PlannedStep(step, never_again, variant, on_mismatch="error")
+    record = record_planned(runner, variant.captured.state, (batch,), steps=VERIFY_STEPS, seed=seed + 1)
+    return compare_records(record, expected), record
 
 
 def _note_step(record: StepRecord, number: int, result: Any, gradients: Mapping[str, torch.Tensor]) -> None:

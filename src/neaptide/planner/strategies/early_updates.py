@@ -51,7 +51,9 @@ class _Hoist:
         self.moves: list[Move] = []
 
     def run(self) -> None:
-        groups = update_groups(self.step, self.updates)
+        # A group that ends nothing (a step counter) gains nothing by itself: it moves along with what waits for it,
+        # and so no state is written before it must be.
+        groups = [group for group in update_groups(self.step, self.updates) if group.read_bytes]
         groups.sort(key=lambda group: (self._earliest(self._with_ancestors(group)), group.nodes))
         for group in groups:
             if self.guard.exhausted():

@@ -102,11 +102,11 @@ def _assignment(pairs: Sequence[Takeover]) -> int:
             return total
         end = max(ends, key=lambda read: (best[read], -read))
         total += best[end]
-        read: int | None = end
-        while read is not None:
-            written = came[read]
+        spot: int | None = end
+        while spot is not None:
+            written = came[spot]
             previous = matched.get(written)
             if previous is not None:
                 del match[previous]
-            match[read] = written
-            read = previous
+            match[spot] = written
+            spot = previous

@@ -1,4 +1,4 @@
-"""Programs of one step side by side: peaks, times and numbers, each program on fresh objects from the factory."""
+"""Programs that are run side by side, each on fresh objects of one factory, and what is measured of them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,6 @@ from neaptide.runtime.binding import state_tensors
 from neaptide.runtime.meter import StepMeasurement, measure_step
 from neaptide.runtime.planned_step import PlannedStep, PlannedVariant
 from neaptide.runtime.timing import StepTimes, interleaved
-from neaptide.runtime.verification import (
-    StepRecord,
-    Verification,
-    compare_records,
-    record_eager,
-    record_planned,
-)
-
-VERIFY_STEPS = 3
 
 Factory = Callable[[], tuple[Callable[..., Any], Any]]
 
@@ -78,7 +69,7 @@ def planned_contestant(
     """A planned program on fresh objects."""
     step, batch = build(factory, seed)
     variant = make(step, batch)
-    runner = PlannedStep(step, _never, variant, on_mismatch="error")
+    runner = PlannedStep(step, never_again, variant, on_mismatch="error")
     return Contestant(name, lambda: runner(batch), lambda: [*runner.resident(), *_tensors(batch)])
 
 
@@ -96,26 +87,6 @@ def measure(contestants: list[Contestant], repeats: int) -> dict[str, Measured]:
 def measure_memory(runner: PlannedStep, batch: Any) -> StepMeasurement:
     """Peaks of a planned step that has run before."""
     return measure_step(lambda: runner(batch), lambda: [*runner.resident(), *_tensors(batch)])
-
-
-def verify_eager(factory: Factory, seed: int) -> StepRecord:
-    """Three eager steps, recorded."""
-    step, batch = build(factory, seed)
-    return record_eager(step, (batch,), steps=VERIFY_STEPS, seed=seed + 1)
-
-
-def verify_planned(
-    factory: Factory,
-    seed: int,
-    make: Callable[[Callable[..., Any], Any], PlannedVariant],
-    expected: StepRecord,
-) -> tuple[Verification, StepRecord]:
-    """Three planned steps on fresh objects, compared with eager's."""
-    step, batch = build(factory, seed)
-    variant = make(step, batch)
-    runner = PlannedStep(step, _never, variant, on_mismatch="error")
-    record = record_planned(runner, variant.captured.state, (batch,), steps=VERIFY_STEPS, seed=seed + 1)
-    return compare_records(record, expected), record
 
 
 def rebind(planned: PlannedVariant) -> Callable[[Callable[..., Any], Any], PlannedVariant]:
@@ -149,5 +120,6 @@ def _tensors(batch: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
 
 
-def _never(_args: Any, _kwargs: Any) -> PlannedVariant:
+def never_again(_args: Any, _kwargs: Any) -> PlannedVariant:
+    """For planned steps whose calls are all alike."""
     raise AssertionError("with on_mismatch='error' nothing is planned again")

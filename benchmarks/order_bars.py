@@ -1,0 +1,208 @@
+"""The scheduler's bars, measured: `python benchmarks/order_bars.py [SECTION ...] [--repeats N] [--time-limit S]`.
+
+Sections: `networks`, `training`, `zoo`, `structure`, `large`; all of them if none is named. Prints a table for each
+(optimum or best peak, bound, certificate, states, process CPU seconds, beside earlier values) and which bars are met.
+With all sections the numbers go to `benchmarks/results/order_bars.json`. Each case runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+import order_cases
+from bench_record import recorded, run_part, save, say, table
+from neaptide.corpus.training_networks import TRAINING_STEPS, Update
+
+Row = dict[str, Any]
+MIB: Final = 2**20
+
+_LARGE: Final = ("nasnet_a_large", "pnasnet_5_large", "nasnet_a_large_fused", "pnasnet_5_large_fused")
+_ZOO_MODELS: Final = (
+    "mlp",
+    "resnet50",
+    "densenet121",
+    "unet",
+    "unetpp",
+    "vit",
+    "bert",
+    "gpt2",
+    "llama",
+    "lstm",
+)
+_NETWORKS: Final = (*(n for n in order_cases.EARLIER_OPTIMA if n not in _LARGE), *_LARGE)
+_SIZES: Final = (200, 2000)
+
+CASES: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = MappingProxyType(
+    {
+        "networks": tuple(("network", name) for name in _NETWORKS),
+        "training": tuple(("training", name, update) for name in TRAINING_STEPS for update in Update),
+        "zoo": tuple(("captured", f"{model}@tiny") for model in _ZOO_MODELS),
+        "structure": (
+            ("reduced_family", "series-parallel", "3", "1000"),
+            ("reduced_family", "series-parallel", "5", "1000"),
+            *(("reduced_family", "series-parallel", str(d), str(n)) for n in _SIZES for d in range(2, 9)),
+            *(("reduced_family", "pumpkin", str(d), str(n)) for n in _SIZES for d in range(2, 15)),
+            *(("hard", kind, str(m)) for kind in ("out-tree", "pumpkin") for m in (1, 2, 3)),
+        ),
+        "large": (("large", "blocks"), ("large", "wide")),
+    }
+)
+
+
+def solve(case: Sequence[str], repeats: int, time_limit_s: float) -> Row:
+    """One case, here and now."""
+    kind, *arguments = case
+    limits = {"repeats": repeats, "time_limit_s": time_limit_s}
+    if kind == "network":
+        return order_cases.network(arguments[0], **limits)
+    if kind == "training":
+        return order_cases.training(arguments[0], Update(arguments[1]), **limits)
+    if kind == "captured":
+        return order_cases.captured(arguments[0], **limits)
+    if kind == "reduced_family":
+        return order_cases.reduced_family(arguments[0], int(arguments[1]), int(arguments[2]), **limits)
+    if kind == "hard":
+        return order_cases.hard(arguments[0], int(arguments[1]), **limits)
+    return order_cases.large(arguments[0], time_limit_s=time_limit_s)
+
+
+def collect(sections: Sequence[str], repeats: int, time_limit_s: float) -> list[Row]:
+    rows = []
+    for section in sections:
+        for case in CASES[section]:
+            say(" ".join(case))
+            options = (f"--repeats={repeats}", f"--time-limit={time_limit_s}")
+            timeout_s = (repeats + 3) * (2 * time_limit_s + 60)
+            found = run_part("order_bars.py", "--one", *case, *options, timeout_s=timeout_s)
+            rows.append({"section": section, "case": " ".join(case[1:])} | found)
+    return rows
+
+
+def show(section: str, rows: Sequence[Row]) -> str:
+    """A section as a table, with the cases that failed and the bars that were missed below it."""
+    columns, cells = _COLUMNS[section]
+    good = [row for row in rows if "failure" not in row]
+    lines = [table(columns, [cells(row) for row in good])] if good else []
+    if section == "structure":
+        lines += _growth(good)
+    lines += [f"{row['case']} failed: {row['failure']}" for row in rows if "failure" in row]
+    missed = [f"{row['case']}: {name}" for row in good for name, met in row["met"].items() if not met]
+    held = sum(met for row in good for met in row["met"].values())
+    lines.append(
+        f"bars met: {held} of {held + len(missed)}" + "".join(f"\n  missed: {text}" for text in missed)
+    )
+    return "\n".join(lines)
+
+
+def _network_cells(row: Row) -> list[str]:
+    earlier = row["earlier_optimum_kib"]
+    return [
+        *_common_cells(row, order_cases.KIB, 2),
+        "-" if earlier is None else str(earlier),
+        f"{row['hierarchical_bytes'] / order_cases.KIB:.2f}",
+        f"{row['arena_bytes'] / row['peak_bytes'] - 1:.1%}",
+    ]
+
+
+def _training_cells(row: Row) -> list[str]:
+    return [*_common_cells(row, MIB, 3), f"{row['hierarchical_bytes'] / MIB:.3f}"]
+
+
+def _common_cells(row: Row, unit: int, digits: int) -> list[str]:
+    names = ("program_order_bytes", "best_list_bytes", "peak_bytes", "order_lower_bound_bytes")
+    amounts = [f"{row[name] / unit:.{digits}f}" for name in names]
+    return [
+        row["case"],
+        str(row["ops"]),
+        *amounts,
+        row["certificate"],
+        str(row["states"]),
+        f"{row['cpu_seconds']:.2f}",
+    ]
+
+
+def _structure_cells(row: Row) -> list[str]:
+    states = [f"{row[name]:.0f}" for name in ("states", "largest_states")]
+    return [
+        row["case"],
+        str(row["ops"]),
+        *states,
+        f"{row['cpu_seconds']:.3f}",
+        row["proved"],
+        f"{row['gap']:.2%}",
+    ]
+
+
+def _large_cells(row: Row) -> list[str]:
+    amounts = [str(row[name]) for name in ("ops", "peak_bytes", "order_lower_bound_bytes")]
+    return [row["case"], *amounts, f"{row['gap']:.2%}", str(row["states"]), f"{row['cpu_seconds']:.1f}"]
+
+
+_COMMON: Final = ["case", "ops", "program", "best list", "peak", "bound", "certificate", "states", "CPU s"]
+_COLUMNS: Final[Mapping[str, tuple[list[str], Callable[[Row], list[str]]]]] = MappingProxyType(
+    {
+        "networks": ([*_COMMON, "earlier", "hierarchical", "arena"], _network_cells),
+        "training": ([*_COMMON, "hierarchical"], _training_cells),
+        "zoo": (_COMMON, lambda row: _common_cells(row, MIB, 3)),
+        "structure": (["case", "ops", "states", "largest", "CPU s", "proved", "gap"], _structure_cells),
+        "large": (["case", "ops", "peak", "bound", "gap", "states", "CPU s"], _large_cells),
+    }
+)
+
+
+def _growth(rows: Sequence[Row]) -> list[str]:
+    """How states grow with the out-degree: the base of the exponential that fits best, by family and size."""
+    lines = []
+    for family in ("series-parallel", "pumpkin"):
+        for nodes in _SIZES:
+            points = [
+                (row["degree"], math.log2(max(row["states"], 1)))
+                for row in rows
+                if row["case"].startswith(family) and row["ops"] == nodes
+            ]
+            if len({degree for degree, _ in points}) < 2:
+                continue
+            mean_x = sum(x for x, _ in points) / len(points)
+            mean_y = sum(y for _, y in points) / len(points)
+            spread = sum((x - mean_x) ** 2 for x, _ in points)
+            slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
+            lines.append(f"{family} n={nodes}: states grow like {2**slope:.2f}^d")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("sections", nargs="*", help=f"of {', '.join(CASES)}")
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="medians over so many runs (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--time-limit", type=float, default=60.0, help="seconds of each search (default: %(default)s)"
+    )
+    parser.add_argument("--one", nargs="+", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.one:
+        print(json.dumps(solve(asked.one, asked.repeats, asked.time_limit)))
+        return
+    unknown = set(asked.sections) - CASES.keys()
+    if unknown:
+        parser.error(f"there is no section {sorted(unknown)[0]}; choose from {', '.join(CASES)}")
+    sections = asked.sections or list(CASES)
+    rows = collect(sections, asked.repeats, asked.time_limit)
+    for section in sections:
+        print(f"\n{section}\n{show(section, [row for row in rows if row['section'] == section])}")
+    if not asked.sections:
+        say(
+            f"written: {save('order_bars', recorded(rows, seed=0, repeats=asked.repeats, time_limit_s=asked.time_limit))}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,255 @@
+"""What `order_bars.py` measures, case by case: each function solves problems and returns one row of plain numbers."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from neaptide.corpus.order_forms import OrderForm
+from neaptide.corpus.random_orders import repeated_blocks, wide
+from neaptide.corpus.series_parallel import pumpkin, series_parallel
+from neaptide.corpus.three_partition import hard_out_tree, hard_pumpkin, three_partition_numbers
+from neaptide.corpus.training_networks import TRAINING_STEPS, Update, training_step
+from neaptide.outcome import Limits, Outcome
+from neaptide.schedule.order.evaluate import evaluate_order
+from neaptide.schedule.order.neutral import from_json, from_mapping
+from neaptide.schedule.order.portfolio import best_order
+from neaptide.schedule.order.problem import OrderProblem
+from neaptide.schedule.order.regions import reduce
+from neaptide.schedule.order.result import OrderResult
+from order_arena import planned_arena_bytes
+
+INSTANCES: Final = Path(__file__).resolve().parent / "instances" / "order"
+LISTS: Final = ("program_order", "lpmf", "xla_list", "xla_dfs", "xla_post_order")
+KIB: Final = 1024
+
+# Whole KB (networks) that an independent exact search has proved, and that HMCOS (DAC 2022) reaches where it ends.
+EARLIER_OPTIMA: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "nasnet_cifar": 1984,
+        "nasnet_imagenet": 4369,
+        "amoebanet_cifar": 1440,
+        "amoebanet_imagenet": 4361,
+        "darts_cifar": 1584,
+        "darts_imagenet": 4508,
+        "pnas_cifar": 1664,
+        "pnas_imagenet": 4511,
+        "rand_wire_0": 4538,
+        "rand_wire_1": 4538,
+        "rand_wire_2": 4777,
+        "nasnet_a_large": 33389,  # 32.61 MiB
+        "pnasnet_5_large": 32330,  # 31.57 MiB
+    }
+)
+
+Row = dict[str, Any]
+
+
+def network(name: str, *, repeats: int, time_limit_s: float) -> Row:
+    """One committed network: proved, how fast, and how large the arena of its order is."""
+    problem = from_json((INSTANCES / f"{name}.json").read_text(encoding="utf-8"))
+    row = _solved(problem, repeats, time_limit_s)
+    order = row.pop("order")
+    hierarchical = best_order(problem, Limits(time_s=time_limit_s), methods=["hierarchical"]).require()
+    earlier = EARLIER_OPTIMA.get(name)
+    arena = planned_arena_bytes(problem, order)
+    limit_s = 5.0 if name.partition("_fused")[0].endswith("_large") else 3.0
+    return {
+        "case": name,
+        **row,
+        "earlier_optimum_kib": earlier,
+        "hierarchical_bytes": hierarchical.methods["hierarchical"].peak_bytes,
+        "arena_bytes": arena,
+        "met": {
+            "proved in time": bool(row["proved"]) and row["cpu_seconds"] < limit_s,
+            "equal to the earlier optimum": earlier is None or row["peak_bytes"] // KIB == earlier,
+            "arena within 5 %": arena <= 1.05 * row["peak_bytes"],
+            **_hierarchical_bars(
+                hierarchical, row, earlier if name.endswith(("cifar", "imagenet")) else None
+            ),
+        },
+    }
+
+
+def training(name: str, update: Update, *, repeats: int, time_limit_s: float) -> Row:
+    """One training step made by a generator."""
+    net, batch = TRAINING_STEPS[name]
+    problem = from_mapping(training_step(net, batch=batch, update=update))
+    row = _solved(problem, repeats, time_limit_s)
+    row.pop("order")
+    hierarchical = best_order(problem, Limits(time_s=time_limit_s), methods=["hierarchical"]).require()
+    return {
+        "case": f"{name} {update}",
+        **row,
+        "hierarchical_bytes": hierarchical.methods["hierarchical"].peak_bytes,
+        "met": {
+            "proved or gap under 1 %": bool(row["proved"]) or row["gap"] < 0.01,
+            "no worse than the lists": row["peak_bytes"] <= row["best_list_bytes"],
+            **_hierarchical_bars(hierarchical, row, None),
+        },
+    }
+
+
+def captured(spec: str, *, repeats: int, time_limit_s: float) -> Row:
+    """A step of the zoo, captured from PyTorch."""
+    from neaptide import zoo
+    from neaptide.frontends.torch_step import capture_step
+    from neaptide.schedule.order.from_graph import order_problem
+
+    step, batch = zoo.factory(spec)()
+    problem = order_problem(capture_step(step, batch).steady.graph)
+    row = _solved(problem, repeats, time_limit_s)
+    row.pop("order")
+    already_best = row["program_order_bytes"] == row["order_lower_bound_bytes"]
+    return {
+        "case": spec,
+        **row,
+        "met": {
+            "no worse than the lists": row["peak_bytes"] <= row["best_list_bytes"],
+            "certificate of an optimal program order within 1 s per 1,000 ops": (
+                not already_best or row["cpu_seconds"] <= row["ops"] / 1000
+            ),
+        },
+    }
+
+
+def reduced_family(family: str, degree: int, nodes: int, *, repeats: int, time_limit_s: float) -> Row:
+    """Series-parallel graphs or pumpkins with shared tensors, by reduction; medians over seeds."""
+    make = _FAMILIES[family]
+    rows = [_reduced(make(degree, nodes, seed), time_limit_s) for seed in range(repeats)]
+    seconds = statistics.median(row["cpu_seconds"] for row in rows)
+    proved = sum(row["proved"] for row in rows)
+    limit_s, most = (5.0, 8) if family == "series-parallel" else (10.0, 12)
+    met: dict[str, bool] = {}
+    if degree <= most:
+        met[f"proved in {limit_s:.0f} s"] = proved == repeats and seconds < limit_s
+    if (family, nodes) == ("series-parallel", 1000):
+        met = {"proved in 0.2 s": proved == repeats and seconds < 0.2}
+    return {
+        "case": f"{family} d={degree} n={nodes}",
+        "ops": nodes,
+        "degree": degree,
+        "states": statistics.median(row["states"] for row in rows),
+        "largest_states": max(row["largest_states"] for row in rows),
+        "cpu_seconds": seconds,
+        "proved": f"{proved}/{repeats}",
+        "gap": max(row["gap"] for row in rows),
+        "met": met,
+    }
+
+
+def hard(kind: str, triples: int, *, repeats: int, time_limit_s: float) -> Row:
+    """Gadgets made from 3-PARTITION numbers that have a solution."""
+    rows = []
+    for seed in range(repeats):
+        gadget = _GADGETS[kind](three_partition_numbers(triples, seed))
+        rows.append(_reduced(gadget.form, time_limit_s) | {"threshold": gadget.threshold_bytes})
+    return {
+        "case": f"hard {kind} d={3 * triples}",
+        "ops": len(gadget.form["ops"]),
+        "degree": 3 * triples,
+        "states": statistics.median(row["states"] for row in rows),
+        "largest_states": max(row["largest_states"] for row in rows),
+        "cpu_seconds": statistics.median(row["cpu_seconds"] for row in rows),
+        "proved": f"{sum(row['proved'] for row in rows)}/{repeats}",
+        "gap": max(row["gap"] for row in rows),
+        "met": {
+            "a proof agrees with the numbers": all(
+                row["peak_bytes"] == row["threshold"] for row in rows if row["proved"]
+            )
+        },
+    }
+
+
+def large(kind: str, *, time_limit_s: float) -> Row:
+    """100,000 operations of repeated blocks, or 10,000 wide ones. Once: they take long."""
+    form = repeated_blocks(100_000, 0) if kind == "blocks" else wide(10_000, 0)
+    problem = from_mapping(form)
+    if kind == "blocks":
+        row = _reduced(form, time_limit_s)
+        met = {"under 60 s": row["cpu_seconds"] < 60, "gap under 5 %": row["gap"] < 0.05}
+    else:
+        row = _solved(problem, 1, time_limit_s)
+        row.pop("order")
+        lpmf = row["methods"]["lpmf"]["peak_bytes"]
+        met = {"under 30 s": row["cpu_seconds"] < 30, "no worse than LPMF": row["peak_bytes"] <= lpmf}
+    return {"case": f"{kind} n={problem.op_count}", "ops": problem.op_count, **row, "met": met}
+
+
+def _solved(problem: OrderProblem, repeats: int, time_limit_s: float) -> Row:
+    """The portfolio's answer, with the median of the process time."""
+    seconds: list[float] = []
+    outcome: Outcome[OrderResult] | None = None
+    for _ in range(repeats):
+        began = time.process_time()
+        outcome = best_order(problem, Limits(time_s=time_limit_s))
+        seconds.append(time.process_time() - began)
+    assert outcome is not None
+    found = outcome.require()
+    lists = best_order(problem, Limits(time_s=time_limit_s), methods=LISTS).require().methods
+    return {
+        "ops": problem.op_count,
+        "storages": len(problem.storages),
+        "program_order_bytes": evaluate_order(problem, range(problem.op_count)).peak_bytes,
+        "best_list_bytes": min(m.peak_bytes for m in lists.values() if m.peak_bytes is not None),
+        "peak_bytes": found.peak_bytes,
+        "order_lower_bound_bytes": found.order_lower_bound_bytes,
+        "gap": found.gap,
+        "certificate": str(found.certificate),
+        "proved": found.certificate.is_optimal,
+        "states": found.states,
+        "cpu_seconds": statistics.median(seconds),
+        "methods": {
+            name: {"peak_bytes": method.peak_bytes, "solve_seconds": method.seconds, "states": method.states}
+            for name, method in {**lists, **found.methods}.items()
+        },
+        "order": found.order,
+    }
+
+
+def _reduced(form: OrderForm, time_limit_s: float) -> Row:
+    """Reduction, then the portfolio on what is left; the peak is that of the expanded order."""
+    problem = from_mapping(form)
+    began = time.process_time()
+    smaller = reduce(problem, Limits(time_s=time_limit_s))
+    if smaller.is_solved:
+        order, bound, states, proved = range(smaller.problem.op_count), None, 0, True
+    else:
+        found = best_order(smaller.problem, Limits(time_s=time_limit_s)).require()
+        order, bound, states = found.order, found.order_lower_bound_bytes, found.states
+        proved = found.certificate.is_optimal
+    peak = evaluate_order(problem, smaller.expand(order)).peak_bytes
+    seconds = time.process_time() - began
+    bound = peak if bound is None or proved else bound
+    return {
+        "ops_left": smaller.problem.op_count,
+        "peak_bytes": peak,
+        "order_lower_bound_bytes": bound,
+        "gap": (peak - bound) / peak,
+        "proved": proved,
+        "states": smaller.stats.states + states,
+        "largest_states": smaller.stats.largest_region_states,
+        "skipped": [region.reason for region in smaller.stats.skipped],
+        "cpu_seconds": seconds,
+    }
+
+
+def _hierarchical_bars(alone: OrderResult, row: Row, hmcos_kib: int | None) -> dict[str, bool]:
+    peak = alone.methods["hierarchical"].peak_bytes
+    bars = {"hierarchical alone no worse than the lists": peak is not None and peak <= row["best_list_bytes"]}
+    if hmcos_kib is not None:
+        bars["hierarchical alone at HMCOS's value"] = peak is not None and peak // KIB <= hmcos_kib
+    return bars
+
+
+_FAMILIES: Final[Mapping[str, Callable[[int, int, int], OrderForm]]] = MappingProxyType(
+    {
+        "series-parallel": lambda degree, nodes, seed: series_parallel(nodes, degree, seed),
+        "pumpkin": pumpkin,
+    }
+)
+_GADGETS: Final = MappingProxyType({"out-tree": hard_out_tree, "pumpkin": hard_pumpkin})

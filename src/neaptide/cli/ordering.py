@@ -1,0 +1,151 @@
+"""The command that orders operations: of a program, a graph file or an ordering problem in the neutral form."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from neaptide.cli import exit_codes
+from neaptide.cli.command import Request
+from neaptide.cli.commands import require_torch, write_result
+from neaptide.cli.interrupts import asking_before_aborting
+from neaptide.errors import TargetError
+from neaptide.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from neaptide.report.document import Document
+    from neaptide.schedule.order.problem import OrderProblem
+    from neaptide.schedule.order.result import OrderResult
+
+
+def order(request: Request) -> int:
+    """Orders operations for the lowest peak, and says what is proved."""
+    from neaptide.outcome import Limits
+    from neaptide.schedule.order.portfolio import best_order
+
+    settings, console = request.settings, request.console
+    problem = _problem(request)
+    console.progress(f"ordering {problem.op_count} operations")
+    limits = Limits(time_s=settings.time_limit_s, work=settings.work_limit)
+    with asking_before_aborting() as interrupt:
+        outcome = best_order(problem, limits, interrupt, methods=settings.method or None)
+    result = outcome.require()
+    content = order_content(problem, result)
+    if request.output is not None:
+        write_result(request.output, json.dumps(content, indent=2) + "\n")
+        console.progress(f"order saved in {request.output}")
+    if console.as_json:
+        console.json(content)
+    else:
+        console.document(order_document(problem, result))
+    return exit_codes.DONE
+
+
+def order_content(problem: OrderProblem, result: OrderResult) -> dict[str, Any]:
+    """The result for `--json`."""
+    return {
+        "name": problem.name,
+        "order": [problem.ops[op].name for op in result.order],
+        "peak_bytes": result.peak_bytes,
+        "order_lower_bound_bytes": result.order_lower_bound_bytes,
+        "gap": result.gap,
+        "certificate": str(result.certificate),
+        "states": result.states,
+        "solve_seconds": result.seconds,
+        "methods": {
+            name: {
+                "peak_bytes": method.peak_bytes,
+                "solve_seconds": method.seconds,
+                "states": method.states,
+                **({"rounds_peak_bytes": list(method.rounds)} if method.rounds else {}),
+            }
+            for name, method in result.methods.items()
+        },
+    }
+
+
+def order_document(problem: OrderProblem, result: OrderResult) -> Document:
+    """The result as a table of all methods, those that did not have to run included."""
+    from neaptide.report.document import Table, document
+    from neaptide.schedule.order.portfolio import METHODS
+
+    rows = []
+    for name in METHODS:
+        method = result.methods.get(name)
+        if method is None:
+            rows.append((name, "not run", "", ""))
+            continue
+        found = method.peak_bytes
+        peak = "nothing better" if found is None else format_bytes(found)
+        above = "" if found is None or not result.peak_bytes else f"{found / result.peak_bytes - 1:+.2%}"
+        rows.append((name, peak, above, format_seconds(method.seconds)))
+    proof = (
+        f"No order has a lower peak ({result.certificate})."
+        if result.certificate.is_optimal
+        else f"No order has a peak below {format_bytes(result.order_lower_bound_bytes)}; "
+        f"the gap is {result.gap:.2%}."
+    )
+    hierarchical = result.methods.get("hierarchical")
+    rounds = None
+    if hierarchical is not None and hierarchical.rounds:
+        rounds = "hierarchical, peak after each round: " + ", ".join(map(format_bytes, hierarchical.rounds))
+    return document(
+        f"{problem.name or 'problem'}: {problem.op_count} operations",
+        Table(("method", "peak", "above the best", "seconds"), tuple(rows)),
+        rounds,
+        f"peak: {format_bytes(result.peak_bytes)}. {proof}",
+        f"{result.states} states in {format_seconds(result.seconds)}",
+    )
+
+
+def _problem(request: Request) -> OrderProblem:
+    path = Path(request.target)
+    if path.suffix == ".json":
+        return _read(path)
+    from neaptide.cli.targets import find_target
+
+    require_torch()
+    console = request.console
+    with console.user_code():
+        step, batch = find_target(request.target).build()
+        from neaptide.frontends.torch_step import capture_step
+        from neaptide.runtime.prepared_step import PreparedStep
+        from neaptide.schedule.order.from_graph import order_problem
+
+        prepared = PreparedStep(
+            capture_step(step, (batch,), name=request.target), progress=console.progress
+        )
+        costs = prepared.costs()
+    return order_problem(
+        prepared.captured.steady.graph, workspace=costs.workspace, storage_bytes=costs.storage_bytes
+    )
+
+
+def _read(path: Path) -> OrderProblem:
+    from neaptide.ir import serial
+    from neaptide.schedule.order import neutral
+    from neaptide.schedule.order.from_graph import order_problem
+
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise TargetError(
+            f"{path} cannot be read", where=str(path.absolute()), why=str(error), next_step="check the path"
+        ) from error
+    try:
+        content = msgspec.json.decode(data)
+    except msgspec.DecodeError as error:
+        raise TargetError(f"{path} is no JSON", why=str(error), next_step="check the file") from error
+    form = content.get("format") if isinstance(content, dict) else None
+    if form == serial.FORMAT:
+        return order_problem(serial.from_json(data))
+    if form == neutral.FORMAT:
+        return neutral.from_mapping(content)
+    raise TargetError(
+        f"{path} holds neither a graph nor an ordering problem",
+        why=f"its format is {form!r}",
+        next_step=f"write {neutral.FORMAT!r} or {serial.FORMAT!r}, see docs/reference/order-form.md",
+    )

@@ -1,0 +1,64 @@
+"""Dominator trees of acyclic graphs with one root, and the single-entry single-exit pairs that they show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+def immediate_dominators(order: Sequence[int], predecessors: Sequence[Iterable[int]], root: int) -> list[int]:
+    """By node, its immediate dominator; the root's is itself, -1 for nodes not in `order`. O(E log V).
+
+    Args:
+        order: nodes in topological order, the root first; every other one has a predecessor in it.
+        predecessors: by node.
+        root: from which everything is reached.
+    """
+    size = len(predecessors)
+    parent, jump, depth = [-1] * size, [-1] * size, [0] * size
+    parent[root] = jump[root] = root
+    for node in order:
+        if node == root:
+            continue
+        common = -1
+        for before in predecessors[node]:
+            common = before if common < 0 else _meet(common, before, parent, jump, depth)
+        parent[node] = common
+        depth[node] = depth[common] + 1
+        over = jump[common]
+        even = depth[common] - depth[over] == depth[over] - depth[jump[over]]
+        jump[node] = jump[over] if even else common
+    return parent
+
+
+def _meet(first: int, second: int, parent: list[int], jump: list[int], depth: list[int]) -> int:
+    """Lowest common ancestor, over jump pointers (Myers 1983)."""
+    if depth[first] < depth[second]:
+        first, second = second, first
+    while depth[first] > depth[second]:
+        first = jump[first] if depth[jump[first]] >= depth[second] else parent[first]
+    while first != second:
+        if jump[first] != jump[second]:
+            first, second = jump[first], jump[second]
+        else:
+            first, second = parent[first], parent[second]
+    return first
+
+
+def entry_exit_pairs(
+    order: Sequence[int], predecessors: Sequence[Iterable[int]], successors: Sequence[Iterable[int]]
+) -> list[tuple[int, int]]:
+    """Pairs (a, b) such that all paths from a pass b, all paths to b pass a, and no closer such pair is between.
+
+    What lies between them touches nothing else. Inner pairs come before those around them.
+
+    Args:
+        order: all nodes in topological order, one root first and one end last.
+        predecessors: by node.
+        successors: by node.
+    """
+    above = immediate_dominators(order, predecessors, order[0])
+    below = immediate_dominators(order[::-1], successors, order[-1])
+    place = {node: index for index, node in enumerate(order)}
+    pairs = [(node, below[node]) for node in order if above[below[node]] == node and below[node] != node]
+    pairs.sort(key=lambda pair: place[pair[1]] - place[pair[0]])
+    return pairs

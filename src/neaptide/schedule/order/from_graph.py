@@ -1,0 +1,96 @@
+"""The ordering problem of a graph."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from neaptide.analysis.profile_bytes import loop_workspaces
+from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device
+from neaptide.ir.dependencies import needed_inputs, predecessors
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node
+from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
+
+
+def order_problem(
+    graph: Graph,
+    *,
+    workspace: Mapping[int, int] | None = None,
+    storage_bytes: Mapping[int, int] | None = None,
+    binding: Mapping[str, int] | None = None,
+    device: str | None = None,
+    in_place: bool = False,
+) -> OrderProblem:
+    """What there is to order in a graph; op k is node k, so an order is a sequence of node ids.
+
+    A view is an op that makes nothing and touches the storage it shows, so it costs nothing and keeps that storage
+    alive. An operand of which only the shape is used is not touched. Peaks equal those of
+    `analysis.profile_bytes.memory_profile`, workspace included. Where a view and a mutation of its storage are not
+    ordered by the graph, they keep program order here; a view is free, so no lower peak is lost.
+
+    Args:
+        graph: the program; what the caller owns is resident.
+        workspace: scratch bytes by node id; a loop that is not in it is charged with its body's transient peak.
+        storage_bytes: sizes by storage id that replace the recorded ones.
+        binding: values of symbolic dims.
+        device: whose bytes are counted; by default the one with the largest total of storages.
+        in_place: let a node that makes one storage take over the first operand of equal size at its last use. Only
+            for a back end that does so; none of ours does.
+    """
+    sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
+    where = device if device is not None else main_device(graph, sizes)
+    scratch = loop_workspaces(graph, binding)
+    scratch.update(workspace or {})
+    owned = set(graph.input_storages())
+    handed_back = set(graph.output_storages())
+    names = Counter(storage.name for storage in graph.storages)
+    storages = tuple(
+        OrderStorage(
+            storage.name
+            if storage.name and names[storage.name] == 1
+            else f"{storage.name or 'storage'}#{storage.id}",
+            sizes[storage.id] if storage.device == where else 0,
+            resident=storage.id in owned,
+            output=storage.id in handed_back,
+        )
+        for storage in graph.storages
+    )
+    before = predecessors(graph)
+    ops = []
+    for node in graph.nodes:
+        reads, writes = _accesses(graph, node)
+        ops.append(
+            OrderOp(
+                f"{node.op}#{node.id}",
+                reads,
+                writes,
+                scratch.get(node.id, 0) if node_device(graph, node) == where else 0,
+                _first_of_equal_size(graph, node, sizes, reads) if in_place else (),
+                before[node.id],
+            )
+        )
+    return OrderProblem(storages, tuple(ops), graph.name)
+
+
+def _accesses(graph: Graph, node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Storages that must be there when a node runs without being written, and those that it makes or overwrites."""
+    writes = dict.fromkeys((*graph.created_storages(node), *(a.storage for a in node.effects.writes)))
+    made = set(graph.created_storages(node))
+    needed = [graph.values[value].storage for value in (*needed_inputs(graph, node), *node.outputs)]
+    touched = dict.fromkeys(s for s in (*needed, *(a.storage for a in node.effects.reads)) if s is not None)
+    # What is overwritten was there before, so it is read as well: nothing else says that it existed.
+    return tuple(sorted(s for s in touched if s not in made)), tuple(sorted(writes))
+
+
+def _first_of_equal_size(
+    graph: Graph, node: Node, sizes: tuple[int, ...], reads: tuple[int, ...]
+) -> tuple[tuple[int, int], ...]:
+    made = graph.created_storages(node)
+    if len(made) != 1:
+        return ()
+    for value in node.inputs:
+        storage = graph.values[value].storage
+        if storage is not None and storage in reads and sizes[storage] == sizes[made[0]]:
+            return ((made[0], storage),)
+    return ()

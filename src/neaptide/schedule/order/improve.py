@@ -1,0 +1,155 @@
+"""Make a known order better: exact search in windows around its peak, then lower hills elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Final
+
+from neaptide.outcome import LimitGuard
+from neaptide.schedule.order.bitset_lattice import Lattice, mask_of
+from neaptide.schedule.order.downsets import DownsetSearch, SearchEnd
+from neaptide.schedule.order.evaluate import evaluate_order
+from neaptide.schedule.order.problem import OrderProblem
+from neaptide.schedule.order.windows import window_problem
+
+_WIDTHS: Final = (16, 32, 64, 128, 256)
+_STATES: Final = 2000  # per window and direction
+
+
+def improve_peak(
+    problem: OrderProblem,
+    order: Sequence[int],
+    *,
+    guard: LimitGuard,
+    lower_bytes: int = 0,
+    states: int = _STATES,
+) -> tuple[int, ...]:
+    """Solve windows around the peak exactly until that lowers it no more. Never returns a worse order.
+
+    Args:
+        problem: storages and ops.
+        order: a legal order.
+        guard: one unit of work per state.
+        lower_bytes: stop at this peak.
+        states: of each search.
+    """
+    current = tuple(order)
+    while True:
+        profile = evaluate_order(problem, current)
+        if profile.peak_position is None or profile.peak_bytes <= lower_bytes:
+            return current
+        for width in _WIDTHS:
+            start, end = window_at(problem, current, profile.peak_position, width)
+            better = solve_window(
+                problem,
+                current,
+                start,
+                end,
+                guard=guard,
+                lower_bytes=lower_bytes,
+                upper_bytes=profile.peak_bytes,
+                states=states,
+            )
+            if better is not None:
+                current = better
+                break
+            if guard.check_now() is not None or end - start == len(current):
+                return current
+        else:
+            return current
+
+
+def lower_second_peaks(
+    problem: OrderProblem, order: Sequence[int], *, guard: LimitGuard, width: int = 32, states: int = 200
+) -> tuple[int, ...]:
+    """Lower the hills of each stretch of an order where that costs nothing elsewhere, first to last, once.
+
+    Bytes before and after a stretch do not depend on the order inside it, so the peak never rises.
+    """
+    current = tuple(order)
+    bytes_at = list(evaluate_order(problem, current).bytes_at)
+    for start in range(0, len(current), max(1, width // 2)):
+        end = min(len(current), start + width)
+        better = solve_window(
+            problem,
+            current,
+            start,
+            end,
+            guard=guard,
+            lower_bytes=0,
+            upper_bytes=max(bytes_at[start:end], default=0),
+            states=states,
+        )
+        if better is not None:
+            current = better
+            bytes_at = list(evaluate_order(problem, current).bytes_at)
+        if guard.check_now() is not None:
+            break
+    return current
+
+
+def byte_steps(problem: OrderProblem, order: Sequence[int]) -> int:
+    """Sum of the bytes at every op: what lifetimes cost in all."""
+    return sum(evaluate_order(problem, order).bytes_at)
+
+
+def window_at(problem: OrderProblem, order: Sequence[int], position: int, width: int) -> tuple[int, int]:
+    """A window of about `width` ops around a position, ending where few bytes are alive on either side.
+
+    Each side reaches at least a quarter and at most all of the width, and ends at its lowest valley.
+    """
+    valleys = bytes_between(problem, order)
+    near, far = max(1, width // 4), width
+    start_range = range(max(0, position - far), max(0, position - near) + 1)
+    end_range = range(min(len(order), position + 1 + near), min(len(order), position + 1 + far) + 1)
+    start = min(start_range, key=lambda p: (valleys[p], -p))
+    end = min(end_range, key=lambda p: (valleys[p], p))
+    return start, end
+
+
+def bytes_between(problem: OrderProblem, order: Sequence[int]) -> list[int]:
+    """Bytes before each op and after the last: entry p is the state in which `order[p]` starts. O(accesses)."""
+    place = {op: p for p, op in enumerate(order)}
+    change = [0] * (len(order) + 2)
+    for index, storage in enumerate(problem.storages):
+        accessors = problem.accessors[index]
+        kept = storage.resident or storage.output
+        if not accessors and not (kept and problem.from_start[index]):
+            continue
+        start = 0 if problem.from_start[index] else place[accessors[0]] + 1
+        end = len(order) + 1 if kept else max(place[op] for op in accessors) + 1
+        if start < end:
+            change[start] += storage.nbytes
+            change[end] -= storage.nbytes
+    return list(accumulate(change[: len(order) + 1]))
+
+
+def solve_window(
+    problem: OrderProblem,
+    order: Sequence[int],
+    start: int,
+    end: int,
+    *,
+    guard: LimitGuard,
+    lower_bytes: int,
+    upper_bytes: int,
+    states: int,
+) -> tuple[int, ...] | None:
+    """The order with the ops at `[start, end)` in their best order, if their highest hill falls below `upper_bytes`.
+
+    Searches both directions in turn, at most `states` states each.
+    """
+    ops = order[start:end]
+    inner = window_problem(problem, mask_of(order[:start]), ops)
+    for reverse in (False, True):
+        search = DownsetSearch(
+            Lattice(inner, reverse=reverse), lower_bytes=lower_bytes, upper_bytes=upper_bytes
+        )
+        end_of_search = search.advance(guard, states)
+        if end_of_search is SearchEnd.FOUND:
+            assert search.order is not None
+            return (*order[:start], *(ops[k] for k in search.order), *order[end:])
+        if end_of_search is SearchEnd.NONE_BELOW:
+            return None
+    return None

@@ -1,0 +1,276 @@
+"""The best order that all methods together find, with proof where there is one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from neaptide.errors import UsageError
+from neaptide.outcome import LimitGuard, Limits, Outcome
+from neaptide.schedule.order.beam import beam_order
+from neaptide.schedule.order.bitset_lattice import Lattice
+from neaptide.schedule.order.bounds import cut_bound, per_op_bound, sub_problem_bound
+from neaptide.schedule.order.downsets import DownsetSearch, SearchEnd, downset_dp
+from neaptide.schedule.order.evaluate import evaluate_order
+from neaptide.schedule.order.heuristics import LIST_METHODS
+from neaptide.schedule.order.hierarchical import hierarchical_order
+from neaptide.schedule.order.improve import byte_steps, improve_peak, lower_second_peaks
+from neaptide.schedule.order.problem import OrderProblem
+from neaptide.schedule.order.result import Certificate, MethodResult, OrderResult
+
+_BEAM_WIDTHS: Final = (1, 8)
+_FIRST_STATES: Final = 256  # of the first turn of an exact search; each turn has half as many again as the last
+_STATES_BEFORE_HIERARCHY: Final = 50_000  # of each exact search
+_MOST_DP_STATES: Final = 300_000
+_MOST_STATES: Final = 1_000_000  # of one search: about a gigabyte; more than that is another way of not answering
+_MOST_BITSET_OPS: Final = 30_000  # closures are quadratic in bits: 2 x 110 MB here
+
+
+def best_order(
+    problem: OrderProblem,
+    limits: Limits | None = None,
+    interrupt: threading.Event | None = None,
+    *,
+    methods: Sequence[str] | None = None,
+) -> Outcome[OrderResult]:
+    """The best order found within limits; the list order is always a candidate, so it is never worse than that.
+
+    First lists and the lazy min-cut bound: where they meet the answer is proved in milliseconds. Then beams in both
+    directions, windows around the peak, the hierarchical method, and exact searches over downsets forwards and
+    reversed in turn, with the bound of certified sub-problems between them. Under a work limit alone (a unit is a
+    state or a cut) the answer is the same on every machine.
+
+    Args:
+        problem: storages and ops.
+        limits: of time and work; without any, exact searches end at a million states each.
+        interrupt: when set, the best so far is returned.
+        methods: names out of `METHODS`, or `all` of them; by default as many as it takes. The list order is always
+            there.
+
+    Raises:
+        UsageError: for an unknown method.
+    """
+    if methods is not None and ALL in methods:
+        methods = METHODS
+    return _Portfolio(problem, LimitGuard(limits or Limits(), interrupt), interrupt, methods).solve()
+
+
+class _Portfolio:
+    def __init__(
+        self,
+        problem: OrderProblem,
+        guard: LimitGuard,
+        interrupt: threading.Event | None,
+        methods: Sequence[str] | None,
+    ) -> None:
+        for name in methods or ():
+            if name not in METHODS:
+                raise UsageError(
+                    f"there is no ordering method {name!r}",
+                    next_step=f"choose from {', '.join(METHODS)}, or {ALL}",
+                )
+        self.problem = problem
+        self.guard = guard
+        self.interrupt = interrupt
+        self.wanted = methods
+        self.results: dict[str, MethodResult] = {}
+        self.order = tuple(range(problem.op_count))
+        self.peak = evaluate_order(problem, self.order).peak_bytes
+        self.steps = byte_steps(problem, self.order)
+        self.lower = per_op_bound(problem)
+        self.exhausted = False
+        self.lattices: dict[bool, Lattice] = {}
+        self.searches: list[DownsetSearch] = []
+        self.has_sub_problem_bound = False
+
+    def solve(self) -> Outcome[OrderResult]:
+        for name, method in LIST_METHODS.items():
+            if name == "program_order" or (self._wants(name) and self._goes_on()):
+                self._try(name, partial(method, self.problem))
+        if self._goes_on() and self.peak > self.lower and self.problem.op_count <= _MOST_BITSET_OPS:
+            self.lower = max(
+                self.lower, cut_bound(self.problem, self.order, floor=self.lower, guard=self.guard).nbytes
+            )
+        searches: tuple[tuple[str, Callable[[], None]], ...] = (
+            ("beam", self._beams),
+            ("windows", self._windows),
+            ("serenity_dp", self._serenity),
+            ("exact", lambda: self._exact(_STATES_BEFORE_HIERARCHY)),
+            ("hierarchical", self._hierarchical),
+            ("exact", lambda: self._exact(_MOST_STATES)),
+        )
+        for name, search in searches:
+            asked_for = self.wanted is not None and name in self.wanted
+            # Serenity's program is here as a peer to compare with, and runs only when asked for.
+            if asked_for or (self.wanted is None and name != "serenity_dp" and not self._is_proved()):
+                if self._goes_on() and self.problem.op_count <= _MOST_BITSET_OPS:
+                    search()
+        if self.wanted is None and self._goes_on():
+            smooth = lower_second_peaks(self.problem, self.order, guard=self.guard)
+            self._offer(smooth)
+        return self._finish()
+
+    def _wants(self, name: str) -> bool:
+        return self.wanted is None or name in self.wanted
+
+    def _goes_on(self) -> bool:
+        return self.guard.exhausted(0) is None and self.guard.check_now() is None
+
+    def _is_proved(self) -> bool:
+        return self.exhausted or self.peak <= self.lower
+
+    def _lattice(self, reverse: bool) -> Lattice:
+        if reverse not in self.lattices:
+            self.lattices[reverse] = Lattice(self.problem, reverse=reverse)
+        return self.lattices[reverse]
+
+    def _offer(self, order: tuple[int, ...] | None) -> int | None:
+        """Keep an order if it is better: by peak, then by byte-steps. Returns its peak."""
+        if order is None:
+            return None
+        peak = evaluate_order(self.problem, order).peak_bytes
+        if peak <= self.peak:
+            steps = byte_steps(self.problem, order)
+            if (peak, steps) < (self.peak, self.steps):
+                self.order, self.peak, self.steps = order, peak, steps
+        return peak
+
+    def _try(self, name: str, method: Callable[[], tuple[int, ...] | None]) -> None:
+        before, work = self.guard.seconds(), self.guard.work
+        peak = self._offer(method())
+        self._note(name, peak, before, work)
+
+    def _note(
+        self, name: str, peak: int | None, before: float, work: int, rounds: tuple[int, ...] = ()
+    ) -> None:
+        old = self.results.get(name)
+        known = [p for p in (peak, old.peak_bytes if old else None) if p is not None]
+        self.results[name] = MethodResult(
+            min(known) if known else None,
+            self.guard.seconds() - before + (old.seconds if old else 0.0),
+            self.guard.work - work + (old.states if old else 0),
+            rounds,
+        )
+
+    def _beams(self) -> None:
+        for width in _BEAM_WIDTHS:
+            for reverse in (False, True):
+                if self._is_proved() or not self._goes_on():
+                    return
+                beam = partial(
+                    beam_order,
+                    self._lattice(reverse),
+                    width,
+                    level=self.lower,
+                    upper_bytes=self.peak if self.wanted is None else self.peak + 1,
+                    guard=self.guard,
+                )
+                self._try("beam", beam)
+
+    def _windows(self) -> None:
+        self._try(
+            "windows",
+            lambda: improve_peak(self.problem, self.order, guard=self.guard, lower_bytes=self.lower),
+        )
+
+    def _hierarchical(self) -> None:
+        before, work = self.guard.seconds(), self.guard.work
+        inner = self._share()
+        found = hierarchical_order(self.problem, guard=inner, lower_bytes=self.lower)
+        self.guard.exhausted(inner.work)
+        peak = self._offer(found.order)
+        self._note("hierarchical", peak, before, work, tuple(entry.peak_bytes for entry in found.rounds))
+
+    def _serenity(self) -> None:
+        before, work = self.guard.seconds(), self.guard.work
+        inner = self._share(_MOST_DP_STATES)
+        peak = self._offer(downset_dp(self.problem, inner))
+        self.guard.exhausted(inner.work)
+        self._note("serenity_dp", peak, before, work)
+
+    def _share(self, most_work: int | None = None) -> LimitGuard:
+        """Limits for a method that others come after: half of what is left of each."""
+        time_left, work_left = self.guard.remaining_s(), None
+        if self.guard.limits.work is not None:
+            work_left = (self.guard.limits.work - self.guard.work) // 2
+        works = [work for work in (work_left, most_work) if work is not None]
+        return LimitGuard(
+            Limits(
+                time_s=None if time_left is None else time_left / 2,
+                work=min(works) if works else None,
+                seed=self.guard.limits.seed,
+            ),
+            self.interrupt,
+        )
+
+    def _exact(self, most_states: int) -> None:
+        """Forwards and reversed in turn, each continuing where it stopped."""
+        if self.exhausted:
+            return
+        before, work = self.guard.seconds(), self.guard.work
+        if not self.searches:
+            # Alone, the method has to come up with an order of its own; else only a better one is of use.
+            upper = self.peak if self.wanted is None else self.peak + 1
+            self.searches = [
+                DownsetSearch(self._lattice(reverse), lower_bytes=self.lower, upper_bytes=upper)
+                for reverse in (False, True)
+            ]
+        turn = _FIRST_STATES
+        found: int | None = None
+        while self._goes_on() and not self.exhausted:
+            for search in self.searches:
+                if self.wanted is None:
+                    search.upper_bytes = min(search.upper_bytes, self.peak)
+                end = search.advance(self.guard, turn)
+                self.lower = max(self.lower, min(search.lower_bytes, self.peak))
+                if end is SearchEnd.OPEN:
+                    continue
+                self.exhausted = True
+                if end is SearchEnd.FOUND:
+                    found = self._offer(search.order)
+                break
+            if all(search.states >= most_states for search in self.searches):
+                break
+            if not self.exhausted and not self.has_sub_problem_bound:
+                self.has_sub_problem_bound = True
+                self.lower = sub_problem_bound(self.problem, self.order, floor=self.lower, guard=self.guard)
+                if self.peak <= self.lower and self.wanted is None:
+                    break
+            turn += turn // 2
+        self._note("exact", found, before, work)
+
+    def _finish(self) -> Outcome[OrderResult]:
+        if self.exhausted:
+            self.lower, certificate = self.peak, Certificate.EXHAUSTED
+        elif self.peak <= self.lower:
+            certificate = Certificate.MEETS_BOUND
+        else:
+            certificate = Certificate.BOUND
+        result = OrderResult(
+            self.order,
+            self.peak,
+            self.lower,
+            certificate,
+            self.guard.work,
+            self.guard.seconds(),
+            self.results,
+        )
+        return self.guard.finish(
+            result,
+            complete=certificate.is_optimal,
+            best=self.peak,
+            bound=self.lower,
+            detail=str(certificate),
+        )
+
+
+ALL: Final = "all"
+METHODS: Final[tuple[str, ...]] = (*LIST_METHODS, "beam", "windows", "hierarchical", "serenity_dp", "exact")
+
+
+def table_rows(methods: Mapping[str, MethodResult]) -> list[tuple[str, int | None, float]]:
+    """Name, peak and seconds of each method, best peak first; methods without an order last."""
+    rows = [(name, result.peak_bytes, result.seconds) for name, result in methods.items()]
+    return sorted(rows, key=lambda row: (row[1] is None, row[1] or 0))

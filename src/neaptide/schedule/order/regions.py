@@ -1,0 +1,114 @@
+"""Exact reduction of an ordering problem: regions that may be scheduled on their own become macro ops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from neaptide.outcome import LimitGuard, Limits
+from neaptide.schedule.order.contraction import ChainGraph, SkippedRegion
+from neaptide.schedule.order.pieces import rebuild
+from neaptide.schedule.order.problem import OrderProblem
+from neaptide.schedule.order.steps import to_steps
+
+REGION_STATES = 20_000
+"""Most downsets of one region: a tenth of a second or two. Beyond, the region stays for the search."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionStats:
+    """What a reduction did.
+
+    Attributes:
+        ops_before: of the problem.
+        ops_after: of the reduced problem.
+        series: runs joined into one chain.
+        unions: sets of independent chains merged.
+        regions: solved over their downsets, those out of the cache included.
+        cached: of `regions`, those equal to one solved before.
+        states: downsets looked at.
+        largest_region_states: most downsets of one region.
+        skipped: regions that stay, with a bound and the reason.
+        limit: which limit stopped the reduction (`time`, `work`, `interrupt`); None if it came to its end.
+        seconds: wall-clock.
+    """
+
+    ops_before: int
+    ops_after: int
+    series: int
+    unions: int
+    regions: int
+    cached: int
+    states: int
+    largest_region_states: int
+    skipped: tuple[SkippedRegion, ...]
+    limit: str | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """A smaller problem with the same best peak.
+
+    Attributes:
+        problem: its ops are macro ops: stretches of original ops in a fixed order.
+        contents: by macro op, the original ops that it runs, in order.
+        stats: what was done.
+    """
+
+    problem: OrderProblem
+    contents: tuple[tuple[int, ...], ...]
+    stats: ReductionStats
+
+    def expand(self, order: Iterable[int]) -> tuple[int, ...]:
+        """The order of the original ops that an order of macro ops stands for; it has the same peak."""
+        return tuple(op for macro in order for op in self.contents[macro])
+
+    @property
+    def is_solved(self) -> bool:
+        """Whether only one order is left, which is then a best one."""
+        return all(
+            index - 1 in before for index, before in enumerate(self.problem.predecessors) if index
+        )
+
+
+def reduce(
+    problem: OrderProblem, limits: Limits | None = None, *, region_states: int = REGION_STATES
+) -> Reduced:
+    """Replace every region that may be scheduled on its own by the segments of a dominant schedule.
+
+    Runs of ops, independent branches, series-parallel parts, trees and single-entry single-exit regions, inner ones
+    first and equal ones once. The best peak stays exactly what it was, and every order of the reduced problem
+    stands for one of the original with the same peak. Regions with more than `region_states` downsets stay and are
+    named in the stats. O(n log n) besides the regions.
+
+    Args:
+        problem: what to reduce.
+        limits: time, and work in downsets; on meeting one, what has been contracted so far is returned.
+        region_states: most downsets of one region.
+    """
+    guard = LimitGuard(limits or Limits())
+    steps = to_steps(problem)
+    graph = ChainGraph(steps, state_limit=region_states, guard=guard)
+    graph.contract()
+    smaller, contents = rebuild(problem, steps, graph)
+    done = graph.stats
+    stats = ReductionStats(
+        ops_before=problem.op_count,
+        ops_after=smaller.op_count,
+        series=done.series,
+        unions=done.unions,
+        regions=done.regions,
+        cached=done.cached,
+        states=done.states,
+        largest_region_states=done.largest,
+        skipped=tuple(done.skipped),
+        limit=guard.check_now(),
+        seconds=guard.seconds(),
+    )
+    return Reduced(smaller, tuple(contents), stats)
+
+
+def only_order(reduced: Reduced) -> Sequence[int]:
+    """The order of a solved reduction: list order is legal, and there is no other."""
+    return range(reduced.problem.op_count)

@@ -1,0 +1,70 @@
+"""What an ordering search hands back: the order, its peak, a bound, and what kind of proof there is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Certificate(StrEnum):
+    """What is known about a peak.
+
+    `MEETS_BOUND`: it equals a lower bound that holds for every order. `EXHAUSTED`: an exact search has shown that no
+    order is below it. `BOUND`: there is a lower bound, and a gap to it.
+    """
+
+    MEETS_BOUND = "optimal: meets bound"
+    EXHAUSTED = "optimal: search exhausted below"
+    BOUND = "bound"
+
+    @property
+    def is_optimal(self) -> bool:
+        return self is not Certificate.BOUND
+
+
+@dataclass(frozen=True, slots=True)
+class MethodResult:
+    """What one method reached.
+
+    Attributes:
+        peak_bytes: of its order; None when it found none within its limits.
+        seconds: wall-clock time that it took.
+        states: that it looked at; 0 for list methods.
+        rounds: peak after each round, for the hierarchical method; they never rise.
+    """
+
+    peak_bytes: int | None
+    seconds: float
+    states: int = 0
+    rounds: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OrderResult:
+    """An order with its proof.
+
+    Attributes:
+        order: op indices.
+        peak_bytes: highest bytes while an op runs, residents and workspace included.
+        order_lower_bound_bytes: no order of these ops has a lower peak.
+        certificate: what that amounts to.
+        states: looked at by all searches together.
+        seconds: wall-clock time of everything.
+        methods: what each method reached, in the order in which they ran; times are not part of equality.
+    """
+
+    order: tuple[int, ...]
+    peak_bytes: int
+    order_lower_bound_bytes: int
+    certificate: Certificate
+    states: int
+    seconds: float = field(compare=False)
+    methods: Mapping[str, MethodResult] = field(compare=False)
+
+    @property
+    def gap(self) -> float:
+        """Distance of the peak from the bound, as a fraction of the peak."""
+        if self.peak_bytes == self.order_lower_bound_bytes:
+            return 0.0
+        return (self.peak_bytes - self.order_lower_bound_bytes) / self.peak_bytes

@@ -1,0 +1,128 @@
+"""Profiles as valleys and hills, which profile dominates which, and the canonical two-sided form.
+
+A stretch of ops that runs in a fixed order is, to everything that runs beside it, a sequence of segments: each lifts
+the bytes by `rise` while it runs and leaves them changed by `delta`. Most ops vanish into a neighbour: what remains
+falls to the lowest valley over rising hills and climbs from it over falling ones. After Liu (1987) and Jin et al.
+(arXiv 2312.13526).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeAlias
+
+Rope: TypeAlias = "int | tuple[Rope, ...]"
+"""Op indices in running order, nested as they were joined; joining costs nothing."""
+
+
+class Segment(NamedTuple):
+    """A stretch that runs without interruption.
+
+    Attributes:
+        rise: highest bytes while it runs, above the bytes before it.
+        delta: bytes after it less bytes before it.
+        ops: what it runs.
+    """
+
+    rise: int
+    delta: int
+    ops: Rope
+
+
+def flatten(rope: Rope) -> tuple[int, ...]:
+    """The op indices of a rope in order. O(size), without recursion.
+
+    >>> flatten(((1, 2), (3,), 4))
+    (1, 2, 3, 4)
+    """
+    found: list[int] = []
+    stack: list[Rope] = [rope]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, int):
+            found.append(top)
+        else:
+            stack.extend(reversed(top))
+    return tuple(found)
+
+
+def peak_rise(segments: Iterable[Segment]) -> int:
+    """Highest bytes above the start while the segments run in order; 0 for none."""
+    level = peak = 0
+    for segment in segments:
+        peak = max(peak, level + segment.rise)
+        level += segment.delta
+    return peak
+
+
+def profile(segments: Iterable[Segment], start: int = 0) -> list[int]:
+    """Bytes as an alternating sequence valley, hill, valley, ..., valley.
+
+    >>> profile([Segment(5, 2, 0), Segment(4, -1, 1)], start=10)
+    [10, 15, 12, 16, 11]
+    """
+    points = [start]
+    for segment in segments:
+        points += (points[-1] + segment.rise, points[-1] + segment.delta)
+    return points
+
+
+def dominates(first: Sequence[int], second: Sequence[int]) -> bool:
+    """Whether the first profile may stand in for the second in every sum with other profiles.
+
+    There must be a monotone pairing (start with start, end with end, every step moves on in one or both) in which
+    the first is never above the second. O(len(first) x len(second)); Jin et al., appendix C.
+
+    >>> dominates([0, 5, 1], [0, 6, 3, 4, 1]), dominates([0, 5, 1], [0, 4, 1])
+    (True, False)
+    """
+    if not first or not second:
+        return not first and not second
+    reachable = [False] * len(second)
+    for row, low in enumerate(first):
+        diagonal = row == 0
+        for column, high in enumerate(second):
+            came = diagonal or reachable[column] or (column > 0 and reachable[column - 1])
+            diagonal = reachable[column] if row else False
+            reachable[column] = came and low <= high
+    return reachable[-1]
+
+
+def canonical(segments: Sequence[Segment]) -> list[Segment]:
+    """Join segments until only those are left that matter to anything running beside them.
+
+    The order of ops stays. Before the lowest valley hills rise and valleys fall, behind it hills fall and valleys
+    rise. O(len(segments)).
+    """
+    if len(segments) < 2:
+        return list(segments)
+    level = lowest = bottom = 0
+    for index, segment in enumerate(segments):
+        level += segment.delta
+        if level <= lowest:  # the last of equals: what climbs behind it really climbs
+            lowest, bottom = level, index + 1
+    down = _fold([(s.rise - s.delta, -s.delta, s.ops) for s in reversed(segments[:bottom])], mirrored=True)
+    falling = [Segment(rise - delta, -delta, ops) for rise, delta, ops in reversed(down)]
+    up = _fold(segments[bottom:], mirrored=False)
+    return falling + [Segment(*segment) for segment in up]
+
+
+def _fold(segments: Iterable[tuple[int, int, Rope]], *, mirrored: bool) -> list[tuple[int, int, Rope]]:
+    """Make hills fall and valleys rise, from a start that is the lowest valley. Amortised O(1) per segment."""
+    folded: list[tuple[int, int, Rope]] = []
+    for rise, delta, ops in segments:
+        while folded:
+            before_rise, before_delta, before_ops = folded[-1]
+            if before_rise > before_delta + rise and delta > 0:
+                break
+            folded.pop()
+            rise = max(before_rise, before_delta + rise)  # noqa: PLW2901 - grows as it swallows
+            delta += before_delta  # noqa: PLW2901
+            ops = (ops, before_ops) if mirrored else (before_ops, ops)  # noqa: PLW2901
+        folded.append((rise, delta, ops))
+    return folded
+
+
+def series(first: Sequence[Segment], second: Sequence[Segment]) -> list[Segment]:
+    """One profile after the other, canonical."""
+    return canonical([*first, *second])

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from frontends import steps
+from neaptide.ir.schedule import Schedule
+from neaptide.outcome import Limits, TerminationReason
+from neaptide.planner.budget import Budget
+from neaptide.report.profiling import over_budget, profile_report, step_profile
+from neaptide.runtime.prepared_step import SearchOptions, prepare
+
+LIMITS = Limits(work=100)
+
+
+@pytest.fixture(scope="module")
+def prepared():
+    torch.manual_seed(0)
+    step, batch = steps.batch_norm()
+    return prepare(step, (batch,), run_operations=False, name="normed")
+
+
+def test_a_report_adds_up(prepared):
+    report = profile_report(prepared, has_device=False, seed=4)
+    assert report.name == "normed"
+    assert report.seed == 4
+    assert sum(report.bytes_by_kind_at_peak.values()) == report.predicted_peak_bytes
+    assert sum(row.nbytes for row in report.alive_at_peak) == report.predicted_peak_bytes
+    assert report.lower_bound_bytes <= report.order_lower_bound_bytes
+    assert report.order_lower_bound_bytes <= report.predicted_peak_with_workspace_bytes
+    assert report.capacity_bytes is None
+    assert report.fits is None
+    assert not report.workspace_is_known
+    assert report.operations == len(prepared.captured.steady.graph.nodes)
+    assert report.peak_at.partition(":")[0].endswith(".py")
+
+
+def test_whether_a_step_fits_is_judged_against_the_named_device():
+    step, batch = steps.mlp()
+    small = prepare(step, (batch,), device="rtx3090")
+    report = profile_report(small, has_device=True, seed=0)
+    assert report.fits
+    assert report.capacity_bytes == small.device.usable_bytes
+    assert report.over_bytes == report.predicted_peak_with_workspace_bytes - report.capacity_bytes
+    assert not report.seconds_are_measured
+
+
+def test_each_program_of_a_step_has_a_profile(prepared):
+    for index, program in enumerate(prepared.captured.programs):
+        found = step_profile(prepared, Schedule.program_order(program.graph), index)
+        assert found.peak_bytes == prepared.problem(index).resident_bytes + sum(
+            row.nbytes
+            for row in found.alive_at_peak
+            if program.graph.storages[row.storage].id not in program.graph.input_storages()
+        )
+
+
+def test_a_plan_within_its_budget_is_no_error(prepared):
+    found = prepared.plan(SearchOptions(Budget("100%"), limits=LIMITS))
+    assert over_budget(prepared, found) is None
+
+
+def test_the_error_names_what_is_alive_and_what_would_do(prepared):
+    found = prepared.plan(SearchOptions(Budget("50%"), limits=LIMITS, atomic=True))
+    error = over_budget(prepared, found)
+    assert error is not None
+    assert error.plan is found.plan
+    assert error.smallest_peak_bytes > found.plan.programs[0].budget_bytes
+    assert error.alive[-1] == "copies of an atomic step (96 B)"
+    assert "(activation, " in "".join(error.alive) or "(input, " in "".join(error.alive)
+    assert str(error).count("\n  ") == 3
+
+
+@pytest.mark.parametrize(
+    ("reason", "limit", "told"),
+    [
+        (TerminationReason.INTERRUPTED, None, "was interrupted"),
+        (TerminationReason.NO_SOLUTION_FOUND, "time", "came to its time limit"),
+        (TerminationReason.NO_SOLUTION_FOUND, None, "no further change helps"),
+        (TerminationReason.INFEASIBLE, None, "a proof"),
+    ],
+)
+def test_the_reason_tells_a_proof_from_a_search_that_ended(prepared, reason, limit, told):
+    found = prepared.plan(SearchOptions(Budget("50%"), limits=LIMITS))
+    program = found.plan.programs[0]
+    ended = replace(program.termination, reason=str(reason), limit=limit, detail="a proof")
+    plan = replace(found.plan, programs=(replace(program, termination=ended), *found.plan.programs[1:]))
+    error = over_budget(prepared, replace(found, plan=plan))
+    assert error is not None
+    assert told in error.why
+
+
+def test_the_first_step_is_held_to_the_budget_as_well(prepared):
+    found = prepared.plan(SearchOptions(Budget("100%"), limits=LIMITS))
+    steady, first = found.plan.programs
+    plan = replace(found.plan, programs=(steady, replace(first, budget_bytes=1)))
+    error = over_budget(prepared, replace(found, plan=plan))
+    assert error is not None
+    assert "the first step" in error.what

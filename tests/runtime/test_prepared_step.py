@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from frontends import steps
+from neaptide.errors import UsageError
+from neaptide.ir.serial import fingerprint
+from neaptide.outcome import Limits
+from neaptide.planner.budget import Budget
+from neaptide.runtime.prepared_step import SearchOptions, described_signature, prepare, versions
+
+LIMITS = Limits(work=100)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path))
+
+
+def test_a_plan_has_every_program_of_the_step_within_the_same_bytes():
+    step, batch = steps.adamw()
+    prepared = prepare(step, (batch,), run_operations=False, name="small")
+    found = prepared.plan(SearchOptions(Budget("90%"), limits=LIMITS))
+    assert [program.role for program in found.plan.programs] == ["steady", "first_1"]
+    assert len({program.budget_bytes for program in found.plan.programs}) == 1
+    assert [program.fingerprint for program in found.plan.programs] == [
+        fingerprint(program.graph) for program in prepared.captured.programs
+    ]
+    assert found.plan.name == "small"
+    assert found.variant.plan is found.plan
+    assert found.variant.saved == ((), ())
+
+
+def test_operations_are_run_once_and_only_where_that_is_meant():
+    step, batch = steps.mlp()
+    told: list[str] = []
+    here = prepare(step, (batch,), progress=told.append)
+    assert here.is_measured
+    assert here.costs() is here.costs()
+    assert here.costs().are_measured
+    assert sum(text.startswith("timing") for text in told) == 1
+    assert not prepare(step, (batch,), run_operations=False).is_measured
+    assert not prepare(step, (batch,), device="rtx3090").is_measured
+    with torch.device("meta"):
+        model = torch.nn.Linear(4, 4)
+        nowhere = steps.make_step(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        assert not prepare(nowhere, (torch.empty(3, 4),)).is_measured
+
+
+def test_an_atomic_plan_carries_what_is_saved_into_what_runs():
+    step, batch = steps.batch_norm()
+    found = prepare(step, (batch,), run_operations=False).plan(
+        SearchOptions(Budget("100%"), limits=LIMITS, atomic=True)
+    )
+    assert found.plan.atomic
+    assert found.variant.saved == tuple(program.saved for program in found.plan.programs)
+    assert all(found.variant.saved)
+
+
+def test_misspelt_names_are_refused_early():
+    with pytest.raises(UsageError, match="no device"):
+        prepare(lambda _: None, (torch.ones(1),), device="gtx")
+    step, batch = steps.mlp()
+    prepared = prepare(step, (batch,), run_operations=False)
+    with pytest.raises(UsageError, match="no strategy"):
+        prepared.plan(SearchOptions(Budget("90%"), strategy="best"))
+
+
+def test_the_signature_in_a_plan_is_text_in_the_users_names():
+    step, batch = steps.mlp()
+    prepared = prepare(step, (batch,), run_operations=False)
+    facts = dict(described_signature(prepared.captured))
+    assert "(5, 4)" in facts["batch[0]"]
+    assert any("0.weight" in name for name in facts)
+    assert any("momentum" in name for name in facts)
+    assert all(isinstance(text, str) for text in facts.values())
+    assert not any("0x" in text for text in facts.values()), "nothing that differs between processes"
+
+
+def test_versions_are_plain_text():
+    assert set(versions()) == {"neaptide", "torch", "python", "machine"}
+    assert all(type(text) is str for text in versions().values())

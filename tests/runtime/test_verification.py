@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from frontends import steps
+from neaptide.frontends.torch_step import capture_step
+from neaptide.runtime import contestants
+from neaptide.runtime.planned_step import PlannedStep
+from neaptide.runtime.verification import (
+    GROUPS,
+    StepRecord,
+    compare_records,
+    record_eager,
+    record_planned,
+    verify_eager,
+    verify_planned,
+)
+from step_checks import as_variant
+
+
+def records(change=lambda _model: None):
+    """Eager's record and that of a planned step on a model that was changed in between."""
+    torch.manual_seed(0)
+    step, batch = steps.batch_norm()
+    expected = record_eager(step, (batch,), steps=2, seed=1)
+    torch.manual_seed(0)
+    step, batch = steps.batch_norm()
+    captured = capture_step(step, (batch,))
+    runner = PlannedStep(step, contestants.never_again, as_variant(captured))
+    change(next(iter(captured.state.modules.values())))
+    return record_planned(runner, captured.state, (batch,), steps=2, seed=1), expected
+
+
+def test_equal_steps_have_equal_records_in_every_group():
+    found, expected = records()
+    outcome = compare_records(found, expected)
+    assert outcome.bitwise_equal
+    assert outcome.max_abs_diff == dict.fromkeys(GROUPS, 0.0)
+    assert outcome.worst == {}
+    assert all(expected.tensors[group] for group in GROUPS)
+    assert {name.split()[1] for name in expected.tensors["gradients"]} == {"0", "1"}
+
+
+def test_a_difference_is_found_in_every_group_it_reaches():
+    def change(model: nn.Module) -> None:
+        with torch.no_grad():
+            next(model.parameters())[0] += 1e-3
+
+    outcome = compare_records(*records(change))
+    assert not outcome.bitwise_equal
+    assert set(outcome.worst) == set(GROUPS)
+    assert all(0 < difference < math.inf for difference in outcome.max_abs_diff.values())
+
+
+def one(**tensors):
+    record = StepRecord(random_state=torch.zeros(3, dtype=torch.uint8))
+    record.tensors["parameters"] = tensors
+    return record
+
+
+def test_bits_and_numbers_are_compared_apart():
+    plus, minus = one(w=torch.tensor([0.0])), one(w=torch.tensor([-0.0]))
+    outcome = compare_records(plus, minus)
+    assert outcome.max_abs_diff["parameters"] == 0
+    assert not outcome.bitwise_equal
+    nan = one(w=torch.tensor([math.nan, 1.0]))
+    assert compare_records(nan, nan).bitwise_equal
+    assert compare_records(nan, one(w=torch.tensor([2.0, 1.0]))).max_abs_diff["parameters"] == math.inf
+
+
+def test_missing_tensors_and_other_shapes_are_infinitely_far():
+    whole = one(w=torch.ones(2), b=torch.ones(1))
+    for other in (one(w=torch.ones(2)), one(w=torch.ones(3), b=torch.ones(1)), one()):
+        outcome = compare_records(other, whole)
+        assert outcome.max_abs_diff["parameters"] == math.inf
+        assert not outcome.bitwise_equal
+
+
+def test_another_random_state_is_a_difference():
+    a, b = one(w=torch.ones(1)), one(w=torch.ones(1))
+    b.random_state = torch.ones(3, dtype=torch.uint8)
+    outcome = compare_records(a, b)
+    assert not outcome.bitwise_equal
+    assert outcome.worst == {}
+
+
+def test_verify_runs_use_fresh_objects_of_the_same_seed():
+    expected = verify_eager(steps.dropout, seed=3)
+    step, batch = contestants.build(steps.dropout, 3)
+    make = contestants.rebind(as_variant(capture_step(step, (batch,))))
+    outcome, record = verify_planned(steps.dropout, 3, make, expected)
+    assert outcome.bitwise_equal
+    assert torch.equal(record.last_result, expected.last_result)
+    other = verify_eager(steps.dropout, seed=4)
+    assert not compare_records(record, other).bitwise_equal
+
+
+def test_hooks_on_the_optimizer_are_gone_after_an_eager_record():
+    step, batch = steps.mlp()
+    record_eager(step, (batch,), steps=1, seed=0)
+    optimizer = next(iter(capture_step(step, (batch,)).state.optimizers.values()))
+    assert not optimizer._optimizer_step_pre_hooks

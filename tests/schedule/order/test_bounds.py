@@ -1,0 +1,79 @@
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neaptide.outcome import LimitGuard, Limits
+from neaptide.schedule.order.bounds import cut_bound, lowest_downset, op_bounds, per_op_bound, rest_bytes
+from neaptide.schedule.order.evaluate import evaluate_order
+from neaptide.schedule.order.bitset_lattice import Lattice, closures
+from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
+from schedule.order.order_problems import brute_force, random_problem
+from schedule.order.test_downsets import downset_bytes
+
+problems = st.builds(
+    random_problem, st.integers(0, 10**6), st.integers(1, 7), in_place=st.booleans(), mutation=st.booleans()
+)
+
+
+@given(problems)
+@settings(max_examples=150, deadline=None)
+def test_bounds_are_ordered_and_below_the_optimum(problem):
+    order = range(problem.op_count)
+    cut = cut_bound(problem, order)
+    assert cut.complete
+    assert per_op_bound(problem) <= cut.nbytes <= brute_force(problem)
+    bytes_at = evaluate_order(problem, order).bytes_at
+    assert all(bound <= bytes_at[op] for op, bound in enumerate(op_bounds(problem)))
+    assert rest_bytes(problem) == (
+        Lattice(problem).start_bytes,
+        Lattice(problem, reverse=True).start_bytes,
+    )
+
+
+@given(problems)
+@settings(max_examples=100, deadline=None)
+def test_lazy_bound_equals_the_largest_over_all_ops(problem):
+    """The cut of every op, from a list of all downsets."""
+    full = (1 << problem.op_count) - 1
+    before, after = closures(problem)
+    lattice = Lattice(problem)
+    best = per_op_bound(problem)
+    found = downset_bytes(problem)
+    for op in range(problem.op_count):
+        legal = [
+            (left, nbytes)
+            for left, nbytes in found.items()
+            if not before[op] & left and (after[op] | 1 << op) & left == after[op] | 1 << op
+        ]
+        chosen, lowest = lowest_downset(problem, before[op], after[op] | 1 << op)
+        assert lowest == min(nbytes for _, nbytes in legal) == found[full & ~chosen]
+        pairs_free = not lattice.takeovers[op] and not problem.ops[op].in_place
+        if pairs_free:
+            best = max(best, lowest + lattice.alloc[op] + problem.ops[op].workspace)
+    if not any(op.in_place for op in problem.ops):
+        assert cut_bound(problem, range(problem.op_count)).nbytes == best
+
+
+@given(problems)
+@settings(max_examples=60, deadline=None)
+def test_lowest_downset_of_all(problem):
+    chosen, lowest = lowest_downset(problem)
+    found = downset_bytes(problem)
+    assert lowest == min(found.values()) == found[((1 << problem.op_count) - 1) & ~chosen]
+
+
+def test_sizes_beyond_32_bits():
+    big = 2**40
+    storages = (OrderStorage("a", big + 1), OrderStorage("b", 3 * big), OrderStorage("c", big, output=True))
+    problem = OrderProblem(
+        storages, (OrderOp("f", (), (0,)), OrderOp("g", (), (1,)), OrderOp("h", (0, 1), (2,)))
+    )
+    assert cut_bound(problem, range(3)).nbytes == 5 * big + 1
+    free = OrderProblem(storages, (OrderOp("f", (), (0,)), OrderOp("g", (), (1,)), OrderOp("h", (1,), (2,))))
+    assert lowest_downset(free, inside=0b10, outside=0b100) == (0b10, 3 * big)
+
+
+def test_limit_leaves_a_valid_bound():
+    problem = random_problem(5, 14)
+    cut = cut_bound(problem, range(14), guard=LimitGuard(Limits(work=0)))
+    assert cut.nbytes == per_op_bound(problem)
+    assert cut.cuts == 0

@@ -1,0 +1,39 @@
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.corpus.random_graphs import random_graph
+from neaptide.ir.schedule import Schedule
+from neaptide.schedule.order.evaluate import DownsetState, evaluate_order
+from neaptide.schedule.order.from_graph import order_problem
+
+
+@given(st.integers(0, 10**6), st.integers(0, 25), st.integers(0, 99))
+@settings(max_examples=120, deadline=None)
+def test_bytes_equal_the_reference_for_random_orders(seed, n, choice):
+    graph = random_graph(seed, n)
+    rng = random.Random(choice)
+    workspace = {node.id: rng.randint(0, 300) for node in graph.nodes if rng.random() < 0.3}
+    sizes = {storage.id: rng.randint(1, 500) for storage in graph.storages if rng.random() < 0.3}
+    problem = order_problem(graph, workspace=workspace, storage_bytes=sizes)
+    state = DownsetState(problem)
+    while state.ready:
+        state.run(rng.choice(list(state.ready)))
+    for order in (range(n), state.order()):
+        expected = memory_profile(
+            graph, Schedule.from_nodes(graph, order), workspace=workspace, storage_bytes=sizes
+        )
+        assert evaluate_order(problem, order).peak_bytes == expected.peak_with_workspace_bytes
+
+
+def test_in_place_pairs_are_of_equal_size():
+    graph = random_graph(3, 30)
+    problem = order_problem(graph, in_place=True)
+    pairs = [(op, pair) for op in problem.ops for pair in op.in_place]
+    assert pairs
+    for op, (written, read) in pairs:
+        assert written in op.writes
+        assert read in op.reads
+        assert problem.storages[written].nbytes == problem.storages[read].nbytes

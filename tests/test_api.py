@@ -1,0 +1,550 @@
+"""The public functions, on small real steps: plan, explain, save, load, apply, compile_step, profile, compare, run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from torch import nn
+
+import neaptide
+from frontends import steps
+from neaptide import zoo
+from neaptide.errors import (
+    InfeasibleBudget,
+    InvalidBudget,
+    NeaptideError,
+    NumericsError,
+    PlanError,
+    PlanMismatch,
+    StepMismatch,
+    UsageError,
+)
+from neaptide.report.model import to_json
+
+ROOT = Path(__file__).parent
+QUICK: dict[str, Any] = {"time_limit_s": None, "work_limit": 300}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cache(tmp_path_factory):
+    """Costs measured by these tests stay out of the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setenv("NEAPTIDE_CACHE_DIR", str(folder))
+        yield folder
+
+
+def deep(width: int = 16, rows: int = 256):
+    """Activations that matter: deep, narrow, a large batch."""
+    torch.manual_seed(0)
+    layers = [layer for _ in range(4) for layer in (nn.Linear(width, width), nn.GELU())]
+    model = nn.Sequential(*layers)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    return model, optimizer, steps.make_step(model, optimizer), torch.randn(rows, width)
+
+
+def deep_factory():
+    _, _, step, batch = deep()
+    return step, batch
+
+
+@pytest.fixture(scope="module")
+def plan():
+    _, _, step, batch = deep()
+    return neaptide.plan(step, batch, budget="70%", name="deep", **QUICK)
+
+
+def everything(model, optimizer):
+    return [
+        *(t.clone() for t in model.state_dict().values()),
+        *(e.clone() for p in model.parameters() for e in optimizer.state[p].values()),
+    ]
+
+
+def same(a, b):
+    return len(a) == len(b) and all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+# -- plan, explain, save, load, apply
+
+
+def test_a_plan_keeps_to_its_budget_and_explains_itself(plan):
+    program = plan.program("steady")
+    assert program.budget_bytes == int(0.7 * program.predictions.baseline_peak_with_workspace_bytes)
+    assert program.predictions.peak_with_workspace_bytes <= program.budget_bytes
+    assert program.moves.recomputations
+    text = plan.explain()
+    assert neaptide.explain(plan) == text
+    assert "deep" in text
+    assert "Recomputed" in text
+
+
+def test_planning_touches_nothing_of_the_users():
+    model, optimizer, step, batch = deep()
+    before, random = everything_of(model), torch.get_rng_state()
+    neaptide.plan(step, batch, budget="70%", **QUICK)
+    assert same(before, everything_of(model))
+    assert not optimizer.state
+    assert all(p.grad is None for p in model.parameters())
+    assert torch.equal(random, torch.get_rng_state())
+
+
+def everything_of(model):
+    return [t.clone() for t in model.state_dict().values()]
+
+
+def test_a_plan_from_its_file_runs_with_eagers_bits(plan, tmp_path):
+    plan.save(tmp_path / "plan.json")
+    loaded = neaptide.Plan.load(tmp_path / "plan.json")
+    assert loaded == plan
+    model, optimizer, step, batch = deep()
+    twin, twin_optimizer, eager, _ = deep()
+    fast = loaded.apply(step)
+    for _ in range(3):
+        assert torch.equal(fast(batch), eager(batch))
+    assert same(everything(model, optimizer), everything(twin, twin_optimizer))
+    assert fast.plan == plan
+    assert fast.counts.planned == 3
+
+
+def test_a_plan_file_works_in_another_process_and_holds_no_path(plan, tmp_path):
+    """Estimated costs and a limit on work give the same file there, byte for byte."""
+    plan.save(tmp_path / "plan.json")
+    text = (tmp_path / "plan.json").read_text()
+    for path in (str(ROOT), str(Path.home()), str(Path.cwd()), "/tmp/"):
+        assert path not in text
+    found = run_script(
+        """
+        plan = neaptide.Plan.load(sys.argv[1])
+        model, optimizer, step, batch = deep()
+        fast = plan.apply(step, on_mismatch="error")
+        print(json.dumps([float(fast(batch)) for _ in range(2)]))
+        _, _, step, batch = deep()
+        neaptide.plan(step, batch, budget="70%", device="rtx3090", seed=3, name="deep", **QUICK).save(sys.argv[2])
+        """,
+        tmp_path / "plan.json",
+        tmp_path / "there.json",
+    )
+    _, _, eager, batch = deep()
+    assert json.loads(found) == [float(eager(batch)) for _ in range(2)]
+    _, _, step, batch = deep()
+    here = neaptide.plan(step, batch, budget="70%", device="rtx3090", seed=3, name="deep", **QUICK)
+    assert here.program("steady").moves.recomputations
+    assert here.to_json() == (tmp_path / "there.json").read_text()
+
+
+def run_script(text: str, *args: object) -> str:
+    """Output of a script in a fresh process, with the names of this module at hand."""
+    start = "import json, sys, torch, neaptide\nfrom test_api import deep, QUICK\ntorch.set_num_threads(1)\n"
+    done = subprocess.run(
+        [sys.executable, "-c", start + textwrap.dedent(text), *map(str, args)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_an_edited_and_a_truncated_file_are_refused_and_nothing_is_run(plan, tmp_path):
+    path = tmp_path / "plan.json"
+    plan.save(path)
+    whole = path.read_text()
+    path.write_text(whole.replace('"seed": 0', '"seed": 1'))
+    with pytest.raises(PlanError, match="has been changed") as caught:
+        neaptide.Plan.load(path)
+    assert str(path) in str(caught.value)
+    path.write_text(whole[: len(whole) // 2])
+    with pytest.raises(PlanError, match="truncated"):
+        neaptide.Plan.load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("shape", r"batch\[0\] is \(\(128, 16\)"),
+        ("width", r"\(8, 8\)"),
+        ("model", "optimizer"),
+        ("dtype", "float64"),
+    ],
+)
+def test_a_plan_for_another_step_names_the_difference(plan, change, told):
+    model, _, step, batch = deep(width=8) if change == "width" else deep()
+    if change == "model":
+        step = steps.make_step(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    elif change == "shape":
+        batch = batch[:128]
+    elif change == "dtype":
+        model.double()
+        batch = batch.double()
+    before = everything_of(model)
+    with pytest.raises(PlanMismatch, match=told) as caught:
+        plan.apply(step)(batch)
+    assert caught.value.exit_code == 4
+    assert caught.value.next_step
+    assert same(before, everything_of(model))
+
+
+# -- compile_step, and the user's own objects
+
+
+def test_the_users_objects_are_updated_saved_and_loaded_in_the_middle_of_training():
+    model, optimizer, step, batch = deep()
+    twin, twin_optimizer, eager, _ = deep()
+    fast = neaptide.compile_step(step, budget="70%", **QUICK)
+    parameters = list(model.parameters())
+    assert not optimizer.state
+    fast(batch)
+    eager(batch)
+    assert set(optimizer.state) == set(parameters)
+    assert set(optimizer.state[parameters[0]]) == {"step", "exp_avg", "exp_avg_sq"}
+    saved = [json_free(model.state_dict()), json_free(optimizer.state_dict())]
+    fast(batch)
+    model.load_state_dict(saved[0])
+    optimizer.load_state_dict(saved[1])
+    for _ in range(2):
+        assert torch.equal(fast(batch), eager(batch))
+    assert all(a is b for a, b in zip(model.parameters(), parameters, strict=True))
+    assert same(everything(model, optimizer), everything(twin, twin_optimizer))
+    assert fast.plan.program("steady").moves.recomputations
+
+
+def json_free(state: Any) -> Any:
+    """A deep copy, as saving and loading makes one."""
+    return torch.utils._pytree.tree_map(lambda x: x.clone() if isinstance(x, torch.Tensor) else x, state)
+
+
+def test_the_last_short_batch_of_an_epoch_is_normal():
+    model, optimizer, step, batch = deep()
+    twin, twin_optimizer, eager, _ = deep()
+    fast = neaptide.compile_step(step, budget="90%", **QUICK)
+    for _ in range(2):
+        for rows in (256, 256, 40):
+            assert torch.equal(fast(batch[:rows]), eager(batch[:rows]))
+    assert (fast.counts.planned, fast.counts.replans) == (6, 1)
+    assert same(everything(model, optimizer), everything(twin, twin_optimizer))
+
+
+def test_a_plan_that_is_applied_replans_within_the_same_bytes_or_refuses(plan):
+    _, _, step, batch = deep()
+    fast = plan.apply(step, time_limit_s=1.0)
+    fast(batch)
+    fast(batch[:64])
+    assert fast.counts.replans == 1
+    assert fast.plan.program("steady").budget_bytes <= plan.program("steady").budget_bytes
+    with pytest.raises(InfeasibleBudget):
+        fast(torch.randn(4096, 16))
+    fast(batch)
+    strict = plan.apply(step, on_mismatch="error")
+    strict(batch)
+    with pytest.raises(StepMismatch, match="64"):
+        strict(batch[:64])
+
+
+def test_atomic_steps_keep_the_bits_and_say_what_they_cost():
+    torch.manual_seed(0)
+    step, batch = steps.batch_norm()
+    torch.manual_seed(0)
+    eager, _ = steps.batch_norm()
+    plan = neaptide.plan(step, batch, budget="100%", atomic=True, **QUICK)
+    assert plan.atomic
+    assert plan.program("steady").predictions.saved_bytes == 96
+    fast = plan.apply(step)
+    for _ in range(3):
+        assert torch.equal(fast(batch), eager(batch))
+    report = neaptide.run(steps.batch_norm, plan, steps=2, verify=True)
+    assert report.bitwise_equal
+    assert report.measured_peak_bytes == report.predicted_peak_bytes
+
+
+@pytest.mark.parametrize("spec", ["mlp@tiny", "gpt2@tiny"])
+def test_zoo_models_run_under_compile_step(spec):
+    step, batch = zoo.factory(spec)()
+    eager, _ = zoo.factory(spec)()
+    fast = neaptide.compile_step(step, budget="95%", **QUICK)
+    for _ in range(3):
+        torch.manual_seed(0)
+        loss = fast(batch)
+        torch.manual_seed(0)
+        assert torch.equal(loss, eager(batch))
+
+
+# -- budgets and other arguments that cannot be meant
+
+
+@pytest.mark.parametrize("budget", [float("nan"), "nan", -5, "-5GiB", "140%", "0%", "20 GBi", "", True])
+def test_a_budget_that_is_none_is_refused_before_anything_is_captured(budget):
+    def step(_batch: Any) -> None:
+        raise AssertionError("captured")
+
+    with pytest.raises(InvalidBudget) as caught:
+        neaptide.plan(step, torch.ones(1), budget=budget)
+    assert caught.value.exit_code == 2
+    assert "give" in caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"strategy": "gredy"}, "no strategy is called 'gredy'"),
+        ({"device": "rtx9999"}, "no device named 'rtx9999'"),
+        ({"strategy": "early_updates", "atomic": True}, "cannot make an atomic plan"),
+    ],
+)
+def test_unknown_names_are_refused_before_anything_is_captured(options, told):
+    def step(_batch: Any) -> None:
+        raise AssertionError("captured")
+
+    with pytest.raises(UsageError, match=told) as caught:
+        neaptide.plan(step, torch.ones(1), budget="60%", **options)
+    assert caught.value.next_step
+    if "device" in options:
+        with pytest.raises(UsageError, match=told):
+            neaptide.profile(step, torch.ones(1), **options)
+
+
+def test_a_budget_out_of_reach_carries_the_best_plan_and_what_is_alive():
+    model, optimizer, step, batch = deep()
+    before = everything_of(model)
+    with pytest.raises(InfeasibleBudget) as caught:
+        neaptide.plan(step, batch, budget="20%", **QUICK)
+    error = caught.value
+    program = error.plan.program("steady")
+    assert error.smallest_peak_bytes == program.predictions.peak_with_workspace_bytes
+    assert program.budget_bytes < error.lower_bound_bytes <= error.smallest_peak_bytes
+    assert error.alive
+    assert any("KiB" in name for name in error.alive)
+    assert "no schedule of these operations needs less" in error.why
+    assert same(before, everything_of(model))
+    assert not optimizer.state
+    fast = error.plan.apply(step)
+    fast(batch)
+    assert fast.counts.planned == 1
+
+
+def test_a_limit_on_time_that_cannot_be_kept_says_so_in_time():
+    _, _, step, batch = deep()
+    budget = neaptide.Budget(peak="62%", latency="+0%")
+    with pytest.raises(InfeasibleBudget, match="takes at most") as caught:
+        neaptide.plan(step, batch, budget=budget, device="rtx3090", **QUICK)
+    assert "over the baseline" in caught.value.why
+
+
+# -- interrupting and killing
+
+
+def test_an_interrupt_while_planning_gives_the_best_so_far():
+    _, _, step, batch = deep()
+    interrupt = threading.Event()
+
+    def stop_when_searching(text: str) -> None:
+        if text.startswith("planning"):
+            interrupt.set()
+
+    with pytest.raises(InfeasibleBudget, match="was interrupted") as caught:
+        neaptide.plan(step, batch, budget="70%", interrupt=interrupt, progress=stop_when_searching)
+    assert caught.value.plan.program("steady").termination.reason == "interrupted"
+    found = neaptide.plan(step, batch, budget="100%", interrupt=interrupt)
+    assert found.program("steady").predictions.peak_bytes
+
+
+def test_a_killed_planning_run_leaves_a_cache_that_works(tmp_path):
+    script = """
+        _, _, step, batch = deep()
+        def told(text):
+            print(text, flush=True)
+        neaptide.plan(step, batch, budget="60%", progress=told, time_limit_s=60)
+        """
+    start = "import sys, torch, neaptide\nfrom test_api import deep\ntorch.set_num_threads(1)\n"
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
+        "NEAPTIDE_CACHE_DIR": str(tmp_path),
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-c", start + textwrap.dedent(script)], env=env, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    with process:
+        for line in process.stdout:
+            if line.startswith("timing"):
+                break
+        process.send_signal(signal.SIGKILL)
+    for path in tmp_path.glob("*.sqlite3"):
+        with sqlite3.connect(path) as store:
+            assert store.execute("pragma integrity_check").fetchone() == ("ok",)
+        store.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path))
+        _, _, step, batch = deep()
+        assert neaptide.plan(step, batch, budget="80%", **QUICK).programs
+
+
+# -- profile
+
+
+def test_a_profile_names_what_is_alive_and_where_it_comes_from():
+    _, optimizer, step, batch = deep()
+    report = neaptide.profile(step, batch, name="deep")
+    assert report.predicted_peak_bytes >= report.lower_bound_bytes >= report.resident_bytes
+    assert report.alive_at_peak
+    assert any(row.made_at for row in report.alive_at_peak)
+    sizes = [row.nbytes for row in report.alive_at_peak]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sum(report.bytes_by_kind_at_peak.values()) == report.predicted_peak_bytes
+    assert report.capacity_bytes is None
+    assert report.workspace_is_known
+    written = json.loads(to_json(report))
+    assert {"predicted_peak_bytes", "resident_bytes", "lower_bound_bytes", "alive_at_peak"} <= written.keys()
+    assert not optimizer.state
+
+
+def test_a_profile_for_another_device_of_a_model_without_bytes_allocates_nothing(tmp_path):
+    found = run_script(
+        """
+        import resource
+        from frontends import steps
+        def made(width):
+            with torch.device("meta"):
+                model = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.GELU(), torch.nn.Linear(width, width))
+                batch = torch.empty(64, width)
+            return steps.make_step(model, torch.optim.AdamW(model.parameters(), lr=0.1)), batch
+        neaptide.profile(*made(8), device="rtx3090")
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        report = neaptide.profile(*made(40_000), device="rtx3090")
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        print(json.dumps([report.predicted_peak_bytes, report.fits, report.over_bytes, grown * 1024]))
+        """
+    )
+    peak, fits, over, grown = json.loads(found)
+    assert peak > 2 * 40_000**2 * 4 * 3, "both weights with AdamW's state"
+    assert fits is False
+    assert over > 10 * 2**30
+    assert grown < 64 * 2**20
+
+
+# -- compare and run
+
+ROW_FIELDS = {
+    "name", "predicted_peak_bytes", "measured_peak_bytes", "predicted_peak_with_workspace_bytes",
+    "measured_allocator_peak_bytes", "resident_bytes", "step_seconds", "repeats", "loss", "max_abs_diff",
+    "bitwise_equal",
+}  # fmt: skip
+FIELDS = {
+    "rows", "budget_bytes", "lower_bound_bytes", "order_lower_bound_bytes", "plan_seconds", "capture_seconds",
+    "versions", "seed",
+}  # fmt: skip
+
+
+def test_a_comparison_puts_predicted_beside_measured():
+    found = neaptide.compare(
+        deep_factory, budget="70%", also=["early_updates"], repeats=2, name="deep", seed=5, **QUICK
+    )
+    written = json.loads(to_json(found))
+    assert written.keys() >= FIELDS
+    assert [row["name"] for row in written["rows"]] == ["eager", "baseline", "plan", "early_updates"]
+    for row in written["rows"]:
+        assert row.keys() >= ROW_FIELDS
+        assert row["step_seconds"] > 0
+        assert row["repeats"] == 2
+        assert row["loss"] == written["rows"][0]["loss"]
+        if row["name"] != "eager":
+            assert row["predicted_peak_bytes"] == row["measured_peak_bytes"]
+            assert row["bitwise_equal"] is True
+            groups = {"loss", "gradients", "parameters", "buffers", "optimizer_state"}
+            assert row["max_abs_diff"] == dict.fromkeys(groups, 0.0)
+    assert (
+        found.row("plan").measured_peak_bytes <= found.budget_bytes < found.row("eager").measured_peak_bytes
+    )
+    assert found.row("baseline").measured_peak_bytes <= found.row("eager").measured_peak_bytes
+    assert written["seed"] == 5
+    assert {"neaptide", "torch", "python"} <= written["versions"].keys()
+    with pytest.raises(KeyError):
+        found.row("nobody")
+
+
+def test_a_comparison_without_eager_or_budget_leaves_those_rows_out():
+    found = neaptide.compare(deep_factory, eager=False, repeats=0, **QUICK)
+    assert [row.name for row in found.rows] == ["baseline"]
+    assert found.budget_bytes is None
+    (row,) = found.rows
+    assert row.measured_peak_bytes == row.predicted_peak_bytes
+    assert (row.step_seconds, row.loss, row.bitwise_equal, row.max_abs_diff) == (None, None, None, {})
+
+
+def test_a_comparison_for_another_device_is_prediction_only():
+    calls = []
+
+    def factory():
+        _, _, step, batch = deep()
+
+        def counted(rows: torch.Tensor) -> torch.Tensor:
+            return step(rows)
+
+        calls.append(1)
+        return counted, batch
+
+    found = neaptide.compare(factory, budget="70%", device="a100-80g", **QUICK)
+    assert len(calls) == 1
+    assert [row.name for row in found.rows] == ["baseline", "plan"]
+    for row in found.rows:
+        assert row.predicted_peak_bytes
+        assert (row.measured_peak_bytes, row.step_seconds, row.bitwise_equal) == (None, None, None)
+    assert found.high_water_mark_bytes is None
+
+
+def test_a_comparison_with_an_unknown_strategy_is_refused():
+    with pytest.raises(UsageError, match="no strategy is called 'nobody'"):
+        neaptide.compare(deep_factory, budget="70%", also=["nobody"])
+
+
+def test_a_run_is_verified_and_measured(plan):
+    report = neaptide.run(deep_factory, plan, steps=2, verify=True)
+    assert report.bitwise_equal
+    assert report.predicted_peak_bytes == report.measured_peak_bytes
+    assert len(report.losses) == 2
+    assert "3 planned" not in report.calls
+    assert report.calls.endswith("mismatches: none")
+    assert json.loads(to_json(report))["steps"] == 2
+    with pytest.raises(UsageError, match="cannot run 0 steps"):
+        neaptide.run(deep_factory, plan, steps=0)
+
+
+def test_numbers_that_differ_from_eagers_are_an_error(plan, monkeypatch):
+    from neaptide.runtime import verification
+
+    usual = verification.compare_records
+
+    def worse(found: Any, expected: Any) -> verification.Verification:
+        expected.tensors["parameters"]["0.weight"] += 1
+        return usual(found, expected)
+
+    for module in [m for name, m in sys.modules.items() if name.startswith("neaptide.runtime.")]:
+        if hasattr(module, "compare_records"):
+            monkeypatch.setattr(module, "compare_records", worse)
+    with pytest.raises(NumericsError, match="other numbers than eager") as caught:
+        neaptide.run(deep_factory, plan, verify=True)
+    assert caught.value.exit_code == 5
+    assert "parameters: 0.weight" in caught.value.where
+
+
+def test_every_error_of_ours_has_the_same_root():
+    assert issubclass(InfeasibleBudget, NeaptideError)
+    assert msgspec.json.encode(list(neaptide.__all__))
+    assert set(neaptide.__all__) <= set(dir(neaptide))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = neaptide.nothing
