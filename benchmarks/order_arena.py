@@ -1,10 +1,13 @@
-"""The simplest layout of an order's storages: largest first, each at the lowest address that is free all its life."""
+"""The simplest layouts of an order's storages: one after another, each at the lowest address free all its life."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import insort
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.sharing import takeovers
 
@@ -14,21 +17,59 @@ class _Buffer:
     nbytes: int
     first: int
     last: int
-    address: int = 0
+
+    @property
+    def area(self) -> int:
+        return self.nbytes * (self.last - self.first + 1)
+
+
+_ROUNDS: Final = 40
+_SEQUENCES: Final[tuple[Callable[[_Buffer], tuple[int, ...]], ...]] = (
+    lambda b: (-b.area, b.first),
+    lambda b: (b.first - b.last, -b.nbytes),
+    lambda b: (-b.nbytes, b.first),
+    lambda b: (b.first, -b.nbytes),
+)
 
 
 def planned_arena_bytes(problem: OrderProblem, order: Sequence[int]) -> int:
-    """Bytes of one block that holds all storages of an order, workspace included. O(storages^2)."""
+    """Bytes of one block that holds all storages of an order, workspace included. O(rounds x storages^2).
+
+    First fit in a few sequences: largest area first, longest-lived first, largest first, in order of time. While a
+    layout is higher than what is live at once, buffers that stick out move ahead in its sequence and it is made again.
+    """
     buffers = _buffers(problem, order)
-    placed: list[_Buffer] = []
-    for buffer in sorted(buffers, key=lambda b: (-b.nbytes, b.first, b.last)):
-        beside = [b for b in placed if b.first <= buffer.last and buffer.first <= b.last]
-        for other in sorted(beside, key=lambda b: b.address):
-            if other.address >= buffer.address + buffer.nbytes:
+    live = evaluate_order(problem, order).peak_bytes
+    lowest: int | None = None
+    for key in _SEQUENCES:
+        sequence = sorted(buffers, key=key)
+        for _ in range(_ROUNDS):
+            tops = _first_fit(sequence)
+            height = max(tops, default=0)
+            lowest = height if lowest is None else min(lowest, height)
+            if lowest <= live:
+                return lowest
+            places = [place / 2 if top > live else place for place, top in enumerate(tops)]
+            sequence = [sequence[i] for i in sorted(range(len(sequence)), key=places.__getitem__)]
+    assert lowest is not None
+    return lowest
+
+
+def _first_fit(buffers: Sequence[_Buffer]) -> list[int]:
+    """For each buffer in turn, where it ends if it begins at the lowest address that is free all its life."""
+    placed: list[tuple[int, _Buffer]] = []
+    tops = []
+    for buffer in buffers:
+        address = 0
+        for start, other in placed:
+            if other.first > buffer.last or buffer.first > other.last:
+                continue
+            if start >= address + buffer.nbytes:
                 break
-            buffer.address = max(buffer.address, other.address + other.nbytes)
-        placed.append(buffer)
-    return max((b.address + b.nbytes for b in placed), default=0)
+            address = max(address, start + other.nbytes)
+        insort(placed, (address, buffer), key=lambda item: item[0])
+        tops.append(address + buffer.nbytes)
+    return tops
 
 
 def _buffers(problem: OrderProblem, order: Sequence[int]) -> list[_Buffer]:

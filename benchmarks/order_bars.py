@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import order_cases
 from bench_record import recorded, run_part, save, say, table
-from neaptide.corpus.training_networks import TRAINING_STEPS, Update
+from neaptide.corpus.conv_backward import Update
+from neaptide.corpus.training_networks import TRAINING_STEPS
 
 Row = dict[str, Any]
 MIB: Final = 2**20
@@ -56,19 +57,24 @@ CASES: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = MappingProxyType(
 
 def solve(case: Sequence[str], repeats: int, time_limit_s: float) -> Row:
     """One case, here and now."""
-    kind, *arguments = case
-    limits = {"repeats": repeats, "time_limit_s": time_limit_s}
-    if kind == "network":
-        return order_cases.network(arguments[0], **limits)
-    if kind == "training":
-        return order_cases.training(arguments[0], Update(arguments[1]), **limits)
-    if kind == "captured":
-        return order_cases.captured(arguments[0], **limits)
-    if kind == "reduced_family":
-        return order_cases.reduced_family(arguments[0], int(arguments[1]), int(arguments[2]), **limits)
-    if kind == "hard":
-        return order_cases.hard(arguments[0], int(arguments[1]), **limits)
-    return order_cases.large(arguments[0], time_limit_s=time_limit_s)
+    kind, *names = case
+    match kind:
+        case "network":
+            return order_cases.network(names[0], repeats=repeats, time_limit_s=time_limit_s)
+        case "training":
+            update = Update(names[1])
+            return order_cases.training(names[0], update, repeats=repeats, time_limit_s=time_limit_s)
+        case "captured":
+            return order_cases.captured(names[0], repeats=repeats, time_limit_s=time_limit_s)
+        case "reduced_family":
+            degree, nodes = int(names[1]), int(names[2])
+            return order_cases.reduced_family(
+                names[0], degree, nodes, repeats=repeats, time_limit_s=time_limit_s
+            )
+        case "hard":
+            return order_cases.hard(names[0], int(names[1]), repeats=repeats, time_limit_s=time_limit_s)
+        case _:
+            return order_cases.large(names[0], time_limit_s=time_limit_s)
 
 
 def collect(sections: Sequence[str], repeats: int, time_limit_s: float) -> list[Row]:
@@ -193,7 +199,7 @@ def main() -> None:
         return
     unknown = set(asked.sections) - CASES.keys()
     if unknown:
-        parser.error(f"there is no section {sorted(unknown)[0]}; choose from {', '.join(CASES)}")
+        parser.error(f"there is no section {min(unknown)}; choose from {', '.join(CASES)}")
     sections = asked.sections or list(CASES)
     rows = collect(sections, asked.repeats, asked.time_limit)
     for section in sections:

@@ -9,17 +9,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from neaptide.corpus.conv_backward import Update
 from neaptide.corpus.order_forms import OrderForm
 from neaptide.corpus.random_orders import repeated_blocks, wide
 from neaptide.corpus.series_parallel import pumpkin, series_parallel
 from neaptide.corpus.three_partition import hard_out_tree, hard_pumpkin, three_partition_numbers
-from neaptide.corpus.training_networks import TRAINING_STEPS, Update, training_step
+from neaptide.corpus.training_networks import TRAINING_STEPS, training_step
 from neaptide.outcome import Limits, Outcome
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.neutral import from_json, from_mapping
 from neaptide.schedule.order.portfolio import best_order
 from neaptide.schedule.order.problem import OrderProblem
-from neaptide.schedule.order.regions import reduce
+from neaptide.schedule.order.regions import only_order, reduce
 from neaptide.schedule.order.result import OrderResult
 from order_arena import planned_arena_bytes
 
@@ -101,7 +102,7 @@ def captured(spec: str, *, repeats: int, time_limit_s: float) -> Row:
     from neaptide.schedule.order.from_graph import order_problem
 
     step, batch = zoo.factory(spec)()
-    problem = order_problem(capture_step(step, batch).steady.graph)
+    problem = order_problem(capture_step(step, (batch,)).steady.graph)
     row = _solved(problem, repeats, time_limit_s)
     row.pop("order")
     already_best = row["program_order_bytes"] == row["order_lower_bound_bytes"]
@@ -217,10 +218,12 @@ def _reduced(form: OrderForm, time_limit_s: float) -> Row:
     began = time.process_time()
     smaller = reduce(problem, Limits(time_s=time_limit_s))
     if smaller.is_solved:
-        order, bound, states, proved = range(smaller.problem.op_count), None, 0, True
+        order: tuple[int, ...] = tuple(only_order(smaller))
+        bound, states, proved = None, 0, True
     else:
         found = best_order(smaller.problem, Limits(time_s=time_limit_s)).require()
-        order, bound, states = found.order, found.order_lower_bound_bytes, found.states
+        order = found.order
+        bound, states = found.order_lower_bound_bytes, found.states
         proved = found.certificate.is_optimal
     peak = evaluate_order(problem, smaller.expand(order)).peak_bytes
     seconds = time.process_time() - began

@@ -25,10 +25,15 @@ def as_variant(captured: CapturedStep, order: Order = program_order) -> PlannedV
 
 
 def planned(
-    step: Callable[..., Any], batch: Any, order: Order = program_order, **options: Any
+    step: Callable[..., Any],
+    batch: Any,
+    order: Order = program_order,
+    *,
+    further: tuple[Any, ...] = (),
+    **options: Any,
 ) -> PlannedStep:
     """A step that runs its captured program in some order, captured again where a call differs."""
-    captured = capture_step(step, (batch,))
+    captured = capture_step(step, (batch, *further))
 
     def again(args: tuple[Any, ...], kwargs: Any) -> PlannedVariant:
         return as_variant(capture_step(step, args, kwargs), order)

@@ -7,10 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from neaptide.errors import NumericsError, PlanMismatch, UsageError
-from neaptide.frontends.torch_step import CapturedStep, capture_step
+from neaptide.frontends.torch_step import CapturedStep
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.serial import fingerprint
 from neaptide.outcome import Limits
@@ -19,6 +20,8 @@ from neaptide.planner.plan_graph import DEFAULT_STRATEGY, check_strategy
 from neaptide.plans import Plan
 from neaptide.report.model import Comparison, ProfileReport, RunReport
 from neaptide.runtime import contestants, verification
+from neaptide.runtime.arguments import check_on_mismatch, check_plan
+from neaptide.runtime.capturing import capture
 from neaptide.runtime.planned_step import OnMismatch, PlannedStep, PlannedVariant
 from neaptide.runtime.prepared_step import (
     PreparedStep,
@@ -97,7 +100,8 @@ def plan(
         step: the training step.
         *args: what it is called with: tensors whose shapes, dtypes and devices are as in training.
         kwargs: further arguments of it, by name.
-        budget: a `Budget`, or what its `peak` takes: `"20GiB"`, `"60%"`, `"-30%"`, a number of bytes.
+        budget: a `Budget`, or what its `peak` takes: `"20GiB"`, `"60%"`, `"-30%"`, a number of bytes. With
+            `Budget(None)` nothing is recomputed: the lowest peak found by order alone, at no extra time.
         state: modules, optimizers and tensors that cannot be found by looking through `step`.
         device: name of a preset to plan for; costs are then estimated. None means this machine.
         strategy: `default`, or one of `planner.strategies.NAMES`.
@@ -115,7 +119,7 @@ def plan(
         InfeasibleBudget: no plan within the budget was found; carries the best (`.plan`) and what is alive at it.
         CaptureError: the step cannot be captured; names the user's line.
         InvalidBudget: the budget is no budget.
-        UsageError: no strategy or device of that name.
+        UsageError: no strategy or device of that name, or a factory instead of a step.
     """
     options = _options(budget, strategy, time_limit_s, work_limit, seed, atomic, interrupt)
     prepared = prepare(step, args, kwargs, state=state, device=device, name=name, progress=progress)
@@ -142,9 +146,13 @@ def apply(
             bytes, run the step as it is (`eager`), or raise `StepMismatch` (`error`).
         time_limit_s: for planning again.
 
-    Raises (at the first call):
-        PlanMismatch: the step is another program; says what differs.
+    Raises:
+        UsageError: no plan, or an unknown `on_mismatch`.
+        PlanMismatch: at the first call: the step is another program; says what differs.
+        InfeasibleBudget: at a later call of other shapes: no plan within the same bytes was found.
     """
+    check_on_mismatch(on_mismatch)
+    check_plan(plan)
     return _runner(plan, step, state, on_mismatch, time_limit_s)
 
 
@@ -164,13 +172,24 @@ def compile_step(
     """A callable that plans a step when it is first called, and runs it under the plan from then on.
 
     Example: `fast = neaptide.compile_step(step, budget="60%")`, then `loss = fast(batch)` in the training loop.
-    The arguments are those of `plan` and `apply`; calls of other shapes are planned when they first come.
+    The arguments are those of `plan` and `apply`. Calls of other shapes are planned when they first come. They may
+    use the bytes of the first plan in any case, so a smaller batch always fits; a share such as `"60%"` gives a
+    larger batch the share of its own baseline.
+
+    Raises:
+        UsageError: an unknown strategy or `on_mismatch`.
+        InfeasibleBudget: at a call: no plan within its bytes was found.
     """
+    check_on_mismatch(on_mismatch)
     options = _options(budget, strategy, time_limit_s, work_limit, seed, atomic, None)
+    first_bytes = 0
 
     def make(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PlannedVariant:
+        nonlocal first_bytes
         prepared = prepare(step, args, kwargs, state=state, progress=progress)
-        return _plan_within_budget(prepared, options).variant
+        found = _plan_within_budget(prepared, replace(options, least_bytes=first_bytes))
+        first_bytes = first_bytes or found.plan.programs[0].budget_bytes
+        return found.variant
 
     return PlannedStep(step, make, on_mismatch=on_mismatch)
 
@@ -198,7 +217,7 @@ def compare(
 
     Args:
         factory: no arguments; returns `(step, batch)`, the same for the same random seed.
-        budget: as for `plan`; None compares eager and baseline only.
+        budget: as for `plan`; None plans nothing: eager and baseline only, and the rows of `also`.
         also: names of further strategies, each a row of its own.
         repeats: timed steps of each program, taking turns; 0 measures no time.
         eager: False leaves the eager run out, for what does not fit here.
@@ -214,23 +233,22 @@ def compare(
 
     Raises:
         InfeasibleBudget: as `plan`, before anything is run.
-        UsageError: no strategy or device of that name.
+        UsageError: no strategy or device of that name, or a step instead of a factory.
     """
     from neaptide.report.comparison import compare_programs
 
-    search = None
-    if budget is not None:
-        search = _options(budget, strategy, time_limit_s, work_limit, seed, atomic=False, interrupt=interrupt)
+    asked = Budget(None) if budget is None else budget
+    search = _options(asked, strategy, time_limit_s, work_limit, seed, atomic=False, interrupt=interrupt)
     for other in also:
         check_strategy(other, atomic=False)
     step, batch = contestants.build(factory, seed)
     prepared = prepare(step, (batch,), device=device, name=name, progress=progress)
     plans: dict[str, StepPlan] = {}
     began = time.perf_counter()
-    if search is not None:
+    if budget is not None:
         plans["plan"] = _plan_within_budget(prepared, search)
-        for other in also:
-            plans[other] = prepared.plan(replace(search, strategy=other))
+    for other in also:
+        plans[other] = prepared.plan(replace(search, strategy=other))
     plan_seconds = time.perf_counter() - began
     return compare_programs(
         factory,
@@ -248,12 +266,11 @@ def compare(
 
 def run(
     factory: Factory,
-    plan: Plan,
+    plan: Plan | str | Path,
     *,
     steps: int = 3,
     verify: bool = False,
     seed: int = 0,
-    on_mismatch: OnMismatch = "error",
     progress: Progress | None = None,
     name: str = "",
 ) -> RunReport:
@@ -261,24 +278,25 @@ def run(
 
     Args:
         factory: as for `compare`.
-        plan: for this program.
+        plan: for this program, or the path of its file.
         steps: how many, at least 1.
         verify: compare three steps with eager's first.
         seed: of the factory and the runs.
-        on_mismatch: as for `apply`; a factory whose steps are all alike meets none.
         progress: told what is going on.
         name: for the report.
 
     Raises:
         PlanMismatch: the plan is for another program.
         NumericsError: the numbers differ from eager's.
+        UsageError: no step to run, a step instead of a factory, or no plan.
     """
-    if steps < 1:
-        raise UsageError(f"cannot run {steps} steps", next_step="run at least one")
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        raise UsageError(f"cannot run {steps!r} steps", next_step="run at least one")
+    plan = check_plan(plan)
     say = progress or (lambda _text: None)
     step, batch = contestants.build(factory, seed)
     say("capturing the step")
-    captured = capture_step(step, (batch,), name=name or plan.name)
+    captured = capture(step, (batch,), name=name or plan.name)
     variant = _matched(plan, captured)
     differences: dict[str, float] = {}
     equal = None
@@ -295,7 +313,7 @@ def run(
                 why="; ".join(f"{group} by up to {d:.3g}" for group, d in differences.items() if d),
                 next_step="report this with the plan; run the step without a plan meanwhile",
             )
-    runner = _runner(plan, step, None, on_mismatch, DEFAULT_TIME_LIMIT_S, variant)
+    runner = PlannedStep(step, contestants.never_again, variant, on_mismatch="error")
     losses: list[float] = []
     seconds = []
     for _ in range(steps):
@@ -324,11 +342,19 @@ def run(
     )
 
 
-def explain(plan: Plan) -> str:
-    """What a plan does and why, as text; `plan.explain()` is the same."""
+def explain(plan: Plan | str | Path) -> str:
+    """What a plan does and why, as text; `plan.explain()` is the same.
+
+    Args:
+        plan: a plan, or the path of its file.
+
+    Raises:
+        PlanError: there is no such file, or it is no plan.
+        UsageError: neither a plan nor a path was given.
+    """
     from neaptide.report.plan_text import plan_text
 
-    return plan_text(plan)
+    return plan_text(check_plan(plan), path=None if isinstance(plan, Plan) else str(plan))
 
 
 def _options(
@@ -367,21 +393,20 @@ def _runner(
     state: Any,
     on_mismatch: OnMismatch,
     time_limit_s: float | None,
-    variant: PlannedVariant | None = None,
 ) -> PlannedStep:
     """A step under a plan. Its first capture must fit the plan; later ones are planned for the same bytes."""
-    has_begun = variant is not None
+    has_begun = False
 
     def make(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PlannedVariant:
         nonlocal has_begun
-        captured = capture_step(step, args, kwargs, state=state, name=plan.name)
+        captured = capture(step, args, kwargs, state=state, name=plan.name)
         if not has_begun or _fits(plan, captured):
             first = _matched(plan, captured, time_limit_s)
             has_begun = True
             return first
         return _plan_within_budget(PreparedStep(captured), _same_budget(plan, time_limit_s)).variant
 
-    return PlannedStep(step, make, variant, on_mismatch=on_mismatch)
+    return PlannedStep(step, make, on_mismatch=on_mismatch)
 
 
 def _fits(plan: Plan, captured: CapturedStep) -> bool:
@@ -414,9 +439,16 @@ def _matched(
 
 
 def _same_budget(plan: Plan, time_limit_s: float | None) -> SearchOptions:
-    """Search options for what a plan does not cover: within the same bytes, by the same rules."""
+    """Search options for what a plan does not cover: within the same bytes, by the same rules.
+
+    A budget that was a size is what it was; one that was above the baseline leaves room for a larger batch.
+    """
+    asked = plan.budget
+    budget = Budget(asked.peak, outside_bytes=asked.outside_bytes)
+    if budget.peak is None or budget.is_share:
+        budget = Budget(peak=plan.programs[0].budget_bytes)
     return SearchOptions(
-        Budget(peak=plan.programs[0].budget_bytes),
+        budget,
         limits=Limits(time_s=time_limit_s, seed=plan.seed),
         atomic=plan.atomic,
     )

@@ -20,6 +20,14 @@ FORMAT: Final = "neaptide.plan/1"
 _FAMILY: Final = "neaptide.plan/"
 
 
+_ROLES: Final = {"steady": "a usual step", "first_1": "the first step", "first_2": "the second step"}
+
+
+def described_role(role: str) -> str:
+    """Which step runs the program of a role, in words."""
+    return _ROLES.get(role, role.replace("_", " "))
+
+
 @dataclass(frozen=True, slots=True)
 class BudgetRecord:
     """The budget as it was asked for; fields as in `planner.budget.Budget`."""
@@ -165,6 +173,7 @@ class Plan:
         versions: of the packages that it was made with.
         atomic: updates wait for everything that can fail.
         signature: facts about the step that it was made for, as (name, text): to say what differs.
+        captured_on: kind of the device whose kernels the step was captured with, such as `cpu`.
     """
 
     programs: tuple[PlannedProgram, ...]
@@ -175,6 +184,7 @@ class Plan:
     versions: Mapping[str, str] = field(default_factory=dict)
     atomic: bool = False
     signature: tuple[tuple[str, str], ...] = ()
+    captured_on: str = ""
 
     def program(self, role: str) -> PlannedProgram:
         """The program of a role.

@@ -18,6 +18,7 @@ VALUES = {
     "seed": ("3", 3),
     "strategy": ("early_updates", "early_updates"),
     "also": ("a, b", ("a", "b")),
+    "method": ("lpmf, exact", ("lpmf", "exact")),
     "repeats": ("4", 4),
     "steps": ("2", 2),
     "verify": ("yes", True),

@@ -103,3 +103,26 @@ def tied() -> tuple[Step, torch.Tensor]:
     head.weight = embedding.weight
     model = nn.Sequential(embedding, nn.Tanh(), head)
     return make_step(model, torch.optim.AdamW(model.parameters(), lr=0.01)), torch.randint(0, 11, (3, 5))
+
+
+def net():
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def batch():
+    return torch.randn(6, 4)
+
+
+def sgd(model, **options):
+    return torch.optim.SGD(model.parameters(), **{"lr": 0.1, **options})
+
+
+def simple(model, optimizer, loss_of=lambda out: out.square().mean()):
+    def step(x):
+        loss = loss_of(model(x))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step

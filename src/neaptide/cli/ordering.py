@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
 from neaptide.cli.commands import require_torch, write_result
@@ -125,7 +123,9 @@ def _problem(request: Request) -> OrderProblem:
 
 
 def _read(path: Path) -> OrderProblem:
-    from neaptide.ir import serial
+    import msgspec
+
+    from neaptide.ir import serial, wire
     from neaptide.schedule.order import neutral
     from neaptide.schedule.order.from_graph import order_problem
 
@@ -140,12 +140,12 @@ def _read(path: Path) -> OrderProblem:
     except msgspec.DecodeError as error:
         raise TargetError(f"{path} is no JSON", why=str(error), next_step="check the file") from error
     form = content.get("format") if isinstance(content, dict) else None
-    if form == serial.FORMAT:
+    if form == wire.FORMAT:
         return order_problem(serial.from_json(data))
     if form == neutral.FORMAT:
         return neutral.from_mapping(content)
     raise TargetError(
         f"{path} holds neither a graph nor an ordering problem",
         why=f"its format is {form!r}",
-        next_step=f"write {neutral.FORMAT!r} or {serial.FORMAT!r}, see docs/reference/order-form.md",
+        next_step=f"write {neutral.FORMAT!r} or {wire.FORMAT!r}, see docs/reference/order-form.md",
     )

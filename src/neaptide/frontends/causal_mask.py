@@ -3,10 +3,13 @@
 Model libraries build the causal mask as a tensor when they notice that they are traced, and pass `is_causal`
 otherwise. The mask costs bytes and the other kernel branch costs bits. Where the mask depends on no input of the
 step it is computed here, once, and compared with the lower triangle: a proof, not a guess.
+
+A mask that the user's own code makes is left alone, causal or not: eager uses it as well, and its bits are eager's.
 """
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -18,6 +21,9 @@ _BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.
 
 # operation: (position of the flag, position of the mask or None when it is a keyword argument)
 _CAUSAL_FLAG = {_FORWARD: 4, _BACKWARD: 7}
+
+# Code that makes a mask only when it is traced.
+_MASK_MAKERS = (os.path.join("transformers", "masking_utils.py"),)  # noqa: PTH118
 
 
 def restore_causal_attention(module: torch.fx.GraphModule) -> list[str]:
@@ -49,7 +55,8 @@ def restore_causal_attention(module: torch.fx.GraphModule) -> list[str]:
 def _is_causal(mask: torch.fx.Node, module: torch.fx.GraphModule) -> bool:
     fake = mask.meta["val"]
     rows, columns = fake.shape[-2:]
-    if rows != columns or not _is_constant(mask, set()):
+    sources: set[torch.fx.Node] = set()
+    if rows != columns or not _is_constant(mask, sources) or not _is_made_for_tracing(sources):
         return False
     if fake.numel() * max(fake.element_size(), 8) > MAX_PROOF_BYTES:
         return False
@@ -58,6 +65,11 @@ def _is_causal(mask: torch.fx.Node, module: torch.fx.GraphModule) -> bool:
     if real.dtype == torch.bool:
         return bool((real == lower).all())
     return bool((real == torch.zeros(rows, columns).masked_fill(~lower, float("-inf"))).all())
+
+
+def _is_made_for_tracing(nodes: set[torch.fx.Node]) -> bool:
+    lines = ((node.meta.get("custom") or {}).get("line") for node in nodes)
+    return any(line is not None and line[0].endswith(_MASK_MAKERS) for line in lines)
 
 
 def _is_constant(node: torch.fx.Node, seen: set[torch.fx.Node]) -> bool:

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from neaptide.errors import CaptureError
 from neaptide.frontends.scalars import is_scalar
-from neaptide.frontends.step_slots import IGNORED_GROUP_KEYS
+from neaptide.frontends.step_slots import IGNORED_GROUP_KEYS, argument_name
 from neaptide.frontends.step_state import StepState
 
 Fact = tuple[str, Any]
@@ -53,6 +53,18 @@ class Signature:
     hyper_parameters: tuple[Fact, ...]
     modes: tuple[Fact, ...]
 
+    def changed_floats(self, other: Signature) -> frozenset[str] | None:
+        """Names of the Python floats that differ, when nothing else does; else None. `other` is the older one."""
+        if any(getattr(self, g) != getattr(other, g) for g in _GROUPS if g not in {"batch", "scalars"}):
+            return None
+        now, then = dict(self.batch + self.scalars), dict(other.batch + other.scalars)
+        if now.keys() != then.keys():
+            return None
+        changed = {name for name in now if now[name] != then[name]}
+        if not all(_is_float(now[name]) and _is_float(then[name]) for name in changed):
+            return None
+        return frozenset(changed)
+
     def differences(self, other: Signature) -> tuple[str, ...]:
         """What differs, in words: `batch[0] is (3, 4), was (8, 4)`. `other` is the older one."""
         found = []
@@ -73,10 +85,16 @@ class Signature:
 
 
 class SignatureReader:
-    """Reads the signature of a call; holds on to the places, so that a fact costs a fraction of a microsecond."""
+    """Reads the signature of a call; holds on to the places, so that a fact costs a fraction of a microsecond.
 
-    def __init__(self, state: StepState) -> None:
+    Args:
+        state: what was found.
+        changing: names of Python floats that are inputs of the program: of them only the type is a fact.
+    """
+
+    def __init__(self, state: StepState, changing: frozenset[str] = frozenset()) -> None:
         self._state = state
+        self._changing = changing
         self._further = [(slot, place) for slot in state.tensors for place in slot.places[1:]]
 
     def read(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Signature:
@@ -95,13 +113,12 @@ class SignatureReader:
             _modes(),
         )
 
-    @staticmethod
-    def _batch(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Fact, ...]:
+    def _batch(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Fact, ...]:
         leaves, spec = pytree.tree_flatten((args, dict(kwargs)))
         facts: list[Fact] = [("batch structure", spec)]
         first: dict[int, int] = {}
         for position, leaf in enumerate(leaves):
-            name = f"batch[{position}]"
+            name = argument_name(position)
             if isinstance(leaf, torch.Tensor):
                 facts.append((name, _geometry(leaf)))
                 earlier = first.setdefault(
@@ -110,7 +127,7 @@ class SignatureReader:
                 if earlier != position and leaf.numel():
                     facts.append((f"{name} shares bytes with", f"batch[{earlier}]"))
             elif is_scalar(leaf):
-                facts.append((name, (type(leaf), leaf)))
+                facts.append((name, type(leaf) if name in self._changing else (type(leaf), leaf)))
             else:
                 raise CaptureError(
                     f"argument {position} of the step is a {type(leaf).__name__}",
@@ -130,7 +147,8 @@ class SignatureReader:
                 ValueError,
             ):  # gone meanwhile: no fact, which is a difference
                 continue
-            facts.append((place.name, (type(content), content)))
+            known = place.name in self._changing
+            facts.append((place.name, type(content) if known else (type(content), content)))
         return facts
 
     def _ties(self, tensors: Mapping[str, torch.Tensor]) -> list[Fact]:
@@ -155,6 +173,10 @@ class SignatureReader:
                     if key not in IGNORED_GROUP_KEYS and not isinstance(content, torch.Tensor)
                 ]
         return facts
+
+
+def _is_float(fact: Any) -> bool:
+    return isinstance(fact, tuple) and len(fact) == 2 and fact[0] is float
 
 
 def _missing(place: Any) -> bool:

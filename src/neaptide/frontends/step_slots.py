@@ -55,8 +55,9 @@ class EntryPattern:
 class InputSlot:
     """One input of the captured program.
 
-    `role` is parameter, buffer, tensor, gradient, optimizer_state, rate (a Python number of a parameter group,
-    or a tensor kept there) or batch. `key` says where it is read at each call.
+    `role` is parameter, buffer, tensor, gradient, optimizer_state, rate (a Python number that changes: of a
+    parameter group, where it may be a tensor as well, of the state or among the arguments) or batch. `key` says
+    where it is read at each call.
     """
 
     role: str
@@ -137,6 +138,11 @@ def present_names(state: StepState) -> tuple[frozenset[str], frozenset[tuple[str
         if isinstance(content, torch.Tensor)
     }
     return frozenset(gradients), frozenset(entries)
+
+
+def argument_name(position: int) -> str:
+    """Name of a leaf of the step's arguments."""
+    return f"batch[{position}]"
 
 
 def observation_name(parameter: str, optimizer_step: int) -> str:

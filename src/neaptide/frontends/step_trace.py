@@ -26,6 +26,7 @@ from neaptide.frontends.step_slots import (
     OutputSlot,
     TensorSpec,
     Trace,
+    argument_name,
 )
 from neaptide.frontends.step_state import StepState, TensorSlot
 from neaptide.frontends.trace_errors import explained
@@ -41,13 +42,20 @@ def trace_step(
     kwargs: Mapping[str, Any],
     state: StepState,
     entry: EntryPattern,
+    changing: frozenset[str] = frozenset(),
 ) -> Trace:
     """Trace a step with the given pattern of gradients and optimizer state.
+
+    Args:
+        step: called with `args` and `kwargs`, of which tensors are replaced by fake twins.
+        state: what the step works on.
+        entry: gradients and optimizer state that exist when it begins.
+        changing: names of Python floats (arguments as `batch[3]`, or places of the state) that become inputs.
 
     Raises:
         CaptureError: naming the user's line, when the step cannot become one straight-line program.
     """
-    return _Tracer(step, args, kwargs, state, entry).run()
+    return _Tracer(step, args, kwargs, state, entry, changing).run()
 
 
 class _Tracer:
@@ -58,10 +66,14 @@ class _Tracer:
         kwargs: Mapping[str, Any],
         state: StepState,
         entry: EntryPattern,
+        changing: frozenset[str],
     ) -> None:
         self.step = step
         self.state = state
         self.entry = entry
+        self.changing = changing
+        self.numbers = [(place, place.get()) for place in state.scalars if place.name in changing]
+        self.symbols: list[Any] = []
         self.batch_leaves, self.batch_spec = pytree.tree_flatten((args, dict(kwargs)))
         self.mode = private.new_fake_mode()
         self.slots: list[InputSlot] = []
@@ -121,9 +133,14 @@ class _Tracer:
                         rate = group[key]
                         fake = self._fake(rate) if isinstance(rate, torch.Tensor) else self._new(_NUMBER)
                         self._add(InputSlot("rate", where, ("rate", label, index, key)), fake)
+        for place, _ in self.numbers:
+            self._add(InputSlot("rate", place.name, ("scalar", place.name)), self._new(_NUMBER))
         for position, leaf in enumerate(self.batch_leaves):
             if isinstance(leaf, torch.Tensor):
                 self._add(InputSlot("batch", f"batch_{position}", ("batch", position)), self._fake(leaf))
+            elif argument_name(position) in self.changing:
+                name = argument_name(position)
+                self._add(InputSlot("rate", name, ("argument", position)), self._new(_NUMBER))
 
     def _add(self, slot: InputSlot, fake: torch.Tensor) -> None:
         self.slots.append(slot)
@@ -190,6 +207,11 @@ class _Tracer:
         for position in range(len(leaves)):
             if ("batch", position) in twins:
                 leaves[position] = twins["batch", position]
+            elif ("argument", position) in twins:
+                leaves[position] = twins["argument", position].item()
+        for place, _ in self.numbers:
+            self.symbols.append(twins["scalar", place.name].item())
+            place.set(self.symbols[-1])
         args, kwargs = pytree.tree_unflatten(leaves, self.batch_spec)
         return self._collect(self.step(*args, **kwargs), twins)
 
@@ -249,16 +271,20 @@ class _Tracer:
                     rebound.append(place.name)
                 with contextlib.suppress(LookupError):  # a list that was shortened; it is put back whole
                     place.set(tensor)
+        for (place, number), symbol in zip(self.numbers, self.symbols, strict=False):
+            if not _holds(place, symbol):
+                rebound.append(place.name)
+            place.set(number)
         self.optimizers.put_back()
         return rebound
 
 
-def _holds(place: Place, *tensors: torch.Tensor | None) -> bool:
+def _holds(place: Place, *contents: Any) -> bool:
     try:
         found = place.get()
     except (LookupError, AttributeError, ValueError):  # deleted meanwhile
         return False
-    return any(found is tensor for tensor in tensors)
+    return any(found is content for content in contents)
 
 
 def _keep_hooks(slot: TensorSlot, fake: torch.Tensor) -> None:

@@ -7,13 +7,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from torch.utils import _pytree as pytree
+
 from neaptide.errors import CaptureError, PlanMismatch
 from neaptide.frontends.causal_mask import restore_causal_attention
 from neaptide.frontends.fx_reader import Observation, read_trace
 from neaptide.frontends.grouped_heads import grouped_heads, has_masked_attention, repeats_grouped_heads
 from neaptide.frontends.signature import Signature, SignatureReader
 from neaptide.frontends.state_finder import find_state
-from neaptide.frontends.step_slots import EntryPattern, InputSlot, OutputSlot, Trace, present_pattern
+from neaptide.frontends.step_slots import (
+    EntryPattern,
+    InputSlot,
+    OutputSlot,
+    Trace,
+    argument_name,
+    present_pattern,
+)
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.step_trace import trace_step
 from neaptide.ir.graph import Graph
@@ -75,6 +84,8 @@ class CapturedStep:
         first: programs of the steps before the optimizer state (or the gradients) exist; often one, maybe none.
         signature: facts that a call must agree on; `reader` reads those of a call.
         seconds: time the capture took.
+        changing: names of Python floats that are inputs: those among the arguments, and those that a call before
+            had otherwise.
     """
 
     step: Callable[..., Any]
@@ -84,6 +95,7 @@ class CapturedStep:
     signature: Signature
     reader: SignatureReader
     seconds: float
+    changing: frozenset[str] = frozenset()
 
     @property
     def programs(self) -> tuple[CapturedProgram, ...]:
@@ -98,6 +110,7 @@ def capture_step(
     *,
     state: Any = None,
     name: str = "",
+    changing: frozenset[str] = frozenset(),
 ) -> CapturedStep:
     """Capture a training step without running it, allocating tensors or changing the user's objects.
 
@@ -107,34 +120,59 @@ def capture_step(
         kwargs: further arguments.
         state: modules, optimizers and tensors that cannot be found by looking through `step`.
         name: of the graph, for reports.
+        changing: names of Python floats of the state, as in a mismatch, that become inputs of the program. Floats
+            among the arguments do so by themselves. One that decides a branch or a shape cannot; then all stay
+            guards.
 
     Raises:
         CaptureError: the step is no straight-line program of tensors; names the user's line.
     """
     began = time.perf_counter()
     found = find_state(step, state)
-    SignatureReader(found).read(args, kwargs or {})  # refuses arguments that cannot be guarded
-    programs: list[CapturedProgram] = []
-    entry = present_pattern(found)
-    for _ in range(MAX_PATTERNS):
-        program = _program(*_traced(step, args, kwargs or {}, found, entry), name or _name_of(step))
-        programs.append(program)
-        if program.accepts(*program.exit.names()):
-            break
-        entry = program.exit
-    else:
-        raise CaptureError(
-            "the step never reaches a steady state",
-            why=f"after {MAX_PATTERNS} steps other gradients or optimizer state exist than before",
-            next_step="make each step leave the same gradients and optimizer state behind",
-        )
+    given = kwargs or {}
+    SignatureReader(found).read(args, given)  # refuses arguments that cannot be guarded
+    leaves = pytree.tree_leaves((args, dict(given)))
+    floats = changing | {argument_name(i) for i, leaf in enumerate(leaves) if type(leaf) is float}
+    label = name or _name_of(step)
+    try:
+        programs = _programs(step, args, given, found, floats, label)
+    except CaptureError:
+        if not floats:
+            raise
+        floats = frozenset()
+        programs = _programs(step, args, given, found, floats, label)
     steady = programs[-1]
     first = [program for program in programs[:-1] if not steady.accepts(*program.entry.names())]
     used = {slot.name for program in programs for slot in program.inputs}
     _set_unused_aside(found, {slot.name for slot in found.tensors if slot.role == "tensor"} - used)
-    reader = SignatureReader(found)
-    signature = reader.read(args, kwargs or {})
-    return CapturedStep(step, found, steady, tuple(first), signature, reader, time.perf_counter() - began)
+    reader = SignatureReader(found, floats)
+    signature = reader.read(args, given)
+    seconds = time.perf_counter() - began
+    return CapturedStep(step, found, steady, tuple(first), signature, reader, seconds, floats)
+
+
+def _programs(
+    step: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    found: StepState,
+    changing: frozenset[str],
+    name: str,
+) -> list[CapturedProgram]:
+    """The programs of a step from now on until it leaves the gradients and the state that it found."""
+    programs: list[CapturedProgram] = []
+    entry = present_pattern(found)
+    for _ in range(MAX_PATTERNS):
+        program = _program(*_traced(step, args, kwargs, found, entry, changing), name)
+        programs.append(program)
+        if program.accepts(*program.exit.names()):
+            return programs
+        entry = program.exit
+    raise CaptureError(
+        "the step never reaches a steady state",
+        why=f"after {MAX_PATTERNS} steps other gradients or optimizer state exist than before",
+        next_step="make each step leave the same gradients and optimizer state behind",
+    )
 
 
 def rebind_step(
@@ -154,7 +192,7 @@ def rebind_step(
     """
     found = find_state(step, state)
     _set_unused_aside(found, {slot.name for slot in captured.state.unused})
-    reader = SignatureReader(found)
+    reader = SignatureReader(found, captured.changing)
     signature = reader.read(args, kwargs or {})
     differences = replace(signature, objects=()).differences(replace(captured.signature, objects=()))
     if differences:
@@ -178,14 +216,15 @@ def _traced(
     kwargs: Mapping[str, Any],
     found: StepState,
     entry: EntryPattern,
+    changing: frozenset[str],
 ) -> tuple[Trace, list[str]]:
     """A trace that took the branches of eager as far as that can be told, and what was changed in it, in words."""
-    trace = trace_step(step, args, kwargs, found, entry)
+    trace = trace_step(step, args, kwargs, found, entry, changing)
     rewrites = restore_causal_attention(trace.module)
     if not rewrites or not repeats_grouped_heads(trace.module):
         return trace, rewrites
     with grouped_heads():
-        again = trace_step(step, args, kwargs, found, entry)
+        again = trace_step(step, args, kwargs, found, entry, changing)
     rewrites_again = restore_causal_attention(again.module)
     if has_masked_attention(again.module) or repeats_grouped_heads(again.module):
         return trace, rewrites

@@ -19,6 +19,7 @@ class Budget:
         peak: highest bytes with workspace: a size such as `"20GiB"`, a number of bytes, a share of the predicted
             baseline such as `"60%"`, or a reduction such as `"-30%"`. None: no higher than the baseline.
         latency: longest time of a step: seconds, a duration such as `"250ms"`, or `"+10%"` over the baseline.
+            Without either, the plan has the lowest peak that was found by order alone, at no extra time.
         outside_bytes: what lives on the device outside the planned graph; it counts into the peak.
 
     Raises:
@@ -43,7 +44,7 @@ class Budget:
                 next_step="give a whole number of at least zero",
             )
         self._peak_factor()
-        if not self._is_share:
+        if not self.is_share:
             self._peak_bytes()
         self.resolve_latency(1.0)
 
@@ -55,17 +56,25 @@ class Budget:
         Raises:
             InvalidBudget: when `outside_bytes` alone are more than the budget.
         """
+        return min(self.limit(baseline_peak_bytes), baseline_peak_bytes)
+
+    def limit(self, baseline_peak_bytes: int) -> int:
+        """The same, and above the baseline where the budget is a size that is.
+
+        Raises:
+            InvalidBudget: when `outside_bytes` alone are more than the budget.
+        """
         total = baseline_peak_bytes + self.outside_bytes
         if self.peak is None:
             return baseline_peak_bytes
-        allowed = math.floor(self._peak_factor() * total) if self._is_share else self._peak_bytes()
+        allowed = math.floor(self._peak_factor() * total) if self.is_share else self._peak_bytes()
         if allowed < self.outside_bytes:
             raise InvalidBudget(
                 f"the budget {self.peak!r} is {format_bytes(allowed)}, less than what lives outside the graph",
                 why=f"outside_bytes are {format_bytes(self.outside_bytes)}",
                 next_step="raise the budget, or free what lives outside",
             )
-        return min(allowed - self.outside_bytes, baseline_peak_bytes)
+        return allowed - self.outside_bytes
 
     def resolve_latency(self, baseline_seconds: float) -> float | None:
         """Seconds that a step may take; None without a limit."""
@@ -83,11 +92,17 @@ class Budget:
             ) from error
 
     @property
-    def _is_share(self) -> bool:
+    def is_none(self) -> bool:
+        """Whether it limits nothing."""
+        return self.peak is None and self.latency is None
+
+    @property
+    def is_share(self) -> bool:
+        """Whether the bytes depend on the baseline."""
         return isinstance(self.peak, str) and self.peak.strip().endswith("%")
 
     def _peak_factor(self) -> float:
-        if not self._is_share:
+        if not self.is_share:
             return 1.0
         try:
             return parse_share(str(self.peak))

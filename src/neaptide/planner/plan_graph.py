@@ -26,6 +26,7 @@ from neaptide.schedule.problem import StepProblem, compile_problem
 
 DEFAULT_STRATEGY = "default"
 STRATEGIES = (DEFAULT_STRATEGY, *NAMES)
+_FREE_STRATEGY = "early_updates"  # by order alone: what is done without a budget
 _ATOMIC_STRATEGY = "greedy_recompute"  # the one that keeps to the order it is started from
 _BISECTIONS = 7  # of the budget, when time is limited and memory is to be least: within 1 % of the range
 
@@ -94,7 +95,8 @@ def plan_graph(
         step: the problem to search.
         registry: what the operations mean.
         costs: those that `step` was made with.
-        budget: what is asked for; a share is of the predicted baseline peak with workspace.
+        budget: what is asked for; a share is of the predicted baseline peak with workspace. One that limits
+            nothing gives the lowest peak found by order alone.
         limits: of the search.
         role: of the program in its plan.
         strategy_name: `default` for the portfolio, or one of `strategies.NAMES`.
@@ -120,6 +122,8 @@ def plan_graph(
         if whole is not None:
             problem = PlanningProblem(whole.step, bytes_allowed, start=whole.order)
             return strategy(_ATOMIC_STRATEGY)(problem, limits, interrupt)
+        if strategy_name == DEFAULT_STRATEGY and budget.is_none:
+            return strategy(_FREE_STRATEGY)(PlanningProblem(step, bytes_allowed), limits, interrupt)
         if strategy_name == DEFAULT_STRATEGY:
             return plan_sequence(step, bytes_allowed, limits, interrupt=interrupt)
         return strategy(strategy_name)(PlanningProblem(step, bytes_allowed), limits, interrupt)

@@ -65,6 +65,9 @@ class Binding:
             rate = torch.zeros((), dtype=torch.float64)
             self._rates.append(rate)
             return lambda _leaves: rate.fill_(optimizer.param_groups[index][entry])
+        if kind == "scalar":
+            place = next(place for place in self._state.scalars if place.name == key[1])
+            return lambda _leaves: place.get()
         position = key[1]
         return lambda leaves: leaves[position]
 

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from neaptide.frontends.state_finder import find_state
 from neaptide.frontends.torch_step import rebind_step
+from neaptide.runtime.arguments import check_factory, check_made
 from neaptide.runtime.binding import state_tensors
 from neaptide.runtime.meter import StepMeasurement, measure_step
 from neaptide.runtime.planned_step import PlannedStep, PlannedVariant
@@ -50,10 +51,14 @@ class Measured:
 
 
 def build(factory: Factory, seed: int) -> tuple[Callable[..., Any], Any]:
-    """Fresh objects from a factory, the same for the same seed."""
+    """Fresh objects from a factory, the same for the same seed.
+
+    Raises:
+        UsageError: it takes arguments, or returns something else than a step and a batch.
+    """
+    check_factory(factory)
     torch.manual_seed(seed)
-    step, batch = factory()
-    return step, batch
+    return check_made(factory(), factory)
 
 
 def eager_contestant(factory: Factory, seed: int) -> Contestant:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from neaptide.cost.calibrate import this_machine
 from neaptide.cost.devices import Device, get_device
 from neaptide.cost.measured import MeasuredCost
 from neaptide.cost.model import EstimatedCost, node_seconds
-from neaptide.frontends.torch_step import CapturedStep, capture_step
+from neaptide.frontends.torch_step import CapturedStep
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.outcome import Limits
@@ -29,7 +29,9 @@ from neaptide.planner.plan_graph import (
     compile_step_problem,
     plan_graph,
 )
-from neaptide.plans import BudgetRecord, Plan
+from neaptide.planner.strategies.program_order import baseline
+from neaptide.plans import BudgetRecord, Plan, described_role
+from neaptide.runtime.capturing import capture
 from neaptide.runtime.planned_step import PlannedVariant
 from neaptide.schedule.problem import StepProblem
 
@@ -46,6 +48,7 @@ class SearchOptions:
         limits: time, work and seed of the search of the steady program; the others get the same.
         atomic: keep updates behind everything that can fail.
         interrupt: set it to get the best plan so far.
+        least_bytes: allowed in any case, up to the baseline: those of an earlier plan of the same step.
     """
 
     budget: Budget
@@ -53,6 +56,7 @@ class SearchOptions:
     limits: Limits = field(default_factory=Limits)
     atomic: bool = False
     interrupt: threading.Event | None = None
+    least_bytes: int = 0
 
 
 class PreparedStep:
@@ -109,8 +113,34 @@ class PreparedStep:
         """One of the captured programs as integers."""
         if index not in self._problems:
             graph = self.captured.programs[index].graph
-            self._problems[index] = compile_step_problem(graph, registry(), self.costs(index))
+            problem = compile_step_problem(graph, registry(), self.costs(index))
+            names = self.user_names(index)
+            self._problems[index] = replace(
+                problem,
+                storage_names=tuple(names.get(s, name) for s, name in enumerate(problem.storage_names)),
+            )
         return self._problems[index]
+
+    def user_names(self, index: int = 0) -> dict[int, str]:
+        """What the user calls the storages of one of the programs that the caller owns, by id."""
+        program = self.captured.programs[index]
+        found: dict[int, str] = {}
+        for value, slot in zip(program.graph.inputs, program.inputs, strict=True):
+            storage = program.graph.values[value].storage
+            if storage is not None:
+                found.setdefault(storage, slot.name)
+        return found
+
+    @property
+    def captured_on(self) -> str:
+        """Kind of the device whose kernels the step was captured with, such as `cpu`."""
+        return self.problem().device.partition(":")[0]
+
+    def _allowed(self, options: SearchOptions, index: int, limit: int | None) -> int:
+        """Bytes that one of the programs may use: a share is of the first one's baseline; none gets more than its own."""
+        peak = baseline(self.problem(index)).peak_with_workspace_bytes
+        asked = limit if limit is not None and options.budget.is_share else options.budget.limit(peak)
+        return min(max(asked, options.least_bytes), peak)
 
     def plan(self, options: SearchOptions) -> StepPlan:
         """Plan every program of the step for one limit in bytes.
@@ -120,11 +150,12 @@ class PreparedStep:
         """
         check_strategy(options.strategy, atomic=options.atomic)
         plans: list[GraphPlan] = []
-        allowed: int | None = None
+        limit: int | None = None
         for index, program in enumerate(self.captured.programs):
             step = self.problem(index)
+            allowed = self._allowed(options, index, limit)
             role = "steady" if index == 0 else f"first_{index}"
-            self._say(f"planning the {role.replace('_', ' ')} program: {step.node_count} operations")
+            self._say(f"planning the program of {described_role(role)}: {step.node_count} operations")
             found = plan_graph(
                 program.graph,
                 step,
@@ -138,7 +169,7 @@ class PreparedStep:
                 atomic=options.atomic,
                 interrupt=options.interrupt,
             )
-            allowed = found.program.budget_bytes
+            limit = allowed if limit is None else limit
             plans.append(found)
         record = BudgetRecord(options.budget.peak, options.budget.latency, options.budget.outside_bytes)
         plan = Plan(
@@ -150,6 +181,7 @@ class PreparedStep:
             versions=versions(),
             atomic=options.atomic,
             signature=described_signature(self.captured),
+            captured_on=self.captured_on,
         )
         variant = PlannedVariant(
             self.captured,
@@ -194,13 +226,13 @@ def prepare(
 
     Raises:
         CaptureError: the step cannot be captured; names the user's line.
-        UsageError: no device of that name.
+        UsageError: no device of that name, or a factory instead of a step.
     """
     if device is not None:
         get_device(device)  # a misspelt name is told before the capture, which takes seconds
     if progress is not None:
         progress("capturing the step")
-    captured = capture_step(step, args, kwargs, state=state, name=name)
+    captured = capture(step, args, kwargs, state=state, name=name)
     return PreparedStep(captured, device=device, run_operations=run_operations, progress=progress)
 
 

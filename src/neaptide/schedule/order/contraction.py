@@ -21,6 +21,9 @@ from neaptide.schedule.order.steps import Steps
 REGION_CHAINS = 400
 """Largest region, in chains, that is handed to the lattice: wider ones hold far too many downsets."""
 
+_VISITS_PER_CHAIN = 60
+"""Effort of one round of looking for regions, on average over the chains."""
+
 
 class Item(NamedTuple):
     """One step of a chain.
@@ -274,35 +277,45 @@ class ChainGraph:
                 after[chain] = (sink,)
         order = [source, *self.topological(), sink]
         changed = False
+        visits = _VISITS_PER_CHAIN * len(alive)
         for entry, leave in entry_exit_pairs(order, before, after):
             if self._guard.exhausted() is not None:
                 break
-            inside = self._inside(entry, leave, source, sink)
-            if inside is None:
-                continue
-            if self._contract_inside(inside):
+            start, end = (chain if chain in (source, sink) else self._now(chain) for chain in (entry, leave))
+            inside = self._between(start, end, source, sink)
+            visits -= REGION_CHAINS if inside is None else len(inside)
+            if inside and self._contract_inside(inside, start, end):
                 changed = True
+            if visits < 0:
+                break
         return changed
 
-    def _inside(self, entry: int, leave: int, source: int, sink: int) -> list[int] | None:
-        """Chains strictly between entry and exit; None if there are too many or too few."""
-        if entry != source:
-            entry = self._now(entry)
-        if leave != sink:
-            leave = self._now(leave)
-        start = (
-            [c for c in self.topological_roots() if c != leave] if entry == source else list(self.successors[entry])
-        )
-        found = {chain for chain in start if chain != leave}
+    def _between(self, entry: int, leave: int, source: int, sink: int) -> set[int] | None:
+        """Chains on paths from entry to exit; None if there are too many.
+
+        All paths from the entry pass the exit, or the other way round: walking from that side never leaves.
+        """
+        if entry == leave:
+            return set()
+        forward = self._walk(self.successors[entry] if entry != source else self.roots(), self.successors, leave)
+        if leave == sink:
+            return forward
+        backward = self._walk(self.predecessors[leave], self.predecessors, entry)
+        if forward is None or backward is None:
+            return backward if forward is None else forward
+        return forward & backward
+
+    def _walk(self, start: Iterable[int], onward: Sequence[Iterable[int]], stop: int) -> set[int] | None:
+        found = {chain for chain in start if chain != stop}
         stack = list(found)
         while stack:
             if len(found) > REGION_CHAINS:
                 return None
-            for after in self.successors[stack.pop()]:
-                if after != leave and after not in found:
-                    found.add(after)
-                    stack.append(after)
-        return sorted(found) if len(found) > 1 else None
+            for chain in onward[stack.pop()]:
+                if chain != stop and chain not in found:
+                    found.add(chain)
+                    stack.append(chain)
+        return found
 
     def _now(self, chain: int) -> int:
         """The chain that one has become part of."""
@@ -311,26 +324,34 @@ class ChainGraph:
             chain = self._into[chain]
         return chain
 
-    def topological_roots(self) -> list[int]:
+    def roots(self) -> list[int]:
         """Chains that nothing precedes, ascending."""
         return [chain for chain in self.alive() if not self.predecessors[chain]]
 
-    def _contract_inside(self, inside: list[int]) -> bool:
-        """Solve the parts of a region that hang together and are tied to nothing outside it."""
-        members = set(inside)
-        left = set(inside)
+    def _contract_inside(self, members: set[int], entry: int, leave: int) -> bool:
+        """Solve the parts of a region that hang together and touch nothing but its entry and exit."""
+        count = len(self.items)  # numbers from here on are the ends of everything, which no chain is
+        first = set() if entry >= count else {entry}
+        last = set() if leave >= count else {leave}
+        left = set(members)
         changed = False
-        for start in inside:
+        for start in sorted(members):
             if start not in left:
                 continue
             left.discard(start)
             part, stack, closed = [start], [start], True
             while stack:
                 chain = stack.pop()
-                near = (self.predecessors[chain] | self.successors[chain]) & left
+                before, after = self.predecessors[chain] & members, self.successors[chain] & members
+                closed = closed and self.predecessors[chain] <= members | first
+                closed = closed and self.successors[chain] <= members | last
+                closed = closed and bool(before or self.predecessors[chain] == first)
+                closed = closed and bool(after or self.successors[chain] == last)
+                near = before | after
                 for index in self._ties[chain]:
                     closed = closed and not self._fixed[index] and self._members[index] <= members
-                    near |= self._members[index] & left
+                    near |= self._members[index]
+                near &= left
                 left -= near
                 part += near
                 stack += near

@@ -1,4 +1,4 @@
-"""Dominator trees of acyclic graphs with one root, and the single-entry single-exit pairs that they show."""
+"""Dominator trees of acyclic graphs with one root, and the pairs between which regions lie."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ def _meet(first: int, second: int, parent: list[int], jump: list[int], depth: li
 def entry_exit_pairs(
     order: Sequence[int], predecessors: Sequence[Iterable[int]], successors: Sequence[Iterable[int]]
 ) -> list[tuple[int, int]]:
-    """Pairs (a, b) such that all paths from a pass b, all paths to b pass a, and no closer such pair is between.
+    """Forks with the node that all paths from them pass, and joins with the node that all paths to them pass.
 
-    What lies between them touches nothing else. Inner pairs come before those around them.
+    Between such a pair lies everything that a fork leads to without meeting the rest, or a join comes from. Inner
+    pairs come before those around them.
 
     Args:
         order: all nodes in topological order, one root first and one end last.
@@ -59,6 +60,10 @@ def entry_exit_pairs(
     above = immediate_dominators(order, predecessors, order[0])
     below = immediate_dominators(order[::-1], successors, order[-1])
     place = {node: index for index, node in enumerate(order)}
-    pairs = [(node, below[node]) for node in order if above[below[node]] == node and below[node] != node]
-    pairs.sort(key=lambda pair: place[pair[1]] - place[pair[0]])
-    return pairs
+    pairs = dict.fromkeys((node, below[node]) for node in order[:-1] if _several(successors[node]))
+    pairs.update(dict.fromkeys((above[node], node) for node in order[1:] if _several(predecessors[node])))
+    return sorted(pairs, key=lambda pair: place[pair[1]] - place[pair[0]])
+
+
+def _several(nodes: Iterable[int]) -> bool:
+    return sum(1 for _ in nodes) > 1

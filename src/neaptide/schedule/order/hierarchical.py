@@ -23,6 +23,7 @@ from neaptide.schedule.order.windows import window_problem
 
 _LARGEST_BLOCK: Final = 64
 _LEAF_STATES: Final = 400
+_IDLE_ROUNDS: Final = 3  # without a lower peak; then all blocks are taken apart at once
 _ROUND_STATES: Final = 1000
 
 
@@ -72,12 +73,15 @@ def hierarchical_order(
     """
     work = _Hierarchy(problem, guard, lower_bytes)
     groups = cut_to_size(blocks(problem), largest_block)
+    idle = 0
     while True:
         is_last = all(block.size == 1 for block in groups)
+        before = work.peak
         work.round(groups, states * 4 if is_last else states)
+        idle = idle + 1 if work.peak == before else 0
         if work.peak <= lower_bytes or is_last or guard.check_now() is not None:
             break
-        groups = work.dissolved(groups)
+        groups = work.dissolved(groups) if idle < _IDLE_ROUNDS else cut_to_size(groups, 1)
     return HierarchicalResult(work.order, tuple(work.rounds))
 
 

@@ -7,6 +7,7 @@ from itertools import accumulate
 from typing import Final
 
 from neaptide.outcome import LimitGuard
+from neaptide.schedule.order.beam import beam_order
 from neaptide.schedule.order.bitset_lattice import Lattice, mask_of
 from neaptide.schedule.order.downsets import DownsetSearch, SearchEnd
 from neaptide.schedule.order.evaluate import evaluate_order
@@ -14,6 +15,7 @@ from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.windows import window_problem
 
 _WIDTHS: Final = (16, 32, 64, 128, 256)
+_BEAM_WIDTH: Final = 4
 _STATES: Final = 2000  # per window and direction
 
 
@@ -138,18 +140,25 @@ def solve_window(
 ) -> tuple[int, ...] | None:
     """The order with the ops at `[start, end)` in their best order, if their highest hill falls below `upper_bytes`.
 
-    Searches both directions in turn, at most `states` states each.
+    Searches both directions in turn, at most `states` states each; where that proves nothing, a beam in each
+    direction, with free moves up to what the searches have proved.
     """
     ops = order[start:end]
     inner = window_problem(problem, mask_of(order[:start]), ops)
-    for reverse in (False, True):
-        search = DownsetSearch(
-            Lattice(inner, reverse=reverse), lower_bytes=lower_bytes, upper_bytes=upper_bytes
-        )
+    found: tuple[int, ...] | None = None
+    lattices = [Lattice(inner, reverse=reverse) for reverse in (False, True)]
+    for lattice in lattices:
+        search = DownsetSearch(lattice, lower_bytes=lower_bytes, upper_bytes=upper_bytes)
         end_of_search = search.advance(guard, states)
         if end_of_search is SearchEnd.FOUND:
-            assert search.order is not None
-            return (*order[:start], *(ops[k] for k in search.order), *order[end:])
+            found = search.order
+            break
         if end_of_search is SearchEnd.NONE_BELOW:
             return None
-    return None
+        lower_bytes = max(lower_bytes, search.lower_bytes)
+    else:
+        for lattice in lattices:
+            found = found or beam_order(
+                lattice, _BEAM_WIDTH, level=lower_bytes, upper_bytes=upper_bytes, guard=guard
+            )
+    return None if found is None else (*order[:start], *(ops[k] for k in found), *order[end:])

@@ -79,6 +79,20 @@ def _backwards(rope: Rope) -> Rope:
     return rope if isinstance(rope, int) else rope[::-1]
 
 
+_QUICK_STATES = 300
+"""States of a basin before bisection takes over from best-first search."""
+
+_NO_BUDGET = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A way out of a basin; without a path, the lowest hill that any way out must still cross."""
+
+    hill: int
+    path: list[int]
+
+
 class _Side:
     """Walks from nothing to a set of items; reversed, from everything back to it, sets being what is taken out."""
 
@@ -134,8 +148,31 @@ class _Side:
         return segments
 
     def _basin(self, start: int, target: int, limit: int) -> Segment | None:
-        """The lowest way out of a downset to one that is no higher, by best-first search with free moves."""
-        need, opens = self._need, self._opens
+        """The lowest way out of a downset to one that is no higher.
+
+        Best first while that is quick. In a wide basin every height of hill would meet every set of items again, so
+        then the hill is found by bisection: at a given budget free moves go as far as they ever can.
+        """
+        ready = self._ready(start, target)
+        found, floor = self._best_first(start, target, ready)
+        if found is not None:
+            return self._shorten(start, found[0], found[1])
+        way = self._dive(start, target, ready, _NO_BUDGET, limit)
+        while way is not None and way.path and way.hill > floor:
+            attempt = self._dive(start, target, ready, (floor + way.hill) // 2, limit)
+            if attempt is None:
+                return None
+            if attempt.path:
+                way = attempt
+            else:
+                floor = attempt.hill
+        if way is None:
+            return None
+        assert way.path, "the lowest downset is no higher than any other"
+        return self._shorten(start, way.hill, way.path)
+
+    def _ready(self, start: int, target: int) -> list[int]:
+        need = self._need
         free = target & ~start
         ready: list[int] = []
         while free:
@@ -144,62 +181,110 @@ class _Side:
             if need[item] & start == need[item]:
                 ready.append(item)
             free ^= bit
+        return ready
+
+    def _best_first(
+        self, start: int, target: int, ready: list[int]
+    ) -> tuple[tuple[int, list[int]] | None, int]:
+        """Hill and path of the lowest way out, if few states show it, and a hill that no way out is below."""
         best = {start: 0}  # by state, the lowest hill found so far on the way to it
         # Hill so far and level above the start, a serial number, the state, what is ready, what was taken.
         heap: list[tuple[int, int, int, int, list[int], Rope]] = [(0, 0, 0, start, ready, ())]
-        serial = 0
-        while heap:
+        serial = hill = 0
+        for _ in range(_QUICK_STATES):
             hill, level, _, state, ready, taken = heapq.heappop(heap)
             if hill > best[state]:
                 continue
             if level <= 0 and state != start:
-                return self._shorten(start, state, hill, _in_order(taken))
+                return (hill, _in_order(taken)), hill
+            self.states += 1
             for item in ready:
                 rise, change = self._step(state, item)
-                larger = state | 1 << item
                 peak = max(hill, level + rise)
+                larger, after, open_now, path = self._follow(
+                    state | 1 << item, level + change, peak, self._opened(state, item, ready, target), (taken, item), target
+                )
                 known = best.get(larger)
-                if known is not None and known <= peak:
-                    continue
-                best[larger] = peak
-                after = level + change
-                path: tuple[Rope, Rope] = (taken, item)
-                open_now = [other for other in ready if other != item]
-                open_now += [
-                    other for other in opens[item] if larger & need[other] == need[other] and target >> other & 1
-                ]
-                moved = after > 0
-                while moved:
-                    moved = False
-                    for other in open_now:
-                        rise, change = self._step(larger, other)
-                        if change <= 0 and after + rise <= peak:
-                            larger |= 1 << other
-                            after += change
-                            path = (path, other)
-                            open_now = [ready_op for ready_op in open_now if ready_op != other]
-                            open_now += [
-                                opened
-                                for opened in opens[other]
-                                if larger & need[opened] == need[opened] and target >> opened & 1
-                            ]
-                            moved = after > 0
-                            break
-                    else:
-                        break
-                if path[0] is not taken:
-                    known = best.get(larger)
-                    if known is not None and known <= peak:
-                        continue
+                if known is None or peak < known:
                     best[larger] = peak
-                serial += 1
-                heapq.heappush(heap, (peak, after, serial, larger, open_now, path))
-            self.states = self.states + 1
+                    serial += 1
+                    heapq.heappush(heap, (peak, after, serial, larger, open_now, path))
+        return None, hill
+
+    def _opened(self, state: int, item: int, ready: list[int], target: int) -> list[int]:
+        """What is ready once an item has been taken."""
+        after = ready.copy()
+        after.remove(item)
+        larger = state | 1 << item
+        for other in self._opens[item]:
+            if larger & self._need[other] == self._need[other] and target >> other & 1:
+                after.append(other)
+        return after
+
+    def _follow(
+        self, state: int, level: int, budget: int, ready: list[int], taken: Rope, target: int
+    ) -> tuple[int, int, list[int], Rope]:
+        """Take what goes no higher and fits, until the level of the start is reached or nothing is left."""
+        moved = True
+        while moved and level > 0:
+            moved = False
+            for item in ready:
+                rise, change = self._step(state, item) if self._ties[item] else (self._rise[item], self._change[item])
+                if change <= 0 and level + rise <= budget:
+                    ready = self._opened(state, item, ready, target)
+                    state |= 1 << item
+                    level += change
+                    taken = (taken, item)
+                    moved = True
+                    break
+        return state, level, ready, taken
+
+    def _dive(self, start: int, target: int, ready: list[int], budget: int, limit: int) -> _Way | None:
+        """Depth first for a way out within a budget; without one, the lowest hill that stood in the way."""
+        blocked = _NO_BUDGET
+        seen = {start}
+        stack: list[tuple[int, int, int, list[int], Rope]] = [(0, 0, start, ready, ())]
+        while stack:
+            level, hill, state, ready, taken = stack.pop()
+            self.states += 1
             if self.states > limit:
                 return None
-        raise AssertionError("the lowest downset is no higher than any other")
+            moves: list[tuple[int, int, int, int]] = []
+            for item in ready:
+                rise, change = self._step(state, item) if self._ties[item] else (self._rise[item], self._change[item])
+                peak = level + rise
+                if peak > budget:
+                    blocked = min(blocked, peak)
+                else:
+                    moves.append((rise - change, item, peak, level + change))
+            moves.sort()  # the last one is taken first: the hill that stands highest above its valley
+            for _, item, peak, after in moves:
+                bit = state | 1 << item
+                if bit in seen:
+                    continue
+                opened = self._opened(state, item, ready, target)
+                higher = max(hill, peak)
+                larger, after, opened, path = self._follow(bit, after, budget, opened, (taken, item), target)  # noqa: PLW2901
+                if after <= 0:
+                    order = _in_order(path)
+                    return _Way(self._hill(start, order), order)
+                if larger not in seen:
+                    seen.add(larger)
+                    seen.add(bit)
+                    stack.append((after, higher, larger, opened, path))
+        return _Way(blocked, [])
 
-    def _shorten(self, start: int, end: int, hill: int, path: list[int]) -> Segment:
+    def _hill(self, start: int, path: list[int]) -> int:
+        """Highest rise of a path above its start."""
+        state, level, hill = start, 0, 0
+        for item in path:
+            rise, change = self._step(state, item)
+            hill = max(hill, level + rise)
+            level += change
+            state |= 1 << item
+        return hill
+
+    def _shorten(self, start: int, hill: int, path: list[int]) -> Segment:
         """Stop at the lowest downset between the two ends; the part of the path that leads there is no higher."""
         if len(path) > 2:
             path = self._lowest_part(start, path)
@@ -207,7 +292,6 @@ class _Side:
         for item in path:
             level += self._step(state, item)[1]
             state |= 1 << item
-        del end
         return Segment(hill, level, tuple(path) if len(path) > 1 else path[0])
 
     def _lowest_part(self, start: int, path: list[int]) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -90,12 +91,13 @@ class _Portfolio:
             if name == "program_order" or (self._wants(name) and self._goes_on()):
                 self._try(name, partial(method, self.problem))
         if self._goes_on() and self.peak > self.lower and self.problem.op_count <= _MOST_BITSET_OPS:
-            self.lower = max(
-                self.lower, cut_bound(self.problem, self.order, floor=self.lower, guard=self.guard).nbytes
-            )
+            inner = self._share()
+            bound = cut_bound(self.problem, self.order, floor=self.lower, guard=inner)
+            self.guard.exhausted(inner.work)
+            self.lower = max(self.lower, bound.nbytes)
         searches: tuple[tuple[str, Callable[[], None]], ...] = (
-            ("beam", self._beams),
             ("windows", self._windows),
+            ("beam", self._beams),
             ("serenity_dp", self._serenity),
             ("exact", lambda: self._exact(_STATES_BEFORE_HIERARCHY)),
             ("hierarchical", self._hierarchical),
@@ -137,58 +139,65 @@ class _Portfolio:
                 self.order, self.peak, self.steps = order, peak, steps
         return peak
 
-    def _try(self, name: str, method: Callable[[], tuple[int, ...] | None]) -> None:
+    def _try(
+        self, name: str, method: Callable[[], tuple[int, ...] | None], inner: LimitGuard | None = None
+    ) -> None:
+        """Run a method; what it has used of its own limits is charged to the whole."""
         before, work = self.guard.seconds(), self.guard.work
+        used = inner.work if inner is not None else 0
         peak = self._offer(method())
+        if inner is not None:
+            self.guard.exhausted(inner.work - used)
         self._note(name, peak, before, work)
 
-    def _note(
-        self, name: str, peak: int | None, before: float, work: int, rounds: tuple[int, ...] = ()
-    ) -> None:
+    def _note(self, name: str, peak: int | None, before: float, work: int) -> None:
         old = self.results.get(name)
         known = [p for p in (peak, old.peak_bytes if old else None) if p is not None]
         self.results[name] = MethodResult(
             min(known) if known else None,
             self.guard.seconds() - before + (old.seconds if old else 0.0),
             self.guard.work - work + (old.states if old else 0),
-            rounds,
         )
 
     def _beams(self) -> None:
+        inner = self._share()
+        before = self.peak
         for width in _BEAM_WIDTHS:
             for reverse in (False, True):
-                if self._is_proved() or not self._goes_on():
-                    return
+                if self._is_proved() or inner.check_now() is not None:
+                    break
                 beam = partial(
                     beam_order,
                     self._lattice(reverse),
                     width,
                     level=self.lower,
                     upper_bytes=self.peak if self.wanted is None else self.peak + 1,
-                    guard=self.guard,
+                    guard=inner,
                 )
-                self._try("beam", beam)
+                self._try("beam", beam, inner)
+        if self.wanted is None and self.peak < before and not self._is_proved() and self._goes_on():
+            self._windows()
 
     def _windows(self) -> None:
-        self._try(
-            "windows",
-            lambda: improve_peak(self.problem, self.order, guard=self.guard, lower_bytes=self.lower),
-        )
+        inner = self._share()
+        improve = partial(improve_peak, self.problem, self.order, guard=inner, lower_bytes=self.lower)
+        self._try("windows", improve, inner)
 
     def _hierarchical(self) -> None:
-        before, work = self.guard.seconds(), self.guard.work
         inner = self._share()
-        found = hierarchical_order(self.problem, guard=inner, lower_bytes=self.lower)
-        self.guard.exhausted(inner.work)
-        peak = self._offer(found.order)
-        self._note("hierarchical", peak, before, work, tuple(entry.peak_bytes for entry in found.rounds))
+        rounds: list[int] = []
+
+        def run() -> tuple[int, ...]:
+            found = hierarchical_order(self.problem, guard=inner, lower_bytes=self.lower)
+            rounds.extend(entry.peak_bytes for entry in found.rounds)
+            return found.order
+
+        self._try("hierarchical", run, inner)
+        self.results["hierarchical"] = replace(self.results["hierarchical"], rounds=tuple(rounds))
 
     def _serenity(self) -> None:
-        before, work = self.guard.seconds(), self.guard.work
         inner = self._share(_MOST_DP_STATES)
-        peak = self._offer(downset_dp(self.problem, inner))
-        self.guard.exhausted(inner.work)
-        self._note("serenity_dp", peak, before, work)
+        self._try("serenity_dp", partial(downset_dp, self.problem, inner), inner)
 
     def _share(self, most_work: int | None = None) -> LimitGuard:
         """Limits for a method that others come after: half of what is left of each."""

@@ -1,0 +1,60 @@
+"""Captures a step for the public functions: what cannot be meant is refused first, and torch keeps quiet."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from neaptide.frontends.torch_step import CapturedStep, capture_step
+from neaptide.runtime.arguments import check_call, check_no_factory
+
+# A trace stands in for `optimizer.step`, which schedulers look at; nothing of it is left afterwards.
+_ABOUT_SCHEDULERS = r"Seems like `optimizer\.step\(\)`|Detected call of `lr_scheduler\.step\(\)`"
+
+
+def capture(
+    step: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    state: Any = None,
+    name: str = "",
+) -> CapturedStep:
+    """Capture a step; see `frontends.torch_step.capture_step` for the arguments.
+
+    Raises:
+        CaptureError: the step takes other arguments, or cannot be captured; names the user's line.
+        UsageError: it is no step but a factory.
+    """
+    check_call(step, args, kwargs or {})
+    with quiet_torch():
+        captured = capture_step(step, args, kwargs, state=state, name=name)
+    check_no_factory(captured.steady.constants.values(), step)
+    return captured
+
+
+@contextmanager
+def quiet_torch() -> Iterator[None]:
+    """Keep torch from logging what a failed trace raises anyway, and from warning about a trace's stand-ins.
+
+    With `TORCH_LOGS` set its logs are wanted and stay.
+    """
+    loggers = [
+        logger
+        for name, logger in list(logging.root.manager.loggerDict.items())
+        if name.split(".")[0] == "torch" and isinstance(logger, logging.Logger) and not logger.disabled
+    ]
+    silenced = [] if os.environ.get("TORCH_LOGS") else loggers
+    for logger in silenced:
+        logger.disabled = True
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=_ABOUT_SCHEDULERS)
+            yield
+    finally:
+        for logger in silenced:
+            logger.disabled = False

@@ -1,0 +1,81 @@
+"""Python floats that change from call to call: inputs where that is possible, guards elsewhere."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import torch
+from step_checks import planned
+from torch import nn
+
+from neaptide.frontends.torch_step import capture_step
+
+
+def weighted(settings):
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(batch, weight=1.0):
+        loss = model(batch).square().mean() * (weight * settings.scale)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return model, step
+
+
+def test_a_float_among_the_arguments_is_an_input():
+    model, step = weighted(SimpleNamespace(scale=0.5))
+    twin, twin_step = weighted(SimpleNamespace(scale=0.5))
+    batch = torch.randn(5, 4)
+    captured = capture_step(step, (batch, 0.25))
+    assert "batch[1]" in captured.changing
+    run = planned(twin_step, batch, further=(0.25,))
+    for weight in (0.25, 0.5, 2.0):
+        assert torch.equal(step(batch, weight), run(batch, weight))
+    assert run.counts.replans == 0
+    assert torch.equal(model.weight, twin.weight)
+
+
+def test_a_float_of_the_state_is_an_input_when_asked_for():
+    settings = SimpleNamespace(scale=0.5)
+    _, step = weighted(settings)
+    batch = torch.randn(5, 4)
+    captured = capture_step(step, (batch,), changing=frozenset({"settings.scale"}))
+    assert settings.scale == 0.5
+    assert [slot.name for slot in captured.steady.inputs if slot.role == "rate"][-1] == "settings.scale"
+    before = captured.signature
+    settings.scale = 0.75
+    assert captured.reader.read((batch,), {}) == before
+
+
+def test_floats_that_changed_are_told_from_other_differences():
+    settings = SimpleNamespace(scale=0.5)
+    model, step = weighted(settings)
+    batch = torch.randn(5, 4)
+    captured = capture_step(step, (batch,))
+    settings.scale = 0.75
+    now = captured.reader.read((batch,), {})
+    assert now.changed_floats(captured.signature) == {"settings.scale"}
+    model.eval()
+    assert captured.reader.read((batch,), {}).changed_floats(captured.signature) is None
+
+
+def test_a_float_that_decides_a_branch_stays_a_guard():
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(batch, weight):
+        loss = model(batch).square().mean()
+        if weight > 0.5:
+            loss = loss * weight
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    captured = capture_step(step, (torch.randn(5, 4), 0.75))
+    assert captured.changing == frozenset()
+    assert dict(captured.signature.batch)["batch[1]"] == (float, 0.75)
