@@ -48,7 +48,7 @@ CASES: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = MappingProxyType(
             ("reduced_family", "series-parallel", "5", "1000"),
             *(("reduced_family", "series-parallel", str(d), str(n)) for n in _SIZES for d in range(2, 9)),
             *(("reduced_family", "pumpkin", str(d), str(n)) for n in _SIZES for d in range(2, 15)),
-            *(("hard", kind, str(m)) for kind in ("out-tree", "pumpkin") for m in (1, 2, 3)),
+            *(("hard", kind, str(m)) for kind in ("out-tree", "pumpkin") for m in (1, 2, 3, 4)),
         ),
         "large": (("large", "blocks"), ("large", "wide")),
     }

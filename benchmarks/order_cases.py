@@ -20,7 +20,7 @@ from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.neutral import from_json, from_mapping
 from neaptide.schedule.order.portfolio import best_order
 from neaptide.schedule.order.problem import OrderProblem
-from neaptide.schedule.order.regions import only_order, reduce
+from neaptide.schedule.order.regions import reduce
 from neaptide.schedule.order.result import OrderResult
 from order_arena import planned_arena_bytes
 
@@ -218,7 +218,7 @@ def _reduced(form: OrderForm, time_limit_s: float) -> Row:
     began = time.process_time()
     smaller = reduce(problem, Limits(time_s=time_limit_s))
     if smaller.is_solved:
-        order: tuple[int, ...] = tuple(only_order(smaller))
+        order: tuple[int, ...] = tuple(range(smaller.problem.op_count))
         bound, states, proved = None, 0, True
     else:
         found = best_order(smaller.problem, Limits(time_s=time_limit_s)).require()

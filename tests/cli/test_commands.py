@@ -76,11 +76,18 @@ def test_plan_is_saved_and_explained(call, fake_api, samples, tmp_path):
     )
     assert ending.code == 0
     assert ending.out == plan_text(samples.plan(), path="p.json") + "\n"
+    assert "--plan p.json" in ending.out
     assert "plan saved in p.json" in ending.err
     assert Plan.load(tmp_path / "p.json") == samples.plan()
     options = fake_api.calls[0][2]
     assert options["budget"] == Budget("60%", "+10%")
     assert (options["time_limit_s"], options["work_limit"], options["atomic"]) == (120, None, True)
+
+
+def test_a_plan_that_is_not_saved_names_no_file(call, fake_api):
+    ending = call("plan", TARGET)
+    assert "Next: save the plan" in ending.out
+    assert "--plan" not in ending.out
 
 
 def test_plan_as_json_is_the_plan_file(call, fake_api, samples):
@@ -110,7 +117,7 @@ def test_a_budget_out_of_reach_still_writes_the_best_plan(call, fake_api, sample
     ending = call("plan", TARGET, "--peak", "1MiB", "-o", "p.json")
     assert ending.code == 3
     assert ending.out == ""
-    assert "smallest peak found: 1.00 GiB; lower bound: 512.00 MiB" in ending.err
+    assert ending.err.endswith("error: no plan\n")
     assert Plan.load(tmp_path / "p.json") == samples.plan()
     content = json.loads(call("plan", TARGET, "--peak", "1MiB", "--json").out)
     assert content["error"]["smallest_peak_bytes"] == 2**30
@@ -144,12 +151,12 @@ def test_the_second_interrupt_aborts(call, fake_api):
 
 
 def test_run(call, fake_api, samples, plan_file):
-    ending = call("run", TARGET, "--plan", plan_file, "--verify", "--steps", "2", "--on-mismatch", "eager")
+    ending = call("run", TARGET, "--plan", plan_file, "--verify", "--steps", "2")
     assert ending.code == 0
     assert ending.out == run_text(samples.run()) + "\n"
     _, (_, plan), options = fake_api.calls[0]
     assert plan == samples.plan()
-    assert (options["verify"], options["steps"], options["on_mismatch"]) == (True, 2, "eager")
+    assert (options["verify"], options["steps"]) == (True, 2)
     assert call("run", TARGET, "--plan", plan_file).code == 0
     assert fake_api.calls[1][2]["verify"] is False
 
@@ -205,7 +212,7 @@ def test_explain_of_what_is_no_plan(call, tmp_path, target, code, words):
 def test_an_ambiguous_size_is_noted_in_words(call, fake_api):
     with warnings.catch_warnings():
         warnings.simplefilter("default")
-        ending = call("plan", TARGET, "--peak", "20G")
+        ending = call("plan", TARGET, "--peak", "20G", "-q")
     assert ending.code == 0
     assert "note: '20G' is read as 20GiB; write the unit in full\n" in ending.err
     assert "UserWarning" not in ending.err

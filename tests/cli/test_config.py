@@ -23,7 +23,6 @@ VALUES = {
     "steps": ("2", 2),
     "verify": ("yes", True),
     "eager": ("off", False),
-    "on_mismatch": ("replan", "replan"),
     "atomic": ("true", True),
 }
 
@@ -93,7 +92,6 @@ def test_the_nearest_file_counts_and_a_pyproject_without_our_table_does_not(tmp_
         ("work_limit", "1.5"),
         ("device", " "),
         ("verify", "maybe"),
-        ("on_mismatch", "ignore"),
     ],
 )
 def test_a_wrong_value_names_the_place_it_stands_in(tmp_path, name, value):
@@ -153,8 +151,11 @@ def test_print_config_shows_values_and_places(call, monkeypatch, tmp_path):
     assert "a, b" in rows["also"]
     assert "argument --repeats" in rows["repeats"]
     assert "default" in rows["eager"]
+    assert "20s" in rows["time_limit"], "the default that is in force"
     assert "nothing reads the environment variable NEAPTIDE_PEEK" in ending.err
     content = json.loads(call("compare", "--print-config", "--json").out)
+    limited = call("compare", "--print-config", "--json", "--work-limit", "9").out
+    assert json.loads(limited)["time_limit"] == {"value": None, "source": "default"}
     assert content["peak"] == {"value": "60%", "source": "environment variable NEAPTIDE_PEAK"}
 
 

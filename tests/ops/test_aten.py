@@ -12,6 +12,7 @@ NOT_IN_EVERY_VERSION = {
     "aten._foreach_mm",
     "aten._upsample_lanczos2d_aa",
     "aten._upsample_lanczos2d_aa_backward",
+    "aten.cholesky",
     "aten.dim",
     "aten.is_contiguous",
     "aten.numel",

@@ -2,33 +2,22 @@
 
 import pytest
 import torch
-from torch.profiler import ProfilerActivity, profile
 from torch.utils._pytree import tree_leaves
 
+from neaptide.cost.allocator_events import record
 from neaptide.ops import registry
 
 ATEN = torch.ops.aten
 DTYPES = [torch.float32, torch.float64, torch.bfloat16]
 
 
-def _allocations(events):
-    for event in events:
-        if event.name == "[memory]":
-            yield event.start_time_ns, event.extra_fields.alloc_size
-        yield from _allocations(event.children)
-
-
 def _measured(op, args):
     """Most bytes that the allocator handed out at once during the call, less those of the results."""
     op(*args)
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        result = op(*args)
-    current = most = 0
-    for _, nbytes in sorted(_allocations(profiler.profiler.kineto_results.experimental_event_tree())):
-        current += nbytes
-        most = max(most, current)
-    storages = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tree_leaves(result)}
-    return most - sum(storages.values())
+    kept = []
+    trace = record(lambda: kept.append(op(*args)))
+    storages = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tree_leaves(kept)}
+    return trace.peak_bytes() - sum(storages.values())
 
 
 def _batch_norm_backward(x):

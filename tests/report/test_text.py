@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from neaptide.plans import BudgetRecord, MovesSummary, TerminationRecord
+from neaptide.report.device_notes import not_counted
 from neaptide.report.text import comparison_text, is_within_budget, plan_text, profile_text, run_text
 
 _spec = importlib.util.spec_from_file_location("report_samples", Path(__file__).with_name("samples.py"))
@@ -41,7 +42,7 @@ def test_run_golden(golden):
     [
         (
             {"capacity_bytes": 400 * MIB, "fits": True, "over_bytes": -20 * MIB},
-            ["Fits this-machine: 20.00 MiB to spare.", "makes room for a larger batch"],
+            ["Fits this-machine: 20.00 MiB to spare.", "--device this-machine   (it fits; a plan makes room"],
         ),
         (
             {"capacity_bytes": 100 * MIB, "fits": False, "over_bytes": 280 * MIB},
@@ -78,9 +79,10 @@ def test_profile_without_rows_has_no_empty_table():
             ["NOT held: plan is 26.00 MiB above it", "smallest peak that was found", "--peak 226MiB"],
         ),
         ({"budget_bytes": 100 * MIB}, False, ["proved, no plan of these moves goes below 120.00 MiB"]),
-        ({"budget_bytes": None}, True, ["Budget: none given", "no budget asked for it"]),
+        ({"budget_bytes": None}, True, ["Budget: none given; plans may use", "no budget asks for it"]),
         ({"lower_bound_bytes": 226 * MIB}, True, ["Why not lower: the lower bound is reached."]),
         ({"rows": (samples.EAGER,)}, True, ["nothing was planned"]),
+        ({"rows": (samples.EAGER,), "budget_bytes": None}, True, ["none given, so nothing was planned."]),
         ({"rows": (samples.BASELINE, samples.planned())}, True, ["step time against baseline"]),
     ],
 )
@@ -129,6 +131,29 @@ def test_a_comparison_that_was_not_run_shows_predictions_only():
     assert "peak, predicted" in text
 
 
+def test_numbers_for_a_device_of_another_kind_are_called_predicted_only():
+    warning = "Predicted only: captured with CPU kernels (attention takes the CPU path); rtx4090 may run others."
+    assert warning in profile_text(samples.profile(device="rtx4090", captured_on="cpu"))
+    assert warning in plan_text(samples.plan(device="rtx4090", captured_on="cpu"))
+    for device, captured_on in (("rtx4090", "cuda"), ("rtx4090", ""), ("this-machine", "cpu")):
+        assert "Predicted only" not in plan_text(samples.plan(device=device, captured_on=captured_on))
+
+
+def test_what_is_not_counted_is_of_the_kind_of_device():
+    assert any("oneDNN" in line for line in not_counted("cpu"))
+    assert any("cuDNN" in line for line in not_counted("cuda"))
+    assert not set(not_counted("cpu")) & set(not_counted("cuda"))
+
+
+def test_a_plan_without_a_budget_blames_none():
+    text = plan_text(samples.plan(budget=BudgetRecord()))
+    assert "Budget: none given; no higher than the baseline." in text
+    assert "Why not lower: no budget asks for it; no plan goes below 120.00 MiB." in text
+    assert "nothing lower was found within the latency" in plan_text(
+        samples.plan(budget=BudgetRecord(None, "+30%"))
+    )
+
+
 def test_a_plan_that_breaks_its_budget_says_so():
     over = samples.program(budget_bytes=200 * MIB)
     assert "NOT held: 26.00 MiB above it" in plan_text(samples.plan(over))
@@ -151,7 +176,9 @@ def test_a_plan_without_moves_or_programs():
     assert "Recomputed: nothing." in text
     assert "Why not lower: the lower bound is reached." in text
     assert "the search ended optimal. " in text
-    assert "Next: neaptide run TARGET --plan plan.json --verify" in text
+    assert "Budget: none given, so nothing is recomputed" in text
+    assert "Next: save the plan" in text
+    assert "--plan" not in text
     assert "other programs" not in text
     assert "no programs" in plan_text(replace(samples.plan(), programs=()))
 

@@ -23,13 +23,39 @@ def test_a_plan_has_every_program_of_the_step_within_the_same_bytes():
     prepared = prepare(step, (batch,), run_operations=False, name="small")
     found = prepared.plan(SearchOptions(Budget("90%"), limits=LIMITS))
     assert [program.role for program in found.plan.programs] == ["steady", "first_1"]
-    assert len({program.budget_bytes for program in found.plan.programs}) == 1
+    steady, first = found.plan.programs
+    assert first.budget_bytes == min(
+        steady.budget_bytes, first.predictions.baseline_peak_with_workspace_bytes
+    )
+    assert found.plan.captured_on == "cpu"
     assert [program.fingerprint for program in found.plan.programs] == [
         fingerprint(program.graph) for program in prepared.captured.programs
     ]
     assert found.plan.name == "small"
     assert found.variant.plan is found.plan
     assert found.variant.saved == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("peak", "least", "expected"),
+    [("50%", 0, 0.5), ("50%", 10**9, 1.0), (10**9, 0, 1.0), (None, 0, 1.0)],
+)
+def test_the_bytes_of_an_earlier_plan_are_allowed_up_to_the_baseline(peak, least, expected):
+    step, batch = steps.mlp()
+    prepared = prepare(step, (batch,), run_operations=False)
+    found = prepared.plan(SearchOptions(Budget(peak), limits=LIMITS, least_bytes=least)).plan.programs[0]
+    assert found.budget_bytes == int(expected * found.predictions.baseline_peak_with_workspace_bytes)
+
+
+def test_storages_of_the_caller_bear_the_users_names():
+    step, batch = steps.adamw()
+    prepared = prepare(step, (batch,), run_operations=False)
+    names = prepared.user_names()
+    assert "0.weight" in " ".join(names.values())
+    assert not any("_0_weight" in name for name in prepared.problem().storage_names)
+    moved = prepared.plan(SearchOptions(Budget(None), limits=LIMITS)).plan.programs[0].moves
+    assert not moved.recomputations
+    assert all(name in names.values() for name in moved.moved)
 
 
 def test_operations_are_run_once_and_only_where_that_is_meant():
@@ -71,7 +97,9 @@ def test_the_signature_in_a_plan_is_text_in_the_users_names():
     step, batch = steps.mlp()
     prepared = prepare(step, (batch,), run_operations=False)
     facts = dict(described_signature(prepared.captured))
-    assert "(5, 4)" in facts["batch[0]"]
+    assert facts["the batch"] == "batch"
+    assert facts["batch"] == "float32 of shape (5, 4)"
+    assert not any("TreeSpec" in text for text in facts.values())
     assert any("0.weight" in name for name in facts)
     assert any("momentum" in name for name in facts)
     assert all(isinstance(text, str) for text in facts.values())

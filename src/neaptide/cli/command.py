@@ -78,11 +78,6 @@ _SETTINGS: Final[Mapping[str, Callable[[], click.Option]]] = {
         help="Compare loss, gradients and parameters with eager; `compare` does it by default, `run` does not.",
     ),
     "eager": lambda: click.Option(["--eager/--no-eager"], default=None, help="Measure eager as well."),
-    "on_mismatch": lambda: click.Option(
-        ["--on-mismatch"],
-        metavar="|".join(config.ON_MISMATCH),
-        help="What to do with a call that the plan was not made for; error by default.",
-    ),
     "atomic": lambda: click.Option(
         ["--atomic/--no-atomic"],
         default=None,

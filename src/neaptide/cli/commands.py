@@ -85,7 +85,7 @@ def plan(request: Request) -> int:
     if console.as_json:
         console.result(found.to_json().rstrip("\n"))
     else:
-        console.document(plan_document(found, path=str(request.output or "plan.json")))
+        console.document(plan_document(found, path=None if request.output is None else str(request.output)))
     return exit_codes.DONE
 
 
@@ -109,7 +109,6 @@ def run(request: Request) -> int:
             steps=settings.steps,
             verify=bool(settings.verify),
             seed=settings.seed,
-            on_mismatch=settings.on_mismatch,
             progress=console.progress,
             name=request.target,
         )

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 from neaptide.errors import UsageError
 
@@ -27,9 +27,6 @@ _YES_NO: Final = {
 }
 DEFAULT_TIME_LIMIT_S: Final = 20.0
 
-OnMismatch: TypeAlias = Literal["error", "replan", "eager"]
-ON_MISMATCH: Final[tuple[OnMismatch, ...]] = ("error", "replan", "eager")
-
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -49,7 +46,6 @@ class Settings:
         steps: steps of a run.
         verify: compare the numbers with eager; None for what the command does by itself.
         eager: measure eager too.
-        on_mismatch: what a call does that the plan was not made for.
         atomic: keep all updates behind the last operation that can fail.
     """
 
@@ -66,7 +62,6 @@ class Settings:
     steps: int = 3
     verify: bool | None = None
     eager: bool = True
-    on_mismatch: OnMismatch = "error"
     atomic: bool = False
 
     @property
@@ -90,8 +85,10 @@ class Resolved:
     sources: Mapping[str, str]
 
     def as_json(self, names: Iterable[str] = NAMES) -> dict[str, Any]:
-        """Value and source of each of these settings."""
+        """Value in force and source of each of these settings."""
         values = asdict(self.settings)
+        if self.settings.time_limit is None and self.settings.work_limit is None:
+            values["time_limit"] = f"{DEFAULT_TIME_LIMIT_S:g}s"
         return {name: {"value": values[name], "source": self.sources[name]} for name in names}
 
 
@@ -241,15 +238,6 @@ def _texts(value: Any) -> tuple[str, ...]:
     raise UsageError(f"{value!r} is no list of names", next_step="write names with commas between them")
 
 
-def _choice(*choices: str) -> Callable[[Any], str]:
-    def read(value: Any) -> str:
-        if isinstance(value, str) and value.strip() in choices:
-            return value.strip()
-        raise UsageError(f"{value!r} is not a choice here", next_step=f"choose one of {', '.join(choices)}")
-
-    return read
-
-
 _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "peak": _peak,
     "latency": _latency,
@@ -264,6 +252,5 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "steps": _integer(1),
     "verify": _boolean,
     "eager": _boolean,
-    "on_mismatch": _choice(*ON_MISMATCH),
     "atomic": _boolean,
 }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from neaptide.cli import exit_codes
 from neaptide.errors import InfeasibleBudget, NeaptideError
-from neaptide.units import AmbiguousUnitWarning, format_bytes
+from neaptide.units import AmbiguousUnitWarning
 
 if TYPE_CHECKING:
     from neaptide.report.document import Document
@@ -30,7 +30,7 @@ class Console:
         as_json: the result is one JSON object on stdout, an error too.
 
     Attributes:
-        quiet: no progress, no notes; errors only.
+        quiet: no progress; notes and errors only.
         verbosity: 1 adds information and tracebacks of bugs, 2 adds details and tracebacks of every error.
     """
 
@@ -73,8 +73,8 @@ class Console:
             print(message, file=sys.stderr, flush=True)
 
     def note(self, message: str) -> None:
-        """Says something that the user should know and that is no result."""
-        self.progress(f"note: {message}")
+        """Says something that the user should know and that is no result; `quiet` does not silence it."""
+        print(f"note: {message}", file=sys.stderr, flush=True)
 
     def failure(self, error: NeaptideError) -> int:
         """Prints an error that neaptide raised on purpose; returns its exit code."""
@@ -82,12 +82,6 @@ class Console:
             traceback.print_exception(error, file=sys.stderr)
         else:
             print(f"error: {error.render()}", file=sys.stderr)
-        if isinstance(error, InfeasibleBudget):
-            print(
-                f"  smallest peak found: {format_bytes(error.smallest_peak_bytes)}; "
-                f"lower bound: {format_bytes(error.lower_bound_bytes)}",
-                file=sys.stderr,
-            )
         self._json_error(
             type(error).__name__, error.exit_code, error.what, error.where, error.why, error.next_step, error
         )

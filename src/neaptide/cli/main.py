@@ -68,7 +68,7 @@ cli = click.Group(
             "run",
             commands.run,
             "Run a saved plan on a fresh program, and measure it.",
-            settings=("steps", "verify", "seed", "on_mismatch"),
+            settings=("steps", "verify", "seed"),
             output="Write the report as JSON.",
             needs_plan=True,
         ),

@@ -113,9 +113,7 @@ def _problem(request: Request) -> OrderProblem:
         from neaptide.runtime.prepared_step import PreparedStep
         from neaptide.schedule.order.from_graph import order_problem
 
-        prepared = PreparedStep(
-            capture_step(step, (batch,), name=request.target), progress=console.progress
-        )
+        prepared = PreparedStep(capture_step(step, (batch,), name=request.target), progress=console.progress)
         costs = prepared.costs()
     return order_problem(
         prepared.captured.steady.graph, workspace=costs.workspace, storage_bytes=costs.storage_bytes

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from enum import StrEnum
+from itertools import pairwise
 
 from neaptide.corpus.order_forms import FormBuilder, OrderForm
 from neaptide.corpus.random_orders import from_predecessors
@@ -77,13 +78,10 @@ def pumpkin(chains: int, nodes: int, seed: int, *, buffers: Buffers = Buffers.SH
         buffers: whether the chains share the source's tensor.
     """
     rng = random.Random(seed)  # noqa: S311 - not for secrets
-    ends = [1 + i for i in range(chains)]  # one node for each chain; node 0 is the source
-    edges = [(0, end) for end in ends]
+    members = [[1 + i] for i in range(chains)]  # one node for each chain; node 0 is the source
     for node in range(chains + 1, nodes - 1):
-        chain = rng.randrange(chains)
-        edges.append((ends[chain], node))
-        ends[chain] = node
-    edges += [(end, nodes - 1) for end in ends]
+        members[rng.randrange(chains)].append(node)
+    edges = [edge for chain in members for edge in pairwise((0, *chain, nodes - 1))]
     return _from_edges(nodes, edges, rng, buffers, f"pumpkin d={chains} n={nodes} seed={seed}")
 
 
@@ -127,9 +125,8 @@ def _from_edges(
     for tail, head in edges:
         predecessors[place[head]].append(place[tail])
     if buffers is Buffers.SHARED:
-        return from_predecessors(
-            [rng.randint(1, _LARGEST) for _ in order], [sorted(p) for p in predecessors], name
-        )
+        nbytes = [rng.randint(1, _LARGEST) for _ in order]
+        return from_predecessors(nbytes, [sorted(earlier) for earlier in predecessors], name)
     form = FormBuilder()
     buffer: dict[tuple[int, int], str] = {}
     for position, node in enumerate(order):

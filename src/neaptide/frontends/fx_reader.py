@@ -131,7 +131,7 @@ class _Reader:
         return all(user.target is torch.ops.aten._local_scalar_dense.default for user in node.users)  # noqa: SLF001
 
     def _outputs(self, node: torch.fx.Node) -> None:
-        for item in node.args[0]:  # type: ignore[union-attr]
+        for item, slot in zip(node.args[0], self.trace.outputs, strict=True):  # type: ignore[arg-type]
             value = self.values.of[item] if isinstance(item, torch.fx.Node) else None
             if not isinstance(value, int):
                 raise CaptureError(
@@ -140,6 +140,15 @@ class _Reader:
                     next_step="return tensors or plain Python constants",
                 )
             self.builder.output(value)
+            self._state_kind(value, slot.role)
+
+    def _state_kind(self, value: int, role: str) -> None:
+        """A gradient or optimizer state that the step leaves behind is one, whatever made it."""
+        storage = self.builder.values[value].storage
+        if storage is not None and role in KIND_OF_ROLE:
+            known = self.builder.storages[storage]
+            if known.kind is Kind.TEMPORARY:
+                self.builder.storages[storage] = replace(known, kind=KIND_OF_ROLE[role])
 
     # -- nodes ------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from neaptide.errors import CaptureError
+from neaptide.frontends.fact_words import difference, replaced, user_names
 from neaptide.frontends.scalars import is_scalar
 from neaptide.frontends.step_slots import IGNORED_GROUP_KEYS, argument_name
 from neaptide.frontends.step_state import StepState
@@ -66,11 +67,15 @@ class Signature:
         return frozenset(changed)
 
     def differences(self, other: Signature) -> tuple[str, ...]:
-        """What differs, in words: `batch[0] is (3, 4), was (8, 4)`. `other` is the older one."""
+        """What differs, in words: `batch['x'] has shape (3, 4), was (8, 4)`. `other` is the older one."""
         found = []
-        for group in _GROUPS:
-            now: Mapping[str, Any] = dict(getattr(self, group))
-            then: Mapping[str, Any] = dict(getattr(other, group))
+        groups = _GROUPS
+        if self.batch[0] != other.batch[0]:
+            groups = _GROUPS[1:]
+            found.append(f"the batch is {self.structure()}, was {other.structure()}")
+        for group in groups:
+            now: Mapping[str, Any] = dict(self.named_batch() if group == "batch" else getattr(self, group))
+            then: Mapping[str, Any] = dict(other.named_batch() if group == "batch" else getattr(other, group))
             for name in {**then, **now}:
                 if name not in then:
                     found.append(f"{name} is new")
@@ -80,8 +85,17 @@ class Signature:
                     if now[name] != then[name]:
                         found.append(f"{name} is another object")
                 elif now[name] != then[name]:
-                    found.append(f"{name} is {_shown(now[name])}, was {_shown(then[name])}")
+                    found.append(difference(name, now[name], then[name]))
         return tuple(found)
+
+    def named_batch(self) -> tuple[Fact, ...]:
+        """The facts of the arguments' leaves, named as the user reaches them."""
+        names = user_names(self.batch[0][1])
+        return tuple((replaced(name, names), fact) for name, fact in self.batch[1:])
+
+    def structure(self) -> str:
+        """What the arguments are made of, in words."""
+        return ", ".join(user_names(self.batch[0][1]).values()) or "empty"
 
 
 class SignatureReader:
@@ -196,11 +210,6 @@ def _geometry(tensor: torch.Tensor) -> tuple[Any, ...]:
         device if device != "meta" else "cpu",
         tensor.requires_grad,
     )
-
-
-def _shown(fact: Any) -> Any:
-    """A fact as the user writes it: values without the type that they are compared with."""
-    return fact[1] if isinstance(fact, tuple) and len(fact) == 2 and isinstance(fact[0], type) else fact
 
 
 def _modes() -> tuple[Fact, ...]:

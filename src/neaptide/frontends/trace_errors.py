@@ -46,13 +46,13 @@ def explained(error: Exception, hidden: Sequence[str]) -> CaptureError:
             return CaptureError(
                 "the optimizer decides by numbers that only the data knows",
                 where=where,
-                why=f"{type(error).__name__}: {first}",
+                why="they are known only when the step runs, and the captured program is the same at every step",
                 next_step="use one that updates the same way at every step (SGD, Adam, AdamW, RMSprop, NAdam do)",
             )
         return CaptureError(
             "the step asks for a number that depends on the data",
             where=where,
-            why=f"{type(error).__name__}: {first}",
+            why="it is known only when the step runs, and the captured program is the same at every step",
             next_step="keep the decision in tensors (torch.where), or take it outside the step",
         )
     if private.is_about_fakes(error):

@@ -6,6 +6,7 @@ import gc
 from collections.abc import Mapping
 
 from neaptide.planner.strategies.program_order import baseline
+from neaptide.report.device_notes import predicted_only
 from neaptide.report.model import Comparison, ComparisonRow
 from neaptide.runtime import contestants
 from neaptide.runtime.contestants import Contestant, Factory, Measured
@@ -77,7 +78,7 @@ def compare_programs(
         name=prepared.captured.steady.graph.name,
         device=prepared.device.name,
         rows=tuple(rows),
-        budget_bytes=None if first is None else first.plan.program("steady").budget_bytes,
+        budget_bytes=None if first is None or _is_unlimited(first) else first.plan.programs[0].budget_bytes,
         lower_bound_bytes=step.lower_bound_bytes,
         order_lower_bound_bytes=step.order_lower_bound_bytes,
         plan_seconds=plan_seconds,
@@ -146,6 +147,11 @@ def _row(
     )
 
 
+def _is_unlimited(found: StepPlan) -> bool:
+    budget = found.plan.budget
+    return budget.peak is None and budget.latency is None
+
+
 def _baseline_prediction(step: StepProblem) -> tuple[int, int, float]:
     found = baseline(step)
     return found.peak_bytes, found.peak_with_workspace_bytes, found.seconds
@@ -155,7 +161,8 @@ def _notes(
     prepared: PreparedStep, verified: Mapping[str, tuple[Verification, float | None]]
 ) -> tuple[str, ...]:
     program = prepared.captured.steady
-    notes = list(program.rewrites)
+    warning = predicted_only(prepared.device.name, prepared.captured_on)
+    notes = [*([warning] if warning else []), *program.rewrites]
     if program.unknown_ops:
         notes.append("left alone, not in the op table: " + ", ".join(program.unknown_ops))
     for name, (outcome, _) in verified.items():

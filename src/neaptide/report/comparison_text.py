@@ -129,7 +129,8 @@ def _baseline_peak(comparison: Comparison) -> int | None:
 
 def _budget_line(comparison: Comparison) -> str:
     if comparison.budget_bytes is None:
-        return "Budget: none given; a plan may use what the baseline uses."
+        planned = "" if planned_row(comparison) is None else "; plans may use what the baseline uses"
+        return f"Budget: none given{planned or ', so nothing was planned'}."
     row = planned_row(comparison)
     baseline = _baseline_peak(comparison)
     text = f"Budget: {format_bytes(comparison.budget_bytes)}"
@@ -153,10 +154,10 @@ def _why_not_lower(comparison: Comparison) -> str:
     if peak <= comparison.lower_bound_bytes:
         return "Why not lower: the lower bound is reached."
     if comparison.budget_bytes is None:
-        return f"Why not lower: no budget asked for it; no plan goes below {bound}."
+        return f"Why not lower: no budget asks for it; no plan goes below {bound}."
     if is_within_budget(comparison):
         return (
-            "Why not lower: the budget is met, and going lower would cost time; "
+            "Why not lower: the budget is met, and the search was for time from there on; "
             f"no plan goes below {bound}, {percent(comparison.lower_bound_bytes, peak)} of this one's peak."
         )
     if comparison.lower_bound_bytes > comparison.budget_bytes:

@@ -13,7 +13,7 @@ class AliveRow:
     """A storage that is alive at the peak.
 
     Attributes:
-        name: of the value that made it.
+        name: of the value that made it; what the caller owns is called as the user calls it.
         kind: parameter, buffer, input, optimizer_state, gradient, activation, temporary or output.
         nbytes: its size in bytes.
         made_at: `file:line` of the operation that made it; empty for what the caller owns.
@@ -53,6 +53,7 @@ class ProfileReport:
         operations: number of operations; `unknown_ops` those without a row in the op table.
         rewrites: what the capture changed, in words.
         not_counted: what no number here contains.
+        captured_on: kind of the device whose kernels the step was captured with; empty when it is not known.
         versions: of neaptide, torch and Python.
         seed: of the random numbers.
     """
@@ -82,6 +83,7 @@ class ProfileReport:
     not_counted: tuple[str, ...]
     versions: dict[str, str]
     seed: int
+    captured_on: str = ""
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ class Comparison:
     Attributes:
         name: of the target; `device` what costs were taken for.
         rows: one for each program.
-        budget_bytes: what the plan was to stay within; None when no budget was given.
+        budget_bytes: what the plan was to stay within; None when no limit was given.
         lower_bound_bytes: no plan of the moves allowed goes below; `order_lower_bound_bytes`: no order alone does.
         plan_seconds: time planning took; `capture_seconds` the capture.
         high_water_mark_bytes: of the process while it measured; None where the system does not tell.

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from neaptide.planner.budget import Budget
-from neaptide.plans import BudgetRecord, MovesSummary, Plan, PlannedProgram
+from neaptide.plans import BudgetRecord, MovesSummary, Plan, PlannedProgram, described_role
 from neaptide.report.cells import byte_cell, counted, origin, percent, ratio_cell, seconds_cell
+from neaptide.report.device_notes import predicted_only
 from neaptide.report.document import Document, Table, document
 from neaptide.units import format_bytes, format_seconds
 
@@ -15,35 +16,36 @@ _MOST_ROWS: Final = 10
 _MOST_NAMES: Final = 6
 
 
-def plan_text(plan: Plan, *, path: str = "plan.json") -> str:
-    """What a plan changes, saves and costs, and why it goes no lower; `path` is that of its file."""
+def plan_text(plan: Plan, *, path: str | None = None) -> str:
+    """What a plan changes, saves and costs, and why it goes no lower; `path` is that of its file, if it has one."""
     return plan_document(plan, path=path).plain()
 
 
-def plan_document(plan: Plan, *, path: str = "plan.json") -> Document:
+def plan_document(plan: Plan, *, path: str | None = None) -> Document:
     """A plan from top to bottom.
 
     Args:
         plan: with at least one program.
-        path: of its file, for the next command.
+        path: of its file, for the next command; None when it was not saved.
     """
     if not plan.programs:
         return document(f"plan for {plan.name or 'step'}", "It has no programs.")
     main = steady_program(plan)
     return document(
         f"plan for {plan.name or 'step'} on {plan.device or 'this machine'}: predicted, nothing was run",
+        predicted_only(plan.device, plan.captured_on),
         _numbers(main),
         _budget_line(plan.budget, main),
         _latency_line(plan.budget, main),
         _bounds_line(main),
-        _why_not_lower(main),
+        _why_not_lower(plan.budget, main),
         _updates(main.moves),
         _recomputed(main.moves),
         _recomputations(main.moves),
         _atomic(plan, main),
         _other_programs(plan, main),
         _search(main, plan),
-        f"Next: neaptide run {plan.name or 'TARGET'} --plan {path} --verify",
+        _next(plan, path),
     )
 
 
@@ -80,6 +82,10 @@ def _numbers(program: PlannedProgram) -> Table:
 
 
 def _budget_line(budget: BudgetRecord, program: PlannedProgram) -> str:
+    if budget.peak is None and budget.latency is None:
+        if program.moves.recomputations or program.saved:
+            return "Budget: none given; no higher than the baseline."
+        return "Budget: none given, so nothing is recomputed; the lowest peak found by order alone, at no extra time."
     asked = [f"peak {budget.peak}" if budget.peak is not None else ""]
     asked.append(f"latency {budget.latency}" if budget.latency is not None else "")
     words = ", ".join(part for part in asked if part)
@@ -107,15 +113,18 @@ def _bounds_line(program: PlannedProgram) -> str:
     )
 
 
-def _why_not_lower(program: PlannedProgram) -> str:
+def _why_not_lower(budget: BudgetRecord, program: PlannedProgram) -> str:
     made = program.predictions
     peak = made.peak_with_workspace_bytes
     bound = format_bytes(made.lower_bound_bytes)
     if peak <= made.lower_bound_bytes:
         return "Why not lower: the lower bound is reached."
+    if budget.peak is None:
+        end = "no budget asks for it" if budget.latency is None else "nothing lower was found within the latency"
+        return f"Why not lower: {end}; no plan goes below {bound}."
     if peak <= program.budget_bytes:
         return (
-            "Why not lower: the budget is met, and going lower would cost time; "
+            "Why not lower: the budget is met, and the search was for time from there on; "
             f"no plan goes below {bound}, {percent(made.lower_bound_bytes, peak)} of this one's peak."
         )
     if made.lower_bound_bytes > program.budget_bytes:
@@ -184,7 +193,7 @@ def _atomic(plan: Plan, program: PlannedProgram) -> str:
 def _other_programs(plan: Plan, main: PlannedProgram) -> Table | None:
     rows = tuple(
         (
-            program.role,
+            described_role(program.role),
             byte_cell(program.predictions.baseline_peak_with_workspace_bytes),
             byte_cell(program.predictions.peak_with_workspace_bytes),
             str(len(program.moves.recomputations)),
@@ -203,3 +212,9 @@ def _search(program: PlannedProgram, plan: Plan) -> str:
     return f"Found by {program.strategy}; the search ended {reason}{limit}{detail}. " + origin(
         plan.versions, plan.seed
     )
+
+
+def _next(plan: Plan, path: str | None) -> str:
+    if path is None:
+        return "Next: save the plan, with -o plan.json or plan.save(...), and run it with neaptide run."
+    return f"Next: neaptide run {plan.name or 'TARGET'} --plan {path} --verify"

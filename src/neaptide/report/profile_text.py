@@ -14,6 +14,7 @@ from neaptide.report.cells import (
     shares,
     size_argument,
 )
+from neaptide.report.device_notes import predicted_only
 from neaptide.report.document import Document, Table, document
 from neaptide.report.model import ProfileReport
 from neaptide.units import format_bytes
@@ -29,6 +30,7 @@ def profile_document(report: ProfileReport) -> Document:
         f"{report.name or 'step'} on {report.device}: predicted, the step was not run",
         _numbers(report),
         _verdict(report),
+        predicted_only(report.device, report.captured_on),
         _at_the_peak(report),
         _alive(report),
         _why_not_lower(report),
@@ -121,7 +123,10 @@ def _next(report: ProfileReport) -> str:
     if report.capacity_bytes is None or report.fits is None:
         return f"Next: neaptide compare {target} --peak 60%"
     if report.fits:
-        return f"Next: neaptide compare {target} --peak 60%   (it fits; a plan makes room for a larger batch)"
+        return (
+            f"Next: neaptide compare {target} --peak 60% --device {report.device}   "
+            "(it fits; a plan makes room for a larger batch)"
+        )
     if report.lower_bound_bytes > report.capacity_bytes:
         return (
             f"Next: a smaller batch or model, as no plan goes below {format_bytes(report.lower_bound_bytes)} "

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from neaptide.analysis.profile_bytes import MemoryProfile, memory_profile
 from neaptide.errors import InfeasibleBudget
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import TerminationReason
 from neaptide.planner.budget import Budget
-from neaptide.plans import PlannedProgram
+from neaptide.plans import PlannedProgram, described_role
+from neaptide.report.device_notes import not_counted
 from neaptide.report.model import AliveRow, ProfileReport
 from neaptide.runtime.prepared_step import PreparedStep, StepPlan, versions
 from neaptide.units import format_bytes, format_seconds
 
-NOT_COUNTED = (
-    "what the process holds outside the step: the interpreter, libraries, data loaders",
-    "fragmentation and rounding of the allocator",
-    "scratch that oneDNN and BLAS take from the system past PyTorch's allocator",
-)
 _NAMED_ALIVE = 5  # of the values alive at the peak, how many an error message names
 
 
@@ -43,7 +41,7 @@ def profile_report(prepared: PreparedStep, *, has_device: bool, seed: int) -> Pr
         lower_bound_bytes=step.lower_bound_bytes,
         order_lower_bound_bytes=step.order_lower_bound_bytes,
         bytes_by_kind_at_peak=kinds,
-        alive_at_peak=alive_rows(found),
+        alive_at_peak=alive_rows(found, prepared.user_names()),
         peak_at=at_peak.location if at_peak else "",
         peak_module=at_peak.module if at_peak else "",
         peak_phase=at_peak.phase if at_peak else "",
@@ -56,9 +54,10 @@ def profile_report(prepared: PreparedStep, *, has_device: bool, seed: int) -> Pr
         operations=len(graph.nodes),
         unknown_ops=program.unknown_ops,
         rewrites=program.rewrites,
-        not_counted=(*NOT_COUNTED, *prepared.surprises),
+        not_counted=(*not_counted(prepared.device.kind), *prepared.surprises),
         versions=versions(),
         seed=seed,
+        captured_on=prepared.captured_on,
     )
 
 
@@ -73,11 +72,11 @@ def step_profile(prepared: PreparedStep, schedule: Schedule, index: int = 0) -> 
     )
 
 
-def alive_rows(profile: MemoryProfile) -> tuple[AliveRow, ...]:
-    """What is alive at the peak, largest first."""
+def alive_rows(profile: MemoryProfile, user_names: Mapping[int, str]) -> tuple[AliveRow, ...]:
+    """What is alive at the peak, largest first; `user_names` are those of the caller's storages, by id."""
     return tuple(
         AliveRow(
-            alive.name,
+            user_names.get(alive.storage, alive.name),
             str(alive.kind),
             alive.nbytes,
             alive.source.location,
@@ -120,7 +119,7 @@ def _too_high(
     predicted = program.predictions
     smallest, allowed = predicted.peak_with_workspace_bytes, program.budget_bytes
     names = _alive_names(prepared, found, program, index)
-    which = "" if index == 0 else " of the first step, which makes the optimizer state,"
+    which = "" if index == 0 else f" for {described_role(program.role)}, which makes state for the later ones,"
     return InfeasibleBudget(
         f"no plan{which} within {format_bytes(allowed)} was found; the lowest peak is {format_bytes(smallest)}",
         smallest_peak_bytes=smallest,
@@ -129,7 +128,7 @@ def _too_high(
         plan=found.plan,
         where="alive at that peak: " + ", ".join(names),
         why=_why_it_ended(program),
-        next_step=f"plan for at least {format_bytes(smallest)}, or make the batch smaller",
+        next_step="allow that much, or make the batch smaller",
     )
 
 
@@ -148,7 +147,8 @@ def _why_it_ended(program: PlannedProgram) -> str:
 def _alive_names(
     prepared: PreparedStep, found: StepPlan, program: PlannedProgram, index: int
 ) -> tuple[str, ...]:
-    alive = alive_rows(step_profile(prepared, found.variant.schedules[index], index))
+    profile = step_profile(prepared, found.variant.schedules[index], index)
+    alive = alive_rows(profile, prepared.user_names(index))
     names = tuple(f"{a.name} ({a.kind}, {format_bytes(a.nbytes)})" for a in alive[:_NAMED_ALIVE])
     saved = program.predictions.saved_bytes
     return (*names, f"copies of an atomic step ({format_bytes(saved)})") if saved else names

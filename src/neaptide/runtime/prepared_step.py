@@ -16,6 +16,8 @@ from neaptide.cost.calibrate import this_machine
 from neaptide.cost.devices import Device, get_device
 from neaptide.cost.measured import MeasuredCost
 from neaptide.cost.model import EstimatedCost, node_seconds
+from neaptide.frontends.fact_words import described, user_names
+from neaptide.frontends.step_slots import argument_name
 from neaptide.frontends.torch_step import CapturedStep
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
@@ -124,11 +126,13 @@ class PreparedStep:
     def user_names(self, index: int = 0) -> dict[int, str]:
         """What the user calls the storages of one of the programs that the caller owns, by id."""
         program = self.captured.programs[index]
+        batch = user_names(self.captured.signature.batch[0][1])
         found: dict[int, str] = {}
         for value, slot in zip(program.graph.inputs, program.inputs, strict=True):
             storage = program.graph.values[value].storage
             if storage is not None:
-                found.setdefault(storage, slot.name)
+                name = batch[argument_name(slot.key[1])] if slot.role == "batch" else slot.name
+                found.setdefault(storage, name)
         return found
 
     @property
@@ -249,5 +253,5 @@ def versions() -> dict[str, str]:
 def described_signature(captured: CapturedStep) -> tuple[tuple[str, str], ...]:
     """The facts that a call must agree on, as text for a plan file; those that only this process knows left out."""
     signature = captured.signature
-    facts = (*signature.batch, *signature.state, *signature.hyper_parameters, *signature.modes)
-    return tuple((name, str(fact)) for name, fact in facts)
+    facts = (*signature.named_batch(), *signature.state, *signature.hyper_parameters, *signature.modes)
+    return (("the batch", signature.structure()), *((name, described(fact)) for name, fact in facts))

@@ -34,9 +34,7 @@ def random_problem(
             writes.append(rng.choice(reads if rng.random() < 0.7 else recent))
         pairs = ()
         if in_place and reads and writes:
-            pairs = tuple(
-                (rng.choice(writes), rng.choice(reads)) for _ in range(rng.choice((0, 1, 1, 2, 3)))
-            )
+            pairs = tuple((rng.choice(writes), rng.choice(reads)) for _ in range(rng.choice((0, 1, 1, 2, 3))))
             pairs = tuple((w, r) for w, r in pairs if w != r)
         after = (rng.randrange(index),) if control and index and rng.random() < 0.15 else ()
         workspace = rng.choice((0, 0, 0, rng.randint(1, largest)))

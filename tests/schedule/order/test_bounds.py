@@ -2,12 +2,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neaptide.outcome import LimitGuard, Limits
+from neaptide.schedule.order.bitset_lattice import Lattice, closures
 from neaptide.schedule.order.bounds import cut_bound, lowest_downset, op_bounds, per_op_bound, rest_bytes
 from neaptide.schedule.order.evaluate import evaluate_order
-from neaptide.schedule.order.bitset_lattice import Lattice, closures
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from schedule.order.order_problems import brute_force, random_problem
-from schedule.order.test_downsets import downset_bytes
+from schedule.order.test_downsets import downset_bytes, minpeak
 
 problems = st.builds(
     random_problem, st.integers(0, 10**6), st.integers(1, 7), in_place=st.booleans(), mutation=st.booleans()
@@ -77,3 +77,35 @@ def test_limit_leaves_a_valid_bound():
     cut = cut_bound(problem, range(14), guard=LimitGuard(Limits(work=0)))
     assert cut.nbytes == per_op_bound(problem)
     assert cut.cuts == 0
+
+
+def lowest_peaks(problem, reverse):
+    """For each set of placed ops the lowest peak of what comes after it in that direction, by brute force."""
+    memo = {}
+    lattice = Lattice(problem, reverse=reverse)
+    minpeak(lattice, lattice.left, lattice.start_bytes, lattice.ready, memo)
+    return memo
+
+
+@given(problems)
+@settings(max_examples=80, deadline=None)
+def test_lowest_downsets_around_an_op_can_be_passed_through(problem):
+    """Exchange lemmas: to a superset-minimal downset, and on from a subset-minimal one, without a higher peak.
+
+    The first is an intersection argument, and holds where no takeover depends on the order.
+    """
+    full = (1 << problem.op_count) - 1
+    onwards = lowest_peaks(problem, reverse=False)
+    back = lowest_peaks(problem, reverse=True)
+    best = onwards[full]
+    depends = any(Lattice(problem).takeovers)
+    for op in range(problem.op_count):
+        holding, _ = lowest_downset(problem, inside=1 << op)
+        without, _ = lowest_downset(problem, outside=1 << op)
+        assert onwards[full & ~without] <= best
+        if not depends:
+            assert back[holding] <= best
+            certified = max(back[holding], onwards[full & ~holding])
+            assert certified >= best
+            if onwards[full & ~holding] <= best:
+                assert certified == best

@@ -4,10 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neaptide.outcome import LimitGuard, Limits
+from neaptide.schedule.order.bitset_lattice import Lattice
 from neaptide.schedule.order.downsets import DownsetSearch, SearchEnd, downset_dp
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.free_moves import Place, close
-from neaptide.schedule.order.bitset_lattice import Lattice
 from schedule.order.order_problems import brute_force, random_problem
 
 problems = st.builds(
@@ -96,7 +96,9 @@ def test_free_moves_lose_no_completion(problem, reverse, runs, above):
         level = nbytes + above
         place = Place(left, nbytes, ready, [])
         moves = close(lattice, place, level, runs=runs)
-        assert max(level, memo[left]) == max(level, minpeak(lattice, place.left, place.nbytes, place.ready, memo))
+        assert max(level, memo[left]) == max(
+            level, minpeak(lattice, place.left, place.nbytes, place.ready, memo)
+        )
         for _, following, op in moves:
             then = place.left & ~(1 << op)
             rest = tuple(x for x in place.ready if x != op) + tuple(lattice.enabled(then, op))

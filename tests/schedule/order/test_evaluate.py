@@ -51,7 +51,11 @@ def test_order_that_is_no_order_is_refused_by_name():
     problem = OrderProblem(
         (OrderStorage("a", 1), OrderStorage("b", 2)), (OrderOp("f", (), (0,)), OrderOp("g", (0,), (1,)))
     )
-    for wrong, words in (((1, 0), "g stands before op f"), ((0,), "g is missing"), ((0, 0), "f stands twice")):
+    for wrong, words in (
+        ((1, 0), "g stands before op f"),
+        ((0,), "g is missing"),
+        ((0, 0), "f stands twice"),
+    ):
         with pytest.raises(VerifyError, match=words):
             evaluate_order(problem, wrong)
 

@@ -72,8 +72,8 @@ def test_after_a_recomputation_the_answer_is_legal_bounded_and_most_often_the_be
 
 
 def test_share_of_edits_that_reach_the_full_run():
-    """At least 95 of 100 edits; what it costs is measured by the benchmark, in states."""
-    equal = total = work = full_work = 0
+    """At least 95 of 100 edits."""
+    equal = total = 0
     for seed in range(36):
         problem = random_problem(seed, 40, control=False, reach=4)
         edit = recomputed(problem, random.Random(seed))
@@ -81,15 +81,12 @@ def test_share_of_edits_that_reach_the_full_run():
             continue
         after, new = edit
         old = best_order(problem, Limits(work=2000)).require().order
-        outcome = reschedule(after, [op + (op >= new) for op in old], [new + 1])
+        found = reschedule(after, [op + (op >= new) for op in old], [new + 1]).require()
         full = best_order(after, Limits(work=2000)).require()
         total += 1
-        equal += outcome.require().peak_bytes == full.peak_bytes
-        work += outcome.work
-        full_work += full.states
+        equal += found.peak_bytes == full.peak_bytes
     assert total >= 20
     assert equal >= 0.95 * total
-    assert work < full_work
 
 
 @given(st.integers(0, 10**6), st.integers(1, 20), st.integers(0, 99))

@@ -24,7 +24,11 @@ def test_small_problems_are_proved(problem):
     result = outcome.require()
     assert outcome.termination.reason is TerminationReason.OPTIMAL
     assert result.certificate.is_optimal
-    assert result.peak_bytes == result.order_lower_bound_bytes == evaluate_order(problem, result.order).peak_bytes
+    assert (
+        result.peak_bytes
+        == result.order_lower_bound_bytes
+        == evaluate_order(problem, result.order).peak_bytes
+    )
     if problem.op_count:
         assert result.peak_bytes == brute_force(problem)
     assert result.gap == 0

@@ -31,7 +31,7 @@ def beam_order(
     while beam:
         following: dict[int, tuple[int, int, int, Ready]] = {}
         for peak, nbytes, left, ready in beam:
-            if guard.exhausted() is not None:
+            if guard.exhausted() is not None or guard.check_now() is not None:
                 return best
             place = Place(left, nbytes, ready, [])
             moves = close(lattice, place, peak)

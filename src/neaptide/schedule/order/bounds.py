@@ -50,8 +50,7 @@ def op_bounds(problem: OrderProblem) -> tuple[int, ...]:
         own = sum(
             problem.storages[s].nbytes
             for s in touched(op)
-            if not problem.storages[s].resident
-            and not (problem.storages[s].output and problem.from_start[s])
+            if not problem.storages[s].resident and not (problem.storages[s].output and problem.from_start[s])
         )
         bounds.append(always + own + op.workspace - shared_bytes(takeovers(problem, index)))
     return tuple(bounds)
@@ -140,7 +139,7 @@ def sub_problem_bound(
     Let S1 have the fewest bytes of all downsets without the op v, and S2 the fewest of those that hold S1 and v.
     Then M(S1) <= M(X) for all X below S1 and M(S2) <= M(Y) for all Y above S2, so any schedule can be cut down to
     one from S1 to S2 with no higher hill: the lowest peak of the ops between them bounds the whole. In-place
-    takeovers are counted as made, since what they depend on may lie outside.
+    takeovers of what is read behind S2 as well are counted as made: cutting down a schedule may lose those.
 
     Args:
         problem: storages and ops.
@@ -238,10 +237,10 @@ class _CutNetwork:
                 if place[op] != origin:
                     arc(points, place[op], None)
             points += 1
-        for op in place:
+        for op, spot in place.items():
             for earlier in self.problem.predecessors[op]:
                 if free >> earlier & 1:
-                    arc(place[op], place[earlier], None)
+                    arc(spot, place[earlier], None)
         value, reached = _max_flow(points, rows, columns, sizes)
         chosen = inside
         for op, spot in place.items():

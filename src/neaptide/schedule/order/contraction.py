@@ -229,9 +229,8 @@ class ChainGraph:
     def _join_parallel(self, group: Sequence[int]) -> None:
         """Merge what a group of chains with the same neighbours holds that is free of the outside."""
         plain = [chain for chain in group if not self._ties[chain]]
-        for part in self._closed_parts([chain for chain in group if self._ties[chain]], set(group)):
-            if self._solve(part):
-                plain.append(part[0])
+        tied = [chain for chain in group if self._ties[chain]]
+        plain += [part[0] for part in self._closed_parts(tied, set(group)) if self._solve(part)]
         if len(plain) > 1:
             self.stats.unions += 1
             plain.sort()
@@ -297,7 +296,9 @@ class ChainGraph:
         """
         if entry == leave:
             return set()
-        forward = self._walk(self.successors[entry] if entry != source else self.roots(), self.successors, leave)
+        forward = self._walk(
+            self.successors[entry] if entry != source else self.roots(), self.successors, leave
+        )
         if leave == sink:
             return forward
         backward = self._walk(self.predecessors[leave], self.predecessors, entry)

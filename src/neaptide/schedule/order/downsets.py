@@ -6,11 +6,16 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from neaptide.outcome import LimitGuard
-from neaptide.schedule.order.free_moves import Place, close
 from neaptide.schedule.order.bitset_lattice import Lattice, Ready
+from neaptide.schedule.order.free_moves import Place, close
 from neaptide.schedule.order.problem import OrderProblem
+
+_WIDE: Final = (
+    128  # ready ops beyond which children are not closed when they are made: too many are never looked at
+)
 
 
 class SearchEnd(StrEnum):
@@ -50,9 +55,7 @@ class DownsetSearch:
         order: an order with the lowest peak, when there is one below `upper_bytes`.
     """
 
-    def __init__(
-        self, lattice: Lattice, *, lower_bytes: int, upper_bytes: int, runs: bool = True
-    ) -> None:
+    def __init__(self, lattice: Lattice, *, lower_bytes: int, upper_bytes: int, runs: bool = True) -> None:
         self.lattice = lattice
         self.states = 0
         self.lower_bytes = max(lower_bytes, lattice.start_bytes)
@@ -75,6 +78,8 @@ class DownsetSearch:
                 self.end = SearchEnd.NONE_BELOW
                 break
             if (stop_at is not None and self.states >= stop_at) or guard.exhausted() is not None:
+                break
+            if guard.check_now() is not None:  # one state of a wide problem may take seconds
                 break
             level, _, nbytes, _, left, ready = heapq.heappop(self._heap)
             if left in self._expanded or self._ways[left].level < level:
@@ -105,7 +110,9 @@ class DownsetSearch:
                 continue
             ready = tuple(x for x in place.ready if x != op) + tuple(self.lattice.enabled(left, op))
             child = Place(left, following, ready, [op])
-            if reached == level:  # it will be expanded at this level, if at all: merge it with its like now
+            if (
+                reached == level and len(ready) <= _WIDE
+            ):  # it will be expanded at this level, if at all: merge it with its like now
                 close(self.lattice, child, level, runs=False)
                 known = self._ways.get(child.left)
                 if known is not None and known.level <= reached:
@@ -124,9 +131,7 @@ class DownsetSearch:
     def _push(self, level: int, place: Place) -> None:
         self._made += 1
         left = place.left
-        heapq.heappush(
-            self._heap, (level, left.bit_count(), place.nbytes, self._made, left, place.ready)
-        )
+        heapq.heappush(self._heap, (level, left.bit_count(), place.nbytes, self._made, left, place.ready))
 
     def _finish(self) -> None:
         placed: list[tuple[int, ...]] = []
@@ -152,7 +157,9 @@ def downset_dp(
         An order with the lowest peak; None when a limit was hit or every order reaches `upper_bytes`.
     """
     lattice = Lattice(problem)
-    layer: dict[int, tuple[int, int, Ready]] = {lattice.left: (lattice.start_bytes, lattice.start_bytes, lattice.ready)}
+    layer: dict[int, tuple[int, int, Ready]] = {
+        lattice.left: (lattice.start_bytes, lattice.start_bytes, lattice.ready)
+    }
     back: list[dict[int, tuple[int, int]]] = []
     for _ in range(problem.op_count):
         following: dict[int, tuple[int, int, Ready]] = {}

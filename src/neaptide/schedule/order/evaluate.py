@@ -138,7 +138,7 @@ class DownsetState:
         own = self._dying[op] if self.reverse else self._alloc[op]
         total = self.bytes + own + self.problem.ops[op].workspace
         pairs = self._pairs[op]
-        return total - self._shared(op, pairs) if pairs else total
+        return total - self._shared(pairs) if pairs else total
 
     def after(self, op: int) -> int:
         """Bytes between ops once a ready op has run (reversed: just before it, in program time)."""
@@ -211,6 +211,6 @@ class DownsetState:
             self._dying[other] += nbytes
         return others
 
-    def _shared(self, op: int, pairs: tuple[Takeover, ...]) -> int:
+    def _shared(self, pairs: tuple[Takeover, ...]) -> int:
         alone = 0 if self.reverse else 1
         return shared_bytes([pair for pair in pairs if self._later[pair.read] == alone])

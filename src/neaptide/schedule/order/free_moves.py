@@ -55,18 +55,18 @@ def close(lattice: Lattice, place: Place, level: int, *, runs: bool = True) -> l
     Returns:
         For each op that is ready in the end: `(hill, bytes after it, op)`.
     """
+    frozen = lattice.frozen
     while True:
         moves: list[tuple[int, int, int]] = []
-        frozen = lattice.frozen
-        found = False
-        for op in place.ready:
+        taken = False
+        for op in place.ready:  # of this moment: what becomes ready on the way has its turn in the next pass
             hill, following = lattice.move(place.left, place.nbytes, op)
             if hill <= level and following <= place.nbytes and not frozen[op]:
                 take(lattice, place, op, following)
-                found = True
-                break
-            moves.append((hill, following, op))
-        if found:
+                taken = True
+            elif not taken:
+                moves.append((hill, following, op))
+        if taken:
             continue
         if not runs or not any(_run(lattice, place, level, op) for hill, _, op in moves if hill <= level):
             return moves

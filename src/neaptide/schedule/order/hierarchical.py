@@ -109,9 +109,7 @@ class _Hierarchy:
         for reverse in (False, True):
             if self.peak <= lower:
                 break
-            search = DownsetSearch(
-                Lattice(coarse, reverse=reverse), lower_bytes=lower, upper_bytes=self.peak
-            )
+            search = DownsetSearch(Lattice(coarse, reverse=reverse), lower_bytes=lower, upper_bytes=self.peak)
             end = search.advance(self.guard, states)
             lower = search.lower_bytes
             if search.order is not None:

@@ -9,13 +9,16 @@ from typing import Final
 
 from neaptide.errors import VerifyError
 from neaptide.outcome import LimitGuard, Limits, Outcome
-from neaptide.schedule.order.bounds import cut_bound
+from neaptide.schedule.order.bitset_lattice import Lattice
+from neaptide.schedule.order.bounds import cut_bound, sub_problem_bound
+from neaptide.schedule.order.downsets import DownsetSearch, SearchEnd
 from neaptide.schedule.order.evaluate import DownsetState, evaluate_order
 from neaptide.schedule.order.improve import bytes_between, improve_peak, solve_window
 from neaptide.schedule.order.problem import OrderProblem
 
 _MOST_OPS: Final = 200  # of the stretch that is solved; beyond that its width is more than a leaf can take
 _STATES: Final = 2000
+_PROOF_STATES: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,8 @@ def reschedule(
 
     After MAGIS (ASPLOS 2024): the stretch around the edit grows to a narrow waist on either side, where few ops can
     run on both sides of a position and few bytes are alive; between the waists it is solved exactly, the rest stays
-    as it is. Where the peak lies elsewhere then, windows around it follow, as long as it is above the bound.
+    as it is. Where the peak lies elsewhere then, windows around it follow, as long as it is above the bound, and in
+    the end a short exact search with the peak as its limit, for the proof.
 
     Args:
         problem: after the edit.
@@ -87,6 +91,19 @@ def reschedule(
     if peak > lower:
         order = improve_peak(problem, order, guard=guard, lower_bytes=lower, states=_STATES)
         peak = evaluate_order(problem, order).peak_bytes
+    if peak > lower:
+        lower = sub_problem_bound(problem, order, floor=lower, guard=guard)
+    for reverse in (False, True):
+        if peak <= lower:
+            break
+        search = DownsetSearch(Lattice(problem, reverse=reverse), lower_bytes=lower, upper_bytes=peak)
+        end_of_search = search.advance(guard, _PROOF_STATES)
+        lower = max(lower, min(search.lower_bytes, peak))
+        if search.order is not None:
+            order = search.order
+            peak = lower = evaluate_order(problem, order).peak_bytes
+        if end_of_search is not SearchEnd.OPEN:
+            break
     result = Rescheduled(order, peak, lower, start, end)
     return guard.finish(result, best=peak, bound=lower, detail=f"{end - start} ops ordered again")
 

@@ -202,7 +202,12 @@ class _Side:
                 rise, change = self._step(state, item)
                 peak = max(hill, level + rise)
                 larger, after, open_now, path = self._follow(
-                    state | 1 << item, level + change, peak, self._opened(state, item, ready, target), (taken, item), target
+                    state | 1 << item,
+                    level + change,
+                    peak,
+                    self._opened(state, item, ready, target),
+                    (taken, item),
+                    target,
                 )
                 known = best.get(larger)
                 if known is None or peak < known:
@@ -229,7 +234,9 @@ class _Side:
         while moved and level > 0:
             moved = False
             for item in ready:
-                rise, change = self._step(state, item) if self._ties[item] else (self._rise[item], self._change[item])
+                rise, change = (
+                    self._step(state, item) if self._ties[item] else (self._rise[item], self._change[item])
+                )
                 if change <= 0 and level + rise <= budget:
                     ready = self._opened(state, item, ready, target)
                     state |= 1 << item
@@ -251,7 +258,9 @@ class _Side:
                 return None
             moves: list[tuple[int, int, int, int]] = []
             for item in ready:
-                rise, change = self._step(state, item) if self._ties[item] else (self._rise[item], self._change[item])
+                rise, change = (
+                    self._step(state, item) if self._ties[item] else (self._rise[item], self._change[item])
+                )
                 peak = level + rise
                 if peak > budget:
                     blocked = min(blocked, peak)

@@ -24,7 +24,9 @@ def merge_independent(profiles: Iterable[Sequence[Segment]]) -> list[Segment]:
         for segment in segments:
             (up if segment.delta > 0 else down).append(segment)
     down.sort(key=_rise)
-    up.sort(key=_fall, reverse=True)  # a reversed sort is stable too: segments of one profile keep their order
+    up.sort(
+        key=_fall, reverse=True
+    )  # a reversed sort is stable too: segments of one profile keep their order
     return canonical(down + up)
 
 
@@ -57,10 +59,14 @@ class UpHeap:
     def absorb(self, other: UpHeap) -> UpHeap:
         """Both as one; neither may be used on its own afterwards."""
         large, small = (self, other) if len(self) >= len(other) else (other, self)
-        for key, _, delta, ops in small._heap:
-            heapq.heappush(large._heap, (key, large._next_serial(), delta, ops))
-        large.level += small.level
+        large.take(small.drain())
         return large
+
+    def take(self, segments: Iterable[Segment]) -> None:
+        """Run segments of an independent climbing profile too, wherever Liu's rule puts each."""
+        for rise, delta, ops in segments:
+            heapq.heappush(self._heap, (rise - delta, self._next_serial(), delta, ops))
+            self.level += delta
 
     def append(self, rise: int, delta: int, ops: Rope) -> None:
         """Run a segment after all others; it swallows those that it leaves without effect.

@@ -128,7 +128,9 @@ def _op(item: Any, position: int, storages: Mapping[str, int], ops: Mapping[str,
     pairs = []
     for pair in _list(row.get("in_place", []), f"`in_place` of {where}"):
         if not isinstance(pair, list) or len(pair) != 2:
-            raise _wrong(f"{where} has {pair!r} in `in_place`", why="a pair is [written storage, read storage]")
+            raise _wrong(
+                f"{where} has {pair!r} in `in_place`", why="a pair is [written storage, read storage]"
+            )
         written, read = (found(value, storages, "in_place", no_storage) for value in pair)
         if written not in writes or read not in reads:
             raise _wrong(
@@ -154,7 +156,9 @@ def _record(item: Any, where: str, needed: tuple[str, ...], allowed: tuple[str, 
             raise _wrong(f"{where} has no `{key}`")
     for key in item:
         if key not in needed and key not in allowed:
-            raise _wrong(f"{where} has an unknown key {key!r}", why=f"known are {', '.join(needed + allowed)}")
+            raise _wrong(
+                f"{where} has an unknown key {key!r}", why=f"known are {', '.join(needed + allowed)}"
+            )
     return item
 
 

@@ -8,7 +8,6 @@ outlives a chain is still freed by the ops that really read it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from neaptide.schedule.order.contraction import ChainGraph, Item
@@ -28,7 +27,9 @@ class _Piece:
     deaths: tuple[int, ...]  # new ops; empty: never freed
 
 
-def rebuild(problem: OrderProblem, steps: Steps, graph: ChainGraph) -> tuple[OrderProblem, list[tuple[int, ...]]]:
+def rebuild(
+    problem: OrderProblem, steps: Steps, graph: ChainGraph
+) -> tuple[OrderProblem, list[tuple[int, ...]]]:
     """The contracted problem, and by op of it the ops of the original that it runs, in order. O(size)."""
     return _Rebuild(problem, steps, graph).run()
 
@@ -90,17 +91,23 @@ class _Rebuild:
             elif index in coupled:
                 candidates = sorted({self.new_op[op] for op in coupled[index]})
                 deaths = tuple(op for op in candidates if number[index] in tied[op])
-                if not deaths:  # dissolved: all candidates are in one run, and its order says which is the last
+                if (
+                    not deaths
+                ):  # dissolved: all candidates are in one run, and its order says which is the last
                     deaths = (candidates[-1],)
             there = birth is not None or self.problem.from_start[index]
             counted = bool(self.problem.accessors[index]) or storage.resident or storage.output
             pieces = []
             if there and counted:
-                pieces.append(_Piece(index, storage.nbytes, None if birth is None else self.new_op[birth], deaths))
+                pieces.append(
+                    _Piece(index, storage.nbytes, None if birth is None else self.new_op[birth], deaths)
+                )
             self.pieces.append(pieces)
 
     def run(self) -> tuple[OrderProblem, list[tuple[int, ...]]]:
-        entering: list[list[int]] = [[] for _ in self.runs]  # by run, storages that die there and nowhere else
+        entering: list[list[int]] = [
+            [] for _ in self.runs
+        ]  # by run, storages that die there and nowhere else
         leaving: list[list[int]] = [[] for _ in self.runs]
         inside: list[list[int]] = [[] for _ in self.runs]
         for storage, pieces in enumerate(self.pieces):
@@ -146,11 +153,10 @@ class _Rebuild:
         inside = set(run)
         stack: list[_Piece] = []
         for storage in entering:
-            for piece in self.pieces[storage]:
-                if len(piece.deaths) == 1 and piece.deaths[0] in inside:
-                    stack.append(piece)
-        for storage in {piece.storage for piece in stack}:
-            self.pieces[storage] = [p for p in self.pieces[storage] if not any(p is other for other in stack)]
+            dying = [p for p in self.pieces[storage] if len(p.deaths) == 1 and p.deaths[0] in inside]
+            if dying:
+                stack += dying
+                self.pieces[storage] = [p for p in self.pieces[storage] if p not in dying]
         exits: list[_Piece] = []
         for storage in leaving:
             exits += self.pieces[storage]

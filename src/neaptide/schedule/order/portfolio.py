@@ -22,10 +22,14 @@ from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.result import Certificate, MethodResult, OrderResult
 
 _BEAM_WIDTHS: Final = (1, 8)
-_FIRST_STATES: Final = 256  # of the first turn of an exact search; each turn has half as many again as the last
+_FIRST_STATES: Final = (
+    256  # of the first turn of an exact search; each turn has half as many again as the last
+)
 _STATES_BEFORE_HIERARCHY: Final = 50_000  # of each exact search
 _MOST_DP_STATES: Final = 300_000
-_MOST_STATES: Final = 1_000_000  # of one search: about a gigabyte; more than that is another way of not answering
+_MOST_STATES: Final = (
+    1_000_000  # of one search: about a gigabyte; more than that is another way of not answering
+)
 _MOST_BITSET_OPS: Final = 30_000  # closures are quadratic in bits: 2 x 110 MB here
 
 
@@ -104,11 +108,13 @@ class _Portfolio:
             ("exact", lambda: self._exact(_MOST_STATES)),
         )
         for name, search in searches:
-            asked_for = self.wanted is not None and name in self.wanted
             # Serenity's program is here as a peer to compare with, and runs only when asked for.
-            if asked_for or (self.wanted is None and name != "serenity_dp" and not self._is_proved()):
-                if self._goes_on() and self.problem.op_count <= _MOST_BITSET_OPS:
-                    search()
+            if self.wanted is None:
+                is_due = name != "serenity_dp" and not self._is_proved()
+            else:
+                is_due = name in self.wanted
+            if is_due and self._goes_on() and self.problem.op_count <= _MOST_BITSET_OPS:
+                search()
         if self.wanted is None and self._goes_on():
             smooth = lower_second_peaks(self.problem, self.order, guard=self.guard)
             self._offer(smooth)
@@ -228,7 +234,9 @@ class _Portfolio:
             ]
         turn = _FIRST_STATES
         found: int | None = None
-        while self._goes_on() and not self.exhausted:
+        # Before the last turn, time is shared with the methods that follow.
+        shared = self._share() if most_states < _MOST_STATES and self.wanted is None else self.guard
+        while self._goes_on() and shared.check_now() is None and not self.exhausted:
             for search in self.searches:
                 if self.wanted is None:
                     search.upper_bytes = min(search.upper_bytes, self.peak)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from neaptide.outcome import LimitGuard, Limits
@@ -67,9 +67,7 @@ class Reduced:
     @property
     def is_solved(self) -> bool:
         """Whether only one order is left, which is then a best one."""
-        return all(
-            index - 1 in before for index, before in enumerate(self.problem.predecessors) if index
-        )
+        return all(index - 1 in before for index, before in enumerate(self.problem.predecessors) if index)
 
 
 def reduce(
@@ -107,8 +105,3 @@ def reduce(
         seconds=guard.seconds(),
     )
     return Reduced(smaller, tuple(contents), stats)
-
-
-def only_order(reduced: Reduced) -> Sequence[int]:
-    """The order of a solved reduction: list order is legal, and there is no other."""
-    return range(reduced.problem.op_count)

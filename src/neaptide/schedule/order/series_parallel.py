@@ -8,9 +8,11 @@ problem is strongly NP-complete (Jin et al., arXiv 2312.13526): exponential in t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
+from neaptide.schedule.order.bounds import per_op_bound
+from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.merge import merge_independent
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.regions import REGION_STATES, ReductionStats, reduce
@@ -42,7 +44,9 @@ class BufferOrder:
     segments: tuple[Segment, ...]
 
 
-def order_edge_buffers(count: int, edges: Sequence[BufferEdge], workspace: Sequence[int]) -> BufferOrder | None:
+def order_edge_buffers(
+    count: int, edges: Sequence[BufferEdge], workspace: Sequence[int]
+) -> BufferOrder | None:
     """Best order of a two-terminal series-parallel multigraph with a buffer per edge; None if it is not one.
 
     While an op runs, the buffers on all its edges are there. Edges are merged and ops swallowed until one edge is
@@ -91,7 +95,9 @@ def order_edge_buffers(count: int, edges: Sequence[BufferEdge], workspace: Seque
                 del outgoing[tails[number]][number], incoming[heads[number]][number]
             left -= len(others)
             numbers[1:] = []
-            passing += [op for op in (tails[keep], heads[keep]) if len(incoming[op]) == len(outgoing[op]) == 1]
+            passing += [
+                op for op in (tails[keep], heads[keep]) if len(incoming[op]) == len(outgoing[op]) == 1
+            ]
             continue
         op = passing.pop()
         if len(incoming[op]) != 1 or len(outgoing[op]) != 1:
@@ -159,8 +165,8 @@ def order_shared(
 ) -> Outcome[SharedOrder]:
     """Order a problem by exact reduction alone: complete on series-parallel graphs and trees of small out-degree.
 
-    Proved if one chain is left. Else the list order of what is left, the best bound of the regions that stay and the
-    reason why the first of them stays; the number of downsets is 2^O(d log d) in the out-degree d (Jin et al.).
+    Proved if one chain is left. Else the list order of what is left, with a bound and the reason why the first region
+    stays; the number of downsets is 2^O(d log d) in the out-degree d (Jin et al.).
 
     Args:
         problem: any problem.
@@ -169,19 +175,13 @@ def order_shared(
     """
     guard = LimitGuard(limits or Limits())
     reduced = reduce(problem, guard.limits, region_states=region_states)
-    order = reduced.expand(range(reduced.problem.op_count))
-    steps = to_steps(reduced.problem)
-    peak = peak_of_list(reduced.problem)
-    bound = max((steps.start_bytes, *reduced.op_bounds()))
-    guard.exhausted(reduced.stats.states)
+    listed = range(reduced.problem.op_count)
+    peak = evaluate_order(reduced.problem, listed).peak_bytes
+    bound = peak if reduced.is_solved else per_op_bound(reduced.problem)
     skipped = reduced.stats.skipped
-    detail = "" if reduced.is_solved or not skipped else f"a region of {len(skipped[0].ops)} ops has {skipped[0].reason}"
-    value = SharedOrder(order, peak, reduced.stats)
-    return guard.finish(value, complete=reduced.is_solved, best=peak, bound=peak if reduced.is_solved else bound, detail=detail)
-
-
-def peak_of_list(problem: OrderProblem) -> int:
-    """Peak of the list order."""
-    from neaptide.schedule.order.evaluate import evaluate_order
-
-    return evaluate_order(problem, range(problem.op_count)).peak_bytes
+    detail = ""
+    if skipped and not reduced.is_solved:
+        detail = f"a region of {len(skipped[0].ops)} ops stays: {skipped[0].reason}"
+    value = SharedOrder(reduced.expand(listed), peak, reduced.stats)
+    outcome = guard.finish(value, complete=reduced.is_solved, best=peak, bound=bound, detail=detail)
+    return replace(outcome, work=reduced.stats.states)

@@ -195,7 +195,9 @@ def articulation_ops(problem: OrderProblem) -> tuple[int, ...]:
     return tuple(found)
 
 
-def restrict(problem: OrderProblem, ran: frozenset[int], until: frozenset[int]) -> tuple[OrderProblem, list[int]]:
+def restrict(
+    problem: OrderProblem, ran: frozenset[int], until: frozenset[int]
+) -> tuple[OrderProblem, list[int]]:
     """The problem of getting from one downset to a larger one, and the original index of each of its ops.
 
     Bytes that are there all the time stay counted, so peaks compare with those of the whole. O(size).
@@ -252,7 +254,7 @@ def certified_splits(problem: OrderProblem, order: Sequence[int], bound: int) ->
     steps = to_steps(problem)
     if any(coupling.is_pin for coupling in steps.couplings):
         return []
-    levels, hills = _play(steps, order)
+    levels, hills = play(steps, order)
     found: list[frozenset[int]] = []
     low = None
     for position in range(len(order) - 1, 0, -1):
@@ -272,7 +274,7 @@ def superset_minimal_of(steps: Steps, downset: frozenset[int]) -> frozenset[int]
     return _lowest(steps, include=tuple(downset), exclude=())
 
 
-def _play(steps: Steps, order: Sequence[int]) -> tuple[list[int], list[int]]:
+def play(steps: Steps, order: Sequence[int]) -> tuple[list[int], list[int]]:
     """Bytes before each op of an order, with those at the end, and while each runs."""
     waiting = [len(coupling.ops) for coupling in steps.couplings]
     mine: dict[int, list[int]] = {}

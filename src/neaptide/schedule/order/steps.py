@@ -162,9 +162,7 @@ def _pinned(
     """Ops around every takeover that happens or not as the order goes, and around those that hang together with it."""
     candidates = {coupling.storage: coupling.ops for coupling in couplings}
     pinned: set[int] = set()
-    stack = [
-        op for op, found in pairs.items() if any(op in candidates.get(pair.read, ()) for pair in found)
-    ]
+    stack = [op for op, found in pairs.items() if any(op in candidates.get(pair.read, ()) for pair in found)]
     while stack:
         op = stack.pop()
         if op in pinned:

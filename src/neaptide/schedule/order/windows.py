@@ -22,8 +22,8 @@ def window_problem(
         done: bitset of the ops that have run: a downset.
         ops: the window, in a legal order, so that `done` and they together are a downset again. Op k of the result
             is `ops[k]`.
-        relaxed: count every in-place takeover as made. The result has lower hills, and is a lower bound even where
-            takeovers depend on ops outside.
+        relaxed: count in-place takeovers as made where the operand has readers after the window, so that hills are
+            no higher than in any order that runs some of those readers earlier.
     """
     position = {op: k for k, op in enumerate(ops)}
     inside = mask_of(ops)
@@ -55,13 +55,16 @@ def window_problem(
         # What is overwritten and there already counts as read: nothing else would say that it is there.
         reads = dict.fromkeys((*record.reads, *(s for s in record.writes if s in there)))
         pairs = takeovers(problem, op)
+        is_assumed = relaxed and any(
+            later >> reader & 1 for pair in pairs for reader in problem.accessors[pair.read]
+        )
         records.append(
             OrderOp(
                 record.name,
                 tuple(index[s] for s in reads),
                 tuple(index[s] for s in record.writes),
-                record.workspace - (shared_bytes(pairs) if relaxed else 0),
-                () if relaxed else tuple((index[p.written], index[p.read]) for p in pairs),
+                record.workspace - (shared_bytes(pairs) if is_assumed else 0),
+                () if is_assumed else tuple((index[p.written], index[p.read]) for p in pairs),
                 tuple(sorted(position[b] for b in problem.predecessors[op] if b in position)),
             )
         )
