@@ -249,24 +249,26 @@ def test_a_much_smaller_batch_has_the_bytes_of_the_first_plan():
     fast(batch)
     allowed = fast.plan.program("steady").budget_bytes
     with pytest.raises(InfeasibleBudget):
-        neaptide.plan(step, batch[:8], budget="60%", **QUICK)
+        neaptide.plan(step, batch[:8], budget="60%", device="rtx3090", **QUICK)
     fast(batch[:8])
     predicted = fast.plan.program("steady").predictions
     assert predicted.peak_with_workspace_bytes <= predicted.baseline_peak_with_workspace_bytes < allowed
-    assert fast.counts.describe().startswith("2 planned, 0 eager, 1 replanned; mismatches: batch has shape (8")
+    assert fast.counts.describe().startswith(
+        "2 planned, 0 eager, 1 replanned; mismatches: batch has shape (8"
+    )
     fast(torch.randn(512, 16))
     assert fast.plan.program("steady").budget_bytes > allowed, "a larger batch has its own share"
 
 
 def test_a_plan_that_is_applied_replans_within_the_same_bytes_or_refuses(plan):
     _, _, step, batch = deep()
-    fast = plan.apply(step, time_limit_s=1.0)
+    fast = plan.apply(step, time_limit_s=0.2)
     fast(batch)
     fast(batch[:64])
     assert fast.counts.replans == 1
     assert fast.plan.program("steady").budget_bytes <= plan.program("steady").budget_bytes
     with pytest.raises(InfeasibleBudget):
-        fast(torch.randn(4096, 16))
+        fast(torch.randn(1024, 16))
     fast(batch)
     strict = plan.apply(step, on_mismatch="error")
     strict(batch)
@@ -290,10 +292,9 @@ def test_atomic_steps_keep_the_bits_and_say_what_they_cost():
     assert report.measured_peak_bytes == report.predicted_peak_bytes
 
 
-@pytest.mark.parametrize("spec", ["mlp@tiny", "gpt2@tiny"])
-def test_zoo_models_run_under_compile_step(spec):
-    step, batch = zoo.factory(spec)()
-    eager, _ = zoo.factory(spec)()
+def test_a_zoo_model_runs_under_compile_step():
+    step, batch = zoo.factory("mlp@tiny")()
+    eager, _ = zoo.factory("mlp@tiny")()
     fast = neaptide.compile_step(step, budget="95%", **QUICK)
     for _ in range(3):
         torch.manual_seed(0)
@@ -360,7 +361,7 @@ def never(*_: Any) -> None:
     [
         (lambda: neaptide.compile_step(never, budget="60%", on_mismatch="foo"), "on_mismatch='foo'"),
         (lambda: neaptide.apply(neaptide.Plan(()), never, on_mismatch="foo"), "on_mismatch='foo'"),
-        (lambda: neaptide.apply("no.json", never), "a plan is wanted, not a str"),
+        (lambda: neaptide.apply(b"", never), "a plan is wanted, not a bytes"),
         (lambda: neaptide.explain(3), "a plan is wanted, not a int"),
         (lambda: neaptide.run(never, neaptide.Plan(()), steps=0), "cannot run 0 steps"),
         (lambda: neaptide.run(never, neaptide.Plan(()), steps="3"), "cannot run '3' steps"),
@@ -387,7 +388,7 @@ def test_arguments_that_cannot_be_meant_are_refused(call, told):
     "call",
     [
         lambda step: neaptide.plan(step, budget="60%"),
-        lambda step: neaptide.profile(step),
+        neaptide.profile,
         lambda step: neaptide.compile_step(step, budget="60%")(),
         lambda step: neaptide.plan(step, torch.ones(1), 2, budget="60%"),
     ],

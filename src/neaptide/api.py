@@ -127,7 +127,7 @@ def plan(
 
 
 def apply(
-    plan: Plan,
+    plan: Plan | str | Path,
     step: Step,
     *,
     state: Any = None,
@@ -139,7 +139,7 @@ def apply(
     The step is captured at the first call and must be the program that the plan was made for.
 
     Args:
-        plan: made here, on another machine, or read from a file.
+        plan: made here, on another machine, or the path of its file.
         step: the training step, on the user's own module and optimizer.
         state: see `profile`.
         on_mismatch: what later calls do whose shapes, flags or hyper-parameters differ: `replan` within the same
@@ -147,13 +147,13 @@ def apply(
         time_limit_s: for planning again.
 
     Raises:
-        UsageError: no plan, or an unknown `on_mismatch`.
+        UsageError: neither a plan nor a path, or an unknown `on_mismatch`.
+        PlanError: there is no such file, or it is no plan.
         PlanMismatch: at the first call: the step is another program; says what differs.
         InfeasibleBudget: at a later call of other shapes: no plan within the same bytes was found.
     """
     check_on_mismatch(on_mismatch)
-    check_plan(plan)
-    return _runner(plan, step, state, on_mismatch, time_limit_s)
+    return _runner(check_plan(plan), step, state, on_mismatch, time_limit_s)
 
 
 def compile_step(

@@ -50,7 +50,7 @@ def test_other_batch_size_is_noticed():
     run(batch)
     run(batch[:3])
     assert run.counts.replans == 1
-    assert any("batch[0]" in reason for reason in run.counts.mismatches)
+    assert any("batch has shape" in reason for reason in run.counts.mismatches)
 
 
 @pytest.mark.parametrize("loss", [functional.mse_loss, functional.smooth_l1_loss, functional.l1_loss])

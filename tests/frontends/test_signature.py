@@ -85,7 +85,7 @@ CHANGES = {
     "0.weight": lambda case: case.model[0].weight.requires_grad_(False),
     "weight_decay": set_group("weight_decay", 0.1),
     "momentum": set_group("momentum", 0.5),
-    "torch.float64": double,
+    "is float64, was float32": double,
     "self.model.3 is another object": tie,
     "param_groups": add_group,
     "self.offset": set_attribute("offset", torch.zeros(6, 3)),
@@ -103,7 +103,7 @@ def test_change_is_noticed_and_planned_again(reason):
     for each in (case, twin):
         torch.manual_seed(3)
         CHANGES[reason](each)
-    if reason == "torch.float64":
+    if reason == "is float64, was float32":
         x = x.double()
     torch.manual_seed(1)
     found = [run(x), run(x)]
@@ -146,9 +146,9 @@ def test_closure_variable_is_a_guard():
 @pytest.mark.parametrize(
     ("other", "word"),
     [
-        (lambda x: x[:3], "batch[0]"),
-        (lambda x: x.t().contiguous().t(), "batch[0]"),
-        (lambda x: x.clone().requires_grad_(), "batch[0]"),
+        (lambda x: x[:3], "batch has shape (3, 4), was (6, 4)"),
+        (lambda x: x.t().contiguous().t(), "batch has strides (1, 6), was (4, 1)"),
+        (lambda x: x.clone().requires_grad_(), "batch has requires_grad True, was False"),
     ],
     ids=["shape", "strides", "requires_grad"],
 )

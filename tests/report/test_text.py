@@ -132,7 +132,9 @@ def test_a_comparison_that_was_not_run_shows_predictions_only():
 
 
 def test_numbers_for_a_device_of_another_kind_are_called_predicted_only():
-    warning = "Predicted only: captured with CPU kernels (attention takes the CPU path); rtx4090 may run others."
+    warning = (
+        "Predicted only: captured with CPU kernels (attention takes the CPU path); rtx4090 may run others."
+    )
     assert warning in profile_text(samples.profile(device="rtx4090", captured_on="cpu"))
     assert warning in plan_text(samples.plan(device="rtx4090", captured_on="cpu"))
     for device, captured_on in (("rtx4090", "cuda"), ("rtx4090", ""), ("this-machine", "cpu")):

@@ -69,7 +69,7 @@ class Signature:
     def differences(self, other: Signature) -> tuple[str, ...]:
         """What differs, in words: `batch['x'] has shape (3, 4), was (8, 4)`. `other` is the older one."""
         found = []
-        groups = _GROUPS
+        groups: tuple[str, ...] = _GROUPS
         if self.batch[0] != other.batch[0]:
             groups = _GROUPS[1:]
             found.append(f"the batch is {self.structure()}, was {other.structure()}")

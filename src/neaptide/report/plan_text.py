@@ -120,7 +120,11 @@ def _why_not_lower(budget: BudgetRecord, program: PlannedProgram) -> str:
     if peak <= made.lower_bound_bytes:
         return "Why not lower: the lower bound is reached."
     if budget.peak is None:
-        end = "no budget asks for it" if budget.latency is None else "nothing lower was found within the latency"
+        end = (
+            "no budget asks for it"
+            if budget.latency is None
+            else "nothing lower was found within the latency"
+        )
         return f"Why not lower: {end}; no plan goes below {bound}."
     if peak <= program.budget_bytes:
         return (

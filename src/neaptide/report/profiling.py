@@ -119,7 +119,9 @@ def _too_high(
     predicted = program.predictions
     smallest, allowed = predicted.peak_with_workspace_bytes, program.budget_bytes
     names = _alive_names(prepared, found, program, index)
-    which = "" if index == 0 else f" for {described_role(program.role)}, which makes state for the later ones,"
+    which = (
+        "" if index == 0 else f" for {described_role(program.role)}, which makes state for the later ones,"
+    )
     return InfeasibleBudget(
         f"no plan{which} within {format_bytes(allowed)} was found; the lowest peak is {format_bytes(smallest)}",
         smallest_peak_bytes=smallest,

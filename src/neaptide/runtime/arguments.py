@@ -67,20 +67,24 @@ def check_factory(factory: Callable[..., Any]) -> None:
     Raises:
         UsageError: it cannot be called without arguments.
     """
-    signature = _signature(factory) if callable(factory) else None
-    if callable(factory) and signature is None:
+    if not callable(factory):
+        raise _no_factory(factory, f"a {type(factory).__name__} cannot be called")
+    signature = _signature(factory)
+    if signature is None:
         return
     try:
-        if signature is None:
-            raise TypeError(f"a {type(factory).__name__} cannot be called")
         signature.bind()
     except TypeError as error:
-        raise UsageError(
-            "a factory is wanted, a function without arguments that returns (step, batch)",
-            where=_place(factory),
-            why=str(error),
-            next_step=f"give the function that makes the step: {_FACTORY}",
-        ) from error
+        raise _no_factory(factory, str(error)) from error
+
+
+def _no_factory(found: Any, why: str) -> UsageError:
+    return UsageError(
+        "a factory is wanted, a function without arguments that returns (step, batch)",
+        where=_place(found),
+        why=why,
+        next_step=f"give the function that makes the step: {_FACTORY}",
+    )
 
 
 def check_made(made: Any, factory: Callable[..., Any]) -> tuple[Callable[..., Any], Any]:

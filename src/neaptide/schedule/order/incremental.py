@@ -10,11 +10,12 @@ from typing import Final
 from neaptide.errors import VerifyError
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.schedule.order.bitset_lattice import Lattice
-from neaptide.schedule.order.bounds import cut_bound, sub_problem_bound
+from neaptide.schedule.order.bounds import cut_bound
 from neaptide.schedule.order.downsets import DownsetSearch, SearchEnd
 from neaptide.schedule.order.evaluate import DownsetState, evaluate_order
 from neaptide.schedule.order.improve import bytes_between, improve_peak, solve_window
 from neaptide.schedule.order.problem import OrderProblem
+from neaptide.schedule.order.regions import reduce
 
 _MOST_OPS: Final = 200  # of the stretch that is solved; beyond that its width is more than a leaf can take
 _STATES: Final = 2000
@@ -92,20 +93,27 @@ def reschedule(
         order = improve_peak(problem, order, guard=guard, lower_bytes=lower, states=_STATES)
         peak = evaluate_order(problem, order).peak_bytes
     if peak > lower:
-        lower = sub_problem_bound(problem, order, floor=lower, guard=guard)
-    for reverse in (False, True):
-        if peak <= lower:
-            break
-        search = DownsetSearch(Lattice(problem, reverse=reverse), lower_bytes=lower, upper_bytes=peak)
-        end_of_search = search.advance(guard, _PROOF_STATES)
-        lower = max(lower, min(search.lower_bytes, peak))
-        if search.order is not None:
-            order = search.order
-            peak = lower = evaluate_order(problem, order).peak_bytes
-        if end_of_search is not SearchEnd.OPEN:
-            break
+        order, lower = _proved(problem, order, peak, lower, guard)
+        peak = evaluate_order(problem, order).peak_bytes
     result = Rescheduled(order, peak, lower, start, end)
     return guard.finish(result, best=peak, bound=lower, detail=f"{end - start} ops ordered again")
+
+
+def _proved(
+    problem: OrderProblem, order: tuple[int, ...], peak: int, lower: int, guard: LimitGuard
+) -> tuple[tuple[int, ...], int]:
+    """A short exact search below a peak on what exact reductions leave; the better order, if any, and the bound."""
+    reduced = reduce(problem)
+    core = reduced.problem
+    for reverse in (False, True):
+        search = DownsetSearch(Lattice(core, reverse=reverse), lower_bytes=lower, upper_bytes=peak)
+        end = search.advance(guard, _PROOF_STATES)
+        lower = max(lower, search.lower_bytes)
+        if search.order is not None:
+            return reduced.expand(search.order), lower
+        if end is not SearchEnd.OPEN:
+            break
+    return order, lower
 
 
 def adapted_order(problem: OrderProblem, old_order: Sequence[int]) -> tuple[int, ...]:

@@ -139,7 +139,7 @@ class _Side:
         segments: list[Segment] = []
         while here != target:
             segment = self._basin(here, target, limit)
-            if segment is None:
+            if segment is None or self.states > limit:
                 return None
             segments.append(segment)
             for item in segment.ops if isinstance(segment.ops, tuple) else (segment.ops,):

@@ -19,6 +19,7 @@ from neaptide.schedule.order.heuristics import LIST_METHODS
 from neaptide.schedule.order.hierarchical import hierarchical_order
 from neaptide.schedule.order.improve import byte_steps, improve_peak, lower_second_peaks
 from neaptide.schedule.order.problem import OrderProblem
+from neaptide.schedule.order.regions import Reduced, reduce
 from neaptide.schedule.order.result import Certificate, MethodResult, OrderResult
 
 _BEAM_WIDTHS: Final = (1, 8)
@@ -30,6 +31,7 @@ _MOST_DP_STATES: Final = 300_000
 _MOST_STATES: Final = (
     1_000_000  # of one search: about a gigabyte; more than that is another way of not answering
 )
+_MOST_SMOOTHED_OPS: Final = 5_000  # quadratic
 _MOST_BITSET_OPS: Final = 30_000  # closures are quadratic in bits: 2 x 110 MB here
 
 
@@ -42,9 +44,9 @@ def best_order(
 ) -> Outcome[OrderResult]:
     """The best order found within limits; the list order is always a candidate, so it is never worse than that.
 
-    First lists and the lazy min-cut bound: where they meet the answer is proved in milliseconds. Then beams in both
-    directions, windows around the peak, the hierarchical method, and exact searches over downsets forwards and
-    reversed in turn, with the bound of certified sub-problems between them. Under a work limit alone (a unit is a
+    First lists and the lazy min-cut bound: where they meet the answer is proved in milliseconds. Then, on what exact
+    reductions leave: windows around the peak, beams in both directions, exact searches over downsets forwards and
+    reversed in turn, with the bound of certified sub-problems between them, and the hierarchical method. Under a work limit alone (a unit is a
     state or a cut) the answer is the same on every machine.
 
     Args:
@@ -86,6 +88,10 @@ class _Portfolio:
         self.steps = byte_steps(problem, self.order)
         self.lower = per_op_bound(problem)
         self.exhausted = False
+        # What is searched: the problem itself, or what exact reductions leave of it; with an order of that.
+        self.core = problem
+        self.core_order = self.order
+        self.reduced: Reduced | None = None
         self.lattices: dict[bool, Lattice] = {}
         self.searches: list[DownsetSearch] = []
         self.has_sub_problem_bound = False
@@ -94,11 +100,12 @@ class _Portfolio:
         for name, method in LIST_METHODS.items():
             if name == "program_order" or (self._wants(name) and self._goes_on()):
                 self._try(name, partial(method, self.problem))
-        if self._goes_on() and self.peak > self.lower and self.problem.op_count <= _MOST_BITSET_OPS:
-            inner = self._share()
-            bound = cut_bound(self.problem, self.order, floor=self.lower, guard=inner)
-            self.guard.exhausted(inner.work)
-            self.lower = max(self.lower, bound.nbytes)
+        self._cut_bound()
+        # Named methods are compared as they are, on the problem as it is.
+        is_due = not self._is_proved() if self.wanted is None else "reduction" in self.wanted
+        if is_due and self._goes_on():
+            self._reduce()
+            self._cut_bound()
         searches: tuple[tuple[str, Callable[[], None]], ...] = (
             ("windows", self._windows),
             ("beam", self._beams),
@@ -113,12 +120,31 @@ class _Portfolio:
                 is_due = name != "serenity_dp" and not self._is_proved()
             else:
                 is_due = name in self.wanted
-            if is_due and self._goes_on() and self.problem.op_count <= _MOST_BITSET_OPS:
+            if is_due and self._goes_on() and self.core.op_count <= _MOST_BITSET_OPS:
                 search()
-        if self.wanted is None and self._goes_on():
+        if self.wanted is None and self._goes_on() and self.problem.op_count <= _MOST_SMOOTHED_OPS:
             smooth = lower_second_peaks(self.problem, self.order, guard=self.guard)
-            self._offer(smooth)
+            self._offer(smooth, is_core=False)
         return self._finish()
+
+    def _cut_bound(self) -> None:
+        if self.peak > self.lower and self._goes_on() and self.core.op_count <= _MOST_BITSET_OPS:
+            inner = self._share()
+            bound = cut_bound(self.core, self.core_order, floor=self.lower, guard=inner)
+            self.guard.exhausted(inner.work)
+            self.lower = max(self.lower, bound.nbytes)
+
+    def _reduce(self) -> None:
+        """Put exact reductions between the problem and the searches, and the best list order of what is left."""
+        before, work = self.guard.seconds(), self.guard.work
+        reduced = reduce(self.problem, self._share().limits)
+        self.guard.exhausted(reduced.stats.states)
+        orders = [method(reduced.problem) for method in LIST_METHODS.values()]
+        best = min(orders, key=lambda order: evaluate_order(reduced.problem, order).peak_bytes)
+        if self.wanted is None:
+            self.core, self.core_order, self.reduced = reduced.problem, best, reduced
+        peak = self._offer(reduced.expand(best), is_core=False)
+        self._note("reduction", peak, before, work)
 
     def _wants(self, name: str) -> bool:
         return self.wanted is None or name in self.wanted
@@ -131,13 +157,26 @@ class _Portfolio:
 
     def _lattice(self, reverse: bool) -> Lattice:
         if reverse not in self.lattices:
-            self.lattices[reverse] = Lattice(self.problem, reverse=reverse)
+            self.lattices[reverse] = Lattice(self.core, reverse=reverse)
         return self.lattices[reverse]
 
-    def _offer(self, order: tuple[int, ...] | None) -> int | None:
-        """Keep an order if it is better: by peak, then by byte-steps. Returns its peak."""
+    def _offer(self, order: tuple[int, ...] | None, *, is_core: bool = True) -> int | None:
+        """Keep an order if it is better: by peak, then by byte-steps. Returns its peak.
+
+        Args:
+            order: of the core, or of the problem.
+            is_core: which of the two.
+        """
         if order is None:
             return None
+        if is_core:
+            if (
+                evaluate_order(self.core, order).peak_bytes
+                < evaluate_order(self.core, self.core_order).peak_bytes
+            ):
+                self.core_order = order
+            if self.reduced is not None:
+                order = self.reduced.expand(order)
         peak = evaluate_order(self.problem, order).peak_bytes
         if peak <= self.peak:
             steps = byte_steps(self.problem, order)
@@ -186,7 +225,7 @@ class _Portfolio:
 
     def _windows(self) -> None:
         inner = self._share()
-        improve = partial(improve_peak, self.problem, self.order, guard=inner, lower_bytes=self.lower)
+        improve = partial(improve_peak, self.core, self.core_order, guard=inner, lower_bytes=self.lower)
         self._try("windows", improve, inner)
 
     def _hierarchical(self) -> None:
@@ -194,7 +233,7 @@ class _Portfolio:
         rounds: list[int] = []
 
         def run() -> tuple[int, ...]:
-            found = hierarchical_order(self.problem, guard=inner, lower_bytes=self.lower)
+            found = hierarchical_order(self.core, guard=inner, lower_bytes=self.lower)
             rounds.extend(entry.peak_bytes for entry in found.rounds)
             return found.order
 
@@ -203,7 +242,7 @@ class _Portfolio:
 
     def _serenity(self) -> None:
         inner = self._share(_MOST_DP_STATES)
-        self._try("serenity_dp", partial(downset_dp, self.problem, inner), inner)
+        self._try("serenity_dp", partial(downset_dp, self.core, inner), inner)
 
     def _share(self, most_work: int | None = None) -> LimitGuard:
         """Limits for a method that others come after: half of what is left of each."""
@@ -252,7 +291,7 @@ class _Portfolio:
                 break
             if not self.exhausted and not self.has_sub_problem_bound:
                 self.has_sub_problem_bound = True
-                self.lower = sub_problem_bound(self.problem, self.order, floor=self.lower, guard=self.guard)
+                self.lower = sub_problem_bound(self.core, self.core_order, floor=self.lower, guard=self.guard)
                 if self.peak <= self.lower and self.wanted is None:
                     break
             turn += turn // 2
@@ -284,7 +323,15 @@ class _Portfolio:
 
 
 ALL: Final = "all"
-METHODS: Final[tuple[str, ...]] = (*LIST_METHODS, "beam", "windows", "hierarchical", "serenity_dp", "exact")
+METHODS: Final[tuple[str, ...]] = (
+    *LIST_METHODS,
+    "reduction",
+    "windows",
+    "beam",
+    "hierarchical",
+    "serenity_dp",
+    "exact",
+)
 
 
 def table_rows(methods: Mapping[str, MethodResult]) -> list[tuple[str, int | None, float]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide.schedule.order.steps import Steps, to_steps
@@ -175,24 +176,18 @@ def _lowest(steps: Steps, include: tuple[int, ...], exclude: tuple[int, ...]) ->
 def articulation_ops(problem: OrderProblem) -> tuple[int, ...]:
     """Ops that every order runs at the same place: all others come before or after them. O(size), ascending.
 
-    An op is one if, in list order, no dependency jumps over it, every op before it has a successor no later than it
-    and every op after it a predecessor no earlier. All orders pass through the two downsets on either side.
+    When list order comes to such an op it is the only one that is ready, and so it is from the end backwards. All
+    orders pass through the two downsets on either side.
     """
     count = problem.op_count
-    jump = -1  # the furthest direct successor of the ops before
-    dangling = -1  # an op before the present one without successors: nothing can lie above it
-    found: list[int] = []
-    first_root_after = [count] * (count + 1)
-    for op in range(count - 1, -1, -1):
-        first_root_after[op] = op if not problem.predecessors[op] else first_root_after[op + 1]
+    alone = [0] * (count + 1)  # differences: at each place, how many ops are ready, forwards and backwards
     for op in range(count):
-        if jump <= op and dangling < 0 and first_root_after[op + 1] == count:
-            found.append(op)
-        if problem.successors[op]:
-            jump = max(jump, problem.successors[op][-1])
-        else:
-            dangling = op
-    return tuple(found)
+        before, after = problem.predecessors[op], problem.successors[op]
+        alone[before[-1] + 1 if before else 0] += 1
+        alone[op + 1] -= 1
+        alone[op] += 1
+        alone[after[0] if after else count] -= 1
+    return tuple(op for op, ready in enumerate(accumulate(alone[:count])) if ready == 2)
 
 
 def restrict(

@@ -1,0 +1,117 @@
+"""Random small ordering problems, all their orders, and their profiles: what the reductions are held against."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+from neaptide.schedule.order.evaluate import evaluate_order
+from neaptide.schedule.order.lattice import Region
+from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
+from neaptide.schedule.order.segments import Segment
+from neaptide.schedule.order.splits import play
+from neaptide.schedule.order.steps import to_steps
+
+
+def random_problem(
+    rng: random.Random, count: int, *, in_place: bool = False, mutation: bool = False
+) -> OrderProblem:
+    density = rng.choice([0.1, 0.2, 0.35])
+    storages: list[OrderStorage] = []
+    ops: list[OrderOp] = []
+
+    def storage(**flags: bool) -> int:
+        storages.append(OrderStorage(f"s{len(storages)}", rng.randint(0, 9), **flags))
+        return len(storages) - 1
+
+    inputs = [
+        storage(resident=rng.random() < 0.2, output=rng.random() < 0.1) for _ in range(rng.randint(0, 2))
+    ]
+    made: list[int] = []
+    for index in range(count):
+        reads = [s for s in made if rng.random() < density][:4] + [s for s in inputs if rng.random() < 0.2]
+        writes = [storage(output=rng.random() < 0.1) for _ in range(rng.choice([1, 1, 1, 2]))]
+        pairs = ((writes[0], rng.choice(reads)),) if in_place and reads and rng.random() < 0.6 else ()
+        made += writes
+        if mutation and reads and rng.random() < 0.2:
+            writes = [*writes, rng.choice(reads)]
+        after = tuple(other for other in range(index) if rng.random() < 0.05)
+        workspace = rng.choice([0, 0, rng.randint(0, 12)])
+        ops.append(OrderOp(f"o{index}", tuple(reads), tuple(writes), workspace, pairs, after))
+    return OrderProblem(tuple(storages), tuple(ops))
+
+
+def from_edges(
+    nbytes: Sequence[int], edges: Sequence[tuple[int, int]], workspace: Sequence[int] | None = None
+) -> OrderProblem:
+    """One tensor per op, read by all its successors; what nobody reads is kept."""
+    tails = {tail for tail, _ in edges}
+    storages = tuple(OrderStorage(f"t{i}", size, output=i not in tails) for i, size in enumerate(nbytes))
+    return OrderProblem(
+        storages,
+        tuple(
+            OrderOp(
+                f"n{i}",
+                tuple(sorted({tail for tail, head in edges if head == i})),
+                (i,),
+                workspace[i] if workspace else 0,
+            )
+            for i in range(len(nbytes))
+        ),
+    )
+
+
+def linear_extensions(predecessors: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
+    done: list[int] = []
+
+    def go(left: frozenset[int]) -> Iterator[tuple[int, ...]]:
+        if not left:
+            yield tuple(done)
+        for item in sorted(left):
+            if left.isdisjoint(predecessors[item]):
+                done.append(item)
+                yield from go(left - {item})
+                done.pop()
+
+    return go(frozenset(range(len(predecessors))))
+
+
+def all_orders(problem: OrderProblem) -> Iterator[tuple[int, ...]]:
+    return linear_extensions(problem.predecessors)
+
+
+def best_order(problem: OrderProblem) -> tuple[int, ...]:
+    return min(all_orders(problem), key=lambda order: evaluate_order(problem, order).peak_bytes)
+
+
+def best_peak(problem: OrderProblem) -> int:
+    return evaluate_order(problem, best_order(problem)).peak_bytes
+
+
+def profile_of(problem: OrderProblem, order: Sequence[int]) -> list[int]:
+    """Valley, hill, ..., valley of an order."""
+    levels, hills = play(to_steps(problem), order)
+    points = [levels[0]]
+    for hill, level in zip(hills, levels[1:], strict=True):
+        points += (hill, level)
+    return points
+
+
+def random_chain(rng: random.Random, length: int, first: int = 0) -> list[Segment]:
+    """Steps whose ops count up."""
+    steps = []
+    for index in range(length):
+        delta = rng.randint(-9, 9)
+        steps.append(Segment(max(0, delta) + rng.choice([0, rng.randint(0, 12)]), delta, first + index))
+    return steps
+
+
+def random_region(rng: random.Random, count: int) -> Region:
+    before = tuple(tuple(j for j in range(i) if rng.random() < 0.3) for i in range(count))
+    couplings = tuple(
+        (rng.randint(0, 9), tuple(sorted(rng.sample(range(count), rng.randint(2, count)))))
+        for _ in range(rng.randint(0, 3) if count > 1 else 0)
+    )
+    delta = tuple(rng.randint(-9, 9) for _ in range(count))
+    rise = tuple(max(0, change) + rng.choice([0, rng.randint(0, 12)]) for change in delta)
+    return Region(rise, delta, before, couplings)
