@@ -173,8 +173,8 @@ def compile_step(
 
     Example: `fast = neaptide.compile_step(step, budget="60%")`, then `loss = fast(batch)` in the training loop.
     The arguments are those of `plan` and `apply`. Calls of other shapes are planned when they first come. They may
-    use the bytes of the first plan in any case, so a smaller batch always fits; a share such as `"60%"` gives a
-    larger batch the share of its own baseline.
+    use the bytes that the first plan was allowed, so a small last batch need not reach a share of its own; a share
+    such as `"60%"` gives a larger batch that share of its own baseline.
 
     Raises:
         UsageError: an unknown strategy or `on_mismatch`.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
-from step_checks import assert_same_bits
 from torch import nn
 from torch.nn import functional
 
 from neaptide.frontends.torch_step import capture_step
+from step_checks import assert_same_bits
 
 
 class OwnMask(nn.Module):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import torch
-from step_checks import planned
 from torch import nn
 
 from neaptide.frontends.torch_step import capture_step
+from step_checks import planned
 
 
 def weighted(settings):

@@ -29,7 +29,14 @@ from neaptide.frontends.places import (
 )
 from neaptide.frontends.scalars import is_scalar
 from neaptide.frontends.step_state import StepState, TensorSlot
-from neaptide.frontends.users_code import class_file, functions_of, globals_in, home_of, is_library_file, names_in
+from neaptide.frontends.users_code import (
+    class_file,
+    functions_of,
+    globals_in,
+    home_of,
+    is_library_file,
+    names_in,
+)
 
 MAX_CONTAINER = 10_000  # a longer list is data, not configuration
 

@@ -3,7 +3,6 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_orders import all_orders, best_order, profile_of, random_problem
 
 from neaptide.errors import VerifyError
 from neaptide.outcome import LimitGuard, Limits
@@ -12,6 +11,7 @@ from neaptide.schedule.order.downsets import downset_dp
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide.schedule.order.segments import dominates, flatten, profile
 from neaptide.schedule.order.steps import to_steps
+from small_orders import all_orders, best_order, profile_of, random_problem
 
 
 def by_downsets(problem: OrderProblem) -> tuple[int, ...]:

@@ -2,10 +2,10 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_orders import linear_extensions, random_chain
 
 from neaptide.schedule.order.merge import UpHeap, merge_independent
 from neaptide.schedule.order.segments import Segment, canonical, dominates, flatten, peak_rise, profile
+from small_orders import linear_extensions, random_chain
 
 
 @settings(max_examples=150)

@@ -2,7 +2,6 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_orders import linear_extensions
 
 from neaptide.schedule.order.lattice import levels_of
 from neaptide.schedule.order.pumpkins import (
@@ -13,6 +12,7 @@ from neaptide.schedule.order.pumpkins import (
     pumpkin_region,
 )
 from neaptide.schedule.order.segments import Segment
+from small_orders import linear_extensions
 
 
 def random_pumpkin(rng: random.Random, chains: int, longest: int) -> Pumpkin:

@@ -4,12 +4,12 @@ from itertools import islice
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_orders import all_orders, best_peak, from_edges, random_problem
 
 from neaptide.outcome import Limits
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide.schedule.order.regions import reduce
+from small_orders import all_orders, best_peak, from_edges, random_problem
 
 seeds = st.integers(0, 2**32)
 

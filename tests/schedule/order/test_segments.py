@@ -1,8 +1,8 @@
 import random
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
-from small_orders import random_chain
 
 from neaptide.schedule.order.segments import (
     Segment,
@@ -13,6 +13,7 @@ from neaptide.schedule.order.segments import (
     profile,
     series,
 )
+from small_orders import random_chain
 
 seeds = st.integers(0, 2**32)
 
@@ -29,8 +30,8 @@ def test_canonical_form_is_equivalent_and_two_sided(seed: int) -> None:
     assert peak_rise(form) == peak_rise(steps)
     valleys, hills = short[::2], short[1::2]
     bottom = max(i for i, v in enumerate(valleys) if v == min(valleys))
-    assert all(a < b for a, b in zip(hills[:bottom], hills[1:bottom], strict=False))
-    assert all(a > b for a, b in zip(hills[bottom:], hills[bottom + 1 :], strict=False))
+    assert all(a < b for a, b in pairwise(hills[:bottom]))
+    assert all(a > b for a, b in pairwise(hills[bottom:]))
     assert valleys[bottom:] == sorted(set(valleys[bottom:]))
     assert valleys[: bottom + 1] == sorted(valleys[: bottom + 1], reverse=True)
 

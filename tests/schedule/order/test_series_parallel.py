@@ -3,7 +3,6 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_orders import all_orders, best_peak, from_edges, profile_of
 
 from neaptide.corpus import series_parallel as generators
 from neaptide.outcome import TerminationReason
@@ -17,6 +16,7 @@ from neaptide.schedule.order.series_parallel import (
     order_edge_buffers,
     order_shared,
 )
+from small_orders import all_orders, best_peak, from_edges, profile_of
 
 seeds = st.integers(0, 2**32)
 

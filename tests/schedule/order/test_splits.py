@@ -2,7 +2,6 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_orders import all_orders, best_order, best_peak, profile_of, random_problem
 
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderProblem
@@ -16,6 +15,7 @@ from neaptide.schedule.order.splits import (
     superset_minimal,
 )
 from neaptide.schedule.order.steps import to_steps
+from small_orders import all_orders, best_order, best_peak, profile_of, random_problem
 
 seeds = st.integers(0, 2**32)
 

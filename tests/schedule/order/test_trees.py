@@ -3,7 +3,6 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_orders import all_orders, best_peak, from_edges, profile_of
 
 from neaptide.errors import VerifyError
 from neaptide.schedule.order.evaluate import evaluate_order
@@ -11,6 +10,7 @@ from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide.schedule.order.regions import reduce
 from neaptide.schedule.order.segments import dominates, profile
 from neaptide.schedule.order.trees import in_tree_of, order_in_tree, order_out_tree
+from small_orders import all_orders, best_peak, from_edges, profile_of
 
 seeds = st.integers(0, 2**32)
 

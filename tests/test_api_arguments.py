@@ -1,0 +1,183 @@
+"""The public functions, asked for what cannot be: budgets, names, steps and factories that are none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import neaptide
+from deep_step import QUICK, deep, deep_factory
+from neaptide.errors import CaptureError, InfeasibleBudget, InvalidBudget, PlanError, UsageError
+from neaptide.units import format_bytes
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    """Costs measured by these tests stay out of the user's cache."""
+    monkeypatch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "neaptide-cache"))
+
+
+@pytest.mark.parametrize("budget", [float("nan"), "nan", -5, "-5GiB", "140%", "0%", "20 GBi", "", True])
+def test_a_budget_that_is_none_is_refused_before_anything_is_captured(budget):
+    def step(_batch: Any) -> None:
+        raise AssertionError("captured")
+
+    with pytest.raises(InvalidBudget) as caught:
+        neaptide.plan(step, torch.ones(1), budget=budget)
+    assert caught.value.exit_code == 2
+    assert "give" in caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"strategy": "gredy"}, "no strategy is called 'gredy'"),
+        ({"device": "rtx9999"}, "no device named 'rtx9999'"),
+        ({"strategy": "early_updates", "atomic": True}, "cannot make an atomic plan"),
+    ],
+)
+def test_unknown_names_are_refused_before_anything_is_captured(options, told):
+    def step(_batch: Any) -> None:
+        raise AssertionError("captured")
+
+    with pytest.raises(UsageError, match=told) as caught:
+        neaptide.plan(step, torch.ones(1), budget="60%", **options)
+    assert caught.value.next_step
+    if "device" in options:
+        with pytest.raises(UsageError, match=told):
+            neaptide.profile(step, torch.ones(1), **options)
+
+
+def test_without_a_budget_nothing_is_recomputed_and_the_plan_says_so():
+    _, _, step, batch = deep(width=64, rows=8)
+    plan = neaptide.plan(step, batch, budget=neaptide.Budget(None), device="rtx3090", **QUICK)
+    program = plan.program("steady")
+    predicted = program.predictions
+    assert program.moves.updates_moved_earlier
+    assert len(program.sequence) == program.node_count
+    assert predicted.peak_bytes < predicted.baseline_peak_bytes
+    text = plan.explain()
+    assert "Budget: none given, so nothing is recomputed" in text
+    assert "would cost time" not in text
+    assert "Predicted only: captured with CPU kernels" in text
+    assert "--plan" not in text
+
+
+def never(*_: Any) -> None:
+    raise AssertionError("captured")
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: neaptide.compile_step(never, budget="60%", on_mismatch="foo"), "on_mismatch='foo'"),
+        (lambda: neaptide.apply(neaptide.Plan(()), never, on_mismatch="foo"), "on_mismatch='foo'"),
+        (lambda: neaptide.apply(b"", never), "a plan is wanted, not a bytes"),
+        (lambda: neaptide.explain(3), "a plan is wanted, not a int"),
+        (lambda: neaptide.run(never, neaptide.Plan(()), steps=0), "cannot run 0 steps"),
+        (lambda: neaptide.run(never, neaptide.Plan(()), steps="3"), "cannot run '3' steps"),
+        (lambda: neaptide.plan("step", torch.ones(1), budget="60%"), "the step is a str"),
+        (lambda: neaptide.plan(deep_factory, budget="60%"), "a factory was given as the step"),
+        (lambda: neaptide.compare(lambda batch: batch, budget="60%"), "a factory is wanted"),
+        (lambda: neaptide.compare(torch.ones(1)), "a factory is wanted"),
+        (lambda: neaptide.compare(lambda: 3), "the factory returned a int"),
+        (lambda: neaptide.compare(lambda: (1, 2)), "the factory returned a tuple of 2"),
+        (lambda: neaptide.compare(never, strategy="best"), "no strategy is called 'best'"),
+        (lambda: neaptide.compare(never, also=["best"]), "no strategy is called 'best'"),
+    ],
+)
+def test_arguments_that_cannot_be_meant_are_refused(call, told):
+    with pytest.raises(UsageError) as caught:
+        call()
+    assert caught.value.what.startswith(told)
+    assert caught.value.next_step
+    if "strategy" in told:
+        assert "default" in caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda step: neaptide.plan(step, budget="60%"),
+        neaptide.profile,
+        lambda step: neaptide.compile_step(step, budget="60%")(),
+        lambda step: neaptide.plan(step, torch.ones(1), 2, budget="60%"),
+    ],
+)
+def test_a_call_with_other_arguments_says_what_the_step_takes(call):
+    with pytest.raises(CaptureError, match=r"the step was called with .*, and takes \(batch"):
+        call(deep_factory()[0])
+
+
+def test_a_plan_is_explained_from_its_file(tmp_path):
+    _, _, step, batch = deep()
+    plan = neaptide.plan(step, batch, budget="95%", device="rtx3090", **QUICK)
+    plan.save(tmp_path / "plan.json")
+    assert f"--plan {tmp_path / 'plan.json'}" in neaptide.explain(tmp_path / "plan.json")
+    with pytest.raises(PlanError, match="cannot be read"):
+        neaptide.explain(str(tmp_path / "nothing.json"))
+
+
+def test_capturing_leaves_nothing_on_stderr(capfd):
+    model, optimizer, _, batch = deep()
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+
+    def scheduled(rows: torch.Tensor) -> None:
+        model(rows).sum().backward()
+        optimizer.step()
+        scheduler.step()
+
+    def broken(rows: torch.Tensor) -> torch.Tensor:
+        return model(rows) @ torch.ones(7, 2)
+
+    for step in (scheduled, broken):
+        with pytest.raises(CaptureError):
+            neaptide.profile(step, batch)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_step_without_an_optimizer_leaves_gradients():
+    model = nn.Linear(64, 64)
+
+    def step(rows: torch.Tensor) -> torch.Tensor:
+        loss = model(rows).sum()
+        loss.backward()
+        return loss.detach()
+
+    report = neaptide.profile(step, torch.randn(2, 64), device="rtx3090")
+    kinds = {row.name: row.kind for row in report.alive_at_peak}
+    assert "gradient" in kinds.values()
+    assert kinds["weight"] == "parameter"
+    assert kinds["batch"] == "input"
+
+
+def test_a_budget_out_of_reach_carries_the_best_plan_and_what_is_alive():
+    model, optimizer, step, batch = deep()
+    before = [tensor.clone() for tensor in model.state_dict().values()]
+    with pytest.raises(InfeasibleBudget) as caught:
+        neaptide.plan(step, batch, budget="20%", **QUICK)
+    error = caught.value
+    program = error.plan.program("steady")
+    assert error.smallest_peak_bytes == program.predictions.peak_with_workspace_bytes
+    assert program.budget_bytes < error.lower_bound_bytes <= error.smallest_peak_bytes
+    assert error.alive
+    assert any("KiB" in name for name in error.alive)
+    assert "no schedule of these operations needs less" in error.why
+    assert str(error).count(format_bytes(error.smallest_peak_bytes)) == 1, "said once"
+    after = model.state_dict().values()
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    assert not optimizer.state
+    fast = error.plan.apply(step)
+    fast(batch)
+    assert fast.counts.planned == 1
+
+
+def test_a_limit_on_time_that_cannot_be_kept_says_so_in_time():
+    _, _, step, batch = deep()
+    budget = neaptide.Budget(peak="62%", latency="+0%")
+    with pytest.raises(InfeasibleBudget, match="takes at most") as caught:
+        neaptide.plan(step, batch, budget=budget, device="rtx3090", **QUICK)
+    assert "over the baseline" in caught.value.why
