@@ -35,8 +35,8 @@ def planned(
     """A step that runs its captured program in some order, captured again where a call differs."""
     captured = capture_step(step, (batch, *further))
 
-    def again(args: tuple[Any, ...], kwargs: Any) -> PlannedVariant:
-        return as_variant(capture_step(step, args, kwargs), order)
+    def again(args: tuple[Any, ...], kwargs: Any, changing: frozenset[str]) -> PlannedVariant:
+        return as_variant(capture_step(step, args, kwargs, changing=changing), order)
 
     return PlannedStep(step, again, as_variant(captured, order), **options)
 
@@ -59,5 +59,5 @@ def assert_same_bits(factory: Factory, order: Order = program_order, *, steps: i
     assert outcome.bitwise_equal, (outcome.max_abs_diff, outcome.worst)
 
 
-def _never(_args: Any, _kwargs: Any) -> PlannedVariant:
+def _never(_args: Any, _kwargs: Any, _changing: frozenset[str]) -> PlannedVariant:
     raise AssertionError("a verified step must not be planned again")

@@ -184,9 +184,9 @@ def compile_step(
     options = _options(budget, strategy, time_limit_s, work_limit, seed, atomic, None)
     first_bytes = 0
 
-    def make(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PlannedVariant:
+    def make(args: tuple[Any, ...], kwargs: Mapping[str, Any], changing: frozenset[str]) -> PlannedVariant:
         nonlocal first_bytes
-        prepared = prepare(step, args, kwargs, state=state, progress=progress)
+        prepared = prepare(step, args, kwargs, state=state, progress=progress, changing=changing)
         found = _plan_within_budget(prepared, replace(options, least_bytes=first_bytes))
         first_bytes = first_bytes or found.plan.programs[0].budget_bytes
         return found.variant
@@ -397,9 +397,9 @@ def _runner(
     """A step under a plan. Its first capture must fit the plan; later ones are planned for the same bytes."""
     has_begun = False
 
-    def make(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PlannedVariant:
+    def make(args: tuple[Any, ...], kwargs: Mapping[str, Any], changing: frozenset[str]) -> PlannedVariant:
         nonlocal has_begun
-        captured = capture(step, args, kwargs, state=state, name=plan.name)
+        captured = capture(step, args, kwargs, state=state, name=plan.name, changing=changing)
         if not has_begun or _fits(plan, captured):
             first = _matched(plan, captured, time_limit_s)
             has_begun = True

@@ -26,16 +26,15 @@ def weighted(settings):
     return model, step
 
 
-def test_a_float_among_the_arguments_is_an_input():
+def test_a_float_that_changes_costs_one_plan():
     model, step = weighted(SimpleNamespace(scale=0.5))
-    twin, twin_step = weighted(SimpleNamespace(scale=0.5))
+    settings = SimpleNamespace(scale=0.5)
+    twin, twin_step = weighted(settings)
     batch = torch.randn(5, 4)
-    captured = capture_step(step, (batch, 0.25))
-    assert "batch[1]" in captured.changing
     run = planned(twin_step, batch, further=(0.25,))
-    for weight in (0.25, 0.5, 2.0):
+    for weight in (0.25, 0.5, 2.0, 0.125):
         assert torch.equal(step(batch, weight), run(batch, weight))
-    assert run.counts.replans == 0
+    assert run.counts.replans == 1
     assert torch.equal(model.weight, twin.weight)
 
 
@@ -76,6 +75,22 @@ def test_a_float_that_decides_a_branch_stays_a_guard():
         optimizer.zero_grad()
         return loss.detach()
 
-    captured = capture_step(step, (torch.randn(5, 4), 0.75))
+    captured = capture_step(step, (torch.randn(5, 4), 0.75), changing=frozenset({"batch[1]"}))
     assert captured.changing == frozenset()
     assert dict(captured.signature.batch)["batch[1]"] == (float, 0.75)
+
+
+def test_a_float_whose_type_is_asked_for_stays_a_guard():
+    """A symbol is no `float`: the trace would take another branch in silence."""
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(batch, weight):
+        loss = model(batch).square().mean() * (weight if isinstance(weight, float) else 1.0)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    captured = capture_step(step, (torch.randn(5, 4), 0.75), changing=frozenset({"batch[1]"}))
+    assert captured.changing == frozenset()

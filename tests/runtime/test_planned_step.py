@@ -81,7 +81,7 @@ def with_plan(make: Callable[[], Made], *, atomic: bool = False, warm: int = 0) 
     return made, runner
 
 
-def _never(_args: Any, _kwargs: Any) -> PlannedVariant:
+def _never(_args: Any, _kwargs: Any, _changing: frozenset[str]) -> PlannedVariant:
     raise AssertionError("planned again")
 
 
@@ -407,7 +407,7 @@ def test_a_dropped_plan_lets_go_of_the_model_it_was_captured_with(monkeypatch):
         return loss.detach()
 
     runner = planned(step, batch)
-    runner._make_variant = lambda args, _: planned(step, *args)._variants[0].planned
+    runner._make_variant = lambda args, _, __: planned(step, *args)._variants[0].planned
     runner(batch)
     old = weakref.ref(holder["model"])
     holder["model"] = nn.Linear(4, 3)

@@ -47,7 +47,9 @@ def trace_step(
     """Trace a step with the given pattern of gradients and optimizer state.
 
     Args:
-        step: called with `args` and `kwargs`, of which tensors are replaced by fake twins.
+        step: what is traced.
+        args: of the call; tensors in it are replaced by fake twins.
+        kwargs: likewise.
         state: what the step works on.
         entry: gradients and optimizer state that exist when it begins.
         changing: names of Python floats (arguments as `batch[3]`, or places of the state) that become inputs.

@@ -13,6 +13,7 @@ from neaptide.errors import CaptureError, PlanMismatch
 from neaptide.frontends.causal_mask import restore_causal_attention
 from neaptide.frontends.fx_reader import Observation, read_trace
 from neaptide.frontends.grouped_heads import grouped_heads, has_masked_attention, repeats_grouped_heads
+from neaptide.frontends.same_program import is_same_but_for_numbers
 from neaptide.frontends.signature import Signature, SignatureReader
 from neaptide.frontends.state_finder import find_state
 from neaptide.frontends.step_slots import (
@@ -84,8 +85,7 @@ class CapturedStep:
         first: programs of the steps before the optimizer state (or the gradients) exist; often one, maybe none.
         signature: facts that a call must agree on; `reader` reads those of a call.
         seconds: time the capture took.
-        changing: names of Python floats that are inputs: those among the arguments, and those that a call before
-            had otherwise.
+        changing: names of Python floats that are inputs of the programs.
     """
 
     step: Callable[..., Any]
@@ -120,9 +120,8 @@ def capture_step(
         kwargs: further arguments.
         state: modules, optimizers and tensors that cannot be found by looking through `step`.
         name: of the graph, for reports.
-        changing: names of Python floats of the state, as in a mismatch, that become inputs of the program. Floats
-            among the arguments do so by themselves. One that decides a branch or a shape cannot; then all stay
-            guards.
+        changing: names of Python floats, as `Signature.changed_floats` gives them, that become inputs of the
+            program. One that decides a branch, a shape or a type cannot; then all stay guards.
 
     Raises:
         CaptureError: the step is no straight-line program of tensors; names the user's line.
@@ -131,24 +130,46 @@ def capture_step(
     found = find_state(step, state)
     given = kwargs or {}
     SignatureReader(found).read(args, given)  # refuses arguments that cannot be guarded
-    leaves = pytree.tree_leaves((args, dict(given)))
-    floats = changing | {argument_name(i) for i, leaf in enumerate(leaves) if type(leaf) is float}
     label = name or _name_of(step)
-    try:
-        programs = _programs(step, args, given, found, floats, label)
-    except CaptureError:
-        if not floats:
-            raise
-        floats = frozenset()
-        programs = _programs(step, args, given, found, floats, label)
+    programs = _programs(step, args, given, found, frozenset(), label)
+    if changing:
+        symbolic = _with_numbers_as_inputs(step, args, given, found, changing, programs)
+        programs, changing = (programs, frozenset()) if symbolic is None else (symbolic, changing)
     steady = programs[-1]
     first = [program for program in programs[:-1] if not steady.accepts(*program.entry.names())]
     used = {slot.name for program in programs for slot in program.inputs}
     _set_unused_aside(found, {slot.name for slot in found.tensors if slot.role == "tensor"} - used)
-    reader = SignatureReader(found, floats)
+    reader = SignatureReader(found, changing)
     signature = reader.read(args, given)
     seconds = time.perf_counter() - began
-    return CapturedStep(step, found, steady, tuple(first), signature, reader, seconds, floats)
+    return CapturedStep(step, found, steady, tuple(first), signature, reader, seconds, changing)
+
+
+def _with_numbers_as_inputs(
+    step: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    found: StepState,
+    changing: frozenset[str],
+    concrete: list[CapturedProgram],
+) -> list[CapturedProgram] | None:
+    """The same programs with some numbers as inputs; None where that makes other programs of them."""
+    leaves = pytree.tree_leaves((args, dict(kwargs)))
+    numbers = {argument_name(i): leaf for i, leaf in enumerate(leaves) if argument_name(i) in changing}
+    numbers |= {place.name: place.get() for place in found.scalars if place.name in changing}
+    try:
+        programs = _programs(step, args, kwargs, found, changing, concrete[0].graph.name)
+    except CaptureError:  # the number decides something
+        return None
+    for symbolic, plain in zip(programs, concrete, strict=False):
+        by_value = {
+            symbolic.graph.values[value].name: float(numbers[slot.name])
+            for value, slot in zip(symbolic.graph.inputs, symbolic.inputs, strict=True)
+            if slot.name in numbers
+        }
+        if not is_same_but_for_numbers(symbolic.graph, by_value, plain.graph):
+            return None
+    return programs if len(programs) == len(concrete) else None
 
 
 def _programs(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from neaptide.ir.values import Value
 from neaptide.lower import _torch_private as private
 from neaptide.lower.names import Names
 from neaptide.lower.sizes import size_text
-from neaptide.ops.structural import CONSTANT_OP, HOST_FUNCTIONS
+from neaptide.ops.structural import CONSTANT_OP, HOST_FUNCTIONS, host_function
 from neaptide.symbolic.size_expr import SizeExpr
 
 _LONG_LITERAL = 32  # numbers; a longer constant is a global of the program instead of text
@@ -217,22 +216,6 @@ def resolve_operation(op: str, location: str = "") -> Any:
             next_step="such as aten.add.Tensor",
         )
     return found
-
-
-def host_function(op: str) -> Any:
-    """The Python function of a host op; numbers are plain at run time, so `torch._sym_sqrt` is `math.sqrt`.
-
-    Raises:
-        LoweringError: there is no such function.
-    """
-    path = HOST_FUNCTIONS[op]
-    if path.startswith("torch._sym_"):
-        path = f"math.{path.removeprefix('torch._sym_')}"
-    module, _, name = path.rpartition(".")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except AttributeError as error:
-        raise LoweringError(f"there is no {path}", why=f"{op} stands for it") from error
 
 
 def device_of(graph: Graph, value: Value) -> str:

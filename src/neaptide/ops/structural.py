@@ -7,9 +7,12 @@ each of those functions its op name; a frontend goes from function to name, a lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import importlib
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
+from typing import Any
 
+from neaptide.errors import UnknownOp
 from neaptide.ir.nodes import LOOP_OP
 from neaptide.ir.registry import OpSpec, Trait, no_bytes
 
@@ -43,6 +46,23 @@ HOST_FUNCTIONS: Mapping[str, str] = MappingProxyType({op: function for function,
 
 CONSTANT_OP = "neaptide.constant"
 """A literal tensor: arguments are its numbers (flat), shape, dtype and device."""
+
+
+def host_function(op: str) -> Callable[..., Any]:
+    """The Python function of a host op; numbers are plain at run time, so `torch._sym_sqrt` is `math.sqrt`.
+
+    Raises:
+        UnknownOp: there is no such function.
+    """
+    path = HOST_FUNCTIONS.get(op, "")
+    if path.startswith("torch._sym_"):
+        path = f"math.{path.removeprefix('torch._sym_')}"
+    module, _, name = path.rpartition(".")
+    found = getattr(importlib.import_module(module), name, None) if module else None
+    if not callable(found):
+        raise UnknownOp(f"there is no function {path or op}", why=f"{op} stands for it")
+    function: Callable[..., Any] = found
+    return function
 
 
 def rows() -> Iterator[OpSpec]:

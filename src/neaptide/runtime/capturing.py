@@ -23,6 +23,7 @@ def capture(
     *,
     state: Any = None,
     name: str = "",
+    changing: frozenset[str] = frozenset(),
 ) -> CapturedStep:
     """Capture a step; see `frontends.torch_step.capture_step` for the arguments.
 
@@ -32,7 +33,7 @@ def capture(
     """
     check_call(step, args, kwargs or {})
     with quiet_torch():
-        captured = capture_step(step, args, kwargs, state=state, name=name)
+        captured = capture_step(step, args, kwargs, state=state, name=name, changing=changing)
     check_no_factory(captured.steady.constants.values(), step)
     return captured
 

@@ -80,7 +80,7 @@ class PlannedVariant:
     plan: Plan | None = None
 
 
-Replanner = Callable[[tuple[Any, ...], Mapping[str, Any]], PlannedVariant]
+Replanner = Callable[[tuple[Any, ...], Mapping[str, Any], frozenset[str]], PlannedVariant]
 
 
 class PlannedStep:
@@ -97,7 +97,8 @@ class PlannedStep:
 
     Args:
         step: the user's function, for calls that are not planned.
-        make_variant: captures and plans for the arguments of a call.
+        make_variant: captures and plans for the arguments of a call; its third argument names Python floats that
+            have changed between calls, to be made inputs where that is possible.
         variant: the plan to begin with, or None to make it at the first call.
         on_mismatch: what a call does whose shapes, dtypes, devices, flags, hyper-parameters or `requires_grad`
             pattern differ from all plans so far: make a further plan, run eagerly, or raise `StepMismatch`.
@@ -116,6 +117,7 @@ class PlannedStep:
         self._on_mismatch = on_mismatch
         self._variants: list[_Variant] = [] if variant is None else [_Variant(variant)]  # last used is last
         self._interrupted: tuple[str, ...] = ()
+        self._changing: frozenset[str] = frozenset()
         self.counts = CallCounts()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -208,10 +210,12 @@ class PlannedStep:
             )
         logger.info("planning again: %s", reason)
         self.counts.replans += 1
+        latest = self._variants[-1].planned.captured
+        self._changing |= latest.reader.read(args, kwargs).changed_floats(latest.signature) or frozenset()
         return self._plan(args, kwargs)
 
     def _plan(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[_Variant, _Runnable]:
-        made = _Variant(self._make_variant(args, kwargs))
+        made = _Variant(self._make_variant(args, kwargs, self._changing))
         program = made.program_now()
         if program is None:
             raise StepMismatch(

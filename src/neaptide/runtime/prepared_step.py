@@ -225,6 +225,7 @@ def prepare(
     run_operations: bool = True,
     name: str = "",
     progress: Progress | None = None,
+    changing: frozenset[str] = frozenset(),
 ) -> PreparedStep:
     """Capture a step and get ready to cost it; see `frontends.torch_step.capture_step` for the arguments.
 
@@ -236,7 +237,7 @@ def prepare(
         get_device(device)  # a misspelt name is told before the capture, which takes seconds
     if progress is not None:
         progress("capturing the step")
-    captured = capture(step, args, kwargs, state=state, name=name)
+    captured = capture(step, args, kwargs, state=state, name=name, changing=changing)
     return PreparedStep(captured, device=device, run_operations=run_operations, progress=progress)
 
 
