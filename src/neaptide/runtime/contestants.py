@@ -125,6 +125,6 @@ def _tensors(batch: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
 
 
-def never_again(_args: Any, _kwargs: Any) -> PlannedVariant:
+def never_again(_args: Any, _kwargs: Any, _changing: frozenset[str]) -> PlannedVariant:
     """For planned steps whose calls are all alike."""
     raise AssertionError("with on_mismatch='error' nothing is planned again")
