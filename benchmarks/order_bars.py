@@ -1,6 +1,6 @@
 """The scheduler's bars, measured: `python benchmarks/order_bars.py [SECTION ...] [--repeats N] [--time-limit S]`.
 
-Sections: `networks`, `training`, `zoo`, `structure`, `large`; all of them if none is named. Prints a table for each
+Sections: `networks`, `training`, `zoo`, `structure`, `large`, `edits`; all of them if none is named. Prints a table for each
 (optimum or best peak, bound, certificate, states, process CPU seconds, beside earlier values) and which bars are met.
 With all sections the numbers go to `benchmarks/results/order_bars.json`. Each case runs in a process of its own.
 """
@@ -51,6 +51,7 @@ CASES: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = MappingProxyType(
             *(("hard", kind, str(m)) for kind in ("out-tree", "pumpkin") for m in (1, 2, 3, 4)),
         ),
         "large": (("large", "blocks"), ("large", "wide")),
+        "edits": (*(("edits", n) for n in _NETWORKS), *(("edits", f"{m}@tiny") for m in _ZOO_MODELS)),
     }
 )
 
@@ -71,6 +72,8 @@ def solve(case: Sequence[str], repeats: int, time_limit_s: float) -> Row:
             return order_cases.reduced_family(
                 names[0], degree, nodes, repeats=repeats, time_limit_s=time_limit_s
             )
+        case "edits":
+            return order_cases.edits(names[0], repeats=repeats, time_limit_s=time_limit_s)
         case "hard":
             return order_cases.hard(names[0], int(names[1]), repeats=repeats, time_limit_s=time_limit_s)
         case _:
@@ -133,11 +136,10 @@ def _common_cells(row: Row, unit: int, digits: int) -> list[str]:
 
 
 def _structure_cells(row: Row) -> list[str]:
-    states = [f"{row[name]:.0f}" for name in ("states", "largest_states")]
     return [
         row["case"],
         str(row["ops"]),
-        *states,
+        f"{row['states']:.0f}",
         f"{row['cpu_seconds']:.3f}",
         row["proved"],
         f"{row['gap']:.2%}",
@@ -149,14 +151,20 @@ def _large_cells(row: Row) -> list[str]:
     return [row["case"], *amounts, f"{row['gap']:.2%}", str(row["states"]), f"{row['cpu_seconds']:.1f}"]
 
 
+def _edit_cells(row: Row) -> list[str]:
+    counts = [str(row[name]) for name in ("ops", "edits", "same_peak", "same_bound")]
+    return [row["case"], *counts, f"{row['cpu_seconds']:.3f}", f"{row['share']:.1%}"]
+
+
 _COMMON: Final = ["case", "ops", "program", "best list", "peak", "bound", "certificate", "states", "CPU s"]
 _COLUMNS: Final[Mapping[str, tuple[list[str], Callable[[Row], list[str]]]]] = MappingProxyType(
     {
         "networks": ([*_COMMON, "earlier", "hierarchical", "arena"], _network_cells),
         "training": ([*_COMMON, "hierarchical"], _training_cells),
         "zoo": (_COMMON, lambda row: _common_cells(row, MIB, 3)),
-        "structure": (["case", "ops", "states", "largest", "CPU s", "proved", "gap"], _structure_cells),
+        "structure": (["case", "ops", "states", "CPU s", "proved", "gap"], _structure_cells),
         "large": (["case", "ops", "peak", "bound", "gap", "states", "CPU s"], _large_cells),
+        "edits": (["case", "ops", "edits", "same peak", "same bound", "CPU s", "of full"], _edit_cells),
     }
 )
 

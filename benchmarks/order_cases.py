@@ -20,13 +20,14 @@ from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.neutral import from_json, from_mapping
 from neaptide.schedule.order.portfolio import best_order
 from neaptide.schedule.order.problem import OrderProblem
-from neaptide.schedule.order.regions import reduce
 from neaptide.schedule.order.result import OrderResult
 from order_arena import planned_arena_bytes
+from order_edits import measure
 
 INSTANCES: Final = Path(__file__).resolve().parent / "instances" / "order"
 LISTS: Final = ("program_order", "lpmf", "xla_list", "xla_dfs", "xla_post_order")
 KIB: Final = 1024
+_EDITS_A_REPEAT: Final = 4
 
 # Whole KB (networks) that an independent exact search has proved, and that HMCOS (DAC 2022) reaches where it ends.
 EARLIER_OPTIMA: Final[Mapping[str, int]] = MappingProxyType(
@@ -97,12 +98,7 @@ def training(name: str, update: Update, *, repeats: int, time_limit_s: float) ->
 
 def captured(spec: str, *, repeats: int, time_limit_s: float) -> Row:
     """A step of the zoo, captured from PyTorch."""
-    from neaptide import zoo
-    from neaptide.frontends.torch_step import capture_step
-    from neaptide.schedule.order.from_graph import order_problem
-
-    step, batch = zoo.factory(spec)()
-    problem = order_problem(capture_step(step, (batch,)).steady.graph)
+    problem = _captured_problem(spec)
     row = _solved(problem, repeats, time_limit_s)
     row.pop("order")
     already_best = row["program_order_bytes"] == row["order_lower_bound_bytes"]
@@ -118,8 +114,24 @@ def captured(spec: str, *, repeats: int, time_limit_s: float) -> Row:
     }
 
 
+def edits(name: str, *, repeats: int, time_limit_s: float) -> Row:
+    """Recomputations in a committed network or a captured step, ordered again from the order before; four a repeat."""
+    path = INSTANCES / f"{name}.json"
+    problem = from_json(path.read_text(encoding="utf-8")) if path.exists() else _captured_problem(name)
+    return measure(name, problem, edits=_EDITS_A_REPEAT * repeats, time_limit_s=time_limit_s)
+
+
+def _captured_problem(spec: str) -> OrderProblem:
+    from neaptide import zoo
+    from neaptide.frontends.torch_step import capture_step
+    from neaptide.schedule.order.from_graph import order_problem
+
+    step, batch = zoo.factory(spec)()
+    return order_problem(capture_step(step, (batch,)).steady.graph)
+
+
 def reduced_family(family: str, degree: int, nodes: int, *, repeats: int, time_limit_s: float) -> Row:
-    """Series-parallel graphs or pumpkins with shared tensors, by reduction; medians over seeds."""
+    """Series-parallel graphs or pumpkins with shared tensors; medians over seeds."""
     make = _FAMILIES[family]
     rows = [_reduced(make(degree, nodes, seed), time_limit_s) for seed in range(repeats)]
     seconds = statistics.median(row["cpu_seconds"] for row in rows)
@@ -135,7 +147,6 @@ def reduced_family(family: str, degree: int, nodes: int, *, repeats: int, time_l
         "ops": nodes,
         "degree": degree,
         "states": statistics.median(row["states"] for row in rows),
-        "largest_states": max(row["largest_states"] for row in rows),
         "cpu_seconds": seconds,
         "proved": f"{proved}/{repeats}",
         "gap": max(row["gap"] for row in rows),
@@ -154,7 +165,6 @@ def hard(kind: str, triples: int, *, repeats: int, time_limit_s: float) -> Row:
         "ops": len(gadget.form["ops"]),
         "degree": 3 * triples,
         "states": statistics.median(row["states"] for row in rows),
-        "largest_states": max(row["largest_states"] for row in rows),
         "cpu_seconds": statistics.median(row["cpu_seconds"] for row in rows),
         "proved": f"{sum(row['proved'] for row in rows)}/{repeats}",
         "gap": max(row["gap"] for row in rows),
@@ -213,30 +223,17 @@ def _solved(problem: OrderProblem, repeats: int, time_limit_s: float) -> Row:
 
 
 def _reduced(form: OrderForm, time_limit_s: float) -> Row:
-    """Reduction, then the portfolio on what is left; the peak is that of the expanded order."""
+    """The portfolio's answer to a form, without a median."""
     problem = from_mapping(form)
     began = time.process_time()
-    smaller = reduce(problem, Limits(time_s=time_limit_s))
-    if smaller.is_solved:
-        order: tuple[int, ...] = tuple(range(smaller.problem.op_count))
-        bound, states, proved = None, 0, True
-    else:
-        found = best_order(smaller.problem, Limits(time_s=time_limit_s)).require()
-        order = found.order
-        bound, states = found.order_lower_bound_bytes, found.states
-        proved = found.certificate.is_optimal
-    peak = evaluate_order(problem, smaller.expand(order)).peak_bytes
+    found = best_order(problem, Limits(time_s=time_limit_s)).require()
     seconds = time.process_time() - began
-    bound = peak if bound is None or proved else bound
     return {
-        "ops_left": smaller.problem.op_count,
-        "peak_bytes": peak,
-        "order_lower_bound_bytes": bound,
-        "gap": (peak - bound) / peak,
-        "proved": proved,
-        "states": smaller.stats.states + states,
-        "largest_states": smaller.stats.largest_region_states,
-        "skipped": [region.reason for region in smaller.stats.skipped],
+        "peak_bytes": evaluate_order(problem, found.order).peak_bytes,
+        "order_lower_bound_bytes": found.order_lower_bound_bytes,
+        "gap": found.gap,
+        "proved": found.certificate.is_optimal,
+        "states": found.states,
         "cpu_seconds": seconds,
     }
 

@@ -22,6 +22,7 @@ class FormBuilder:
 
     def __init__(self) -> None:
         self._storages: list[dict[str, Any]] = []
+        self._place: dict[str, int] = {}
         self._ops: list[dict[str, Any]] = []
 
     @property
@@ -30,7 +31,9 @@ class FormBuilder:
 
     def storage(self, nbytes: int, *, resident: bool = False) -> str:
         """A new storage; without a writer it is an input, freed after its last reader unless `resident`."""
-        name = f"t{len(self._storages)}"
+        place = len(self._storages)
+        name = f"t{place}"
+        self._place[name] = place
         row: dict[str, Any] = {"id": name, "nbytes": int(nbytes)}
         if resident:
             row["resident"] = True
@@ -82,10 +85,8 @@ class FormBuilder:
 
     def keep(self, *storages: str) -> None:
         """Mark storages as outputs: there at the end."""
-        wanted = set(storages)
-        for row in self._storages:
-            if row["id"] in wanted:
-                row["output"] = True
+        for name in storages:
+            self._storages[self._place[name]]["output"] = True
 
     def finish(self, name: str = "") -> OrderForm:
         """The neutral form, with a name for reports."""

@@ -2,10 +2,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neaptide.outcome import LimitGuard, Limits
-from neaptide.schedule.order.bitset_lattice import Lattice, closures
-from neaptide.schedule.order.bounds import cut_bound, lowest_downset, op_bounds, per_op_bound, rest_bytes
+from neaptide.schedule.order.bitset_lattice import Lattice, closures, mask_of
+from neaptide.schedule.order.bounds import cut_bound, op_bounds, per_op_bound, rest_bytes
+from neaptide.schedule.order.cuts import lowest_state, state_bytes
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
+from neaptide.schedule.order.steps import to_steps
 from schedule.order.order_problems import brute_force, random_problem
 from schedule.order.test_downsets import downset_bytes, minpeak
 
@@ -38,14 +40,16 @@ def test_lazy_bound_equals_the_largest_over_all_ops(problem):
     lattice = Lattice(problem)
     best = per_op_bound(problem)
     found = downset_bytes(problem)
+    steps = to_steps(problem)
     for op in range(problem.op_count):
         legal = [
             (left, nbytes)
             for left, nbytes in found.items()
             if not before[op] & left and (after[op] | 1 << op) & left == after[op] | 1 << op
         ]
-        chosen, lowest = lowest_downset(problem, before[op], after[op] | 1 << op)
-        assert lowest == min(nbytes for _, nbytes in legal) == found[full & ~chosen]
+        chosen = lowest_state(steps, include=problem.predecessors[op], exclude=(op,))
+        lowest = state_bytes(steps, chosen)
+        assert lowest == min(nbytes for _, nbytes in legal) == found[full & ~mask_of(sorted(chosen))]
         pairs_free = not lattice.takeovers[op] and not problem.ops[op].in_place
         if pairs_free:
             best = max(best, lowest + lattice.alloc[op] + problem.ops[op].workspace)
@@ -56,9 +60,11 @@ def test_lazy_bound_equals_the_largest_over_all_ops(problem):
 @given(problems)
 @settings(max_examples=60, deadline=None)
 def test_lowest_downset_of_all(problem):
-    chosen, lowest = lowest_downset(problem)
+    steps = to_steps(problem)
+    chosen = lowest_state(steps)
     found = downset_bytes(problem)
-    assert lowest == min(found.values()) == found[((1 << problem.op_count) - 1) & ~chosen]
+    left = ((1 << problem.op_count) - 1) & ~mask_of(sorted(chosen))
+    assert state_bytes(steps, chosen) == min(found.values()) == found[left]
 
 
 def test_sizes_beyond_32_bits():
@@ -69,7 +75,10 @@ def test_sizes_beyond_32_bits():
     )
     assert cut_bound(problem, range(3)).nbytes == 5 * big + 1
     free = OrderProblem(storages, (OrderOp("f", (), (0,)), OrderOp("g", (), (1,)), OrderOp("h", (1,), (2,))))
-    assert lowest_downset(free, inside=0b10, outside=0b100) == (0b10, 3 * big)
+    steps = to_steps(free)
+    lowest = lowest_state(steps, include=(1,), exclude=(2,), largest=False)
+    assert lowest == {1}
+    assert state_bytes(steps, lowest) == 3 * big
 
 
 def test_limit_leaves_a_valid_bound():
@@ -99,9 +108,10 @@ def test_lowest_downsets_around_an_op_can_be_passed_through(problem):
     back = lowest_peaks(problem, reverse=True)
     best = onwards[full]
     depends = any(Lattice(problem).takeovers)
+    steps = to_steps(problem)
     for op in range(problem.op_count):
-        holding, _ = lowest_downset(problem, inside=1 << op)
-        without, _ = lowest_downset(problem, outside=1 << op)
+        holding = mask_of(sorted(lowest_state(steps, include=(op,), largest=False)))
+        without = mask_of(sorted(lowest_state(steps, exclude=(op,), largest=False)))
         assert onwards[full & ~without] <= best
         if not depends:
             assert back[holding] <= best

@@ -72,8 +72,8 @@ def test_after_a_recomputation_the_answer_is_legal_bounded_and_most_often_the_be
 
 
 def test_share_of_edits_that_reach_the_full_run():
-    """At least 95 of 100 edits."""
-    equal = total = 0
+    """At least 95 of 100 edits, in peak and in bound."""
+    equal = equal_bounds = total = 0
     for seed in range(36):
         problem = random_problem(seed, 40, control=False, reach=4)
         edit = recomputed(problem, random.Random(seed))
@@ -84,9 +84,11 @@ def test_share_of_edits_that_reach_the_full_run():
         found = reschedule(after, [op + (op >= new) for op in old], [new + 1]).require()
         full = best_order(after, Limits(work=2000)).require()
         total += 1
-        equal += found.peak_bytes == full.peak_bytes
+        equal += found.peak_bytes <= full.peak_bytes
+        equal_bounds += found.order_lower_bound_bytes >= full.order_lower_bound_bytes
     assert total >= 20
     assert equal >= 0.95 * total
+    assert equal_bounds >= 0.95 * total
 
 
 @given(st.integers(0, 10**6), st.integers(1, 20), st.integers(0, 99))

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neaptide.schedule.order import lattice
+from neaptide.schedule.order.cuts import lowest_downset
 from neaptide.schedule.order.lattice import dominant_segments, level_of, levels_of, peak_bound
 from neaptide.schedule.order.segments import canonical, dominates, flatten, peak_rise, profile
-from neaptide.schedule.order.splits import lowest_downset
 from small_orders import linear_extensions, random_region
 
 seeds = st.integers(0, 2**32)

@@ -1,14 +1,19 @@
 import threading
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from neaptide.corpus.series_parallel import pumpkin
 from neaptide.errors import UsageError
-from neaptide.outcome import Limits, TerminationReason
+from neaptide.outcome import LimitGuard, Limits, TerminationReason
+from neaptide.schedule.order import portfolio
 from neaptide.schedule.order.evaluate import evaluate_order
+from neaptide.schedule.order.neutral import from_mapping
 from neaptide.schedule.order.portfolio import METHODS, best_order, table_rows
 from neaptide.schedule.order.problem import OrderProblem
+from neaptide.schedule.order.regions import reduce
 from neaptide.schedule.order.result import Certificate
 from schedule.order.order_problems import brute_force, random_problem
 
@@ -74,3 +79,19 @@ def test_unknown_method_and_empty_problem():
     with pytest.raises(UsageError, match="no ordering method 'best'"):
         best_order(random_problem(1, 3), methods=["best"])
     assert best_order(OrderProblem((), ())).require().peak_bytes == 0
+
+
+def test_regions_given_up_on_are_reduced_with_a_higher_limit(monkeypatch):
+    """What the second reduction leaves stands for orders of the problem itself, and proves the same peak."""
+    problem = from_mapping(pumpkin(6, 120, 0))
+    monkeypatch.setattr(portfolio, "reduce", partial(reduce, region_states=20))
+    run = portfolio._Portfolio(problem, LimitGuard(Limits()), None, None)
+    run._reduce()
+    assert run.reduced is not None
+    assert run.reduced.stats.skipped
+    monkeypatch.setattr(portfolio, "reduce", reduce)
+    run._reduce_again(200_000)
+    assert run.reduced.is_solved
+    assert run.exhausted
+    assert problem.is_order(run.order)
+    assert run.peak == best_order(problem).require().peak_bytes

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.splits import (
-    FlowNetwork,
     articulation_ops,
     certified_splits,
     play,
@@ -72,14 +71,6 @@ def test_articulation_ops_stand_at_one_place_in_every_order(seed: int) -> None:
     orders = list(all_orders(problem))
     fixed = [op for op in range(problem.op_count) if len({order.index(op) for order in orders}) == 1]
     assert list(articulation_ops(problem)) == fixed
-
-
-def test_flow_of_a_small_network() -> None:
-    network = FlowNetwork(4)
-    for tail, head, capacity in [(0, 1, 3), (0, 2, 2), (1, 2, 5), (1, 3, 2), (2, 3, 3)]:
-        network.add_arc(tail, head, capacity)
-    assert network.maximum_flow(0, 3) == 5
-    assert network.reached(0) == [True, False, False, False]
 
 
 def test_play_ends_at_what_is_kept() -> None:

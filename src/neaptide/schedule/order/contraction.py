@@ -85,7 +85,9 @@ class ChainGraph:
         stats: what has been contracted so far.
     """
 
-    def __init__(self, steps: Steps, *, state_limit: int, guard: LimitGuard) -> None:
+    def __init__(
+        self, steps: Steps, *, state_limit: int, guard: LimitGuard, most_chains: int = REGION_CHAINS
+    ) -> None:
         count = len(steps.rise)
         self.predecessors = [set(before) for before in steps.predecessors]
         self.successors: list[set[int]] = [set() for _ in range(count)]
@@ -109,6 +111,7 @@ class ChainGraph:
         self._ties: list[set[int]] = [set(couplings) for couplings in mine]
         self.stats = ContractionStats()
         self._state_limit = state_limit
+        self._most_chains = most_chains
         self._guard = guard
         self._dirty = list(range(count))
         self._groups: dict[tuple[frozenset[int], frozenset[int]], set[int]] = {}
@@ -282,7 +285,7 @@ class ChainGraph:
                 break
             start, end = (chain if chain in (source, sink) else self._now(chain) for chain in (entry, leave))
             inside = self._between(start, end, source, sink)
-            visits -= REGION_CHAINS if inside is None else len(inside)
+            visits -= self._most_chains if inside is None else len(inside)
             if inside and self._contract_inside(inside, start, end):
                 changed = True
             if visits < 0:
@@ -310,7 +313,7 @@ class ChainGraph:
         found = {chain for chain in start if chain != stop}
         stack = list(found)
         while stack:
-            if len(found) > REGION_CHAINS:
+            if len(found) > self._most_chains:
                 return None
             for chain in onward[stack.pop()]:
                 if chain != stop and chain not in found:

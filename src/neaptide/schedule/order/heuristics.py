@@ -19,14 +19,21 @@ def program_order(problem: OrderProblem) -> Order:
 
 
 def reverse_post_order(problem: OrderProblem) -> Order:
-    """Depth-first from the first ops along their consumers; finished ops reversed. What TVM and HMCOS start from."""
+    """Depth-first from the first ops along their consumers, finished ops reversed: the textbook's reverse post-order.
+
+    Not what HMCOS calls so: its baseline walks from the outputs along operands, see `depth_first`.
+    """
     roots = [op for op in range(problem.op_count) if not problem.predecessors[op]]
     finished = _post_order(roots, lambda op: problem.successors[op])
     return tuple(reversed(finished))
 
 
 def depth_first(problem: OrderProblem) -> Order:
-    """XLA's post-order: from the last ops back along their operands, an op once its operands are out."""
+    """XLA's post-order: from the last ops back along their operands, an op once its operands are out.
+
+    HMCOS (DAC 2022) calls this the reverse post-order and starts from it: its graph is walked from the outputs, so it
+    is the reverse post-order of the graph with arcs turned round.
+    """
     roots = [op for op in range(problem.op_count) if not problem.successors[op]]
     return tuple(_post_order(roots, lambda op: problem.predecessors[op]))
 

@@ -10,7 +10,7 @@ from typing import Final
 from neaptide.errors import VerifyError
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.schedule.order.bitset_lattice import Lattice
-from neaptide.schedule.order.bounds import cut_bound
+from neaptide.schedule.order.bounds import cut_bound, per_op_bound
 from neaptide.schedule.order.downsets import DownsetSearch, SearchEnd
 from neaptide.schedule.order.evaluate import DownsetState, evaluate_order
 from neaptide.schedule.order.improve import bytes_between, improve_peak, solve_window
@@ -18,8 +18,11 @@ from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.regions import reduce
 
 _MOST_OPS: Final = 200  # of the stretch that is solved; beyond that its width is more than a leaf can take
-_STATES: Final = 2000
-_PROOF_STATES: Final = 2000
+_STATES: Final = 500  # of the stretch, in each direction
+_WINDOW_STATES: Final = 50  # elsewhere the old order was good already
+_PROOF_STATES: Final = 20_000
+_FIRST_CUTS: Final = 4
+_REGION_CHAINS: Final = 24  # small regions are found in half the time that all of them take
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +50,16 @@ def reschedule(
     edited: Iterable[int],
     *,
     limits: Limits | None = None,
+    floor_bytes: int = 0,
     most_ops: int = _MOST_OPS,
+    proof_states: int = _PROOF_STATES,
 ) -> Outcome[Rescheduled]:
     """Order an edited problem again, starting from the order before the edit.
 
     After MAGIS (ASPLOS 2024): the stretch around the edit grows to a narrow waist on either side, where few ops can
-    run on both sides of a position and few bytes are alive; between the waists it is solved exactly, the rest stays
-    as it is. Where the peak lies elsewhere then, windows around it follow, as long as it is above the bound, and in
-    the end a short exact search with the peak as its limit, for the proof.
+    run on both sides of a position and few bytes are alive; if the peak lies in it, it is solved exactly, the rest
+    stays as it is. Where the peak is still above the bound, an exact search follows, with the peak as its limit, on
+    what exact reductions leave; where that stays open, more cuts, and small windows around the peak.
 
     Args:
         problem: after the edit.
@@ -62,21 +67,28 @@ def reschedule(
             may break dependencies that the edit has brought.
         edited: ops of `problem` that changed, new ones not needed.
         limits: of time and work; a unit of work is a state or a cut.
+        floor_bytes: a bound of `problem` known already, say of `carried_bound`.
         most_ops: of the stretch.
+        proof_states: of that search in each direction; 0 leaves it and the reduction before it out.
 
     Raises:
         VerifyError: `old_order` names an op twice or one that is not there.
     """
     guard = LimitGuard(limits or Limits())
-    start_order = adapted_order(problem, old_order)
+    order = adapted_order(problem, old_order)
     known = set(old_order)
     touched = {*edited, *(op for op in range(problem.op_count) if op not in known)}
-    start, end = _stretch(problem, start_order, touched, most_ops)
-    profile = evaluate_order(problem, start_order)
-    lower = cut_bound(problem, start_order, guard=guard).nbytes
-    order = start_order
+    start, end = _stretch(problem, order, touched, most_ops)
+    profile = evaluate_order(problem, order)
+    peak = profile.peak_bytes
+    lower = max(floor_bytes, per_op_bound(problem))
     highest = max(profile.bytes_at[start:end], default=0)
-    if end > start and highest > lower:
+    if peak == highest > lower:
+        # An op of the stretch makes the peak: its cut says most often whether there is anything to gain.
+        first = LimitGuard(Limits(work=_FIRST_CUTS))
+        lower = cut_bound(problem, order, floor=lower, guard=first).nbytes
+        guard.exhausted(first.work)
+    if peak == highest > lower:
         solved = solve_window(
             problem,
             order,
@@ -88,26 +100,28 @@ def reschedule(
             states=_STATES,
         )
         order = order if solved is None else solved
-    peak = evaluate_order(problem, order).peak_bytes
-    if peak > lower:
-        order = improve_peak(problem, order, guard=guard, lower_bytes=lower, states=_STATES)
+        peak = evaluate_order(problem, order).peak_bytes
+    if peak > lower and proof_states:
+        order, lower = _proved(problem, order, peak, lower, guard, proof_states)
         peak = evaluate_order(problem, order).peak_bytes
     if peak > lower:
-        order, lower = _proved(problem, order, peak, lower, guard)
+        lower = cut_bound(problem, order, floor=lower, guard=guard).nbytes
+    if peak > lower:
+        order = improve_peak(problem, order, guard=guard, lower_bytes=lower, states=_WINDOW_STATES)
         peak = evaluate_order(problem, order).peak_bytes
     result = Rescheduled(order, peak, lower, start, end)
     return guard.finish(result, best=peak, bound=lower, detail=f"{end - start} ops ordered again")
 
 
 def _proved(
-    problem: OrderProblem, order: tuple[int, ...], peak: int, lower: int, guard: LimitGuard
+    problem: OrderProblem, order: tuple[int, ...], peak: int, lower: int, guard: LimitGuard, states: int
 ) -> tuple[tuple[int, ...], int]:
     """A short exact search below a peak on what exact reductions leave; the better order, if any, and the bound."""
-    reduced = reduce(problem)
+    reduced = reduce(problem, Limits(time_s=guard.remaining_s()), region_chains=_REGION_CHAINS)
     core = reduced.problem
     for reverse in (False, True):
         search = DownsetSearch(Lattice(core, reverse=reverse), lower_bytes=lower, upper_bytes=peak)
-        end = search.advance(guard, _PROOF_STATES)
+        end = search.advance(guard, states)
         lower = max(lower, search.lower_bytes)
         if search.order is not None:
             return reduced.expand(search.order), lower

@@ -16,8 +16,8 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from neaptide.schedule.order.cuts import lowest_downset
 from neaptide.schedule.order.segments import Rope, Segment, canonical
-from neaptide.schedule.order.splits import lowest_downset
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ _FIRST_STATES: Final = (
     256  # of the first turn of an exact search; each turn has half as many again as the last
 )
 _STATES_BEFORE_HIERARCHY: Final = 50_000  # of each exact search
+_STATES_BEFORE_REDUCTION: Final = 10_000  # of each exact search, before large regions are tried
+_LARGE_REGIONS: Final = (200_000, 2_000_000)  # downsets of one region: a second or two, and ten
 _MOST_DP_STATES: Final = 300_000
 _MOST_STATES: Final = (
     1_000_000  # of one search: about a gigabyte; more than that is another way of not answering
@@ -110,8 +112,11 @@ class _Portfolio:
             ("windows", self._windows),
             ("beam", self._beams),
             ("serenity_dp", self._serenity),
+            ("exact", lambda: self._exact(_STATES_BEFORE_REDUCTION)),
+            ("reduction", lambda: self._reduce_again(_LARGE_REGIONS[0])),
             ("exact", lambda: self._exact(_STATES_BEFORE_HIERARCHY)),
             ("hierarchical", self._hierarchical),
+            ("reduction", lambda: self._reduce_again(_LARGE_REGIONS[1])),
             ("exact", lambda: self._exact(_MOST_STATES)),
         )
         for name, search in searches:
@@ -119,7 +124,7 @@ class _Portfolio:
             if self.wanted is None:
                 is_due = name != "serenity_dp" and not self._is_proved()
             else:
-                is_due = name in self.wanted
+                is_due = name in self.wanted and name != "reduction"
             if is_due and self._goes_on() and self.core.op_count <= _MOST_BITSET_OPS:
                 search()
         if self.wanted is None and self._goes_on() and self.problem.op_count <= _MOST_SMOOTHED_OPS:
@@ -139,12 +144,34 @@ class _Portfolio:
         before, work = self.guard.seconds(), self.guard.work
         reduced = reduce(self.problem, self._share().limits)
         self.guard.exhausted(reduced.stats.states)
+        self._note("reduction", self._adopt(reduced), before, work)
+
+    def _reduce_again(self, region_states: int) -> None:
+        """Reduce what is left with a higher limit for one region, where the last reduction gave up on one."""
+        old = self.reduced
+        if old is None or not old.stats.skipped:
+            return
+        before, work = self.guard.seconds(), self.guard.work
+        again = reduce(self.core, self._share().limits, region_states=region_states)
+        self.guard.exhausted(again.stats.states)
+        peak = None
+        if again.problem.op_count < self.core.op_count:
+            peak = self._adopt(replace(again, contents=tuple(map(old.expand, again.contents))))
+            # What the searches and the bound know is about the old core.
+            self.lattices.clear()
+            self.searches.clear()
+            self.has_sub_problem_bound = False
+            self._cut_bound()
+        self._note("reduction", peak, before, work)
+
+    def _adopt(self, reduced: Reduced) -> int | None:
+        """Take the best list order of a reduced problem, and search that from now on. Returns its peak."""
         orders = [method(reduced.problem) for method in LIST_METHODS.values()]
         best = min(orders, key=lambda order: evaluate_order(reduced.problem, order).peak_bytes)
         if self.wanted is None:
             self.core, self.core_order, self.reduced = reduced.problem, best, reduced
-        peak = self._offer(reduced.expand(best), is_core=False)
-        self._note("reduction", peak, before, work)
+        self.exhausted = self.exhausted or reduced.is_solved  # there is no other order
+        return self._offer(reduced.expand(best), is_core=False)
 
     def _wants(self, name: str) -> bool:
         return self.wanted is None or name in self.wanted

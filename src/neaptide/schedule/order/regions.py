@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from neaptide.outcome import LimitGuard, Limits
-from neaptide.schedule.order.contraction import ChainGraph, SkippedRegion
+from neaptide.schedule.order.contraction import REGION_CHAINS, ChainGraph, SkippedRegion
 from neaptide.schedule.order.pieces import rebuild
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.steps import to_steps
@@ -71,7 +71,11 @@ class Reduced:
 
 
 def reduce(
-    problem: OrderProblem, limits: Limits | None = None, *, region_states: int = REGION_STATES
+    problem: OrderProblem,
+    limits: Limits | None = None,
+    *,
+    region_states: int = REGION_STATES,
+    region_chains: int = REGION_CHAINS,
 ) -> Reduced:
     """Replace every region that may be scheduled on its own by the segments of a dominant schedule.
 
@@ -84,10 +88,11 @@ def reduce(
         problem: what to reduce.
         limits: time, and work in downsets; on meeting one, what has been contracted so far is returned.
         region_states: most downsets of one region.
+        region_chains: most chains of one region; looking for larger ones takes time even where there are none.
     """
     guard = LimitGuard(limits or Limits())
     steps = to_steps(problem)
-    graph = ChainGraph(steps, state_limit=region_states, guard=guard)
+    graph = ChainGraph(steps, state_limit=region_states, guard=guard, most_chains=region_chains)
     graph.contract()
     smaller, contents = rebuild(problem, steps, graph)
     done = graph.stats

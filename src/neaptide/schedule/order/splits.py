@@ -7,170 +7,22 @@ through a subset-minimal one without raising its second part.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 
+from neaptide.schedule.order.cuts import lowest_state
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide.schedule.order.steps import Steps, to_steps
-
-INFINITE = 1 << 62
-"""More bytes than any problem holds; capacity of an arc that no cut may cross."""
-
-
-class FlowNetwork:
-    """Maximum flow and minimum cut (Dinic), integer capacities, flat lists. O(V^2 E), far less on ordering problems."""
-
-    def __init__(self, nodes: int) -> None:
-        self._arcs: list[list[int]] = [[] for _ in range(nodes)]  # arc numbers; arc ^ 1 is the reverse one
-        self._head: list[int] = []
-        self._room: list[int] = []
-
-    def add_arc(self, tail: int, head: int, capacity: int) -> None:
-        """An arc of a capacity; parallel ones are allowed."""
-        self._arcs[tail].append(len(self._head))
-        self._head.append(head)
-        self._room.append(capacity)
-        self._arcs[head].append(len(self._head))
-        self._head.append(tail)
-        self._room.append(0)
-
-    def maximum_flow(self, source: int, sink: int) -> int:
-        """Push what fits; afterwards the residual network knows the cuts."""
-        total = 0
-        while True:
-            level = self._levels(source, sink)
-            if level[sink] < 0:
-                return total
-            total += self._block(source, sink, level)
-
-    def reaching(self, sink: int) -> list[bool]:
-        """By node, whether it still reaches the sink; the others are the largest source side of a minimum cut."""
-        seen = [False] * len(self._arcs)
-        seen[sink] = True
-        stack = [sink]
-        while stack:
-            for arc in self._arcs[stack.pop()]:
-                tail = self._head[arc]
-                if self._room[arc ^ 1] and not seen[tail]:
-                    seen[tail] = True
-                    stack.append(tail)
-        return seen
-
-    def reached(self, source: int) -> list[bool]:
-        """By node, whether the source still reaches it: the smallest source side of a minimum cut."""
-        return [level >= 0 for level in self._levels(source, -1)]
-
-    def _levels(self, source: int, sink: int) -> list[int]:
-        level = [-1] * len(self._arcs)
-        level[source] = 0
-        queue = deque((source,))
-        while queue:
-            node = queue.popleft()
-            if node == sink:
-                break
-            for arc in self._arcs[node]:
-                head = self._head[arc]
-                if self._room[arc] and level[head] < 0:
-                    level[head] = level[node] + 1
-                    queue.append(head)
-        return level
-
-    def _block(self, source: int, sink: int, level: list[int]) -> int:
-        """Saturate one layered network, path by path, without recursion."""
-        arcs, heads, room = self._arcs, self._head, self._room
-        upcoming = [0] * len(arcs)
-        path: list[int] = []
-        node, total = source, 0
-        while True:
-            if node == sink:
-                pushed = min(room[arc] for arc in path)
-                total += pushed
-                cut = len(path)
-                for place, arc in enumerate(path):
-                    room[arc] -= pushed
-                    room[arc ^ 1] += pushed
-                    if not room[arc]:
-                        cut = min(cut, place)
-                node = heads[path[cut] ^ 1]
-                del path[cut:]
-                continue
-            while upcoming[node] < len(arcs[node]):
-                arc = arcs[node][upcoming[node]]
-                if room[arc] and level[heads[arc]] == level[node] + 1:
-                    path.append(arc)
-                    node = heads[arc]
-                    break
-                upcoming[node] += 1
-            else:
-                if not path:
-                    return total
-                arc = path.pop()
-                node = heads[arc ^ 1]
-                upcoming[node] += 1
-
-
-def lowest_downset(
-    delta: Sequence[int],
-    predecessors: Sequence[Iterable[int]],
-    couplings: Iterable[tuple[int, Iterable[int]]],
-    *,
-    include: Iterable[int] = (),
-    exclude: Iterable[int] = (),
-    largest: bool = True,
-) -> set[int]:
-    """The downset after which the fewest bytes are there. One minimum cut.
-
-    Args:
-        delta: by item, what it adds for good.
-        predecessors: by item.
-        couplings: bytes, and the items all of which must have run to free them.
-        include: items that must be in it (their ancestors follow).
-        exclude: items that must not be in it (nor their descendants).
-        largest: of several, the largest instead of the smallest.
-    """
-    coupled = [(nbytes, tuple(items)) for nbytes, items in couplings]
-    count = len(delta)
-    source, sink = count + len(coupled), count + len(coupled) + 1
-    network = FlowNetwork(sink + 1)
-    for item, change in enumerate(delta):
-        if change < 0:
-            network.add_arc(source, item, -change)
-        elif change > 0:
-            network.add_arc(item, sink, change)
-        for before in predecessors[item]:
-            network.add_arc(item, before, INFINITE)
-    for index, (nbytes, items) in enumerate(coupled):
-        network.add_arc(source, count + index, nbytes)
-        for item in items:
-            network.add_arc(count + index, item, INFINITE)
-    for item in include:
-        network.add_arc(source, item, INFINITE)
-    for item in exclude:
-        network.add_arc(item, sink, INFINITE)
-    network.maximum_flow(source, sink)
-    if largest:
-        out = network.reaching(sink)
-        return {item for item in range(count) if not out[item]}
-    inside = network.reached(source)
-    return {item for item in range(count) if inside[item]}
 
 
 def superset_minimal(problem: OrderProblem, op: int, steps: Steps | None = None) -> frozenset[int]:
     """The downset with the fewest bytes among those in which an op has run: superset-minimal. One minimum cut."""
-    return _lowest(steps or to_steps(problem), include=(op,), exclude=())
+    return lowest_state(steps or to_steps(problem), include=(op,))
 
 
 def subset_minimal(problem: OrderProblem, op: int, steps: Steps | None = None) -> frozenset[int]:
     """The downset with the fewest bytes among those in which an op has not run: subset-minimal. One minimum cut."""
-    return _lowest(steps or to_steps(problem), include=(), exclude=(op,))
-
-
-def _lowest(steps: Steps, include: tuple[int, ...], exclude: tuple[int, ...]) -> frozenset[int]:
-    couplings = [(coupling.nbytes, coupling.ops) for coupling in steps.couplings if not coupling.is_pin]
-    return frozenset(
-        lowest_downset(steps.delta, steps.predecessors, couplings, include=include, exclude=exclude)
-    )
+    return lowest_state(steps or to_steps(problem), exclude=(op,))
 
 
 def articulation_ops(problem: OrderProblem) -> tuple[int, ...]:
@@ -266,7 +118,7 @@ def certified_splits(problem: OrderProblem, order: Sequence[int], bound: int) ->
 
 def superset_minimal_of(steps: Steps, downset: frozenset[int]) -> frozenset[int]:
     """The largest of the lowest downsets that contain the given one. One minimum cut."""
-    return _lowest(steps, include=tuple(downset), exclude=())
+    return lowest_state(steps, include=downset)
 
 
 def play(steps: Steps, order: Sequence[int]) -> tuple[list[int], list[int]]:
