@@ -17,7 +17,8 @@ import torch
 
 from bench_record import machine, versions
 from neaptide import zoo
-from storage_meter import closed_over, measure_step
+from neaptide.frontends.state_finder import find_state
+from neaptide.runtime import contestants
 
 ROOT = Path(__file__).resolve().parent.parent
 MIB = 2**20
@@ -70,8 +71,9 @@ def measure(name: str, size: str) -> dict[str, Any]:
     """One row: what was asked for and what was measured (`None` where it was not run)."""
     model, parameters = zoo.parse_spec(f"{name}@{size}")
     on_paper = size == "paper"
-    step, batch = zoo.factory(f"{name}@{size}", **({"device": "meta"} if on_paper else {}))()
-    network, optimizer = closed_over(step)
+    factory = zoo.factory(f"{name}@{size}", **({"device": "meta"} if on_paper else {}))
+    state = find_state(factory()[0])
+    (network,), (optimizer,) = state.modules.values(), state.optimizers.values()
     row = {
         "name": name,
         "size": size,
@@ -85,11 +87,11 @@ def measure(name: str, size: str) -> dict[str, Any]:
         "step_s": None,
     }
     if not on_paper:
-        measured = measure_step(step, batch)
+        measured = contestants.measure([contestants.eager_contestant(factory, 0)], repeats=2)["eager"]
         row |= {
-            "resident_bytes": measured.resident_bytes,
-            "peak_bytes": measured.peak_bytes,
-            "step_s": round(measured.seconds, 4),
+            "resident_bytes": measured.memory.resident_bytes,
+            "peak_bytes": measured.memory.measured_peak_bytes,
+            "step_s": round(min(measured.times.wall_s), 4),
         }
     return row
 
