@@ -8,6 +8,7 @@ writes into a folder of its own. The exit code is 0 whether or not the bars are 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -160,36 +161,59 @@ def paper_bars(rows: Rows) -> list[Bar]:
     return bars
 
 
-def measure(*, quick: bool, folder: Path) -> dict[str, Any]:
-    """Run the benchmarks, keep the result of each, and hold the bars against them."""
+def measure(*, quick: bool, folder: Path, again: bool = True) -> dict[str, Any]:
+    """Run the benchmarks, keep the result of each, and hold the bars against them.
+
+    Args:
+        quick: a few small models.
+        folder: of the results.
+        again: run all; otherwise take a result that is in the folder as it is.
+    """
     models = QUICK_MODELS if quick else list(zoo.names())
-    say("exactness")
-    exactness = zoo_exactness.collect(
-        models,
-        ["tiny"] if quick else ["tiny", "small"],
-        ["fp32"] if quick else ["fp32", "bf16"],
-        peak="70%",
-        repeats=1 if quick else 3,
-        time_limit_s=5.0 if quick else 10.0,
+
+    def part(name: str, collect: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        kept = folder / f"{name}.json"
+        if not again and kept.exists():
+            found: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+            return found
+        say(name)
+        result = collect()
+        save(name, result, folder)
+        return result
+
+    exactness = part(
+        "zoo_exactness",
+        lambda: zoo_exactness.collect(
+            models,
+            ["tiny"] if quick else ["tiny", "small"],
+            ["fp32"] if quick else ["fp32", "bf16"],
+            peak="70%",
+            repeats=1 if quick else 3,
+            time_limit_s=5.0 if quick else 10.0,
+        ),
     )
-    save("zoo_exactness", exactness, folder)
-    say("cost of the baseline program")
-    cost = baseline_cost.collect(models[:1] if quick else models, size="small", pairs=5 if quick else 41)
-    save("baseline_cost", cost, folder)
-    say("first touch")
-    touch = first_touch.collect(
-        repeats=3 if quick else first_touch.REPEATS,
-        models=first_touch.MODELS[1:] if quick else first_touch.MODELS,
+    cost = part(
+        "baseline_cost",
+        lambda: baseline_cost.collect(
+            models[:1] if quick else models, size="small", pairs=5 if quick else 41
+        ),
     )
-    save("first_touch", touch, folder)
-    say("planning at paper size")
-    paper = paper_planning.collect(
-        [paper_planning.MAIN_MODEL] if quick else models,
-        list(paper_planning.DEVICES[:1] if quick else paper_planning.DEVICES),
-        peak=paper_planning.PEAK,
-        time_limit_s=5.0 if quick else 20.0,
+    touch = part(
+        "first_touch",
+        lambda: first_touch.collect(
+            repeats=3 if quick else first_touch.REPEATS,
+            models=first_touch.MODELS[1:] if quick else first_touch.MODELS,
+        ),
     )
-    save("paper_planning", paper, folder)
+    paper = part(
+        "paper_planning",
+        lambda: paper_planning.collect(
+            [paper_planning.MAIN_MODEL] if quick else models,
+            list(paper_planning.DEVICES[:1] if quick else paper_planning.DEVICES),
+            peak=paper_planning.PEAK,
+            time_limit_s=5.0 if quick else 20.0,
+        ),
+    )
     bars = [
         *exactness_bars(exactness["rows"]),
         *cost_bars(cost["rows"]),
@@ -235,9 +259,12 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="a few small models, for a look in minutes")
     parser.add_argument("--output", type=Path, help="folder of the JSON; by default benchmarks/results")
+    parser.add_argument(
+        "--keep", action="store_true", help="take results that are in the folder; run only what is missing"
+    )
     asked = parser.parse_args()
     folder = asked.output or (RESULTS / "quick" if asked.quick else RESULTS)
-    result = measure(quick=asked.quick, folder=folder)
+    result = measure(quick=asked.quick, folder=folder, again=not asked.keep)
     print(text(result))
     save("bars", result, folder)
 
