@@ -236,7 +236,8 @@ class _Portfolio:
         before = self.peak
         for width in _BEAM_WIDTHS:
             for reverse in (False, True):
-                if self._is_proved() or inner.check_now() is not None:
+                is_enough = self._is_proved() and (self.wanted is None or "beam" in self.results)
+                if is_enough or inner.check_now() is not None:
                     break
                 beam = partial(
                     beam_order,
@@ -288,9 +289,11 @@ class _Portfolio:
 
     def _exact(self, most_states: int) -> None:
         """Forwards and reversed in turn, each continuing where it stopped."""
-        if self.exhausted:
+        # A named method runs though another has the proof already.
+        if self.exhausted and (self.wanted is None or "exact" in self.results):
             return
         before, work = self.guard.seconds(), self.guard.work
+        done = False
         if not self.searches:
             # Alone, the method has to come up with an order of its own; else only a better one is of use.
             upper = self.peak if self.wanted is None else self.peak + 1
@@ -302,7 +305,7 @@ class _Portfolio:
         found: int | None = None
         # Before the last turn, time is shared with the methods that follow.
         shared = self._share() if most_states < _MOST_STATES and self.wanted is None else self.guard
-        while self._goes_on() and shared.check_now() is None and not self.exhausted:
+        while self._goes_on() and shared.check_now() is None and not done:
             for search in self.searches:
                 if self.wanted is None:
                     search.upper_bytes = min(search.upper_bytes, self.peak)
@@ -310,13 +313,13 @@ class _Portfolio:
                 self.lower = max(self.lower, min(search.lower_bytes, self.peak))
                 if end is SearchEnd.OPEN:
                     continue
-                self.exhausted = True
+                self.exhausted = done = True
                 if end is SearchEnd.FOUND:
                     found = self._offer(search.order)
                 break
             if all(search.states >= most_states for search in self.searches):
                 break
-            if not self.exhausted and not self.has_sub_problem_bound:
+            if not done and not self.has_sub_problem_bound:
                 self.has_sub_problem_bound = True
                 self.lower = sub_problem_bound(self.core, self.core_order, floor=self.lower, guard=self.guard)
                 if self.peak <= self.lower and self.wanted is None:
