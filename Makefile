@@ -30,7 +30,7 @@ test: $(STAMP)  ## the tests that every change must pass
 	$(BIN)/python -m pytest -n 2 -m 'not slow and not gpu'
 
 test-zoo: $(STAMP)  ## every zoo model, tiny and small, fp32 and bf16
-	$(BIN)/python -m pytest -m 'slow and not gpu'
+	$(BIN)/python -m pytest -n 2 -m "slow and not gpu"
 
 check: $(STAMP)  ## format, lint, types, layers
 	$(BIN)/ruff format --check .
