@@ -44,16 +44,24 @@ def audit(graph: Graph, cost: CostModel) -> Audit:
 
 
 def _surprises(graph: Graph, cost: MeasuredCost) -> Iterator[str]:
-    counts: Counter[str] = Counter()
+    # One sentence for each result of an operation and kind of difference: the sizes differ from layer to layer.
+    counts: dict[tuple[str, int, str], Counter[str]] = {}
     sizes = cost.storage_bytes(graph)
     for node in graph.nodes:
         record = cost.record(graph, node)
         if record is not None:
             for position, facts in enumerate(record.outputs):
                 if facts is not None:
-                    counts.update(_differences(graph, node, position, facts, sizes))
-    for text, count in counts.items():
-        yield text if count == 1 else f"{text} ({count} nodes)"
+                    for kind, text in _differences(graph, node, position, facts, sizes):
+                        counts.setdefault((node.op, position, kind), Counter())[text] += 1
+    for texts in counts.values():
+        text, total = next(iter(texts)), texts.total()
+        if total == 1:
+            yield text
+        else:
+            yield (
+                f"{text} ({total} nodes)" if len(texts) == 1 else f"{text} (and {total - 1} more nodes alike)"
+            )
     for op, reason, count in cost.skipped(graph):
         calls = f" ({count} calls)" if count > 1 else ""
         yield f"{op} is estimated{calls}: {reason}"
@@ -61,22 +69,28 @@ def _surprises(graph: Graph, cost: MeasuredCost) -> Iterator[str]:
 
 def _differences(
     graph: Graph, node: Node, position: int, facts: OutputFacts, sizes: Mapping[int, int]
-) -> Iterator[str]:
+) -> Iterator[tuple[str, str]]:
+    """Kind of difference, and the difference in words."""
     value = graph.values[node.outputs[position]]
     if value.storage is None:
         return
     result = f"result {position} of {node.op}"
     is_fresh = value.storage in graph.created_storages(node)
     if is_fresh and facts.operand is not None:
-        yield f"{result} lies in an operand's storage when run alone; the graph gives it bytes of its own"
+        yield (
+            "alias",
+            f"{result} lies in an operand's storage when run alone; the graph gives it bytes of its own",
+        )
     elif not is_fresh and facts.operand is None:
-        yield f"{result} has {format_bytes(facts.nbytes)} of its own when run alone; in the graph it is an alias"
+        own = format_bytes(facts.nbytes)
+        yield "alias", f"{result} has {own} of its own when run alone; in the graph it is an alias"
     elif value.storage in sizes:
         said = graph.storages[value.storage].nbytes
-        yield f"{result} lies in a storage of {format_bytes(facts.nbytes)}; the graph says {said} bytes"
+        yield (
+            "bytes",
+            f"{result} lies in a storage of {format_bytes(facts.nbytes)}; the graph says {said} bytes",
+        )
     shape, real = [str(n) for n in value.shape], [str(n) for n in facts.shape]
     if all(n.is_constant for n in value.shape) and (value.dtype, shape) != (facts.dtype, real):
-        yield (
-            f"{result} is {facts.dtype}[{', '.join(real)}] when run alone; "
-            f"the graph says {value.dtype}[{', '.join(shape)}]"
-        )
+        seen, stated = f"{facts.dtype}[{', '.join(real)}]", f"{value.dtype}[{', '.join(shape)}]"
+        yield "shape", f"{result} is {seen} when run alone; the graph says {stated}"
