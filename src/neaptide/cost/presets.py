@@ -1,4 +1,6 @@
-"""Devices restated from public data sheets.
+"""Devices with the figures of public data sheets, entered without the documents at hand.
+
+They have not been compared with the documents yet, and `Device.source` says so: check a figure before relying on it.
 
 Rates are dense (data sheets often print the doubled figure for structured sparsity) and tensor-core rates
 accumulate in float32. Bandwidths are the printed peaks, which real kernels do not reach: a preset ranks
@@ -59,7 +61,7 @@ def _cuda(
             Link("device", HOST_SPACE, link_rate, _COPY_LATENCY_S),
             Link(HOST_SPACE, "device", link_rate, _COPY_LATENCY_S),
         ),
-        source=source,
+        source=f"{source}; not yet checked against it",
         reserved_bytes=_CONTEXT_BYTES + (capacity_bytes // 16 if ecc_in_memory else 0),
     )
 
