@@ -54,6 +54,10 @@ class TargetError(UsageError):
     """A command-line target that names no file, factory or zoo model."""
 
 
+class LayoutProblemError(UsageError):
+    """A layout problem that breaks its own rules: an empty lifetime, a negative size, fixed buffers that overlap."""
+
+
 class CaptureError(NeaptideError):
     """The step cannot be captured as one graph; names the user's line."""
 
