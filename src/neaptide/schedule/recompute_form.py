@@ -1,0 +1,131 @@
+"""Recompute instances as JSON: one list of nodes, each making one storage. Made from it: the step's integer problem.
+
+Every node has `name`, `size` (bytes of what it makes), `deps` (indices of earlier nodes whose storages it reads) and
+either `seconds` or `flops` and `moved` (bytes read and written); `out` (the storage must be there at the end),
+`phase` (`fwd` or `bwd`) and `workspace` (scratch bytes) may be left out. Parameters and inputs are not part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from neaptide.errors import UsageError
+from neaptide.schedule.problem import Role, StepProblem
+
+FLOPS_PER_SECOND: Final = 10e12
+BYTES_PER_SECOND: Final = 1e12
+"""Rates behind `flops` and `moved`: a node takes the longer of the two."""
+_PHASES: Final = {"fwd": "forward", "bwd": "backward"}
+_LARGEST: Final = 1 << 62
+
+
+class InstanceNode(msgspec.Struct, frozen=True):
+    """A node as it is written; fields beyond these are ignored."""
+
+    name: str
+    size: int
+    deps: list[int]
+    flops: float = 0.0
+    moved: float = 0.0
+    seconds: float | None = None
+    out: bool = False
+    phase: str = ""
+    workspace: int = 0
+
+
+def from_json(text: str | bytes) -> StepProblem:
+    """The problem of an instance.
+
+    Raises:
+        UsageError: names the node that is wrong.
+    """
+    try:
+        nodes = msgspec.json.decode(text, type=list[InstanceNode])
+    except msgspec.DecodeError as error:
+        raise UsageError("the recompute instance cannot be read", why=str(error)) from error
+    return from_nodes(nodes)
+
+
+def from_nodes(nodes: Sequence[InstanceNode]) -> StepProblem:
+    """The problem of a list of nodes in running order. O(nodes + dependencies).
+
+    Raises:
+        UsageError: names the node that is wrong.
+    """
+    if not nodes:
+        raise UsageError("the recompute instance has no nodes")
+    for index, node in enumerate(nodes):
+        _check(index, node)
+    if sum(node.size + node.workspace for node in nodes) >= _LARGEST:
+        raise UsageError("the sizes of the recompute instance are too large together")
+    count = len(nodes)
+    operands = tuple(tuple(dict.fromkeys(node.deps)) for node in nodes)
+    consumers: list[list[int]] = [[] for _ in nodes]
+    for index, reads in enumerate(operands):
+        for read in reads:
+            consumers[read].append(index)
+    roles: list[Mapping[int, Role]] = []
+    for index in range(count):
+        uses = {reader: Role((index,), (), creates=False) for reader in consumers[index]}
+        roles.append({index: Role((), (index,), creates=True), **uses})
+    outputs = tuple(index for index, node in enumerate(nodes) if node.out)
+    each = tuple((index,) for index in range(count))
+    nothing: tuple[tuple[int, ...], ...] = ((),) * count
+    return StepProblem(
+        device="",
+        storage_bytes=tuple(node.size for node in nodes),
+        resident_bytes=0,
+        is_resident=(False,) * count,
+        creator=tuple(range(count)),
+        created=each,
+        value_storage=tuple(range(count)),
+        operands=operands,
+        results=each,
+        roles=tuple(roles),
+        views=nothing,
+        writers=nothing,
+        consumers=tuple(map(tuple, consumers)),
+        outputs=outputs,
+        predecessors=tuple(tuple(sorted(reads)) for reads in operands),
+        successors=tuple(map(tuple, consumers)),
+        workspace=tuple(node.workspace for node in nodes),
+        seconds=tuple(_seconds(node) for node in nodes),
+        refusals=("",) * count,
+        reads=tuple(tuple((read, 0) for read in reads) for reads in operands),
+        phases=tuple(_PHASES.get(node.phase, node.phase) for node in nodes),
+        storage_names=tuple(node.name for node in nodes),
+        lower_bound_bytes=_lower_bound(nodes, operands),
+        order_lower_bound_bytes=_lower_bound(nodes, operands),
+    )
+
+
+def _seconds(node: InstanceNode) -> float:
+    if node.seconds is not None:
+        return node.seconds
+    return max(node.flops / FLOPS_PER_SECOND, node.moved / BYTES_PER_SECOND)
+
+
+def _lower_bound(nodes: Sequence[InstanceNode], operands: Sequence[tuple[int, ...]]) -> int:
+    """The largest of one node with its operands and workspace, and all outputs together."""
+    most = sum(node.size for node in nodes if node.out)
+    for node, reads in zip(nodes, operands, strict=True):
+        most = max(most, node.size + node.workspace + sum(nodes[read].size for read in reads))
+    return most
+
+
+def _check(index: int, node: InstanceNode) -> None:
+    where = f"node {index} ({node.name!r})"
+    for name, number in (("size", node.size), ("workspace", node.workspace)):
+        if not 0 <= number < _LARGEST:
+            raise UsageError(f"{where} has the {name} {number}", why=f"it must be from 0 to {_LARGEST - 1}")
+    for name, rate in (("flops", node.flops), ("moved", node.moved), ("seconds", node.seconds or 0.0)):
+        if not 0.0 <= rate < float("inf"):
+            raise UsageError(f"{where} has {name} = {rate}", why="it must be a finite number, not negative")
+    for read in node.deps:
+        if not 0 <= read < index:
+            raise UsageError(
+                f"{where} depends on node {read}", why="a node reads only what earlier nodes make"
+            )
