@@ -4,7 +4,7 @@ Look at the moment when node p runs for the first time. A storage that was made 
 either held across p, or its maker runs again later; a node that runs again needs each of its operands held across p
 or made again as well; and what is held must fit beside what p makes and its scratch bytes. The least seconds run
 again under these rules, relaxed to fractions, bound every plan from below: one linear program for each p, and the
-largest counts (remat.md, sections 2.14 and 2.15). Fractions of a problem whose only coupling row is that of the bytes
+largest counts. Fractions of a problem whose only coupling row is that of the bytes
 are few, so the bound is tight where one step decides.
 """
 

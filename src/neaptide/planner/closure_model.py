@@ -1,4 +1,4 @@
-"""The closure model: at one step, what is held, what is made again later, what is gone. One small linear program.
+"""The closure model: at one step, what is held, what is made again later, what is gone. One small program.
 
 Before a step every unit (all that one node creates) is either *held* across it, *made again* behind it, or *gone*.
 What is made again needs operands that are held or made again; what is used behind the step must not be gone. Among
@@ -10,13 +10,18 @@ relaxation is integral; with it few variables are fractional, and rounding is le
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
-from scipy.optimize import linprog
+from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import csr_array
 
 from neaptide.schedule.evaluate import TO_END, Evaluator
 from neaptide.schedule.problem import StepProblem
+
+# Where branch and bound stops: closer would be lost in the repair behind it. The nodes keep it the same everywhere.
+_WHOLE_GAP: Final = 1e-4
+_WHOLE_NODES: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +87,20 @@ def model_at(evaluator: Evaluator, position: int) -> ClosureModel:
 
 
 def held_creators(
-    step: StepProblem, model: ClosureModel, budget_bytes: int, *, time_s: float | None = None
+    step: StepProblem,
+    model: ClosureModel,
+    budget_bytes: int,
+    *,
+    whole: bool = False,
+    time_s: float | None = None,
 ) -> frozenset[int] | None:
-    """Creators of the units that the relaxation holds for the most part; None when nothing fits.
+    """Creators of the units that are held; None when nothing fits.
 
     Args:
         step: the problem of the model.
         model: the units at one step.
         budget_bytes: highest bytes at that step; rounding may miss it by a unit.
+        whole: solve the program in whole numbers, nearly to the end, instead of rounding its relaxation.
         time_s: of the solver.
     """
     count = len(model.creators)
@@ -128,14 +139,23 @@ def held_creators(
             high[count + unit] = 0.0
     matrix = csr_array((entries, (rows, columns)), shape=(len(upper), 2 * count))
     options = {} if time_s is None else {"time_limit": max(time_s, 0.01)}
-    found = linprog(
-        cost,
-        A_ub=matrix,
-        b_ub=np.array(upper),
-        bounds=np.stack((low, high), axis=1),
-        method="highs",
-        options=options,
-    )
+    if whole:
+        found = milp(
+            cost,
+            constraints=LinearConstraint(matrix, -np.inf, np.array(upper)),
+            bounds=Bounds(low, high),
+            integrality=np.ones(2 * count),
+            options={**options, "mip_rel_gap": _WHOLE_GAP, "node_limit": _WHOLE_NODES},
+        )
+    else:
+        found = linprog(
+            cost,
+            A_ub=matrix,
+            b_ub=np.array(upper),
+            bounds=np.stack((low, high), axis=1),
+            method="highs",
+            options=options,
+        )
     if found.x is None:
         return None
     held = found.x[:count] - found.x[count:] > 0.5

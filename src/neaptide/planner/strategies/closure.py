@@ -1,8 +1,8 @@
-"""Recomputation by the closure model at the highest step, then repair and put back by marginal prices.
+"""Recomputation by the closure model at one step, then repair and put back by marginal prices.
 
-The model sees one step, so its budget is scanned downwards: a smaller share leaves room for what runs again
-elsewhere. Each answer is carried out exactly, repaired where another step is too high, and relaxed where
-there is room; the best one counts.
+The step is where the backward begins, or the highest one of a program without a backward. The model sees no other
+step, so its budget is scanned downwards: a smaller share leaves room for what runs again elsewhere. Each answer is
+carried out exactly, repaired where another step is too high, and relaxed where there is room; the best one counts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,19 @@ from neaptide.planner.strategies.greedy_recompute import GreedyRecompute
 from neaptide.schedule.evaluate import Evaluator
 
 NAME: Final = "closure"
-_SHARES: Final = (1.0, 0.92, 0.85, 0.78, 0.7, 0.62, 0.55)
+# Shares of the room at the step, and whether the model is solved in whole numbers there.
+_SCAN: Final = (
+    (1.0, True),
+    (1.0, False),
+    (0.92, False),
+    (0.85, False),
+    (0.78, False),
+    (0.7, False),
+    (0.62, False),
+    (0.55, False),
+)
+# Smaller shares are not tried after this many that were no better.
+_MOST_MISSES: Final = 3
 
 
 def solve(
@@ -35,20 +47,23 @@ def solve(
     start = PlannedSequence.evaluate(step, problem.first_sequence(), NAME, problem.start_moves)
     best = start
     if len(start.sequence) == step.node_count and start.peak_with_workspace_bytes > problem.budget_bytes:
-        first = GreedyRecompute(problem, guard)
-        model = model_at(first.evaluator, first.evaluator.peak_position)
+        evaluator = Evaluator(step, problem.first_sequence())
+        model = model_at(evaluator, _turning_point(evaluator))
         tried: set[frozenset[int]] = set()
-        for share in _SHARES:
-            if guard.check_now() is not None:
+        misses = 0
+        for share, whole in _SCAN:
+            if guard.check_now() is not None or misses > _MOST_MISSES:
                 break
             room = model.fixed_bytes + int(share * (problem.budget_bytes - model.fixed_bytes))
-            held = held_creators(step, model, room, time_s=guard.remaining_s())
+            held = held_creators(step, model, room, whole=whole, time_s=guard.remaining_s())
             if held is None or held in tried:
                 continue
             tried.add(held)
             found = _carry_out(problem, guard, model, held)
             if found.rank(problem.budget_bytes) < best.rank(problem.budget_bytes):
-                best = found
+                best, misses = found, 0
+            else:
+                misses += 1
     if best is not start:
         moves = recompute_moves(Evaluator(step, best.sequence))
         best = replace(best, moves=(*problem.start_moves, *moves))
@@ -69,3 +84,12 @@ def _carry_out(
     search.descend()
     search.put_back()
     return PlannedSequence.evaluate(problem.step, search.evaluator.sequence(), NAME)
+
+
+def _turning_point(evaluator: Evaluator) -> int:
+    """Where most is held for later: the first step of the backward, else the highest step."""
+    phases = evaluator.problem.phases
+    for position, node in enumerate(evaluator.order.tolist()):
+        if phases[node] == "backward":
+            return position
+    return evaluator.peak_position

@@ -24,6 +24,7 @@ _SLACKS: Final = (0.0, 0.0, 0.1, 0.5)
 _NOISE: Final = 0.5
 _MOST_ROUNDS: Final = 120
 _NODE_ROUNDS: Final = 80_000  # rounds x nodes: a few seconds in all, whatever the size
+_MOST_MISSES: Final = 40  # rounds in a row without an improvement
 
 
 def solve(
@@ -38,12 +39,15 @@ def solve(
     draw = random.Random(limits.seed)  # noqa: S311 - no secrets here
     start = PlannedSequence.evaluate(step, problem.first_sequence(), NAME, problem.start_moves)
     best = start
+    misses = 0
     for _ in range(min(_MOST_ROUNDS, _NODE_ROUNDS // max(step.node_count, 1))):
-        if guard.check_now() is not None or len(best.sequence) == step.node_count:
+        if guard.check_now() is not None or len(best.sequence) == step.node_count or misses >= _MOST_MISSES:
             break
         found = _round(replace(problem, start=best.sequence), guard, draw)
         if found.rank(problem.budget_bytes) < best.rank(problem.budget_bytes):
-            best = found
+            best, misses = found, 0
+        else:
+            misses += 1
     if best is not start:
         orders = tuple(move for move in problem.start_moves if not move.is_recomputation)
         best = replace(best, moves=(*orders, *recompute_moves(Evaluator(step, best.sequence))))
