@@ -86,6 +86,10 @@ class UnknownOp(NeaptideError):
     exit_code = 4
 
 
+class SolverError(NeaptideError):
+    """A solver outside our process died or spoke nonsense; the message holds the end of what it wrote to stderr."""
+
+
 class SymbolicError(NeaptideError):
     """A size expression that cannot be evaluated, parsed or compared."""
 
