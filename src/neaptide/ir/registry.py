@@ -123,6 +123,9 @@ class OpSpec:
         storage_bytes: sizes of the output storages where they are not what shape and dtype say, else None.
         deterministic: same inputs, same bits, on every run.
         replay: how it is recomputed although it is not pure.
+        in_place: positions of arguments that its only result may lie on top of, where layout and dtype are the
+            same: every element is read before it is written, and never again.
+        invertible: its operand follows from its result, up to rounding.
     """
 
     name: str
@@ -139,6 +142,8 @@ class OpSpec:
     storage_bytes: Callable[[Call], Mapping[int, SizeExpr]] | None = None
     deterministic: bool = True
     replay: Replay | None = None
+    in_place: tuple[int, ...] = ()
+    invertible: bool = False
 
     def is_a(self, trait: Trait) -> bool:
         return trait in self.traits

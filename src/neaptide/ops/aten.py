@@ -24,6 +24,7 @@ from neaptide.ops import (
     aten_views,
     prims,
 )
+from neaptide.ops.in_place import with_in_place
 
 _FAMILIES = (
     aten_elementwise,
@@ -49,4 +50,4 @@ _FAMILIES = (
 def rows() -> Iterator[OpSpec]:
     """A row for every overload that the tables know, under the name that `str(overload)` gives in PyTorch."""
     for family in _FAMILIES:
-        yield from family.rows()
+        yield from with_in_place(family.rows())

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from neaptide.analysis.in_place import in_place_fits
 from neaptide.analysis.profile_bytes import loop_workspaces
 from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device
 from neaptide.ir.dependencies import needed_inputs, predecessors
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
+from neaptide.ir.registry import OpRegistry
+from neaptide.ops import registry as op_table
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 
 
@@ -21,6 +24,7 @@ def order_problem(
     binding: Mapping[str, int] | None = None,
     device: str | None = None,
     in_place: bool = False,
+    registry: OpRegistry | None = None,
 ) -> OrderProblem:
     """What there is to order in a graph; op k is node k, so an order is a sequence of node ids.
 
@@ -35,9 +39,11 @@ def order_problem(
         storage_bytes: sizes by storage id that replace the recorded ones.
         binding: values of symbolic dims.
         device: whose bytes are counted; by default the one with the largest total of storages.
-        in_place: let a node that makes one storage take over the first operand of equal size at its last use. Only
-            for a back end that does so; none of ours does.
+        in_place: let a result take over the bytes of an operand at its last use, where the op table and the layout
+            of both permit it: the choice that `layout.in_place` makes. For a back end that does so.
+        registry: what the operations mean; the op table by default.
     """
+    table = (registry if registry is not None else op_table()) if in_place else None
     sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
     where = device if device is not None else main_device(graph, sizes)
     scratch = loop_workspaces(graph, binding)
@@ -66,7 +72,7 @@ def order_problem(
                 reads,
                 writes,
                 scratch.get(node.id, 0) if node_device(graph, node) == where else 0,
-                _first_of_equal_size(graph, node, sizes, reads) if in_place else (),
+                _takeovers(graph, node, table, sizes, handed_back) if table is not None else (),
                 before[node.id],
             )
         )
@@ -83,14 +89,13 @@ def _accesses(graph: Graph, node: Node) -> tuple[tuple[int, ...], tuple[int, ...
     return tuple(sorted(s for s in touched if s not in made)), tuple(sorted(writes))
 
 
-def _first_of_equal_size(
-    graph: Graph, node: Node, sizes: tuple[int, ...], reads: tuple[int, ...]
+def _takeovers(
+    graph: Graph, node: Node, registry: OpRegistry, sizes: tuple[int, ...], handed_back: set[int]
 ) -> tuple[tuple[int, int], ...]:
-    made = graph.created_storages(node)
-    if len(made) != 1:
-        return ()
-    for value in node.inputs:
-        storage = graph.values[value].storage
-        if storage is not None and storage in reads and sizes[storage] == sizes[made[0]]:
-            return ((made[0], storage),)
-    return ()
+    """Pairs (made, read); what is handed back gets bytes of its own, and what the caller owns is never taken."""
+    pairs = []
+    for fit in in_place_fits(graph, node, registry, sizes):
+        made, read = graph.values[fit.output].storage, graph.values[fit.operand].storage
+        if fit.reason is None and made is not None and read is not None and made not in handed_back:
+            pairs.append((made, read))
+    return tuple(pairs)
