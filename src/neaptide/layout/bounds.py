@@ -41,7 +41,7 @@ def arena_lower_bound(problem: LayoutProblem) -> int:
     The largest of: the bytes in use at any step; the top of each fixed buffer; and, where all buffers have one
     alignment and no fixed offset, the same with every size but the smallest padding saved: offsets are multiples of
     the alignment, so every buffer that something lies on takes up its size rounded up, and at each step at most one
-    buffer lies on top (layout.md, section 1).
+    buffer lies on top.
     """
     bound = live_bytes(problem)
     tops = (problem.fixed + problem.sizes)[problem.fixed != ANYWHERE]

@@ -18,7 +18,7 @@ from neaptide.errors import LayoutProblemError
 
 Ints: TypeAlias = NDArray[np.int64]
 LIMIT: Final = 1 << 62
-"""Times, sizes, offsets and the sum of all sizes stay below this, so that no 64-bit sum overflows."""
+"""Times, sizes, offsets and the sum of all sizes with padding stay below this, so that no 64-bit sum overflows."""
 ANYWHERE: Final = -1
 """The offset of a buffer that is not fixed, in `LayoutProblem.fixed`."""
 
@@ -144,9 +144,12 @@ def _check(buffers: tuple[Buffer, ...]) -> None:
         if buffer.name in seen:
             raise LayoutProblemError(f"two buffers have the name {buffer.name!r}")
         seen.add(buffer.name)
-    total = sum(buffer.nbytes for buffer in buffers)
+    # No placement on top of something else needs more than this: offsets are rounded up to the alignment.
+    total = sum(buffer.nbytes + buffer.alignment - 1 for buffer in buffers)
     if total >= LIMIT:
-        raise LayoutProblemError(f"all buffers together have {total} bytes", why=f"the limit is {LIMIT - 1}")
+        raise LayoutProblemError(
+            f"all buffers together have {total} bytes with their alignment", why=f"the limit is {LIMIT - 1}"
+        )
     _check_fixed([buffer for buffer in buffers if buffer.offset is not None])
 
 

@@ -1,0 +1,248 @@
+"""One placement kernel for every greedy rule: buffers in some order, each at the lowest, tightest or topmost place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neaptide.errors import LayoutProblemError
+from neaptide.layout.problem import ANYWHERE, Ints, LayoutProblem
+from neaptide.layout.result import Layout
+
+Column: TypeAlias = NDArray[np.signedinteger[Any]]
+_MOST_SHORT_RANKS: Final = np.iinfo(np.int16).max
+_NO_FIT: Final = np.iinfo(np.int64).max
+
+
+class Fit(StrEnum):
+    """Which place a buffer takes among those that are free for the whole of its lifetime.
+
+    `FIRST`: the lowest. `BEST`: the tightest hole, the lowest of equals, else on top. `STACK`: on top of everything
+    that is live with it, holes are never used.
+    """
+
+    FIRST = "first"
+    BEST = "best"
+    STACK = "stack"
+
+
+class Shelf:
+    """Buffers that have a place, as rows sorted by their lowest byte. A buffer with gaps is one row for each part.
+
+    Times are ranks among all starts and ends, so that the comparison with every row reads two bytes a row.
+
+    Attributes:
+        problem: whose buffers are placed.
+        offsets: by buffer; `ANYWHERE` for those without a place.
+    """
+
+    __slots__ = (
+        "_aligned",
+        "_begins",
+        "_buffers",
+        "_count",
+        "_ends",
+        "_highs",
+        "_lows",
+        "_mask",
+        "_parts",
+        "_running",
+        "offsets",
+        "problem",
+    )
+
+    def __init__(self, problem: LayoutProblem) -> None:
+        self.problem = problem
+        self.offsets = [ANYWHERE] * len(problem)
+        sizes = problem.sizes
+        alignments = set(problem.alignments.tolist())
+        # One alignment for all: with sizes rounded up every place is a multiple of it by itself.
+        self._aligned = len(alignments) <= 1 and not problem.has_gaps
+        if self._aligned and alignments:
+            alignment = alignments.pop()
+            sizes = -(-sizes // alignment) * alignment
+        self._parts = _ranked_parts(problem, sizes)
+        rows = sum(map(len, self._parts))
+        short = 2 * rows <= _MOST_SHORT_RANKS
+        ranks: type[np.int16 | np.int32] = np.int16 if short else np.int32
+        self._begins = np.empty(rows, dtype=ranks)
+        self._ends = np.empty(rows, dtype=ranks)
+        self._lows = np.empty(rows, dtype=np.int64)
+        self._highs = np.empty(rows, dtype=np.int64)
+        self._buffers = np.empty(rows, dtype=np.int32)
+        self._mask = np.empty((2, rows), dtype=np.bool_)
+        self._running = np.zeros(rows + 1, dtype=np.int64)
+        self._count = 0
+
+    def put(self, index: int, offset: int) -> None:
+        """Give a buffer a place, which is not checked. O(rows) to move, a few microseconds."""
+        self.offsets[index] = offset
+        for begin, end, low, high in self._parts[index]:
+            count = self._count
+            at = int(self._lows[:count].searchsorted(offset + low))
+            row: tuple[tuple[Column, int], ...] = (
+                (self._begins, begin),
+                (self._ends, end),
+                (self._lows, offset + low),
+                (self._highs, offset + high),
+                (self._buffers, index),
+            )
+            for column, value in row:
+                column[at + 1 : count + 1] = column[at:count]
+                column[at] = value
+            self._count = count + 1
+
+    def take(self, index: int) -> int:
+        """Take a buffer out and return the place that it had."""
+        offset = self.offsets[index]
+        self.offsets[index] = ANYWHERE
+        for _, _, low, _ in self._parts[index]:
+            count = self._count
+            at = int(self._lows[:count].searchsorted(offset + low))
+            at += int((self._buffers[at:count] == index).argmax())
+            for column in (self._begins, self._ends, self._lows, self._highs, self._buffers):
+                column[at : count - 1] = column[at + 1 : count]
+            self._count = count - 1
+        return offset
+
+    def find(self, index: int, fit: Fit, *, rank: Ints | None = None) -> int:
+        """A place for a buffer among those that have one. O(rows), vectorised.
+
+        Args:
+            index: the buffer.
+            fit: which place.
+            rank: by buffer; only those with a lower rank than this one are looked at.
+        """
+        parts = self._parts[index]
+        begin, end, low, high = parts[0]
+        hit = self._rows_during(begin, end, index, rank)
+        # It may lie at most at `until`, or at least at `since`, to miss the row.
+        until = self._lows[hit]
+        until -= high
+        since = self._highs[hit]
+        if len(parts) > 1:
+            columns = [(until, since - low)]
+            for begin, end, low, high in parts[1:]:
+                hit = self._rows_during(begin, end, index, rank)
+                columns.append((self._lows[hit] - high, self._highs[hit] - low))
+            until = np.concatenate([column for column, _ in columns])
+            since = np.concatenate([column for _, column in columns])
+            order = until.argsort(kind="stable")
+            until, since = until[order], since[order]
+        elif low:
+            since -= low
+        alignment = 1 if self._aligned else int(self.problem.alignments[index])
+        return self._choose(until, since, alignment, fit)
+
+    def overlapping(self, index: int) -> Ints:
+        """Placed buffers that are live together with a buffer, gaps counted as live, ascending and without itself."""
+        parts = self._parts[index]
+        found = self._buffers[self._rows_during(parts[0][0], parts[-1][1], index, None)]
+        return np.unique(found[found != index]).astype(np.int64)
+
+    def top(self) -> int:
+        """One past the highest byte of all placed buffers. O(n)."""
+        return Layout.of(self.problem, tuple(self.offsets)).arena_bytes
+
+    def _rows_during(self, begin: int, end: int, index: int, rank: Ints | None) -> NDArray[np.intp]:
+        count = self._count
+        mask, other = self._mask[:, :count]
+        np.less(self._begins[:count], end, out=mask)
+        np.greater(self._ends[:count], begin, out=other)
+        np.logical_and(mask, other, out=mask)
+        hit: NDArray[np.intp] = mask.nonzero()[0]
+        if rank is not None:
+            hit = hit[rank[self._buffers[hit]] < rank[index]]
+        return hit
+
+    def _choose(self, until: Ints, since: Ints, alignment: int, fit: Fit) -> int:
+        """The place, given for each row in its way, by ascending `until`, that it lies until or since somewhere."""
+        count = len(until)
+        if not count:
+            return 0
+        lowest = self._running[: count + 1] if count < len(self._running) else np.empty(count + 1, np.int64)
+        lowest[0] = 0
+        np.maximum.accumulate(since, out=lowest[1:])
+        if alignment > 1 or self.problem.has_gaps:
+            # A part that begins above byte 0 can be below a row and yet need no byte below 0.
+            np.maximum(lowest, 0, out=lowest)
+            lowest += alignment - 1
+            lowest &= -alignment
+        if fit is Fit.STACK:
+            return int(lowest[count])
+        slack = until
+        slack -= lowest[:count]
+        fits = slack >= 0
+        if fit is Fit.FIRST:
+            at = int(fits.argmax())
+            return int(lowest[at if fits[at] else count])
+        slack[~fits] = _NO_FIT
+        at = int(slack.argmin())
+        return int(lowest[at if fits[at] else count])
+
+
+def place(problem: LayoutProblem, order: Sequence[int], fit: Fit) -> Layout:
+    """Place fixed buffers where they belong, then the others one by one. O(n^2), vectorised: 0.4 s at n = 10,000.
+
+    Args:
+        problem: the buffers.
+        order: every buffer once; where fixed ones stand in it does not matter.
+        fit: which place each takes.
+
+    Raises:
+        LayoutProblemError: the order misses a buffer or names one twice.
+    """
+    layout = place_below(problem, order, fit, None)
+    assert layout is not None
+    return layout
+
+
+def place_below(
+    problem: LayoutProblem, order: Sequence[int], fit: Fit, limit_bytes: int | None
+) -> Layout | None:
+    """Like `place`, but gives up, with None, as soon as the arena reaches a limit."""
+    if sorted(order) != list(range(len(problem))):
+        raise LayoutProblemError(f"the order does not name each of the {len(problem)} buffers once")
+    shelf = fixed_shelf(problem)
+    sizes = problem.sizes.tolist()
+    for index in order:
+        if shelf.offsets[index] == ANYWHERE:
+            offset = shelf.find(index, fit)
+            if limit_bytes is not None and offset + sizes[index] >= limit_bytes:
+                return None
+            shelf.put(index, offset)
+    layout = Layout.of(problem, tuple(shelf.offsets))
+    return layout if limit_bytes is None or layout.arena_bytes < limit_bytes else None
+
+
+def fixed_shelf(problem: LayoutProblem) -> Shelf:
+    """A shelf with nothing but the fixed buffers on it."""
+    shelf = Shelf(problem)
+    for index, offset in enumerate(problem.fixed.tolist()):
+        if offset != ANYWHERE:
+            shelf.put(index, offset)
+    return shelf
+
+
+def _ranked_parts(problem: LayoutProblem, sizes: Ints) -> list[tuple[tuple[int, int, int, int], ...]]:
+    """The parts of each buffer with times as ranks. A whole buffer is as large as `sizes` says."""
+    if not problem.has_gaps:
+        points = np.unique(np.concatenate([problem.starts, problem.ends]))
+        columns = (
+            np.searchsorted(points, problem.starts).tolist(),
+            np.searchsorted(points, problem.ends).tolist(),
+            sizes.tolist(),
+        )
+        return [((begin, end, 0, size),) for begin, end, size in zip(*columns, strict=True)]
+    parts = [buffer.parts() for buffer in problem.buffers]
+    rank = {
+        time: at
+        for at, time in enumerate(
+            sorted({time for pieces in parts for p in pieces for time in (p.start, p.end)})
+        )
+    }
+    return [tuple((rank[p.start], rank[p.end], p.low, p.high) for p in pieces) for pieces in parts]
