@@ -14,13 +14,14 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recomputations import recompute_moves, recompute_units
-from neaptide.schedule.evaluate import TO_END, Evaluator
+from neaptide.schedule.evaluate import TO_END, Evaluator, Remove
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.replays import Closure, Replays
 
@@ -189,12 +190,45 @@ class GreedyRecompute:
         removal = self.replays.removal(creator, before)
         if removal is None or creator not in removal.nodes:
             return False
+        if allowed is not None and self._cannot_stay(removal, allowed):
+            return False
         self.evaluator.apply(removal)
         if allowed is not None and self.evaluator.peak > allowed:
             self.evaluator.undo()
             return False
         self.evaluator.forget_undo()
         return True
+
+    def _cannot_stay(self, removal: Remove, allowed: int) -> bool:
+        """Whether holding on to what a repetition makes is above what is allowed for sure. O(steps in between).
+
+        A filter in front of the exact answer: it reads the bytes between the last use before the repetition and the
+        repetition, and grants that every operand which is there only for the repetition is gone as well.
+        """
+        evaluator, step = self.evaluator, self.step
+        gone = {
+            execution
+            for node in removal.nodes
+            for execution in evaluator.executions[node]
+            if execution != node and evaluator.anchor_of(execution) == removal.before
+        }
+        spared = 0
+        for storage in {step.value_storage[v] for node in removal.nodes for v in step.operands[node]}:
+            if storage >= 0 and any(
+                end in gone and start not in gone for start, end in evaluator.spans[storage]
+            ):
+                spared += step.storage_bytes[storage]
+        for node in removal.nodes:
+            for storage in step.created[node]:
+                spans = evaluator.spans[storage]
+                for (_, end), (start, last) in pairwise(spans):
+                    # What nothing uses is not held on to.
+                    if start in gone and last != start and end != TO_END:
+                        between = evaluator.bytes[evaluator.position[end] + 1 : evaluator.position[start]]
+                        most = int(between.max(initial=0))
+                        if most + step.storage_bytes[storage] - spared > allowed:
+                            return True
+        return False
 
     def _lower_peak(self) -> bool:
         """Drop storages at the highest step until another step is the highest; False when nothing helps."""
