@@ -71,7 +71,7 @@ def order_document(problem: OrderProblem, result: OrderResult) -> Document:
     from neaptide.schedule.order.portfolio import METHODS
 
     rows = []
-    for name in METHODS:
+    for name in dict.fromkeys((*METHODS, *result.methods)):
         method = result.methods.get(name)
         if method is None:
             rows.append((name, "not run", "", ""))

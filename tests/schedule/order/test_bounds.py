@@ -57,6 +57,18 @@ def test_lazy_bound_equals_the_largest_over_all_ops(problem):
         assert cut_bound(problem, range(problem.op_count)).nbytes == best
 
 
+@given(problems, st.integers(0, 60))
+@settings(max_examples=80, deadline=None)
+def test_cuts_for_a_proof_find_it_where_all_cuts_do(problem, more):
+    order = range(problem.op_count)
+    full = cut_bound(problem, order)
+    upper = evaluate_order(problem, order).peak_bytes - more
+    proof = cut_bound(problem, order, upper_bytes=upper, only_proof=True)
+    assert proof.cuts <= full.cuts
+    assert proof.nbytes <= full.nbytes
+    assert (proof.nbytes >= upper) == (full.nbytes >= upper)
+
+
 @given(problems)
 @settings(max_examples=60, deadline=None)
 def test_lowest_downset_of_all(problem):

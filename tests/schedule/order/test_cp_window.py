@@ -11,6 +11,7 @@ from neaptide.schedule.order.bitset_lattice import mask_of
 from neaptide.schedule.order.cp_model import order_model
 from neaptide.schedule.order.cp_window import improve_with_cp, solve_window_with_cp
 from neaptide.schedule.order.evaluate import evaluate_order
+from neaptide.schedule.order.portfolio import best_order
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide.schedule.order.windows import window_problem
 from schedule.order.order_problems import all_orders, brute_force, literal_bytes, random_problem
@@ -137,3 +138,12 @@ def test_windows_that_need_no_solver(monkeypatch):
         solve_window_with_cp(open_window(), range(40), 0, 40)
     with pytest.raises(VerifyError):
         solve_window_with_cp(problem, range(problem.op_count - 1), 0, 1)
+
+
+def test_the_portfolio_runs_it_by_name():
+    problem = random_problem(11, 12)
+    result = best_order(problem, methods=["cp_windows"]).require()
+    assert "cp_windows" in result.methods
+    assert result.peak_bytes == evaluate_order(problem, result.order).peak_bytes
+    assert result.peak_bytes <= evaluate_order(problem, range(problem.op_count)).peak_bytes
+    assert "cp_windows" not in best_order(problem, methods=["all"]).require().methods

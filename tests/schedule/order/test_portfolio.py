@@ -1,11 +1,11 @@
 import threading
-from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neaptide.corpus.series_parallel import pumpkin
+from neaptide.corpus.series_parallel import pumpkin, series_parallel
+from neaptide.corpus.three_partition import hard_pumpkin, three_partition_numbers
 from neaptide.errors import UsageError
 from neaptide.outcome import LimitGuard, Limits, TerminationReason
 from neaptide.schedule.order import portfolio
@@ -81,17 +81,54 @@ def test_unknown_method_and_empty_problem():
     assert best_order(OrderProblem((), ())).require().peak_bytes == 0
 
 
-def test_regions_given_up_on_are_reduced_with_a_higher_limit(monkeypatch):
+def test_regions_given_up_on_are_reduced_with_a_higher_limit():
     """What the second reduction leaves stands for orders of the problem itself, and proves the same peak."""
     problem = from_mapping(pumpkin(6, 120, 0))
-    monkeypatch.setattr(portfolio, "reduce", partial(reduce, region_states=20))
     run = portfolio._Portfolio(problem, LimitGuard(Limits()), None, None)
-    run._reduce()
+    run._reduce(5)
+    assert run.last_reduction is not None
+    assert run.last_reduction.skipped
+    assert not run.exhausted
+    run._reduce(200_000)
     assert run.reduced is not None
-    assert run.reduced.stats.skipped
-    monkeypatch.setattr(portfolio, "reduce", reduce)
-    run._reduce_again(200_000)
     assert run.reduced.is_solved
     assert run.exhausted
     assert problem.is_order(run.order)
     assert run.peak == best_order(problem).require().peak_bytes
+
+
+def test_a_hard_pumpkin_is_solved_by_the_reduction_of_large_regions(monkeypatch):
+    done = []
+
+    def spy(problem, limits, **options):
+        reduced = reduce(problem, limits, **options)
+        done.append((options["region_states"], reduced.is_solved))
+        return reduced
+
+    monkeypatch.setattr(portfolio, "reduce", spy)
+    gadget = hard_pumpkin(three_partition_numbers(3, 0))
+    result = best_order(from_mapping(gadget.form)).require()
+    assert result.certificate.is_optimal
+    assert result.peak_bytes == gadget.threshold_bytes
+    assert [solved for _, solved in done] == [False, False, True]
+    assert done[-1] == (portfolio.LARGE_REGION, True)
+
+
+@pytest.mark.parametrize(("degree", "seed"), [(3, 0), (5, 0), (5, 1)])
+def test_series_parallel_graphs_are_proved_by_the_first_reduction_alone(degree, seed):
+    result = best_order(from_mapping(series_parallel(300, degree, seed))).require()
+    assert result.certificate.is_optimal
+    assert set(result.methods) <= {"program_order", "reduction"}
+
+
+def test_interrupt_while_a_region_is_searched():
+    """The reduction looks up within a region, and what is left is the problem as it was."""
+    stop = threading.Event()
+    problem = from_mapping(pumpkin(9, 400, 0))
+    threading.Timer(0.01, stop.set).start()
+    found = reduce(problem, region_states=10**9, interrupt=stop)
+    assert found.stats.limit in {None, "interrupt"}
+    assert problem.is_order(found.expand(range(found.problem.op_count)))
+    again = reduce(problem, region_states=10**9, interrupt=stop)
+    assert again.stats.limit == "interrupt"
+    assert again.problem.op_count == problem.op_count

@@ -1,8 +1,10 @@
 import random
+import threading
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from neaptide.outcome import LimitGuard, Limits
 from neaptide.schedule.order.lattice import levels_of
 from neaptide.schedule.order.pumpkins import (
     Pumpkin,
@@ -45,6 +47,16 @@ def test_phase_split_meets_the_best_of_all_orders(seed: int) -> None:
     region, _ = pumpkin_region(pumpkin)
     best = min(max(levels_of(region, order)) for order in linear_extensions(region.predecessors))
     assert order_by_phase_split(pumpkin).peak_bytes == best
+
+
+def test_an_interrupt_gives_a_bound_and_says_so() -> None:
+    stop = threading.Event()
+    stop.set()
+    pumpkin = random_pumpkin(random.Random(1), 9, 6)
+    refused = order_pumpkin(pumpkin, 100_000, LimitGuard(Limits(), stop))
+    assert refused.order is None
+    assert "interrupt" in refused.reason
+    assert refused.peak_bytes <= order_pumpkin(pumpkin, 100_000).peak_bytes
 
 
 def test_above_the_limit_there_is_a_bound_and_a_reason() -> None:

@@ -122,10 +122,10 @@ class Lattice:
 
 def mask_of(ops: Sequence[int]) -> int:
     """A set of ops as a bitset."""
-    mask = 0
+    bits = bytearray(max(ops, default=0) // 8 + 1)
     for op in ops:
-        mask |= 1 << op
-    return mask
+        bits[op >> 3] |= 1 << (op & 7)
+    return int.from_bytes(bits, "little")
 
 
 def closures(problem: OrderProblem) -> tuple[list[int], list[int]]:

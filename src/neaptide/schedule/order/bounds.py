@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.schedule.order.bitset_lattice import Lattice, mask_of
-from neaptide.schedule.order.cuts import lowest_state, state_bytes
+from neaptide.schedule.order.cuts import inverse, lowest_state, state_bytes
 from neaptide.schedule.order.downsets import DownsetSearch, SearchEnd
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderProblem
@@ -24,7 +24,7 @@ class CutBound:
         nbytes: no order has a lower peak.
         op: the op whose hill it is; None when it comes from no op.
         cuts: minimum cuts computed.
-        complete: no further cut can raise it; False when a limit stopped the work.
+        complete: no further cut can raise it; False when a limit stopped the work, or when proof was asked for.
     """
 
     nbytes: int
@@ -79,6 +79,8 @@ def cut_bound(
     *,
     floor: int = 0,
     guard: LimitGuard | None = None,
+    upper_bytes: int | None = None,
+    only_proof: bool = False,
 ) -> CutBound:
     """The min-cut bound: max over ops v of the fewest bytes of a downset just before v, plus what v adds.
 
@@ -91,28 +93,55 @@ def cut_bound(
         order: any legal order; the better it is, the fewer cuts are needed.
         floor: a bound known already.
         guard: one unit of work per cut.
+        upper_bytes: peak of the best order known, if that is another one; at this bound the work is done.
+        only_proof: look only at ops whose hill is that high. No other op can bring the bound there, so this is all
+            that is of use where a better order is looked for in any case.
     """
-    hills = evaluate_order(problem, order).bytes_at
+    profile = evaluate_order(problem, order)
+    hills, upper = profile.bytes_at, profile.peak_bytes if upper_bytes is None else upper_bytes
     guard = guard if guard is not None else LimitGuard(Limits())
     best, best_op = max(floor, per_op_bound(problem)), None
     cuts = 0
     steps: Steps | None = None
+    successors: list[list[int]] | None = None
     for position in sorted(range(len(order)), key=lambda p: (-hills[p], p)):
-        if hills[position] <= best:
+        if hills[position] <= best or best >= upper:
             break
+        if only_proof and hills[position] < upper:
+            return CutBound(best, best_op, cuts, complete=False)
         if guard.exhausted() is not None or guard.check_now() is not None:
             return CutBound(best, best_op, cuts, complete=False)
         steps = steps or to_steps(problem)
         cuts += 1
-        value = _bound_at(problem, steps, order[position])
+        successors = successors or inverse(steps.predecessors)
+        value = hill_bound(problem, steps, order[position], successors=successors)
         if value > best:
             best, best_op = value, order[position]
     return CutBound(best, best_op, cuts, complete=True)
 
 
-def _bound_at(problem: OrderProblem, steps: Steps, op: int) -> int:
-    """Fewest bytes while `op` runs, over all downsets from which it may run."""
-    lowest = lowest_state(steps, include=problem.predecessors[op], exclude=(op,))
+def hill_bound(
+    problem: OrderProblem,
+    steps: Steps,
+    op: int,
+    *,
+    include: Iterable[int] = (),
+    exclude: Iterable[int] = (),
+    successors: Sequence[Sequence[int]] | None = None,
+) -> int:
+    """Fewest bytes while `op` runs, over all downsets from which it may run. One minimum cut.
+
+    Args:
+        problem: storages and ops.
+        steps: of the problem.
+        op: which.
+        include: ops that have run before it.
+        exclude: ops that have not.
+        successors: the inverse of the steps' predecessors, if that is known already.
+    """
+    lowest = lowest_state(
+        steps, include=(*problem.predecessors[op], *include), exclude=(op, *exclude), successors=successors
+    )
     made = sum(problem.storages[s].nbytes for s in touched(problem.ops[op]) if is_created_by(problem, s, op))
     sharing = shared_bytes(takeovers(problem, op))
     return state_bytes(steps, lowest) + made + problem.ops[op].workspace - sharing

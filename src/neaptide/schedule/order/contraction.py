@@ -118,6 +118,7 @@ class ChainGraph:
         self._key: list[tuple[frozenset[int], frozenset[int]] | None] = [None] * count
         self._solved: dict[object, list[Segment] | None] = {}
         self._given_up: set[tuple[int, ...]] = set()
+        self._roots = {op for op, before in enumerate(self.predecessors) if not before}
         self._into = list(range(count))  # by chain, the one it has become part of
 
     def alive(self) -> list[int]:
@@ -138,15 +139,17 @@ class ChainGraph:
             touched: dict[tuple[frozenset[int], frozenset[int]], None] = {}
             dirty, self._dirty = self._dirty, []
             for chain in dict.fromkeys(dirty):
+                if self._guard.exhausted(0) is not None:
+                    return
                 if self.items[chain]:
                     head = self._join_run(chain)
                     touched[self._file(head)] = None
             for key in touched:
                 group = self._groups[key]
+                if self._guard.exhausted(0) is not None:
+                    return
                 if len(group) > 1:
                     self._join_parallel(sorted(group))
-            if self._guard.check_now() is not None:
-                return
 
     def _join_run(self, chain: int) -> int:
         """Join the longest run of chains around one, each the only follower of the one before; returns its head."""
@@ -281,7 +284,7 @@ class ChainGraph:
         changed = False
         visits = _VISITS_PER_CHAIN * len(alive)
         for entry, leave in entry_exit_pairs(order, before, after):
-            if self._guard.exhausted() is not None:
+            if self._guard.check_now() is not None:
                 break
             start, end = (chain if chain in (source, sink) else self._now(chain) for chain in (entry, leave))
             inside = self._between(start, end, source, sink)
@@ -300,7 +303,7 @@ class ChainGraph:
         if entry == leave:
             return set()
         forward = self._walk(
-            self.successors[entry] if entry != source else self.roots(), self.successors, leave
+            self.successors[entry] if entry != source else self._roots, self.successors, leave
         )
         if leave == sink:
             return forward
@@ -309,7 +312,9 @@ class ChainGraph:
             return backward if forward is None else forward
         return forward & backward
 
-    def _walk(self, start: Iterable[int], onward: Sequence[Iterable[int]], stop: int) -> set[int] | None:
+    def _walk(self, start: set[int], onward: Sequence[Iterable[int]], stop: int) -> set[int] | None:
+        if len(start) > self._most_chains + 1:
+            return None
         found = {chain for chain in start if chain != stop}
         stack = list(found)
         while stack:
@@ -327,10 +332,6 @@ class ChainGraph:
             self._into[chain] = self._into[self._into[chain]]
             chain = self._into[chain]
         return chain
-
-    def roots(self) -> list[int]:
-        """Chains that nothing precedes, ascending."""
-        return [chain for chain in self.alive() if not self.predecessors[chain]]
 
     def _contract_inside(self, members: set[int], entry: int, leave: int) -> bool:
         """Solve the parts of a region that hang together and touch nothing but its entry and exit."""
@@ -377,10 +378,13 @@ class ChainGraph:
         elif self._guard.check_now() is not None:
             return False
         else:
-            result = dominant_segments(region, self._state_limit)
+            work = self._guard.limits.work
+            left = self._state_limit if work is None else min(self._state_limit, work - self._guard.work)
+            result = dominant_segments(region, left, self._guard)
             self.stats.states += result.states
             self.stats.largest = max(self.stats.largest, result.states)
-            self._guard.exhausted(result.states)
+            if self._guard.exhausted(result.states) is not None and result.segments is None:
+                return False  # not for its size
             segments = self._solved[region] = result.segments
         if segments is None:
             self._given_up.add(given_up)
@@ -443,6 +447,9 @@ class ChainGraph:
             self.successors[other].add(head)
         for other in outside_after:
             self.predecessors[other].add(head)
+        self._roots -= members
+        if not outside_before:
+            self._roots.add(head)
         self.predecessors[head] = outside_before
         self.successors[head] = outside_after
         self.items[head] = [Item(segment) for segment in segments]

@@ -19,6 +19,7 @@ def lowest_downset(
     include: Iterable[int] = (),
     exclude: Iterable[int] = (),
     largest: bool = True,
+    successors: Sequence[Iterable[int]] | None = None,
 ) -> set[int]:
     """The downset after which the fewest bytes are there. One minimum cut.
 
@@ -31,9 +32,12 @@ def lowest_downset(
         include: items that must be in it (their ancestors follow).
         exclude: items that must not be in it (nor their descendants).
         largest: of several, the largest instead of the smallest.
+        successors: the inverse of the predecessors, if that is known already.
     """
     inside = _closed(include, predecessors)
-    outside = _closed(exclude, _inverse(predecessors)) if exclude else set()
+    outside = set(exclude)
+    if outside:
+        outside = _closed(outside, inverse(predecessors) if successors is None else successors)
     free = [item for item in range(len(delta)) if item not in inside and item not in outside]
     place = dict.fromkeys(inside, _SOURCE) | dict.fromkeys(outside, _SINK)
     place.update((item, 2 + index) for index, item in enumerate(free))
@@ -65,13 +69,24 @@ def lowest_downset(
 
 
 def lowest_state(
-    steps: Steps, *, include: Iterable[int] = (), exclude: Iterable[int] = (), largest: bool = True
+    steps: Steps,
+    *,
+    include: Iterable[int] = (),
+    exclude: Iterable[int] = (),
+    largest: bool = True,
+    successors: Sequence[Iterable[int]] | None = None,
 ) -> frozenset[int]:
     """`lowest_downset` of the ops of a problem."""
     couplings = [(coupling.nbytes, coupling.ops) for coupling in steps.couplings]
     return frozenset(
         lowest_downset(
-            steps.delta, steps.predecessors, couplings, include=include, exclude=exclude, largest=largest
+            steps.delta,
+            steps.predecessors,
+            couplings,
+            include=include,
+            exclude=exclude,
+            largest=largest,
+            successors=successors,
         )
     )
 
@@ -93,7 +108,8 @@ def _closed(items: Iterable[int], before: Sequence[Iterable[int]]) -> set[int]:
     return found
 
 
-def _inverse(before: Sequence[Iterable[int]]) -> list[list[int]]:
+def inverse(before: Sequence[Iterable[int]]) -> list[list[int]]:
+    """Successors from predecessors, or the other way round. O(size)."""
     after: list[list[int]] = [[] for _ in before]
     for item, earlier in enumerate(before):
         for other in earlier:

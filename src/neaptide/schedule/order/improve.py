@@ -9,6 +9,7 @@ from typing import Final
 from neaptide.outcome import LimitGuard
 from neaptide.schedule.order.beam import beam_order
 from neaptide.schedule.order.bitset_lattice import Lattice, mask_of
+from neaptide.schedule.order.bounds import per_op_bound
 from neaptide.schedule.order.downsets import DownsetSearch, SearchEnd
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderProblem
@@ -17,6 +18,8 @@ from neaptide.schedule.order.windows import window_problem
 _WIDTHS: Final = (16, 32, 64, 128, 256)
 _BEAM_WIDTH: Final = 4
 _STATES: Final = 2000  # per window and direction
+_FEWEST_STATES: Final = 8  # of a window whose hills are to be lowered
+_STRETCH: Final = 256  # ops that windows are cut out of, so that each costs no more than that
 
 
 def improve_peak(
@@ -65,35 +68,59 @@ def improve_peak(
 def lower_second_peaks(
     problem: OrderProblem, order: Sequence[int], *, guard: LimitGuard, width: int = 32, states: int = 200
 ) -> tuple[int, ...]:
-    """Lower the hills of each stretch of an order where that costs nothing elsewhere, first to last, once.
+    """Lower the hills of each window of an order where that costs nothing elsewhere, first to last, once.
 
-    Bytes before and after a stretch do not depend on the order inside it, so the peak never rises.
+    Bytes before and after a window do not depend on the order inside it, so the peak never rises. Where searches of
+    windows come to no end the next ones get fewer states, so that wide problems cost little. Windows are cut out of
+    stretches of a few hundred ops: O(n) windows, and O(n) besides for each stretch.
+
+    Args:
+        problem: storages and ops.
+        order: a legal order.
+        guard: one unit of work per state.
+        width: ops of a window; each overlaps the next by half.
+        states: most for one window.
     """
-    current = tuple(order)
-    bytes_at = list(evaluate_order(problem, current).bytes_at)
-    for start in range(0, len(current), max(1, width // 2)):
-        end = min(len(current), start + width)
-        better = solve_window(
-            problem,
-            current,
-            start,
-            end,
-            guard=guard,
-            lower_bytes=0,
-            upper_bytes=max(bytes_at[start:end], default=0),
-            states=states,
-        )
-        if better is not None:
-            current = better
-            bytes_at = list(evaluate_order(problem, current).bytes_at)
+    current = list(order)
+    step = max(1, width // 2)
+    length = max(_STRETCH, 2 * width)
+    allowed = states
+    for first in range(0, len(current), length - step):
         if guard.check_now() is not None:
             break
-    return current
+        ops = current[first : first + length]
+        part = window_problem(problem, mask_of(current[:first]), ops)
+        found, allowed = _lower_hills(part, width, allowed, states, guard)
+        current[first : first + length] = [ops[k] for k in found]
+        if first + length >= len(current):
+            break
+    return tuple(current)
 
 
-def byte_steps(problem: OrderProblem, order: Sequence[int]) -> int:
-    """Sum of the bytes at every op: what lifetimes cost in all."""
-    return sum(evaluate_order(problem, order).bytes_at)
+def _lower_hills(
+    part: OrderProblem, width: int, allowed: int, most: int, guard: LimitGuard
+) -> tuple[list[int], int]:
+    """A stretch with its windows searched, and the states that the next window may take."""
+    order = list(range(part.op_count))
+    hills = list(evaluate_order(part, order).bytes_at)
+    for start in range(0, len(order), max(1, width // 2)):
+        if guard.check_now() is not None:
+            break
+        ops, highest = order[start : start + width], max(hills[start : start + width])
+        inner = window_problem(part, mask_of(order[:start]), ops)
+        lower_bytes = per_op_bound(inner)
+        if lower_bytes < highest:
+            search = DownsetSearch(Lattice(inner), lower_bytes=lower_bytes, upper_bytes=highest)
+            if search.advance(guard, allowed) is SearchEnd.OPEN:
+                allowed = max(_FEWEST_STATES, allowed // 2)
+            else:
+                allowed = min(most, 2 * allowed)
+            if search.order is not None:
+                hills[start : start + width] = evaluate_order(inner, search.order).bytes_at
+                order[start : start + width] = [ops[k] for k in search.order]
+        if start + width >= len(order):
+            break
+    return order, allowed
 
 
 def window_at(problem: OrderProblem, order: Sequence[int], position: int, width: int) -> tuple[int, int]:

@@ -16,6 +16,8 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from neaptide.outcome import LimitGuard
+from neaptide.schedule.order.basins import Basin, way_out_bound
 from neaptide.schedule.order.cuts import lowest_downset
 from neaptide.schedule.order.segments import Rope, Segment, canonical
 
@@ -42,7 +44,8 @@ class LatticeResult:
     """What became of a region.
 
     Attributes:
-        segments: of a dominant schedule, canonical, ops being items; None if there were too many downsets.
+        segments: of a dominant schedule, canonical, ops being items; None if there were too many downsets or a limit
+            was met.
         states: downsets looked at.
     """
 
@@ -50,19 +53,24 @@ class LatticeResult:
     states: int
 
 
-def dominant_segments(region: Region, state_limit: int) -> LatticeResult:
+def dominant_segments(region: Region, state_limit: int, guard: LimitGuard | None = None) -> LatticeResult:
     """A schedule that dominates every schedule of the region. O(downsets looked at x width).
 
     The segments are those of Jin et al., arXiv 2312.13526 (dominant schedules); the search is described above.
+
+    Args:
+        region: items and what ties them.
+        state_limit: most downsets.
+        guard: asked for time and interrupts, not charged; when it says stop there are no segments.
     """
     lowest = lowest_downset(region.delta, region.predecessors, region.couplings)
     target = _mask(lowest)
     everything = (1 << len(region.rise)) - 1
-    below = _Side(region, reverse=False)
+    below = _Side(region, guard, reverse=False)
     down = below.walk(target, state_limit)
     if down is None:
         return LatticeResult(None, below.states)
-    above = _Side(region, reverse=True)
+    above = _Side(region, guard, reverse=True)
     up = above.walk(everything & ~target, state_limit - below.states)
     states = below.states + above.states
     if up is None:
@@ -96,9 +104,10 @@ class _Way:
 class _Side:
     """Walks from nothing to a set of items; reversed, from everything back to it, sets being what is taken out."""
 
-    def __init__(self, region: Region, *, reverse: bool) -> None:
+    def __init__(self, region: Region, guard: LimitGuard | None, *, reverse: bool) -> None:
         count = len(region.rise)
         self.states = 0
+        self._guard = guard
         self._reverse = reverse
         self._couplings = region.couplings
         opens: list[list[int]] = [[] for _ in range(count)]
@@ -139,7 +148,7 @@ class _Side:
         segments: list[Segment] = []
         while here != target:
             segment = self._basin(here, target, limit)
-            if segment is None or self.states > limit:
+            if segment is None or self._is_over(limit):
                 return None
             segments.append(segment)
             for item in segment.ops if isinstance(segment.ops, tuple) else (segment.ops,):
@@ -147,25 +156,34 @@ class _Side:
                 here |= 1 << item
         return segments
 
+    def _is_over(self, limit: int) -> bool:
+        return self.states > limit or (self._guard is not None and self._guard.exhausted(0) is not None)
+
     def _basin(self, start: int, target: int, limit: int) -> Segment | None:
         """The lowest way out of a downset to one that is no higher.
 
         Best first while that is quick. In a wide basin every height of hill would meet every set of items again, so
-        then the hill is found by bisection: at a given budget free moves go as far as they ever can.
+        then the hill is found by bisection: at a given budget free moves go as far as they ever can. The first budget
+        is a bound, most often the hill itself: budgets below, which take longest, are never tried.
         """
         ready = self._ready(start, target)
         found, floor = self._best_first(start, target, ready)
         if found is not None:
             return self._shorten(start, found[0], found[1])
         way = self._dive(start, target, ready, _NO_BUDGET, limit)
+        if way is not None and way.hill > floor:
+            items = [item for item in range(len(self._need)) if (target & ~start) >> item & 1]
+            floor = way_out_bound(self._basin_of(start, items), floor, self._guard)
+        budget = floor
         while way is not None and way.path and way.hill > floor:
-            attempt = self._dive(start, target, ready, (floor + way.hill) // 2, limit)
+            attempt = self._dive(start, target, ready, budget, limit)
             if attempt is None:
                 return None
             if attempt.path:
                 way = attempt
             else:
                 floor = attempt.hill
+            budget = (floor + way.hill) // 2
         if way is None:
             return None
         assert way.path, "the lowest downset is no higher than any other"
@@ -198,6 +216,8 @@ class _Side:
             if level <= 0 and state != start:
                 return (hill, _in_order(taken)), hill
             self.states += 1
+            if self._is_over(self.states):
+                break
             for item in ready:
                 rise, change = self._step(state, item)
                 peak = max(hill, level + rise)
@@ -254,7 +274,7 @@ class _Side:
         while stack:
             level, hill, state, ready, taken = stack.pop()
             self.states += 1
-            if self.states > limit:
+            if self._is_over(limit):
                 return None
             moves: list[tuple[int, int, int, int]] = []
             for item in ready:
@@ -304,25 +324,30 @@ class _Side:
         return Segment(hill, level, tuple(path) if len(path) > 1 else path[0])
 
     def _lowest_part(self, start: int, path: list[int]) -> list[int]:
-        place = {item: index for index, item in enumerate(path)}
-        change = [self._change[item] for item in path]
-        before = [[place[b] for b in self._before[item] if b in place] for item in path]
+        basin = self._basin_of(start, path)
+        kept = lowest_downset(basin.change, basin.before, basin.couplings)
+        return [item for index, item in enumerate(path) if index in kept]
+
+    def _basin_of(self, start: int, items: list[int]) -> Basin:
+        """Items that may be taken from a downset on, all that they need beyond it being among them."""
+        place = {item: index for index, item in enumerate(items)}
+        rise, change = [self._rise[item] for item in items], [self._change[item] for item in items]
+        before = [[place[b] for b in self._before[item] if b in place] for item in items]
         couplings: list[tuple[int, list[int]]] = []
-        for nbytes, items in self._couplings:
-            mine = [place[item] for item in items if item in place]
+        for nbytes, tied in self._couplings:
+            mine = [place[item] for item in tied if item in place]
             if not mine:
                 continue
             if not self._reverse:
-                if all(item in place or start >> item & 1 for item in items):
+                if all(item in place or start >> item & 1 for item in tied):
                     couplings.append((nbytes, mine))
-            elif not any(start >> item & 1 for item in items):
+            elif not any(start >> item & 1 for item in tied):
                 # Taken out first, one of them brings the bytes back: an item of its own that all of them need.
                 for index in mine:
                     before[index].append(len(change))
                 change.append(nbytes)
                 before.append([])
-        kept = lowest_downset(change, before, couplings)
-        return [item for index, item in enumerate(path) if index in kept]
+        return Basin(rise, change, before, couplings)
 
 
 def _in_order(taken: Rope) -> list[int]:

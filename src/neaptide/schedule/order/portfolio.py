@@ -13,28 +13,37 @@ from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.schedule.order.beam import beam_order
 from neaptide.schedule.order.bitset_lattice import Lattice
 from neaptide.schedule.order.bounds import cut_bound, per_op_bound, sub_problem_bound
+from neaptide.schedule.order.cp_window import improve_with_cp
 from neaptide.schedule.order.downsets import DownsetSearch, SearchEnd, downset_dp
+from neaptide.schedule.order.escape import escape_bound
 from neaptide.schedule.order.evaluate import evaluate_order
-from neaptide.schedule.order.heuristics import LIST_METHODS
+from neaptide.schedule.order.heuristics import LIST_METHODS, program_order
 from neaptide.schedule.order.hierarchical import hierarchical_order
-from neaptide.schedule.order.improve import byte_steps, improve_peak, lower_second_peaks
+from neaptide.schedule.order.improve import improve_peak, lower_second_peaks
 from neaptide.schedule.order.problem import OrderProblem
-from neaptide.schedule.order.regions import Reduced, reduce
+from neaptide.schedule.order.regions import REGION_STATES, Reduced, ReductionStats, reduce
 from neaptide.schedule.order.result import Certificate, MethodResult, OrderResult
 
 _BEAM_WIDTHS: Final = (1, 8)
 _FIRST_STATES: Final = (
     256  # of the first turn of an exact search; each turn has half as many again as the last
 )
-_STATES_BEFORE_HIERARCHY: Final = 50_000  # of each exact search
-_STATES_BEFORE_REDUCTION: Final = 10_000  # of each exact search, before large regions are tried
-_LARGE_REGIONS: Final = (200_000, 2_000_000)  # downsets of one region: a second or two, and ten
+_QUICK_REGION: Final = 5_000  # downsets of one region, for the first look: hundredths of a second
+_MOST_QUICK_OPS: Final = 5_000  # beyond, lists come before the first reduction
+LARGE_REGION: Final = 200_000
+"""Downsets of one region, a second or two: tried when an exact search has not ended soon."""
+
 _MOST_DP_STATES: Final = 300_000
 _MOST_STATES: Final = (
     1_000_000  # of one search: about a gigabyte; more than that is another way of not answering
 )
-_MOST_SMOOTHED_OPS: Final = 5_000  # quadratic
+_STATES_OF_TURNS: Final = (10_000, 50_000, _MOST_STATES)  # of each exact search, other methods in between
+_MOST_SMOOTHED_OPS: Final = 20_000  # some seconds
 _MOST_BITSET_OPS: Final = 30_000  # closures are quadratic in bits: 2 x 110 MB here
+_ON_BITSETS: Final = frozenset({"beam", "hierarchical", "serenity_dp", "exact"})  # those that need closures
+CP_WINDOWS: Final = "cp_windows"
+"""The method that needs an extra; not among `METHODS`, so that `all` runs everywhere."""
+_BOUND: Final = "bound"  # computed whatever methods are named
 
 
 def best_order(
@@ -46,20 +55,23 @@ def best_order(
 ) -> Outcome[OrderResult]:
     """The best order found within limits; the list order is always a candidate, so it is never worse than that.
 
-    First lists and the lazy min-cut bound: where they meet the answer is proved in milliseconds. Then, on what exact
+    First minimum cuts at the peak of the list order, a quick exact reduction, and lists with cuts at their best peak:
+    where one of them proves the answer it is there in milliseconds, and the others do not run. Then, on what exact
     reductions leave: windows around the peak, beams in both directions, exact searches over downsets forwards and
-    reversed in turn, with the bound of certified sub-problems between them, and the hierarchical method. Under a work limit alone (a unit is a
-    state or a cut) the answer is the same on every machine.
+    reversed in turn, with the bound of certified sub-problems between them, and the hierarchical method. In the end
+    hills below the peak are lowered. Under a work limit alone (a unit is a state or a cut) the answer is the same on
+    every machine.
 
     Args:
         problem: storages and ops.
         limits: of time and work; without any, exact searches end at a million states each.
         interrupt: when set, the best so far is returned.
         methods: names out of `METHODS`, or `all` of them; by default as many as it takes. The list order is always
-            there.
+            there. `cp_windows`, CP-SAT on windows around the peak, runs only by name: it needs the extra `exact`.
 
     Raises:
         UsageError: for an unknown method.
+        MissingExtra: `cp_windows` is asked for and not installed.
     """
     if methods is not None and ALL in methods:
         methods = METHODS
@@ -75,10 +87,10 @@ class _Portfolio:
         methods: Sequence[str] | None,
     ) -> None:
         for name in methods or ():
-            if name not in METHODS:
+            if name not in (*METHODS, CP_WINDOWS):
                 raise UsageError(
                     f"there is no ordering method {name!r}",
-                    next_step=f"choose from {', '.join(METHODS)}, or {ALL}",
+                    next_step=f"choose from {', '.join((*METHODS, CP_WINDOWS))}, or {ALL}",
                 )
         self.problem = problem
         self.guard = guard
@@ -86,95 +98,140 @@ class _Portfolio:
         self.wanted = methods
         self.results: dict[str, MethodResult] = {}
         self.order = tuple(range(problem.op_count))
-        self.peak = evaluate_order(problem, self.order).peak_bytes
-        self.steps = byte_steps(problem, self.order)
+        profile = evaluate_order(problem, self.order)
+        self.peak, self.byte_steps = profile.peak_bytes, sum(profile.bytes_at)
         self.lower = per_op_bound(problem)
         self.exhausted = False
         # What is searched: the problem itself, or what exact reductions leave of it; with an order of that.
         self.core = problem
-        self.core_order = self.order
+        self.core_order, self.core_peak = self.order, self.peak
         self.reduced: Reduced | None = None
+        self.last_reduction: ReductionStats | None = None
         self.lattices: dict[bool, Lattice] = {}
         self.searches: list[DownsetSearch] = []
         self.has_sub_problem_bound = False
+        self.escaped: set[bool] = set()  # directions
 
     def solve(self) -> Outcome[OrderResult]:
-        for name, method in LIST_METHODS.items():
-            if name == "program_order" or (self._wants(name) and self._goes_on()):
-                self._try(name, partial(method, self.problem))
-        self._cut_bound()
-        # Named methods are compared as they are, on the problem as it is.
-        is_due = not self._is_proved() if self.wanted is None else "reduction" in self.wanted
-        if is_due and self._goes_on():
-            self._reduce()
-            self._cut_bound()
-        searches: tuple[tuple[str, Callable[[], None]], ...] = (
-            ("windows", self._windows),
-            ("beam", self._beams),
-            ("serenity_dp", self._serenity),
-            ("exact", lambda: self._exact(_STATES_BEFORE_REDUCTION)),
-            ("reduction", lambda: self._reduce_again(_LARGE_REGIONS[0])),
-            ("exact", lambda: self._exact(_STATES_BEFORE_HIERARCHY)),
-            ("hierarchical", self._hierarchical),
-            ("reduction", lambda: self._reduce_again(_LARGE_REGIONS[1])),
-            ("exact", lambda: self._exact(_MOST_STATES)),
-        )
-        for name, search in searches:
-            # Serenity's program is here as a peer to compare with, and runs only when asked for.
-            if self.wanted is None:
-                is_due = name != "serenity_dp" and not self._is_proved()
-            else:
-                is_due = name in self.wanted and name != "reduction"
-            if is_due and self._goes_on() and self.core.op_count <= _MOST_BITSET_OPS:
-                search()
+        self._list("program_order")
+        for name, step in self._plan():
+            # Named methods are compared as they are, on the problem as it is, though another has the proof already.
+            is_due = not self._is_proved() if self.wanted is None else name in (*self.wanted, _BOUND)
+            fits = name not in _ON_BITSETS or self.core.op_count <= _MOST_BITSET_OPS
+            if is_due and fits and self._goes_on():
+                step()
         if self.wanted is None and self._goes_on() and self.problem.op_count <= _MOST_SMOOTHED_OPS:
             smooth = lower_second_peaks(self.problem, self.order, guard=self.guard)
             self._offer(smooth, is_core=False)
         return self._finish()
 
-    def _cut_bound(self) -> None:
-        if self.peak > self.lower and self._goes_on() and self.core.op_count <= _MOST_BITSET_OPS:
+    def _plan(self) -> list[tuple[str, Callable[[], None]]]:
+        """All that may be done, by method, cheap things first. What is done twice has learnt something in between."""
+        lists = [(name, partial(self._list, name)) for name in LIST_METHODS if name != "program_order"]
+        if self.wanted is not None:
+            reduction = ("reduction", partial(self._reduce, REGION_STATES))
+            bounds = [(_BOUND, self._cut_bound), (_BOUND, self._escape_bound)]
+            return [*lists, *bounds, reduction, *self._searches()]
+        quick = ("reduction", partial(self._reduce, _QUICK_REGION))
+        is_quick = self.problem.op_count <= _MOST_QUICK_OPS
+        return [
+            (_BOUND, partial(self._cut_bound, only_proof=True)),
+            *([quick, *lists] if is_quick else [*lists, quick]),
+            (_BOUND, partial(self._cut_bound, only_proof=True)),
+            (_BOUND, self._escape_bound),
+            ("reduction", partial(self._reduce, REGION_STATES)),
+            *self._searches(),
+        ]
+
+    def _searches(self) -> list[tuple[str, Callable[[], None]]]:
+        windows, beam = ("windows", self._windows), ("beam", self._beams)
+        hierarchical = ("hierarchical", self._hierarchical)
+        first, second, last = [("exact", partial(self._exact, states)) for states in _STATES_OF_TURNS]
+        if self.wanted is not None:
+            # Serenity's program and CP-SAT are here as peers to compare with.
+            peers = [("serenity_dp", self._serenity), (CP_WINDOWS, self._cp_windows)]
+            return [windows, beam, *peers, first, second, hierarchical, last]
+        bound = (_BOUND, self._escape_bound)
+        large = ("reduction", partial(self._reduce, LARGE_REGION))
+        return [windows, bound, beam, first, large, second, hierarchical, last]
+
+    def _list(self, name: str) -> None:
+        self._try(name, partial(LIST_METHODS[name], self.problem), is_core=False)
+
+    def _cp_windows(self) -> None:
+        inner = self._share()
+        search = partial(improve_with_cp, self.core, self.core_order, guard=inner, lower_bytes=self.lower)
+        self._try(CP_WINDOWS, search, inner)
+
+    def _cut_bound(self, *, only_proof: bool = False) -> None:
+        if self.peak > self.lower:
             inner = self._share()
-            bound = cut_bound(self.core, self.core_order, floor=self.lower, guard=inner)
+            bound = cut_bound(
+                self.core,
+                self.core_order,
+                floor=self.lower,
+                guard=inner,
+                upper_bytes=self.peak,
+                only_proof=only_proof,
+            )
             self.guard.exhausted(inner.work)
             self.lower = max(self.lower, bound.nbytes)
 
-    def _reduce(self) -> None:
-        """Put exact reductions between the problem and the searches, and the best list order of what is left."""
-        before, work = self.guard.seconds(), self.guard.work
-        reduced = reduce(self.problem, self._share().limits)
-        self.guard.exhausted(reduced.stats.states)
-        self._note("reduction", self._adopt(reduced), before, work)
+    def _escape_bound(self) -> None:
+        """In both directions, each to its end once for a core: what it comes to does not hang on the order."""
+        for reverse in (False, True):
+            if self.peak > self.lower and reverse not in self.escaped:
+                inner = self._share()
+                self.lower = escape_bound(
+                    self.core,
+                    self.core_order,
+                    floor=self.lower,
+                    upper_bytes=self.peak,
+                    guard=inner,
+                    reverse=reverse,
+                )
+                self.guard.exhausted(inner.work)
+                if inner.exhausted(0) is None:
+                    self.escaped.add(reverse)
 
-    def _reduce_again(self, region_states: int) -> None:
-        """Reduce what is left with a higher limit for one region, where the last reduction gave up on one."""
-        old = self.reduced
-        if old is None or not old.stats.skipped:
+    def _reduce(self, region_states: int) -> None:
+        """Put exact reductions between the problem and the searches, or go on with regions left for their size."""
+        last = self.last_reduction
+        if last is not None and not last.skipped and last.limit is None:
             return
         before, work = self.guard.seconds(), self.guard.work
-        again = reduce(self.core, self._share().limits, region_states=region_states)
-        self.guard.exhausted(again.stats.states)
+        limits = self._share().limits
+        reduced = reduce(self.core, limits, region_states=region_states, interrupt=self.interrupt)
+        self.guard.exhausted(reduced.stats.states)
+        self.last_reduction = reduced.stats
+        if self.reduced is not None:
+            reduced = replace(reduced, contents=tuple(map(self.reduced.expand, reduced.contents)))
         peak = None
-        if again.problem.op_count < self.core.op_count:
-            peak = self._adopt(replace(again, contents=tuple(map(old.expand, again.contents))))
-            # What the searches and the bound know is about the old core.
-            self.lattices.clear()
-            self.searches.clear()
-            self.has_sub_problem_bound = False
-            self._cut_bound()
+        if reduced.problem.op_count < self.core.op_count or self.wanted is not None:
+            peak = self._adopt(reduced)
+        self.exhausted = self.exhausted or reduced.is_solved  # there is no other order
         self._note("reduction", peak, before, work)
 
     def _adopt(self, reduced: Reduced) -> int | None:
         """Take the best list order of a reduced problem, and search that from now on. Returns its peak."""
-        orders = [method(reduced.problem) for method in LIST_METHODS.values()]
-        best = min(orders, key=lambda order: evaluate_order(reduced.problem, order).peak_bytes)
+        best, least = program_order(reduced.problem), -1
+        for method in LIST_METHODS.values():
+            if reduced.is_solved or not self._goes_on():
+                break
+            order = method(reduced.problem)
+            highest = evaluate_order(reduced.problem, order).peak_bytes
+            if least < 0 or highest < least:
+                best, least = order, highest
+        peak = self._offer(reduced.expand(best), is_core=False)
         if self.wanted is None:
             self.core, self.core_order, self.reduced = reduced.problem, best, reduced
-        self.exhausted = self.exhausted or reduced.is_solved  # there is no other order
-        return self._offer(reduced.expand(best), is_core=False)
-
-    def _wants(self, name: str) -> bool:
-        return self.wanted is None or name in self.wanted
+            self.core_peak = self.peak if peak is None else peak
+            # What the searches and the bound know is about the old core.
+            self.lattices.clear()
+            self.searches.clear()
+            self.has_sub_problem_bound = False
+            self.escaped.clear()
+        return peak
 
     def _goes_on(self) -> bool:
         return self.guard.exhausted(0) is None and self.guard.check_now() is None
@@ -196,28 +253,29 @@ class _Portfolio:
         """
         if order is None:
             return None
-        if is_core:
-            if (
-                evaluate_order(self.core, order).peak_bytes
-                < evaluate_order(self.core, self.core_order).peak_bytes
-            ):
-                self.core_order = order
-            if self.reduced is not None:
-                order = self.reduced.expand(order)
-        peak = evaluate_order(self.problem, order).peak_bytes
-        if peak <= self.peak:
-            steps = byte_steps(self.problem, order)
-            if (peak, steps) < (self.peak, self.steps):
-                self.order, self.peak, self.steps = order, peak, steps
+        core_order, order = order, self.reduced.expand(order) if is_core and self.reduced else order
+        profile = evaluate_order(self.problem, order)
+        peak = profile.peak_bytes
+        if is_core and peak < self.core_peak:
+            self.core_order, self.core_peak = core_order, peak
+        # Between orders of the same peak, shorter lifetimes decide.
+        steps = sum(profile.bytes_at)
+        if (peak, steps) < (self.peak, self.byte_steps):
+            self.order, self.peak, self.byte_steps = order, peak, steps
         return peak
 
     def _try(
-        self, name: str, method: Callable[[], tuple[int, ...] | None], inner: LimitGuard | None = None
+        self,
+        name: str,
+        method: Callable[[], tuple[int, ...] | None],
+        inner: LimitGuard | None = None,
+        *,
+        is_core: bool = True,
     ) -> None:
         """Run a method; what it has used of its own limits is charged to the whole."""
         before, work = self.guard.seconds(), self.guard.work
         used = inner.work if inner is not None else 0
-        peak = self._offer(method())
+        peak = self._offer(method(), is_core=is_core)
         if inner is not None:
             self.guard.exhausted(inner.work - used)
         self._note(name, peak, before, work)

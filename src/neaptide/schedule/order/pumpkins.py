@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
+from neaptide.outcome import LimitGuard
 from neaptide.schedule.order.lattice import Region, dominant_segments, peak_bound
 from neaptide.schedule.order.merge import merge_independent
 from neaptide.schedule.order.segments import Segment, canonical, flatten, peak_rise
@@ -48,7 +49,7 @@ class PumpkinOrder:
     reason: str = ""
 
 
-def order_pumpkin(pumpkin: Pumpkin, state_limit: int) -> PumpkinOrder:
+def order_pumpkin(pumpkin: Pumpkin, state_limit: int, guard: LimitGuard | None = None) -> PumpkinOrder:
     """Best order of a pumpkin by search over downsets, or by phase split where that is smaller.
 
     Either grows exponentially in the number of chains. Above the limit the answer is a bound and the reason.
@@ -56,19 +57,23 @@ def order_pumpkin(pumpkin: Pumpkin, state_limit: int) -> PumpkinOrder:
     Args:
         pumpkin: with at least one chain, none empty.
         state_limit: most downsets or splits.
+        guard: asked for time and interrupts, not charged; when it says stop the answer is a bound too.
     """
     splits = count_splits(pumpkin)
     if splits <= state_limit and splits <= 1 << len(pumpkin.chains):
         return order_by_phase_split(pumpkin)
     region, steps = pumpkin_region(pumpkin)
-    result = dominant_segments(region, state_limit)
+    result = dominant_segments(region, state_limit, guard)
     if result.segments is not None:
         items = [item for segment in result.segments for item in flatten(segment.ops)]
         order = tuple(op for item in items for op in flatten(steps[item].ops))
         return PumpkinOrder(order, peak_rise(result.segments), result.states)
-    if splits <= state_limit:
+    stop = None if guard is None else guard.check_now()
+    if splits <= state_limit and stop is None:
         return order_by_phase_split(pumpkin)
     reason = f"{len(pumpkin.chains)} chains: more than {state_limit} downsets"
+    if stop is not None:
+        reason = f"{len(pumpkin.chains)} chains: stopped by the {stop} limit"
     return PumpkinOrder(None, peak_bound(region), result.states, reason)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
-from neaptide.outcome import LimitGuard, Limits
+from neaptide.outcome import LimitGuard, Limits, Stopwatch
 from neaptide.schedule.order.contraction import REGION_CHAINS, ChainGraph, SkippedRegion
 from neaptide.schedule.order.pieces import rebuild
 from neaptide.schedule.order.problem import OrderProblem
@@ -13,6 +15,9 @@ from neaptide.schedule.order.steps import to_steps
 
 REGION_STATES = 20_000
 """Most downsets of one region: a tenth of a second or two. Beyond, the region stays for the search."""
+
+
+_REBUILD_SHARE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,7 @@ def reduce(
     *,
     region_states: int = REGION_STATES,
     region_chains: int = REGION_CHAINS,
+    interrupt: threading.Event | None = None,
 ) -> Reduced:
     """Replace every region that may be scheduled on its own by the segments of a dominant schedule.
 
@@ -89,13 +95,22 @@ def reduce(
         limits: time, and work in downsets; on meeting one, what has been contracted so far is returned.
         region_states: most downsets of one region.
         region_chains: most chains of one region; looking for larger ones takes time even where there are none.
+        interrupt: when set, like a limit.
     """
-    guard = LimitGuard(limits or Limits())
+    limits = limits or Limits()
+    watch = Stopwatch()
     steps = to_steps(problem)
+    # Writing the problem back comes after the limit and takes as long as a few readings: that much is kept free.
+    used = (1 + _REBUILD_SHARE) * watch.seconds()
+    time_s = None if limits.time_s is None else max(0.0, limits.time_s - used)
+    guard = LimitGuard(replace(limits, time_s=time_s), interrupt)
     graph = ChainGraph(steps, state_limit=region_states, guard=guard, most_chains=region_chains)
     graph.contract()
-    smaller, contents = rebuild(problem, steps, graph)
-    done = graph.stats
+    done, limit = graph.stats, guard.check_now()
+    if done.series or done.unions or done.regions:
+        smaller, contents = rebuild(problem, steps, graph)
+    else:
+        smaller, contents = problem, [(op,) for op in range(problem.op_count)]
     stats = ReductionStats(
         ops_before=problem.op_count,
         ops_after=smaller.op_count,
@@ -106,7 +121,7 @@ def reduce(
         states=done.states,
         largest_region_states=done.largest,
         skipped=tuple(done.skipped),
-        limit=guard.check_now(),
-        seconds=guard.seconds(),
+        limit=limit,
+        seconds=watch.seconds(),
     )
     return Reduced(smaller, tuple(contents), stats)
