@@ -13,7 +13,9 @@ from neaptide.schedule.order.sharing import takeovers
 
 
 @dataclass(slots=True)
-class _Buffer:
+class ArenaBuffer:
+    """Bytes that are live on the positions `first` to `last` of an order, both included."""
+
     nbytes: int
     first: int
     last: int
@@ -24,7 +26,7 @@ class _Buffer:
 
 
 _ROUNDS: Final = 40
-_SEQUENCES: Final[tuple[Callable[[_Buffer], tuple[int, ...]], ...]] = (
+_SEQUENCES: Final[tuple[Callable[[ArenaBuffer], tuple[int, ...]], ...]] = (
     lambda b: (-b.area, b.first),
     lambda b: (b.first - b.last, -b.nbytes),
     lambda b: (-b.nbytes, b.first),
@@ -38,7 +40,7 @@ def planned_arena_bytes(problem: OrderProblem, order: Sequence[int]) -> int:
     First fit in a few sequences: largest area first, longest-lived first, largest first, in order of time. While a
     layout is higher than what is live at once, buffers that stick out move ahead in its sequence and it is made again.
     """
-    buffers = _buffers(problem, order)
+    buffers = arena_buffers(problem, order)
     live = evaluate_order(problem, order).peak_bytes
     lowest: int | None = None
     for key in _SEQUENCES:
@@ -55,9 +57,9 @@ def planned_arena_bytes(problem: OrderProblem, order: Sequence[int]) -> int:
     return lowest
 
 
-def _first_fit(buffers: Sequence[_Buffer]) -> list[int]:
+def _first_fit(buffers: Sequence[ArenaBuffer]) -> list[int]:
     """For each buffer in turn, where it ends if it begins at the lowest address that is free all its life."""
-    placed: list[tuple[int, _Buffer]] = []
+    placed: list[tuple[int, ArenaBuffer]] = []
     tops = []
     for buffer in buffers:
         address = 0
@@ -72,17 +74,17 @@ def _first_fit(buffers: Sequence[_Buffer]) -> list[int]:
     return tops
 
 
-def _buffers(problem: OrderProblem, order: Sequence[int]) -> list[_Buffer]:
+def arena_buffers(problem: OrderProblem, order: Sequence[int]) -> list[ArenaBuffer]:
     """Lifetimes in positions of the order; a result that takes over all bytes of an operand extends its buffer."""
     place = {op: position for position, op in enumerate(order)}
     end = len(order)
-    spans: dict[int, _Buffer] = {}
+    spans: dict[int, ArenaBuffer] = {}
     for index, storage in enumerate(problem.storages):
         used = [place[op] for op in problem.accessors[index]]
         if used or storage.resident or storage.output:
             first = 0 if problem.from_start[index] else min(used)
             last = end if storage.resident or storage.output else max(used)
-            spans[index] = _Buffer(storage.nbytes, first, last)
+            spans[index] = ArenaBuffer(storage.nbytes, first, last)
     for position, op in enumerate(order):
         for pair in takeovers(problem, op):
             old, new = spans[pair.read], spans[pair.written]
@@ -92,4 +94,4 @@ def _buffers(problem: OrderProblem, order: Sequence[int]) -> list[_Buffer]:
             spans[pair.written] = old
     found = list({id(buffer): buffer for buffer in spans.values()}.values())
     scratch = [(problem.ops[op].workspace, place[op]) for op in order if problem.ops[op].workspace]
-    return found + [_Buffer(nbytes, position, position) for nbytes, position in scratch]
+    return found + [ArenaBuffer(nbytes, position, position) for nbytes, position in scratch]

@@ -1,0 +1,242 @@
+"""`neaptide layout`: on a CSV, on a graph file, on a program and on a plan."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from neaptide.corpus.layouts import nested
+from neaptide.corpus.random_graphs import random_graph
+from neaptide.ir import serial
+from neaptide.layout.best_layout import METHODS
+from neaptide.layout.minimalloc_csv import read_csv, write_csv
+from neaptide.layout.problem import Buffer, LayoutProblem
+from neaptide.layout.result import Certificate, Layout
+from neaptide.layout.rules import GRID
+from neaptide.layout.validate import check_layout
+from neaptide.outcome import TerminationReason
+
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "layout-form.md").read_text(encoding="utf-8")
+
+# Nine buffers of which 8 bytes are live at once, and that need 9.
+NINE = """id,lower,upper,size
+a,0,1,3
+b,0,2,3
+c,0,5,2
+d,1,4,1
+e,1,6,2
+f,3,6,1
+g,3,6,1
+h,4,5,2
+i,5,6,3
+"""
+KEYS = {
+    "arena_bytes",
+    "live_bytes",
+    "lower_bound_bytes",
+    "status",
+    "certificate",
+    "solve_seconds",
+    "gap",
+    "methods",
+    "offsets",
+}
+
+
+@pytest.fixture
+def nine(tmp_path):
+    (tmp_path / "nine.csv").write_text(NINE)
+    return "nine.csv"
+
+
+def test_json_has_exactly_its_keys_and_a_valid_layout(call, nine):
+    ending = call("layout", nine, "--json")
+    assert ending.code == 0
+    content = json.loads(ending.out)
+    assert set(content) == KEYS
+    assert content["live_bytes"] == 8
+    assert content["arena_bytes"] == content["lower_bound_bytes"] == 9
+    assert content["status"] == "optimal"
+    assert content["certificate"] == "optimal: smaller arenas refuted"
+    assert content["gap"] == 0
+    assert {key for method in content["methods"].values() for key in method} == {
+        "arena_bytes",
+        "solve_seconds",
+        "nodes",
+    }
+    problem = read_csv(NINE)
+    offsets = tuple(content["offsets"][buffer.name] for buffer in problem.buffers)
+    check_layout(problem, Layout(offsets, 9))
+    for key in KEYS:
+        assert f"`{key}`" in PAGE
+
+
+def test_placed_csv_has_the_columns_of_the_input_and_offsets(call, nine, tmp_path):
+    assert call("layout", nine, "-o", "placed.csv").code == 0
+    lines = (tmp_path / "placed.csv").read_text().splitlines()
+    assert lines[0] == "id,lower,upper,size,offset"
+    assert [line.rpartition(",")[0] for line in lines] == NINE.splitlines()
+    again = json.loads(call("layout", "placed.csv", "--json").out)
+    assert again["arena_bytes"] == 9
+
+
+@pytest.mark.parametrize(
+    ("capacity", "status"), [("8", "infeasible"), ("7", "infeasible"), ("9", "feasible")]
+)
+def test_capacity(call, nine, tmp_path, capacity, status):
+    ending = call("layout", nine, "--capacity", capacity, "--json", "-o", "placed.csv")
+    content = json.loads(ending.out)
+    assert content["status"] == status
+    reached = status == "feasible"
+    assert ending.code == (0 if reached else 3)
+    assert (tmp_path / "placed.csv").exists() == reached
+    assert (content["offsets"] is None) == (content["arena_bytes"] is None) == (not reached)
+    if not reached:
+        assert content["certificate"] == "infeasible: capacity refuted"
+        assert "nothing is written" in ending.err
+
+
+def test_capacity_with_a_unit_ends_with_the_first_layout_that_fits(call, nine):
+    ending = call("layout", nine, "--capacity", "1KiB")
+    assert ending.code == 0
+    assert "nine: 9 buffers" in ending.out
+
+
+def test_table_says_what_is_proved(call, nine):
+    out = call("layout", nine).out
+    assert re.search(r"\| method +\| +arena \| +above live bytes \| +nodes \| +seconds \|", out)
+    assert "live bytes: 8 B" in out
+    assert "arena: 9 B. No layout has a smaller one (optimal: smaller arenas refuted)." in out
+    refused = call("layout", nine, "--capacity", "8B")
+    assert "arena: none within the capacity of 8 B (infeasible: capacity refuted)." in refused.out
+
+
+def test_the_same_seed_and_work_give_the_same_layout(call, tmp_path):
+    rows = nested(40, 3)
+    problem = LayoutProblem(tuple(Buffer(**row._asdict()) for row in rows))
+    (tmp_path / "nested.csv").write_text(write_csv(problem))
+    runs = [
+        json.loads(call("layout", "nested.csv", "--json", "--work-limit", "5000").out)["offsets"]
+        for _ in range(2)
+    ]
+    assert runs[0] == runs[1]
+
+
+def test_alignment_raises_that_of_every_buffer(call, nine):
+    content = json.loads(call("layout", nine, "--alignment", "16", "--json").out)
+    assert all(offset % 16 == 0 for offset in content["offsets"].values())
+
+
+@pytest.mark.parametrize("value", ["3", "0", "-1", "x", "1.5"])
+def test_alignment_that_cannot_be_meant(call, nine, value):
+    ending = call("layout", nine, f"--alignment={value}")
+    assert ending.code == 2
+    assert "--alignment" in ending.err
+
+
+def test_pictures(call, nine, tmp_path):
+    ending = call("layout", nine, "--picture", "nine.svg", "--text")
+    assert ending.code == 0
+    assert (tmp_path / "nine.svg").read_text(encoding="utf-8").startswith("<svg")
+    assert "live tenths |" in ending.out
+    assert call("layout", nine, "--picture", "nine.pdf").code == 2
+    assert call("layout", nine, "--picture", "none/nine.svg").code == 2
+
+
+def test_png_without_matplotlib_names_the_extra_before_the_search(call, nine, monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    ending = call("layout", nine, "--picture", "nine.png")
+    assert ending.code == 4
+    assert "neaptide[plots]" in ending.err
+    assert "placing" not in ending.err
+
+
+def test_graph_file(call, tmp_path):
+    graph = random_graph(4, 12)
+    (tmp_path / "graph.json").write_bytes(serial.to_json(graph))
+    ending = call("layout", "graph.json", "--json", "--work-limit", "20000")
+    assert ending.code == 0
+    content = json.loads(ending.out)
+    assert content["arena_bytes"] >= content["lower_bound_bytes"] >= content["live_bytes"] > 0
+    assert all(offset % 64 == 0 for offset in content["offsets"].values())
+
+
+def test_program_and_its_plan(call, tmp_path):
+    pytest.importorskip("torch")
+    target = "zoo:mlp@tiny"
+    plain = json.loads(call("layout", target, "--json", "--work-limit", "20000").out)
+    assert plain["status"] == "optimal"
+    assert call("plan", target, "--peak", "100%", "-o", "plan.json", "--work-limit", "1000").code == 0
+    planned = json.loads(call("layout", "plan.json", "--workspace", "--json", "-o", "placed.csv").out)
+    assert planned["live_bytes"] > 0
+    text = (tmp_path / "placed.csv").read_text()
+    assert {buffer.kind for buffer in read_csv(text).buffers} >= {"activation", "gradient"}
+    beside = call("layout", target, "--plan", "plan.json")
+    assert "outside the arena" in beside.out
+    other = call("layout", "zoo:mlp@tiny,batch=3", "--plan", "plan.json")
+    assert other.code == 4
+    assert "made for another program" in other.err
+
+
+def test_plan_that_names_no_target(call, tmp_path):
+    pytest.importorskip("torch")
+    from neaptide.plans import Plan
+
+    Plan((), name="my step").save(tmp_path / "plan.json")
+    ending = call("layout", "plan.json")
+    assert ending.code == 2
+    assert "neaptide layout TARGET --plan plan.json" in ending.err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code", "words"),
+    [
+        ("none.csv", None, 2, "cannot be read"),
+        ("none.json", None, 2, "no target"),
+        ("latin.csv", b"id,lower,upper,size\n\xe9,0,1,2\n", 2, "cannot be read"),
+        ("empty.csv", b"", 2, "no buffers"),
+        ("wrong.csv", b"id,lower,upper,size\na,0,1,2\nb,3,3,4\n", 2, "wrong.csv:3, column 'upper'"),
+        ("other.txt", b"hello\n", 2, "no column 'hello'"),
+        ("bad.json", b"{", 2, "is no JSON"),
+        ("form.json", b'{"format": "x/1"}', 4, "is no plan"),
+    ],
+)
+def test_mistakes(call, tmp_path, name, content, code, words):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    ending = call("layout", name, "--json")
+    assert ending.code == code
+    assert words in ending.err
+    assert json.loads(ending.out)["error"]["exit_code"] == code
+
+
+def test_a_csv_takes_no_plan_and_a_plan_no_other(call, nine, tmp_path):
+    (tmp_path / "plan.json").write_text("{}")
+    ending = call("layout", nine, "--plan", "plan.json")
+    assert ending.code == 2
+    assert "takes no plan" in ending.err
+
+
+def test_unknown_method_is_named(call, nine):
+    ending = call("layout", nine, "--method", "sorcery")
+    assert ending.code == 2
+    assert "'sorcery'" in ending.err
+
+
+def test_page_names_every_word_of_the_result():
+    for word in (*TerminationReason, *Certificate):
+        assert f"`{word}`" in PAGE
+    orders = {order for order, _ in GRID.values()}
+    for name in (*orders, *(name for name in METHODS if name not in GRID)):
+        assert f"`{name}`" in PAGE
+
+
+def test_example_of_the_page_is_a_problem():
+    example = re.search(r"```csv\n(.*?)```", PAGE, re.DOTALL).group(1)
+    problem = read_csv(example)
+    assert [buffer.offset for buffer in problem.buffers] == [0, None, None]
+    assert len(problem.buffers[2].gaps) == 2
