@@ -54,6 +54,9 @@ class Predictions:
         saved_bytes: of the copies that an atomic program keeps, part of both peaks of the plan.
         atomic_extra_bytes: by how much being atomic lifts the peak over that of program order, before anything is
             recomputed.
+        arena_bytes: of one block that holds all that the plan makes and does not hand back, laid out; 0 when that
+            was not planned.
+        arena_lower_bound_bytes: no layout of this schedule has a smaller arena.
     """
 
     peak_bytes: int
@@ -67,6 +70,8 @@ class Predictions:
     baseline_seconds: float
     saved_bytes: int = 0
     atomic_extra_bytes: int = 0
+    arena_bytes: int = 0
+    arena_lower_bound_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

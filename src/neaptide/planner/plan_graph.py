@@ -14,14 +14,17 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.serial import fingerprint
 from neaptide.outcome import Limits, Outcome
+from neaptide.planner.arena_order import settle_arena
 from neaptide.planner.atomic import AtomicStep, atomic_step, check_atomic
 from neaptide.planner.budget import Budget
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.portfolio import plan_sequence
+from neaptide.planner.recomputations import recompute_moves
 from neaptide.planner.record import planned_program
 from neaptide.planner.strategies import NAMES, strategy
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import PlannedProgram
+from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem, compile_problem
 
 DEFAULT_STRATEGY = "default"
@@ -134,6 +137,22 @@ def plan_graph(
     else:
         outcome = search(allowed)
     found = outcome.require()
+    arena = settle_arena(
+        graph,
+        step,
+        registry,
+        costs.storage_bytes,
+        found.sequence,
+        Limits(limits.time_s, None, limits.seed),
+        interrupt,
+        may_move=whole is None,
+    )
+    if arena.sequence != found.sequence:
+        evaluated = PlannedSequence.evaluate(step, arena.sequence, found.strategy)
+        orders = tuple(move for move in found.moves if not move.is_recomputation)
+        moves = (*orders, *recompute_moves(Evaluator(step, arena.sequence)))
+        found = replace(evaluated, moves=moves)
+        outcome = replace(outcome, value=found)
     schedule = Schedule.from_nodes(graph, found.sequence)
     check_schedule(graph, schedule, registry)
     program = planned_program(
@@ -143,6 +162,7 @@ def plan_graph(
         budget_bytes=allowed,
         role=role,
         name=graph.name,
+        arena=arena,
     )
     if whole is not None:
         check_atomic(whole, found.sequence)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from neaptide.outcome import Outcome, Termination
+from neaptide.planner.arena_order import PlannedArena
 from neaptide.planner.moves import Move, MoveKind
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.strategies.program_order import baseline
@@ -18,6 +19,7 @@ def planned_program(
     budget_bytes: int,
     role: str = "steady",
     name: str = "",
+    arena: PlannedArena | None = None,
 ) -> PlannedProgram:
     """The entry of a plan for the sequence that a search found.
 
@@ -28,6 +30,7 @@ def planned_program(
         budget_bytes: the limit that was asked for.
         role: which program of the step it is.
         name: of the graph.
+        arena: of the sequence, where it has been laid out.
     """
     found = outcome.require()
     before = baseline(step)
@@ -50,6 +53,8 @@ def planned_program(
             order_lower_bound_bytes=step.order_lower_bound_bytes,
             seconds=found.seconds,
             baseline_seconds=before.seconds,
+            arena_bytes=0 if arena is None else arena.arena_bytes,
+            arena_lower_bound_bytes=0 if arena is None else arena.lower_bound_bytes,
         ),
         termination=_record(outcome.termination),
     )

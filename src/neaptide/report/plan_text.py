@@ -39,6 +39,8 @@ def plan_document(plan: Plan, *, path: str | None = None) -> Document:
         _latency_line(plan.budget, main),
         _bounds_line(main),
         _why_not_lower(plan.budget, main),
+        _time_bound_line(main),
+        _arena_line(main),
         _updates(main.moves),
         _recomputed(main.moves),
         _recomputations(main.moves),
@@ -111,6 +113,27 @@ def _bounds_line(program: PlannedProgram) -> str:
         f"Lower bound: {format_bytes(made.lower_bound_bytes)} for any plan, "
         f"{format_bytes(made.order_lower_bound_bytes)} for order alone."
     )
+
+
+def _arena_line(program: PlannedProgram) -> str:
+    made = program.predictions
+    if not made.arena_bytes:
+        return ""
+    text = f"Arena: {format_bytes(made.arena_bytes)} hold all that the plan makes and does not hand back"
+    if made.arena_bytes == made.arena_lower_bound_bytes:
+        return f"{text}; no layout of this order is smaller."
+    return f"{text}, {percent(made.arena_bytes, made.arena_lower_bound_bytes)} of the least possible for this order."
+
+
+def _time_bound_line(program: PlannedProgram) -> str:
+    """How far the time is from the least possible, for a plan that recomputes within its budget."""
+    made, ended = program.predictions, program.termination
+    is_timed = made.peak_with_workspace_bytes <= program.budget_bytes and program.moves.recomputations
+    if not is_timed or ended.bound is None or ended.best != made.seconds:
+        return ""
+    least = f"Least time: no plan with this order of first executions runs shorter than {format_seconds(ended.bound)}"
+    above = (made.seconds - ended.bound) / made.baseline_seconds
+    return f"{least}; this one is at most {100 * above:.2f} % of the baseline's time above it."
 
 
 def _why_not_lower(budget: BudgetRecord, program: PlannedProgram) -> str:

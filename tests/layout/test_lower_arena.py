@@ -1,0 +1,76 @@
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neaptide.corpus.random_orders import layered
+from neaptide.layout.bounds import live_bytes
+from neaptide.layout.from_order import order_buffers
+from neaptide.layout.lower_arena import lower_arena
+from neaptide.layout.problem import Buffer, LayoutProblem
+from neaptide.layout.validate import check_layout
+from neaptide.outcome import Limits, TerminationReason
+from neaptide.schedule.order.evaluate import evaluate_order
+from neaptide.schedule.order.neutral import from_mapping
+from small_orders import random_problem
+
+# Nine buffers whose live bytes are 8 and whose smallest arena is 9.
+STUBBORN = ((0, 1, 3), (0, 2, 3), (0, 5, 2), (1, 4, 1), (1, 6, 2), (3, 6, 1), (3, 6, 1), (4, 5, 2), (5, 6, 3))
+
+
+@given(st.integers(0, 10**6), st.integers(1, 9), st.booleans())
+@settings(deadline=None)
+def test_live_bytes_are_the_peak_of_the_order_when_nothing_is_taken_over(seed, count, in_place):
+    problem = random_problem(random.Random(seed), count, in_place=in_place)
+    order = tuple(range(problem.op_count))
+    assert live_bytes(order_buffers(problem, order)) >= evaluate_order(problem, order).peak_bytes
+    if not any(op.in_place for op in problem.ops):
+        assert live_bytes(order_buffers(problem, order)) == evaluate_order(problem, order).peak_bytes
+
+
+@given(st.integers(0, 1000))
+@settings(max_examples=20, deadline=None)
+def test_what_comes_back_is_legal_and_no_higher(seed):
+    problem = from_mapping(layered(24, seed))
+    order = tuple(range(problem.op_count))
+    found = lower_arena(
+        order,
+        lambda o: order_buffers(problem, o),
+        problem.is_order,
+        Limits(work=10, seed=seed),
+        tolerated_gap=0.0,
+    ).require()
+    assert problem.is_order(found.order)
+    assert evaluate_order(problem, found.order).peak_bytes <= evaluate_order(problem, order).peak_bytes
+    assert found.layout.layout is not None
+    check_layout(order_buffers(problem, found.order), found.layout.layout)
+
+
+def test_another_order_is_found_where_the_first_packs_badly():
+    stubborn = LayoutProblem(tuple(Buffer(str(k), *row) for k, row in enumerate(STUBBORN)))
+    # Step 3 one place later: what ended there ends with it, and everything can lie at its place.
+    easy = LayoutProblem(tuple(Buffer(str(k), *row) for k, row in enumerate(STUBBORN[:-1])))
+
+    def buffers(order):
+        return easy if order.index(4) < order.index(3) else stubborn
+
+    first = lower_arena(range(6), buffers, lambda _: False, Limits())
+    assert first.require().layout.arena_bytes == 9
+    assert first.termination.bound == 8
+    assert first.termination.reason is TerminationReason.FEASIBLE
+    second = lower_arena(range(6), buffers, lambda order: order.index(2) < order.index(3), Limits()).require()
+    assert second.order.index(4) < second.order.index(3)
+    assert second.order.index(2) < second.order.index(3)
+    assert second.layout.arena_bytes == 8
+    assert second.tried > 1
+
+
+def test_a_tight_arena_is_left_alone():
+    problem = LayoutProblem((Buffer("a", 0, 2, 4), Buffer("b", 1, 3, 4)))
+
+    def never(_order):
+        raise AssertionError
+
+    found = lower_arena((0, 1, 2), lambda _: problem, never, Limits()).require()
+    assert found.order == (0, 1, 2)
+    assert found.tried == 1
