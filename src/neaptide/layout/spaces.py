@@ -1,0 +1,183 @@
+"""The layout problem over several memory spaces: which buffer goes where, and at which address there.
+
+A fast space has little room, a slow one takes the rest: SRAM and PSRAM of a microcontroller, a device and its host.
+A buffer lies in one space for its whole life. What it costs there is its accesses times its bytes times the cost of
+the space for each byte, in any unit, as long as it is the same for all spaces and an integer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from neaptide.errors import LayoutProblemError
+from neaptide.layout.problem import LIMIT, Buffer, LayoutProblem
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySpace:
+    """A memory with its own addresses.
+
+    Attributes:
+        name: unique in its problem.
+        capacity_bytes: of all arenas in it; None for no end.
+        cost_per_byte: of one access to one byte.
+        alignment: of every offset in it, a power of two.
+        max_arena_bytes: no arena in it is larger, so it may need several; None for one arena.
+    """
+
+    name: str
+    capacity_bytes: int | None = None
+    cost_per_byte: int = 0
+    alignment: int = 1
+    max_arena_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PooledProblem:
+    """Buffers, and the spaces that they may lie in.
+
+    Attributes:
+        problem: the buffers; a fixed offset is one in the first arena of the buffer's space.
+        spaces: at least one.
+        accesses: by name of a buffer, how often each of its bytes is read or written; 1 for those not named.
+        allowed: by name of a buffer, the names of the spaces that it may lie in; all of them for those not named. One
+            name pins it.
+        choices: by buffer, the indexes of its spaces, ascending.
+        costs: by buffer and space, what it costs there.
+
+    Raises:
+        LayoutProblemError: a number or name that cannot be meant, a buffer that fits none of its spaces, or a fixed
+            offset without a single space.
+    """
+
+    problem: LayoutProblem
+    spaces: tuple[MemorySpace, ...]
+    accesses: Mapping[str, int] = field(default_factory=dict)
+    allowed: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    choices: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
+    costs: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _check_spaces(self.spaces)
+        buffers = self.problem.buffers
+        names = {buffer.name for buffer in buffers}
+        for name in (*self.accesses, *self.allowed):
+            if name not in names:
+                raise LayoutProblemError(f"there is no buffer {name!r}")
+        for name, count in self.accesses.items():
+            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+                raise LayoutProblemError(f"buffer {name!r} is accessed {count!r} times")
+        object.__setattr__(self, "choices", tuple(self._choices(buffer) for buffer in buffers))
+        costs = tuple(
+            tuple(
+                self.accesses.get(buffer.name, 1) * buffer.nbytes * space.cost_per_byte
+                for space in self.spaces
+            )
+            for buffer in buffers
+        )
+        object.__setattr__(self, "costs", costs)
+
+    def __len__(self) -> int:
+        return len(self.problem)
+
+    def part(self, space: int, members: Sequence[int]) -> LayoutProblem:
+        """Some of the buffers as a problem of their own, aligned as the space wants it."""
+        alignment = self.spaces[space].alignment
+        buffers = (self.problem.buffers[index] for index in members)
+        name = f"{self.problem.name} in {self.spaces[space].name}"
+        return LayoutProblem(tuple(_aligned(buffer, alignment) for buffer in buffers), name)
+
+    def _choices(self, buffer: Buffer) -> tuple[int, ...]:
+        by_name = {space.name: index for index, space in enumerate(self.spaces)}
+        wanted = self.allowed.get(buffer.name, tuple(by_name))
+        for name in wanted:
+            if name not in by_name:
+                raise LayoutProblemError(
+                    f"buffer {buffer.name!r} is allowed in the space {name!r}, which is not there",
+                    next_step=f"name some of {', '.join(by_name)}",
+                )
+        fitting = sorted({by_name[name] for name in wanted if _holds(self.spaces[by_name[name]], buffer)})
+        if not fitting:
+            raise LayoutProblemError(
+                f"buffer {buffer.name!r} fits none of its spaces",
+                why=f"it has {buffer.nbytes} bytes; it is allowed in {', '.join(wanted) or 'no space'}",
+            )
+        if buffer.offset is not None:
+            if len(set(wanted)) > 1:
+                raise LayoutProblemError(
+                    f"buffer {buffer.name!r} is fixed at {buffer.offset}, but may lie in several spaces"
+                )
+            if buffer.offset % self.spaces[fitting[0]].alignment:
+                raise LayoutProblemError(
+                    f"buffer {buffer.name!r} is fixed at {buffer.offset}, which breaks the alignment of its space"
+                )
+        return tuple(fitting)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a buffer lies.
+
+    Attributes:
+        space: index of the space.
+        arena: number of the arena in it.
+        offset: in bytes from the base of the arena.
+    """
+
+    space: int
+    arena: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class PooledLayout:
+    """A place for each buffer.
+
+    Attributes:
+        places: by buffer.
+        arena_bytes: by space, the size of each of its arenas.
+        cost: of all buffers where they lie.
+    """
+
+    places: tuple[Place, ...]
+    arena_bytes: tuple[tuple[int, ...], ...]
+    cost: int
+
+    def space_bytes(self, space: int) -> int:
+        """All arenas of a space together."""
+        return sum(self.arena_bytes[space])
+
+    def members(self, space: int) -> tuple[int, ...]:
+        """The buffers in a space."""
+        return tuple(index for index, place in enumerate(self.places) if place.space == space)
+
+
+def _aligned(buffer: Buffer, alignment: int) -> Buffer:
+    return replace(buffer, alignment=alignment) if alignment > buffer.alignment else buffer
+
+
+def _holds(space: MemorySpace, buffer: Buffer) -> bool:
+    """Whether a space holds a buffer alone."""
+    top = buffer.nbytes + (buffer.offset or 0)
+    limits = (space.capacity_bytes, space.max_arena_bytes)
+    return all(limit is None or top <= limit for limit in limits)
+
+
+def _check_spaces(spaces: tuple[MemorySpace, ...]) -> None:
+    if not spaces:
+        raise LayoutProblemError("there is no memory space")
+    names = [space.name for space in spaces]
+    for space in spaces:
+        if names.count(space.name) > 1:
+            raise LayoutProblemError(f"two memory spaces have the name {space.name!r}")
+        numbers = [space.cost_per_byte, space.alignment]
+        numbers += [n for n in (space.capacity_bytes, space.max_arena_bytes) if n is not None]
+        if any(isinstance(n, bool) or not isinstance(n, int) or not 0 <= n < LIMIT for n in numbers):
+            raise LayoutProblemError(
+                f"the memory space {space.name!r} has a number that is no integer from 0 to {LIMIT - 1}"
+            )
+        if space.alignment == 0 or space.alignment & (space.alignment - 1):
+            raise LayoutProblemError(
+                f"the memory space {space.name!r} has the alignment {space.alignment}, which is no power of two"
+            )
