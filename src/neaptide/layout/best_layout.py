@@ -1,0 +1,325 @@
+"""The best layout that all methods together find, with proof where there is one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from neaptide.errors import UsageError
+from neaptide.layout.bounds import arena_lower_bound, live_bytes
+from neaptide.layout.cp_sat import fit_with_cp_sat, minimise_with_cp_sat
+from neaptide.layout.decompose import decompose
+from neaptide.layout.greedy import greedy_layout
+from neaptide.layout.leaf_search import Exact, LeafSearch
+from neaptide.layout.problem import LayoutProblem
+from neaptide.layout.result import Certificate, Layout, LayoutResult, MethodResult
+from neaptide.layout.rules import GRID, RULES
+from neaptide.layout.validate import check_layout
+from neaptide.layout.valley import Verdict
+from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason
+
+_FIRST_RULE: Final = "size_first"
+_FIRST_NODES: Final = 20_000
+"""Of the first exact decisions; each later round has twice as many as the last."""
+_FIRST_DECISIONS: Final = 3
+"""Before other methods have their turn, each with a seed of its own: how long a search takes has a heavy tail."""
+_MOST_NODES: Final = 1_000_000
+"""Of all exact decisions, where no limit says otherwise: about a minute."""
+_COARSEST: Final = 1000
+"""Looking for a smaller arena between a bound and the best ends at this fraction of the bound."""
+
+
+def best_layout(
+    problem: LayoutProblem,
+    limits: Limits | None = None,
+    interrupt: threading.Event | None = None,
+    *,
+    capacity_bytes: int | None = None,
+    methods: Sequence[str] | None = None,
+    start: Layout | None = None,
+) -> Outcome[LayoutResult]:
+    """The smallest arena found within limits, or a layout within a capacity.
+
+    First one placement rule and dives, which meet the bound on training graphs; then an exact decision at the bound
+    on what decomposition leaves; then the other rules; then exact decisions with growing node limits, at the bound
+    and, as long as that is open, between it and the best. The first rule always runs, so there always is a layout. Under a work limit alone (a unit is a node or a placement)
+    the answer is the same on every machine.
+
+    Args:
+        problem: what is to be placed.
+        limits: of time and work, and the seed; without any, exact decisions end at a million nodes.
+        interrupt: when set, the best so far is returned.
+        capacity_bytes: of the arena; None for the smallest arena.
+        methods: names out of `METHODS`, or `all` of them; by default as many as it takes.
+        start: a layout that is known already.
+
+    Returns:
+        The value is always there; its layout is None when nothing was found within the capacity, which is
+        `INFEASIBLE` when that is proved and `NO_SOLUTION_FOUND` when not.
+
+    Raises:
+        UsageError: for an unknown method or a negative capacity.
+        VerifyError: for a start that is no layout of the problem.
+        MissingExtra: `cp_sat` is asked for and not installed.
+    """
+    for name in methods or ():
+        if name not in METHODS and name != ALL:
+            raise UsageError(
+                f"there is no layout method {name!r}", next_step=f"choose from {', '.join(METHODS)}, or {ALL}"
+            )
+    if capacity_bytes is not None and capacity_bytes < 0:
+        raise UsageError(f"a capacity of {capacity_bytes} bytes cannot be meant")
+    if methods is not None and ALL in methods:
+        methods = METHODS
+    if start is not None:
+        check_layout(problem, start)
+    guard = LimitGuard(limits or Limits(), interrupt)
+    return _Portfolio(problem, guard, interrupt, capacity_bytes, methods).solve(start)
+
+
+class _Portfolio:
+    def __init__(
+        self,
+        problem: LayoutProblem,
+        guard: LimitGuard,
+        interrupt: threading.Event | None,
+        capacity: int | None,
+        methods: Sequence[str] | None,
+    ) -> None:
+        self.problem = problem
+        self.guard = guard
+        self.interrupt = interrupt
+        self.capacity = capacity
+        self.wanted = methods
+        self.results: dict[str, MethodResult] = {}
+        self.bound = self.lower = arena_lower_bound(problem)
+        self.best: Layout | None = None
+        self.nodes = 0
+        self.decomposition = decompose(problem) if len(problem) else None
+        self.leaves: dict[int, LeafSearch] = {}
+
+    def solve(self, start: Layout | None) -> Outcome[LayoutResult]:
+        if not len(self.problem):
+            self.best = Layout((), 0)
+            return self._finish()
+        if self.capacity is not None and self.lower > self.capacity:
+            return self._finish()
+        self._offer(start)
+        if self.wanted is not None:
+            for name in dict.fromkeys(self.wanted):
+                if self._goes_on() or not self.results:
+                    self._run(name)
+        else:
+            for name in _STAGES:
+                if self.best is None or (self._goes_on() and not self._is_done()):
+                    self._run(name)
+        return self._finish()
+
+    def _run(self, name: str) -> None:
+        before, nodes = self.guard.seconds(), self.nodes
+        arena = _SPECIAL[name](self) if name in _SPECIAL else self._rule(name)
+        seconds, nodes = self.guard.seconds() - before, self.nodes - nodes
+        if (old := self.results.get(name)) is not None:
+            seconds, nodes = seconds + old.seconds, nodes + old.nodes
+        self.results[name] = MethodResult(arena, seconds, nodes)
+
+    def _goal(self) -> int:
+        return self.lower if self.capacity is None else self.capacity
+
+    def _is_done(self) -> bool:
+        if self.best is not None and self.best.arena_bytes <= self._goal():
+            return True
+        return self.capacity is not None and self.lower > self.capacity
+
+    def _goes_on(self) -> bool:
+        return self.guard.check_now() is None
+
+    def _offer(self, layout: Layout | None) -> int | None:
+        """Keep a layout if it is better. Returns its arena."""
+        if layout is None:
+            return None
+        if self.best is None or layout.arena_bytes < self.best.arena_bytes:
+            self.best = layout
+        return layout.arena_bytes
+
+    def _rule(self, name: str) -> int | None:
+        self.guard.exhausted(len(self.problem))
+        return self._offer(RULES[name](self.problem))
+
+    def _greedy(self) -> int | None:
+        found = greedy_layout(self.problem, self._share().limits, self.interrupt, target_bytes=self._goal())
+        self.guard.exhausted(found.work)
+        return self._offer(found.value.layout if found.value is not None else None)
+
+    def _peers(self) -> int | None:
+        """The rules outside the portfolio of rules, so that the answer is not above any of them."""
+        known: list[int] = []
+        for name in RULES:
+            if name not in GRID and self._goes_on() and not self._is_done():
+                self._run(name)
+                known += [arena] if (arena := self.results[name].arena_bytes) is not None else []
+        return min(known, default=None)
+
+    def _share(self) -> LimitGuard:
+        """Limits for a method that others come after: a quarter of what is left of each."""
+        time_left, work_left = self.guard.remaining_s(), None
+        if self.guard.limits.work is not None:
+            work_left = max(0, self.guard.limits.work - self.guard.work) // 4
+        return LimitGuard(
+            Limits(None if time_left is None else time_left / 4, work_left, self.guard.limits.seed),
+            self.interrupt,
+        )
+
+    def _open_leaves(self) -> None:
+        """Make a search of every leaf, once, and take the sharper of two bounds."""
+        assert self.decomposition is not None
+        if self.leaves:
+            return
+        buffers = self.problem.buffers
+        for index in self.decomposition.leaves():
+            inside = tuple(buffers[i] for i in self.decomposition.pieces[index].leaf)
+            self.leaves[index] = LeafSearch(LayoutProblem(inside, self.problem.name))
+        self.bound = self.lower = max(self.lower, self._leaf_bound())
+
+    def _leaf_bound(self) -> int:
+        assert self.decomposition is not None
+        return self.decomposition.lower_bound({i: leaf.lower_bytes for i, leaf in self.leaves.items()})
+
+    def _assemble(self) -> int | None:
+        assert self.decomposition is not None
+        offsets = self.decomposition.assemble({i: leaf.offsets for i, leaf in self.leaves.items()})
+        return self._offer(Layout.of(self.problem, offsets))
+
+    def _dive(self) -> int | None:
+        assert self.decomposition is not None
+        self._open_leaves()
+        capacities = self.decomposition.capacities(self._goal())
+        for index, leaf in self.leaves.items():
+            leaf.dive(capacities[index], self.guard)
+        return self._assemble()
+
+    def _exact(self, method: Exact) -> int | None:
+        """Decide capacities with growing node limits until the proof is there or the limits are used up."""
+        assert self.decomposition is not None
+        self._open_leaves()
+        most, total = _FIRST_NODES, self.nodes + _MOST_NODES
+        is_turn = self.wanted is None and str(method) not in self.results
+        is_limited = self.guard.limits.time_s is not None or self.guard.limits.work is not None
+        arena = self._assemble()
+        rounds = 0
+        while not self._is_proved() and self._goes_on() and (is_limited or self.nodes < total):
+            before = self.nodes
+            verdict = self._decide(self._goal(), method, most)
+            if verdict is Verdict.OUT_OF_BUDGET and self.capacity is None and not is_turn:
+                self._narrow(method, most)
+            arena = self._assemble()
+            rounds += 1
+            if is_turn and rounds == _FIRST_DECISIONS:
+                break
+            if self.nodes == before and verdict is Verdict.OUT_OF_BUDGET:
+                break  # too large for this method, not a matter of limits
+            if verdict is Verdict.OUT_OF_BUDGET and not is_turn:
+                most *= 2
+        return arena
+
+    def _narrow(self, method: Exact, most: int) -> None:
+        """Look for smaller arenas between the bound and the best by bisection; what is not decided counts as too small."""
+        low = self.lower
+        assert self.best is not None
+        while self.best.arena_bytes - low > max(1, low // _COARSEST) and self._goes_on():
+            middle = (low + self.best.arena_bytes) // 2
+            verdict = self._decide(middle, method, most)
+            if verdict is Verdict.FITS:
+                self._assemble()
+            else:
+                low = middle
+
+    def _decide(self, capacity: int, method: Exact, most: int) -> Verdict:
+        """Whether the whole fits a capacity, with so many nodes for each leaf."""
+        assert self.decomposition is not None
+        capacities = self.decomposition.capacities(capacity)
+        for index, leaf in self.leaves.items():
+            verdict, nodes = leaf.decide(capacities[index], self.guard, method=method, max_nodes=most)
+            self.nodes += nodes
+            if verdict is Verdict.REFUTED:
+                self.lower = max(self.lower, self._leaf_bound())
+            if verdict is not Verdict.FITS:
+                return verdict
+        return Verdict.FITS
+
+    def _is_proved(self) -> bool:
+        """Whether the leaves' own layouts have reached the goal; a named method does not rest on another's."""
+        if self.wanted is None:
+            return self._is_done()
+        assert self.decomposition is not None
+        capacities = self.decomposition.capacities(self._goal())
+        is_reached = all(leaf.arena_bytes <= capacities[index] for index, leaf in self.leaves.items())
+        return is_reached or (self.capacity is not None and self.lower > self.capacity)
+
+    def _cp_sat(self) -> int | None:
+        time_left = self.guard.remaining_s()
+        limits = Limits(time_left, self.guard.limits.work, self.guard.limits.seed)
+        if self.capacity is None:
+            found = minimise_with_cp_sat(self.problem, limits, self.interrupt)
+        else:
+            found = fit_with_cp_sat(self.problem, self.capacity, limits, self.interrupt)
+        if found.termination.bound is not None:
+            self.lower = max(self.lower, int(found.termination.bound))
+        return self._offer(found.value)
+
+    def _finish(self) -> Outcome[LayoutResult]:
+        best, capacity = self.best, self.capacity
+        if best is not None:
+            check_layout(self.problem, best)
+            self.lower = min(self.lower, best.arena_bytes)
+        fits = best is not None and (capacity is None or best.arena_bytes <= capacity)
+        if best is not None and fits:
+            if best.arena_bytes <= self.bound:
+                certificate = Certificate.MEETS_BOUND
+            elif best.arena_bytes <= self.lower:
+                certificate = Certificate.EXHAUSTED
+            else:
+                certificate = Certificate.BOUND
+        elif capacity is not None and self.lower > capacity:
+            certificate = Certificate.REFUTED
+        else:
+            certificate = Certificate.NOT_PROVED
+        result = LayoutResult(
+            best if fits else None,
+            live_bytes(self.problem),
+            self.lower,
+            capacity,
+            certificate,
+            self.nodes,
+            self.guard.seconds(),
+            dict(self.results),
+        )
+        arena = best.arena_bytes if best is not None and fits else None
+        outcome = self.guard.finish(
+            result, complete=certificate.is_optimal, best=arena, bound=self.lower, detail=str(certificate)
+        )
+        if fits:
+            return outcome
+        ended = outcome.termination
+        reason = ended.reason
+        if certificate is Certificate.REFUTED:
+            reason = TerminationReason.INFEASIBLE
+        elif reason is not TerminationReason.INTERRUPTED:
+            reason = TerminationReason.NO_SOLUTION_FOUND
+        limit = None if certificate is Certificate.REFUTED else ended.limit
+        ended = Termination(reason, limit, str(certificate), None, self.lower)
+        return Outcome(result, ended, outcome.seconds, outcome.work)
+
+
+_SPECIAL: Final[Mapping[str, Callable[[_Portfolio], int | None]]] = {
+    "dive": _Portfolio._dive,  # noqa: SLF001 - the table of this module's own methods
+    "greedy": _Portfolio._greedy,  # noqa: SLF001
+    "peers": _Portfolio._peers,  # noqa: SLF001
+    "valley": lambda portfolio: portfolio._exact(Exact.VALLEY),  # noqa: SLF001
+    "canonical": lambda portfolio: portfolio._exact(Exact.CANONICAL),  # noqa: SLF001
+    "cp_sat": _Portfolio._cp_sat,  # noqa: SLF001
+}
+_STAGES: Final = (_FIRST_RULE, "dive", "valley", "greedy", "peers", "valley")
+ALL: Final = "all"
+METHODS: Final[tuple[str, ...]] = (*RULES, "dive", "greedy", "valley", "canonical", "cp_sat")
