@@ -8,7 +8,9 @@ from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.sharing import takeovers
 
 
-def carried_bound(old: OrderProblem, bound_bytes: int, edited: OrderProblem, now_at: Sequence[int]) -> int:
+def carried_bound(
+    old: OrderProblem, bound_bytes: int, edited: OrderProblem, now_at: Sequence[int | None]
+) -> int:
     """A lower bound of an edited problem's peak out of one for the problem before the edit. O(size).
 
     Take any order of the edited problem and leave out the new ops: where every dependency between old ops still
@@ -20,7 +22,7 @@ def carried_bound(old: OrderProblem, bound_bytes: int, edited: OrderProblem, now
         old: before the edit.
         bound_bytes: no order of `old` has a lower peak.
         edited: after it.
-        now_at: by op of `old`, its index in `edited`.
+        now_at: by op of `old`, its index in `edited`; None where it is gone.
 
     Returns:
         The bound; 0 where the edit took away something that the argument needs.
@@ -34,19 +36,39 @@ def carried_bound(old: OrderProblem, bound_bytes: int, edited: OrderProblem, now
             return 0
     lost: set[int] = set()
     for op, record in enumerate(old.ops):
-        now = edited.ops[now_at[op]]
-        if now is record and old.predecessors[op] == edited.predecessors[now_at[op]]:
+        place = now_at[op]
+        if place is None:
+            return 0
+        now = edited.ops[place]
+        # Ops that only follow their numbers need no second look.
+        is_same = now is record or (now.reads, now.writes, now.workspace, now.in_place) == (
+            record.reads,
+            record.writes,
+            record.workspace,
+            record.in_place,
+        )
+        waits_for = [now_at[b] for b in old.predecessors[op]]
+        if is_same and not record.in_place and waits_for == list(edited.predecessors[place]):
             continue
         pairs = {(pair.written, pair.read) for pair in takeovers(old, op)}
         # An operand that only the edited problem may take over would make a hill lower than it was.
-        fresh = [pair for pair in takeovers(edited, now_at[op]) if (pair.written, pair.read) not in pairs]
+        fresh = [pair for pair in takeovers(edited, place) if (pair.written, pair.read) not in pairs]
         if now.workspace < record.workspace or fresh or not set(record.writes) <= set(now.writes):
             return 0
-        lost |= {*record.reads} - {*now.reads, *now.writes}
-        missing = {now_at[b] for b in old.predecessors[op]} - {*edited.predecessors[now_at[op]]}
-        if missing and not _all_precede(edited, missing, now_at[op]):
+        lost |= {
+            storage
+            for storage in {*record.reads} - {*now.reads, *now.writes}
+            if not _is_used_behind(edited, storage, place)
+        }
+        missing = {b for b in waits_for if b is not None}.difference(edited.predecessors[place])
+        if missing and not _all_precede(edited, missing, place):
             return 0
     return max(0, bound_bytes - sum(old.storages[storage].nbytes for storage in lost))
+
+
+def _is_used_behind(problem: OrderProblem, storage: int, op: int) -> bool:
+    """Whether a later access of a storage must run after an op: then it lives past that op in any order."""
+    return any(other > op and _all_precede(problem, {op}, other) for other in problem.accessors[storage])
 
 
 def _all_precede(problem: OrderProblem, wanted: set[int], op: int) -> bool:
