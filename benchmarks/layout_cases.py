@@ -13,12 +13,12 @@ from typing import Any, Final
 from neaptide.corpus.layouts import LayoutRow, pipelined, training_shaped
 from neaptide.layout.best_layout import best_layout
 from neaptide.layout.bounds import live_bytes
-from neaptide.layout.caching_allocator import caching_allocator_reserved
-from neaptide.layout.cp_sat import fit_with_cp_sat
+from neaptide.layout.exact.cp_sat import fit_with_cp_sat
 from neaptide.layout.from_schedule import schedule_buffers
+from neaptide.layout.heuristics.rules import RULES
 from neaptide.layout.minimalloc_csv import read_csv
+from neaptide.layout.pools.caching_allocator import caching_allocator_reserved
 from neaptide.layout.problem import Buffer, LayoutProblem
-from neaptide.layout.rules import RULES
 from neaptide.layout.validate import check_layout
 from neaptide.outcome import Limits
 from order_arena import arena_buffers

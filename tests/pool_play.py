@@ -7,8 +7,8 @@ import random
 
 from layout_play import random_problem
 from neaptide.errors import LayoutProblemError
+from neaptide.layout.pools.spaces import MemorySpace, PooledProblem
 from neaptide.layout.problem import Buffer, LayoutProblem
-from neaptide.layout.spaces import MemorySpace, PooledProblem
 
 KIB = 1 << 10
 

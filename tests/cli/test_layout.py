@@ -11,10 +11,10 @@ from neaptide.corpus.layouts import nested
 from neaptide.corpus.random_graphs import random_graph
 from neaptide.ir import serial
 from neaptide.layout.best_layout import METHODS
+from neaptide.layout.heuristics.rules import GRID
 from neaptide.layout.minimalloc_csv import read_csv, write_csv
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.result import Certificate, Layout
-from neaptide.layout.rules import GRID
 from neaptide.layout.validate import check_layout
 from neaptide.outcome import TerminationReason
 

@@ -20,9 +20,9 @@ from layout_small import (
 from neaptide.errors import UsageError, VerifyError
 from neaptide.layout.best_layout import ALL, METHODS, best_layout
 from neaptide.layout.bounds import arena_lower_bound
+from neaptide.layout.heuristics.rules import RULES
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.result import Certificate, Layout
-from neaptide.layout.rules import RULES
 from neaptide.layout.validate import check_layout
 from neaptide.outcome import Limits, TerminationReason
 

@@ -8,15 +8,15 @@ from typing import Final
 
 from neaptide.errors import UsageError
 from neaptide.layout.bounds import arena_lower_bound, live_bytes
-from neaptide.layout.cp_sat import fit_with_cp_sat, minimise_with_cp_sat
-from neaptide.layout.decompose import decompose
-from neaptide.layout.greedy import greedy_layout
-from neaptide.layout.leaf_search import Exact, LeafSearch
+from neaptide.layout.exact.cp_sat import fit_with_cp_sat, minimise_with_cp_sat
+from neaptide.layout.exact.decompose import decompose
+from neaptide.layout.exact.leaf_search import Exact, LeafSearch
+from neaptide.layout.exact.valley import Verdict
+from neaptide.layout.heuristics.greedy import greedy_layout
+from neaptide.layout.heuristics.rules import GRID, RULES
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Certificate, Layout, LayoutResult, MethodResult
-from neaptide.layout.rules import GRID, RULES
 from neaptide.layout.validate import check_layout
-from neaptide.layout.valley import Verdict
 from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason
 
 _FIRST_RULE: Final = "size_first"

@@ -1,0 +1,139 @@
+"""What is known about one leaf of a decomposed problem, and the exact search that learns more."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from neaptide.layout.bounds import arena_lower_bound
+from neaptide.layout.exact.canonical import CanonicalSearch
+from neaptide.layout.exact.decompose import is_plain
+from neaptide.layout.exact.idle import idle_rectangles, place_idle
+from neaptide.layout.exact.restarts import decide
+from neaptide.layout.exact.rigid import RigidSearch
+from neaptide.layout.exact.skyline import dive
+from neaptide.layout.exact.strip import Strip
+from neaptide.layout.exact.valley import Verdict
+from neaptide.layout.heuristics.rules import RULES
+from neaptide.layout.problem import LayoutProblem
+from neaptide.outcome import LimitGuard
+
+_MOST_COVERED: Final = 5_000_000
+"""Sections of all lifetimes together, for exact searches: a second or two to begin one."""
+_MOST_CANONICAL: Final = 5_000
+"""Rectangles, for the search that holds all pairs."""
+
+
+class Exact(StrEnum):
+    """Exact searches. Whichever is asked for, fixed offsets, mixed alignments and gaps go to the rigid one."""
+
+    VALLEY = "valley"
+    CANONICAL = "canonical"
+
+
+class LeafSearch:
+    """The best layout and the best bound of one leaf; both only get better.
+
+    Args:
+        problem: the buffers of the leaf.
+
+    Attributes:
+        offsets: of the best layout.
+        arena_bytes: of that layout.
+        lower_bytes: no layout of the leaf is smaller.
+    """
+
+    def __init__(self, problem: LayoutProblem) -> None:
+        self.problem = problem
+        layout = RULES["size_first"](problem)
+        self.offsets = layout.offsets
+        self.arena_bytes = layout.arena_bytes
+        self.lower_bytes = arena_lower_bound(problem)
+        self._strip: Strip | None = None
+        self._rigid: RigidSearch | None = None
+        self._seed = 0
+        if is_plain(problem):
+            alignment = int(problem.alignments[0])
+            self._strip = Strip.of(problem.starts, problem.ends, problem.sizes, alignment)
+        else:
+            self._relaxed = _relax(problem)
+
+    def dive(self, capacity_bytes: int, guard: LimitGuard) -> None:
+        """Look for a layout within a capacity by dives; of the whole rectangles at one alignment, where need be."""
+        strip = self._strip or self._relaxed
+        if self.arena_bytes <= capacity_bytes or strip is None:
+            return
+        found = dive(strip, capacity_bytes, guard, seed=guard.limits.seed)
+        if found.offsets is not None and found.arena_bytes is not None:
+            self._take(tuple(offset * strip.unit for offset in found.offsets))
+
+    def decide(
+        self, capacity_bytes: int, guard: LimitGuard, *, method: Exact, max_nodes: int | None
+    ) -> tuple[Verdict, int]:
+        """Whether the leaf fits a capacity, and the nodes used. A layout or a bound that this finds is kept."""
+        if self.arena_bytes <= capacity_bytes:
+            return Verdict.FITS, 0
+        if self.lower_bytes > capacity_bytes:
+            return Verdict.REFUTED, 0
+        if self._strip is None:
+            if self._rigid is None:
+                self._rigid = RigidSearch(self.problem)
+            rigid = self._rigid
+            self._seed += 1
+            found = rigid.decide(
+                capacity_bytes, guard, seed=guard.limits.seed + self._seed, max_nodes=max_nodes
+            )
+            if found.offsets is not None:
+                self._take(found.offsets)
+            elif found.verdict is Verdict.REFUTED:
+                self.lower_bytes = (capacity_bytes // rigid.grid + 1) * rigid.grid
+            return found.verdict, found.nodes
+        return self._decide_plain(self._strip, capacity_bytes, guard, method, max_nodes)
+
+    def _decide_plain(
+        self, strip: Strip, capacity: int, guard: LimitGuard, method: Exact, max_nodes: int | None
+    ) -> tuple[Verdict, int]:
+        limits = strip.limits(capacity)
+        idle = idle_rectangles(strip, limits)
+        taken = set(idle)
+        kept = [index for index in range(len(strip)) if index not in taken]
+        offsets = [0] * len(strip)
+        nodes = 0
+        if kept:
+            core, core_limits = strip.choose(kept), [limits[index] for index in kept]
+            covered = sum(last - first for first, last in zip(core.firsts, core.lasts, strict=True))
+            is_pairs = method is Exact.CANONICAL and len(kept) > _MOST_CANONICAL
+            if covered > _MOST_COVERED or is_pairs:
+                return Verdict.OUT_OF_BUDGET, 0
+            self._seed += 1
+            if method is Exact.CANONICAL:
+                found = CanonicalSearch(core, core_limits).decide(guard, max_nodes)
+            else:
+                seed = guard.limits.seed + self._seed
+                found = decide(core, core_limits, guard, seed=seed, max_nodes=max_nodes)
+            nodes = found.nodes
+            if found.verdict is Verdict.REFUTED:
+                # An arena is the top of some rectangle, a multiple of the unit less its padding.
+                unit, beyond = strip.unit, capacity + 1
+                self.lower_bytes = min(-(-(beyond + pad) // unit) * unit - pad for pad in set(strip.paddings))
+            if found.offsets is None:
+                return found.verdict, nodes
+            for index, offset in zip(kept, found.offsets, strict=True):
+                offsets[index] = offset
+        place_idle(strip, offsets, idle)
+        self._take(tuple(offset * strip.unit for offset in offsets))
+        return Verdict.FITS, nodes
+
+    def _take(self, offsets: tuple[int, ...]) -> None:
+        """Keep a layout if it is better."""
+        sizes = self.problem.sizes.tolist()
+        arena = max(offset + size for offset, size in zip(offsets, sizes, strict=True))
+        if arena < self.arena_bytes:
+            self.offsets, self.arena_bytes = offsets, arena
+
+
+def _relax(problem: LayoutProblem) -> Strip | None:
+    """Whole rectangles at the largest alignment: its layouts are layouts of the problem. None with fixed offsets."""
+    if (problem.fixed >= 0).any():
+        return None
+    return Strip.of(problem.starts, problem.ends, problem.sizes, int(problem.alignments.max()))

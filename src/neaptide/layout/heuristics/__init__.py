@@ -1,0 +1,1 @@
+"""Placement rules, ours and the peers', a climb and a portfolio."""
