@@ -22,8 +22,8 @@ from neaptide.corpus.training_networks import (
     vgg16,
 )
 from neaptide.corpus.training_steps import conv_step, transformer_step
-from neaptide.schedule.order.edits import Edit, fission, fuse, recompute, split
 from neaptide.schedule.order.from_graph import order_problem
+from neaptide.schedule.order.incremental.edits import Edit, fission, fuse, recompute, split
 from neaptide.schedule.order.neutral import from_mapping
 from neaptide.schedule.order.problem import OrderProblem
 

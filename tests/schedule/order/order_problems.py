@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 from functools import cache
 
-from neaptide.schedule.order.edits import Edit, fission, fuse, recompute, split
+from neaptide.schedule.order.incremental.edits import Edit, fission, fuse, recompute, split
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 
 

@@ -3,11 +3,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neaptide.outcome import LimitGuard, Limits
-from neaptide.schedule.order.beam import beam_order
-from neaptide.schedule.order.bitset_lattice import Lattice
 from neaptide.schedule.order.evaluate import DownsetState, evaluate_order
 from neaptide.schedule.order.heuristics import LIST_METHODS, lpmf, xla_list
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
+from neaptide.schedule.order.search.beam import beam_order
+from neaptide.schedule.order.search.bitset_lattice import Lattice
 from schedule.order.order_problems import brute_force, random_problem
 
 problems = st.builds(

@@ -13,7 +13,7 @@ from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.neutral import from_mapping
 from neaptide.schedule.order.portfolio import METHODS, best_order, table_rows
 from neaptide.schedule.order.problem import OrderProblem
-from neaptide.schedule.order.regions import reduce
+from neaptide.schedule.order.regions.reduce import reduce
 from neaptide.schedule.order.result import Certificate
 from schedule.order.order_problems import brute_force, random_problem
 

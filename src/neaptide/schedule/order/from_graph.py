@@ -40,7 +40,7 @@ def order_problem(
         binding: values of symbolic dims.
         device: whose bytes are counted; by default the one with the largest total of storages.
         in_place: let a result take over the bytes of an operand at its last use, where the op table and the layout
-            of both permit it: the choice that `layout.in_place` makes. For a back end that does so.
+            of both permit it: the choice that `layout.in_place.choices` makes. For a back end that does so.
         registry: what the operations mean; the op table by default.
     """
     table = (registry if registry is not None else op_table()) if in_place else None

@@ -10,19 +10,19 @@ from typing import Final
 
 from neaptide.errors import UsageError
 from neaptide.outcome import LimitGuard, Limits, Outcome
-from neaptide.schedule.order.beam import beam_order
-from neaptide.schedule.order.bitset_lattice import Lattice
-from neaptide.schedule.order.bounds import cut_bound, per_op_bound, sub_problem_bound
-from neaptide.schedule.order.cp_window import improve_with_cp
-from neaptide.schedule.order.downsets import DownsetSearch, SearchEnd, downset_dp
-from neaptide.schedule.order.escape import escape_bound
+from neaptide.schedule.order.bounds.escape import escape_bound
+from neaptide.schedule.order.bounds.lower import cut_bound, per_op_bound, sub_problem_bound
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.heuristics import LIST_METHODS, program_order
-from neaptide.schedule.order.hierarchical import hierarchical_order
-from neaptide.schedule.order.improve import improve_peak, lower_second_peaks
 from neaptide.schedule.order.problem import OrderProblem
-from neaptide.schedule.order.regions import REGION_STATES, Reduced, ReductionStats, reduce
+from neaptide.schedule.order.regions.reduce import REGION_STATES, Reduced, ReductionStats, reduce
 from neaptide.schedule.order.result import Certificate, MethodResult, OrderResult
+from neaptide.schedule.order.search.beam import beam_order
+from neaptide.schedule.order.search.bitset_lattice import Lattice
+from neaptide.schedule.order.search.cp_window import improve_with_cp
+from neaptide.schedule.order.search.downsets import DownsetSearch, SearchEnd, downset_dp
+from neaptide.schedule.order.search.hierarchical import hierarchical_order
+from neaptide.schedule.order.search.improve import improve_peak, lower_second_peaks
 
 _BEAM_WIDTHS: Final = (1, 8)
 _FIRST_STATES: Final = (

@@ -1,0 +1,1 @@
+"""What no order can go below: minimum cuts, certified sub-problems, what a budget can reach."""

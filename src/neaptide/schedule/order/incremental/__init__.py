@@ -1,0 +1,1 @@
+"""Ordering again after an edit, with the proofs that survive it."""

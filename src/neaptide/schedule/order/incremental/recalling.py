@@ -1,0 +1,137 @@
+"""Exact search over downsets that is told about states it need not look into again."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from neaptide.outcome import LimitGuard
+from neaptide.schedule.order.search.bitset_lattice import Lattice, Ready
+from neaptide.schedule.order.search.downsets import SearchEnd
+from neaptide.schedule.order.search.free_moves import Place, close
+
+Recall: TypeAlias = Callable[[int, int], int]
+"""From the ops left in a state and its bytes to a bound of the hills on every way on from it; 0 knows nothing."""
+
+_WIDE: Final = 128  # ready ops beyond which children are not closed when they are made
+
+_Trail: TypeAlias = tuple[Any, tuple[int, ...]] | None  # ops placed last, behind those before
+
+
+class RecallingSearch:
+    """Minimax best-first search as in `downsets`, with a bound for some states from elsewhere.
+
+    Started just below a peak (`lower_bytes = upper_bytes - 1`) it decides whether any order is lower, with the free
+    moves of that level from the first state on; that takes fewer states than to raise the level step by step.
+
+    Args:
+        lattice: of the problem, forwards or reversed.
+        lower_bytes: where the search starts; the lowest peak if that is above it, else an order at most so high.
+        upper_bytes: only orders with a peak below this are looked for.
+        recall: what is known about states; never more than what is true.
+
+    Attributes:
+        states: expanded so far.
+        lower_bytes: no order below `upper_bytes` has hills below this, if it was true at the start.
+        order: one with a peak below `upper_bytes`, when there is one.
+    """
+
+    def __init__(
+        self, lattice: Lattice, *, lower_bytes: int, upper_bytes: int, recall: Recall | None = None
+    ) -> None:
+        self.lattice = lattice
+        self.states = 0
+        self.lower_bytes = max(lower_bytes, lattice.start_bytes)
+        self.upper_bytes = upper_bytes
+        self.order: tuple[int, ...] | None = None
+        self.end = SearchEnd.OPEN
+        self._recall = recall
+        self._made = 0
+        self._heap: list[tuple[int, int, int, int, int, Ready, _Trail]] = []
+        self._level: dict[int, int] = {}  # lowest level at which a state has been reached
+        self._expanded: dict[int, tuple[int, int]] = {}  # bytes and level
+        self._push(self.lower_bytes, Place(lattice.left, lattice.start_bytes, lattice.ready, []), None)
+
+    def advance(self, guard: LimitGuard, states: int) -> SearchEnd:
+        """Expand states until the search ends, the guard says stop, or so many more are done."""
+        stop_at = self.states + states
+        while self.end is SearchEnd.OPEN:
+            if not self._heap or self._heap[0][0] >= self.upper_bytes:
+                self.lower_bytes = self.upper_bytes
+                self.end = SearchEnd.NONE_BELOW
+                break
+            if self.states >= stop_at or guard.exhausted() is not None or guard.check_now() is not None:
+                break
+            level, _, nbytes, _, left, ready, trail = heapq.heappop(self._heap)
+            if left in self._expanded or self._level[left] < level:
+                continue
+            self.lower_bytes = max(self.lower_bytes, level)
+            self._expand(level, Place(left, nbytes, ready, []), trail)
+        return self.end
+
+    def dead(self) -> dict[int, int]:
+        """By ops left, bytes of states from which every way on has a hill of at least `lower_bytes`."""
+        return {left: nbytes for left, (nbytes, level) in self._expanded.items() if level < self.lower_bytes}
+
+    def _expand(self, level: int, place: Place, trail: _Trail) -> None:
+        self.states += 1
+        self._expanded[place.left] = (place.nbytes, level)
+        start = place.left
+        moves = close(self.lattice, place, level)
+        if place.left != start:
+            trail = (trail, tuple(place.path))
+            if place.left in self._expanded:
+                return
+            known = self._level.get(place.left)
+            if known is not None and known < level:
+                return
+            if self._is_known_higher(level, place, trail):
+                return
+            self._level[place.left] = level
+            self._expanded[place.left] = (place.nbytes, level)
+        if not place.left:
+            self._finish(trail)
+            return
+        for hill, following, op in moves:
+            reached = max(level, hill)
+            left = place.left & ~(1 << op)
+            if reached >= self.upper_bytes or self._level.get(left, reached + 1) <= reached:
+                continue
+            ready = tuple(x for x in place.ready if x != op) + tuple(self.lattice.enabled(left, op))
+            child = Place(left, following, ready, [op])
+            if reached == level and len(ready) <= _WIDE:
+                close(self.lattice, child, level, runs=False)
+                if self._level.get(child.left, reached + 1) <= reached:
+                    continue
+            self._push(reached, child, (trail, tuple(child.path)))
+
+    def _push(self, level: int, place: Place, trail: _Trail) -> None:
+        if self._is_known_higher(level, place, trail):
+            return
+        self._queue(level, place, trail)
+
+    def _is_known_higher(self, level: int, place: Place, trail: _Trail) -> bool:
+        """Put off, or drop for good, a state that is known not to end at a level."""
+        bound = self._recall(place.left, place.nbytes) if self._recall is not None else 0
+        if bound <= level:
+            return False
+        if bound < self.upper_bytes and self._level.get(place.left, bound + 1) > bound:
+            self._queue(bound, place, trail)
+        return True
+
+    def _queue(self, level: int, place: Place, trail: _Trail) -> None:
+        self._made += 1
+        left = place.left
+        self._level[left] = level
+        heapq.heappush(
+            self._heap, (level, left.bit_count(), place.nbytes, self._made, left, place.ready, trail)
+        )
+
+    def _finish(self, trail: _Trail) -> None:
+        placed: list[tuple[int, ...]] = []
+        while trail is not None:
+            trail, path = trail
+            placed.append(path)
+        self.order = self.lattice.order([op for path in reversed(placed) for op in path])
+        self.end = SearchEnd.FOUND

@@ -1,0 +1,474 @@
+"""A problem as a graph of chains that shrinks: series, parallel and single-entry single-exit regions become chains.
+
+Every contraction replaces a set of ops that the rest of the problem sees as one (each outside op comes before all of
+them, after all of them, or is free of them) and that no coupling ties to the outside. A dominant schedule of such a
+set may stand in for it in every order (linearisation, Jin et al., arXiv 2312.13526), so nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from neaptide.outcome import LimitGuard
+from neaptide.schedule.order.regions.dominators import entry_exit_pairs
+from neaptide.schedule.order.regions.lattice import Region, dominant_segments, peak_bound
+from neaptide.schedule.order.regions.merge import merge_independent
+from neaptide.schedule.order.regions.segments import Rope, Segment, canonical, flatten
+from neaptide.schedule.order.steps import Steps
+
+REGION_CHAINS = 400
+"""Largest region, in chains, that is handed to the lattice: wider ones hold far too many downsets."""
+
+_VISITS_PER_CHAIN = 60
+"""Effort of one round of looking for regions, on average over the chains."""
+
+
+class Item(NamedTuple):
+    """One step of a chain.
+
+    Attributes:
+        segment: what it does; its delta leaves couplings out.
+        couplings: those that it may be the last of; empty for a plain step.
+    """
+
+    segment: Segment
+    couplings: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedRegion:
+    """A region that stays as it is.
+
+    Attributes:
+        ops: it holds, by index.
+        bound_bytes: bytes that it cannot do without at its peak, above those before it.
+        reason: one sentence.
+    """
+
+    ops: tuple[int, ...]
+    bound_bytes: int
+    reason: str
+
+
+@dataclass(slots=True)
+class ContractionStats:
+    """What was contracted.
+
+    Attributes:
+        series: runs joined into one chain.
+        unions: independent chains merged.
+        regions: solved over their downsets, those out of the cache included.
+        cached: of `regions`, those that had been solved before.
+        states: downsets looked at.
+        largest: most downsets of one region.
+        skipped: regions above the limits.
+    """
+
+    series: int = 0
+    unions: int = 0
+    regions: int = 0
+    cached: int = 0
+    states: int = 0
+    largest: int = 0
+    skipped: list[SkippedRegion] = field(default_factory=list)
+
+
+class ChainGraph:
+    """Chains with dependencies between them, transitively reduced where the steps were.
+
+    Attributes:
+        items: by chain, its steps; empty for chains that are gone.
+        predecessors: by chain.
+        successors: by chain.
+        stats: what has been contracted so far.
+    """
+
+    def __init__(
+        self, steps: Steps, *, state_limit: int, guard: LimitGuard, most_chains: int = REGION_CHAINS
+    ) -> None:
+        count = len(steps.rise)
+        self.predecessors = [set(before) for before in steps.predecessors]
+        self.successors: list[set[int]] = [set() for _ in range(count)]
+        for op, before in enumerate(self.predecessors):
+            for other in before:
+                self.successors[other].add(op)
+        mine: list[tuple[int, ...]] = [()] * count
+        self._members: list[set[int]] = []  # by coupling, the chains it ties
+        self._nbytes: list[int] = []
+        self._fixed: list[bool] = []  # pins: never dissolved
+        for index, coupling in enumerate(steps.couplings):
+            self._members.append(set(coupling.ops))
+            self._nbytes.append(coupling.nbytes)
+            self._fixed.append(coupling.is_pin)
+            for op in coupling.ops:
+                mine[op] = (*mine[op], index)
+        self.items = [
+            [Item(Segment(rise, delta, op), mine[op])]
+            for op, (rise, delta) in enumerate(zip(steps.rise, steps.delta, strict=True))
+        ]
+        self._ties: list[set[int]] = [set(couplings) for couplings in mine]
+        self.stats = ContractionStats()
+        self._state_limit = state_limit
+        self._most_chains = most_chains
+        self._guard = guard
+        self._dirty = list(range(count))
+        self._groups: dict[tuple[frozenset[int], frozenset[int]], set[int]] = {}
+        self._key: list[tuple[frozenset[int], frozenset[int]] | None] = [None] * count
+        self._solved: dict[object, list[Segment] | None] = {}
+        self._given_up: set[tuple[int, ...]] = set()
+        self._roots = {op for op, before in enumerate(self.predecessors) if not before}
+        self._into = list(range(count))  # by chain, the one it has become part of
+
+    def alive(self) -> list[int]:
+        """Chains that are left, ascending."""
+        return [chain for chain, items in enumerate(self.items) if items]
+
+    def contract(self) -> None:
+        """Contract until nothing changes or a limit is met."""
+        while self._guard.check_now() is None:
+            self._contract_local()
+            if not self._contract_regions():
+                return
+
+    # Series and parallel.
+
+    def _contract_local(self) -> None:
+        while self._dirty:
+            touched: dict[tuple[frozenset[int], frozenset[int]], None] = {}
+            dirty, self._dirty = self._dirty, []
+            for chain in dict.fromkeys(dirty):
+                if self._guard.exhausted(0) is not None:
+                    return
+                if self.items[chain]:
+                    head = self._join_run(chain)
+                    touched[self._file(head)] = None
+            for key in touched:
+                group = self._groups[key]
+                if self._guard.exhausted(0) is not None:
+                    return
+                if len(group) > 1:
+                    self._join_parallel(sorted(group))
+
+    def _join_run(self, chain: int) -> int:
+        """Join the longest run of chains around one, each the only follower of the one before; returns its head."""
+        head = chain
+        while len(self.predecessors[head]) == 1:
+            (before,) = self.predecessors[head]
+            if len(self.successors[before]) != 1:
+                break
+            head = before
+        run = [head]
+        while len(self.successors[run[-1]]) == 1:
+            (after,) = self.successors[run[-1]]
+            if len(self.predecessors[after]) != 1:
+                break
+            run.append(after)
+        if len(run) == 1:
+            return head
+        self.stats.series += 1
+        tail = run[-1]
+        items = [item for member in run for item in self.items[member]]
+        ties = set().union(*(self._ties[member] for member in run))
+        for member in run[1:]:
+            self._into[member] = head
+            self._unfile(member)
+            self.items[member] = []
+        self._unfile(head)
+        self.successors[head] = self.successors[tail]
+        for after in self.successors[head]:
+            self.predecessors[after].discard(tail)
+            self.predecessors[after].add(head)
+            self._dirty.append(after)
+        shared = [index for index in ties if sum(index in self._ties[member] for member in run) > 1]
+        for index in ties:
+            self._members[index].difference_update(run)
+            self._members[index].add(head)
+        self._ties[head] = ties
+        self._replace(head, self._settle(head, items, shared))
+        return head
+
+    def _settle(self, chain: int, items: list[Item], shared: Iterable[int]) -> list[Item]:
+        """Of couplings met more than once in a chain only the last step can free them; alone there, it does."""
+        for index in shared:
+            places = [place for place, item in enumerate(items) if index in item.couplings]
+            alone = self._members[index] == {chain} and not self._fixed[index]
+            for place in places if alone else places[:-1]:
+                segment, couplings = items[place]
+                if alone and place == places[-1]:
+                    segment = segment._replace(delta=segment.delta - self._nbytes[index])
+                items[place] = Item(segment, tuple(other for other in couplings if other != index))
+            if alone:
+                self._members[index].clear()
+                self._ties[chain].discard(index)
+        return items
+
+    def _replace(self, chain: int, items: list[Item]) -> None:
+        """Give a chain new steps, runs of plain ones canonical."""
+        result: list[Item] = []
+        plain: list[Segment] = []
+        for item in items:
+            if item.couplings:
+                result += [Item(segment) for segment in canonical(plain)]
+                plain = []
+                result.append(item)
+            else:
+                plain.append(item.segment)
+        result += [Item(segment) for segment in canonical(plain)]
+        self.items[chain] = result
+
+    def _file(self, chain: int) -> tuple[frozenset[int], frozenset[int]]:
+        """Put a chain among those with the same neighbours."""
+        self._unfile(chain)
+        key = (frozenset(self.predecessors[chain]), frozenset(self.successors[chain]))
+        self._key[chain] = key
+        self._groups.setdefault(key, set()).add(chain)
+        return key
+
+    def _unfile(self, chain: int) -> None:
+        key = self._key[chain]
+        if key is not None:
+            self._groups[key].discard(chain)
+            self._key[chain] = None
+
+    def _join_parallel(self, group: Sequence[int]) -> None:
+        """Merge what a group of chains with the same neighbours holds that is free of the outside."""
+        plain = [chain for chain in group if not self._ties[chain]]
+        tied = [chain for chain in group if self._ties[chain]]
+        plain += [part[0] for part in self._closed_parts(tied, set(group)) if self._solve(part)]
+        if len(plain) > 1:
+            self.stats.unions += 1
+            plain.sort()
+            merged = merge_independent([[item.segment for item in self.items[chain]] for chain in plain])
+            self._collapse(plain, merged)
+
+    def _closed_parts(self, chains: Sequence[int], inside: set[int]) -> list[list[int]]:
+        """Sets of chains held together by couplings, without those that a coupling ties to the outside."""
+        left = set(chains)
+        parts: list[list[int]] = []
+        for start in chains:
+            if start not in left:
+                continue
+            left.discard(start)
+            part, stack, closed = [start], [start], True
+            while stack:
+                for index in self._ties[stack.pop()]:
+                    if self._fixed[index] or not self._members[index] <= inside:
+                        closed = False
+                        continue
+                    for other in self._members[index] & left:
+                        left.discard(other)
+                        part.append(other)
+                        stack.append(other)
+            if closed:
+                parts.append(sorted(part))
+        return parts
+
+    # Regions.
+
+    def _contract_regions(self) -> bool:
+        """Contract what lies between entry and exit of single-entry single-exit regions, inner ones first."""
+        alive = self.alive()
+        if len(alive) < 2:
+            return False
+        source, sink = len(self.items), len(self.items) + 1
+        before: list[Iterable[int]] = [*self.predecessors, (), [c for c in alive if not self.successors[c]]]
+        after: list[Iterable[int]] = [*self.successors, [c for c in alive if not self.predecessors[c]], ()]
+        for chain in alive:
+            if not self.predecessors[chain]:
+                before[chain] = (source,)
+            if not self.successors[chain]:
+                after[chain] = (sink,)
+        order = [source, *self.topological(), sink]
+        changed = False
+        visits = _VISITS_PER_CHAIN * len(alive)
+        for entry, leave in entry_exit_pairs(order, before, after):
+            if self._guard.check_now() is not None:
+                break
+            start, end = (chain if chain in (source, sink) else self._now(chain) for chain in (entry, leave))
+            inside = self._between(start, end, source, sink)
+            visits -= self._most_chains if inside is None else len(inside)
+            if inside and self._contract_inside(inside, start, end):
+                changed = True
+            if visits < 0:
+                break
+        return changed
+
+    def _between(self, entry: int, leave: int, source: int, sink: int) -> set[int] | None:
+        """Chains on paths from entry to exit; None if there are too many.
+
+        All paths from the entry pass the exit, or the other way round: walking from that side never leaves.
+        """
+        if entry == leave:
+            return set()
+        forward = self._walk(
+            self.successors[entry] if entry != source else self._roots, self.successors, leave
+        )
+        if leave == sink:
+            return forward
+        backward = self._walk(self.predecessors[leave], self.predecessors, entry)
+        if forward is None or backward is None:
+            return backward if forward is None else forward
+        return forward & backward
+
+    def _walk(self, start: set[int], onward: Sequence[Iterable[int]], stop: int) -> set[int] | None:
+        if len(start) > self._most_chains + 1:
+            return None
+        found = {chain for chain in start if chain != stop}
+        stack = list(found)
+        while stack:
+            if len(found) > self._most_chains:
+                return None
+            for chain in onward[stack.pop()]:
+                if chain != stop and chain not in found:
+                    found.add(chain)
+                    stack.append(chain)
+        return found
+
+    def _now(self, chain: int) -> int:
+        """The chain that one has become part of."""
+        while self._into[chain] != chain:
+            self._into[chain] = self._into[self._into[chain]]
+            chain = self._into[chain]
+        return chain
+
+    def _contract_inside(self, members: set[int], entry: int, leave: int) -> bool:
+        """Solve the parts of a region that hang together and touch nothing but its entry and exit."""
+        count = len(self.items)  # numbers from here on are the ends of everything, which no chain is
+        first = set() if entry >= count else {entry}
+        last = set() if leave >= count else {leave}
+        left = set(members)
+        changed = False
+        for start in sorted(members):
+            if start not in left:
+                continue
+            left.discard(start)
+            part, stack, closed = [start], [start], True
+            while stack:
+                chain = stack.pop()
+                before, after = self.predecessors[chain] & members, self.successors[chain] & members
+                closed = closed and self.predecessors[chain] <= members | first
+                closed = closed and self.successors[chain] <= members | last
+                closed = closed and bool(before or self.predecessors[chain] == first)
+                closed = closed and bool(after or self.successors[chain] == last)
+                near = before | after
+                for index in self._ties[chain]:
+                    closed = closed and not self._fixed[index] and self._members[index] <= members
+                    near |= self._members[index]
+                near &= left
+                left -= near
+                part += near
+                stack += near
+            if closed and len(part) > 1 and self._solve(sorted(part)):
+                changed = True
+        if changed:
+            self._contract_local()
+        return changed
+
+    def _solve(self, part: list[int]) -> bool:
+        """Replace chains by one chain with a dominant schedule of theirs, if their downsets are few enough."""
+        given_up = tuple(part)
+        if given_up in self._given_up:
+            return False
+        region, items = self._region(part)
+        segments = self._solved.get(region)
+        if region in self._solved:
+            self.stats.cached += 1
+        elif self._guard.check_now() is not None:
+            return False
+        else:
+            work = self._guard.limits.work
+            left = self._state_limit if work is None else min(self._state_limit, work - self._guard.work)
+            result = dominant_segments(region, left, self._guard)
+            self.stats.states += result.states
+            self.stats.largest = max(self.stats.largest, result.states)
+            if self._guard.exhausted(result.states) is not None and result.segments is None:
+                return False  # not for its size
+            segments = self._solved[region] = result.segments
+        if segments is None:
+            self._given_up.add(given_up)
+            ops = tuple(sorted(op for item in items for op in flatten(item.segment.ops)))
+            reason = f"more than {self._state_limit} downsets"
+            self.stats.skipped.append(SkippedRegion(ops, peak_bound(region), reason))
+            return False
+        self.stats.regions += 1
+        whole = [
+            Segment(rise, delta, _joined([items[item].segment.ops for item in flatten(ops)]))
+            for rise, delta, ops in segments
+        ]
+        for index in set().union(*(self._ties[chain] for chain in part)):
+            self._members[index].clear()
+        for chain in part:
+            self._ties[chain] = set()
+        self._collapse(part, whole)
+        return True
+
+    def _region(self, part: list[int]) -> tuple[Region, list[Item]]:
+        """Chains as items of a region, numbered in the order of the chains, so that equal blocks look equal."""
+        items: list[Item] = []
+        last: dict[int, int] = {}
+        first: dict[int, int] = {}
+        for chain in part:
+            first[chain] = len(items)
+            items += self.items[chain]
+            last[chain] = len(items) - 1
+        before: list[tuple[int, ...]] = [(index - 1,) for index in range(len(items))]
+        for chain in part:
+            before[first[chain]] = tuple(sorted(last[b] for b in self.predecessors[chain] if b in last))
+        coupled: dict[int, list[int]] = {}
+        for place, item in enumerate(items):
+            for index in item.couplings:
+                coupled.setdefault(index, []).append(place)
+        couplings = tuple((self._nbytes[index], tuple(places)) for index, places in coupled.items())
+        rise = tuple(item.segment.rise for item in items)
+        return Region(rise, tuple(item.segment.delta for item in items), tuple(before), couplings), items
+
+    def _collapse(self, part: Sequence[int], segments: list[Segment]) -> None:
+        """One chain instead of several that the outside sees as one."""
+        members = set(part)
+        outside_before = set().union(*(self.predecessors[chain] for chain in part)) - members
+        outside_after = set().union(*(self.successors[chain] for chain in part)) - members
+        head = part[0]
+        for chain in part:
+            self._unfile(chain)
+            for other in self.predecessors[chain]:
+                self.successors[other].discard(chain)
+            for other in self.successors[chain]:
+                self.predecessors[other].discard(chain)
+            self._into[chain] = head
+            self.items[chain] = []
+            self.predecessors[chain] = set()
+            self.successors[chain] = set()
+        for other in outside_before:
+            for past in outside_after & self.successors[other]:
+                self.successors[other].discard(past)
+                self.predecessors[past].discard(other)
+            self.successors[other].add(head)
+        for other in outside_after:
+            self.predecessors[other].add(head)
+        self._roots -= members
+        if not outside_before:
+            self._roots.add(head)
+        self.predecessors[head] = outside_before
+        self.successors[head] = outside_after
+        self.items[head] = [Item(segment) for segment in segments]
+        self._dirty += [head, *outside_before, *outside_after]
+
+    def topological(self) -> list[int]:
+        """Chains that are left, in an order that keeps to the list order of their first ops where it can."""
+        waiting = {chain: len(self.predecessors[chain]) for chain in self.alive()}
+        ready = [chain for chain in reversed(list(waiting)) if not waiting[chain]]
+        order: list[int] = []
+        while ready:
+            chain = ready.pop()
+            order.append(chain)
+            for after in sorted(self.successors[chain], reverse=True):
+                waiting[after] -= 1
+                if not waiting[after]:
+                    ready.append(after)
+        return order
+
+
+def _joined(ropes: list[Rope]) -> Rope:
+    return ropes[0] if len(ropes) == 1 else tuple(ropes)

@@ -1,0 +1,183 @@
+"""Pumpkins: a source whose one tensor several chains start from, and a sink that they end in.
+
+When the last chain starts, the source's bytes die. What runs before that moment is a union of independent chain
+beginnings, what runs after it a union of their remainders, and unions are merged exactly. So a best order is found
+among the places at which the chains stand at that moment (phase split); few places per chain are needed, but their
+combinations grow as 2^d and more in the number of chains d (Jin et al., arXiv 2312.13526).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from neaptide.outcome import LimitGuard
+from neaptide.schedule.order.regions.lattice import Region, dominant_segments, peak_bound
+from neaptide.schedule.order.regions.merge import merge_independent
+from neaptide.schedule.order.regions.segments import Segment, canonical, flatten, peak_rise
+
+
+@dataclass(frozen=True, slots=True)
+class Pumpkin:
+    """Chains that share one tensor, from the moment when it is there to the moment when all have ended.
+
+    Attributes:
+        shared_bytes: freed when the first steps of all chains have run.
+        chains: steps; `ops` of a step are what `PumpkinOrder.order` is made of.
+    """
+
+    shared_bytes: int
+    chains: tuple[tuple[Segment, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PumpkinOrder:
+    """What became of a pumpkin.
+
+    Attributes:
+        order: ops in a best order; None if the limit was met.
+        peak_bytes: of that order, above the bytes at the start; without one, a lower bound.
+        states: downsets or splits looked at.
+        reason: why there is no order; empty if there is.
+    """
+
+    order: tuple[int, ...] | None
+    peak_bytes: int
+    states: int
+    reason: str = ""
+
+
+def order_pumpkin(pumpkin: Pumpkin, state_limit: int, guard: LimitGuard | None = None) -> PumpkinOrder:
+    """Best order of a pumpkin by search over downsets, or by phase split where that is smaller.
+
+    Either grows exponentially in the number of chains. Above the limit the answer is a bound and the reason.
+
+    Args:
+        pumpkin: with at least one chain, none empty.
+        state_limit: most downsets or splits.
+        guard: asked for time and interrupts, not charged; when it says stop the answer is a bound too.
+    """
+    splits = count_splits(pumpkin)
+    if splits <= state_limit and splits <= 1 << len(pumpkin.chains):
+        return order_by_phase_split(pumpkin)
+    region, steps = pumpkin_region(pumpkin)
+    result = dominant_segments(region, state_limit, guard)
+    if result.segments is not None:
+        items = [item for segment in result.segments for item in flatten(segment.ops)]
+        order = tuple(op for item in items for op in flatten(steps[item].ops))
+        return PumpkinOrder(order, peak_rise(result.segments), result.states)
+    stop = None if guard is None else guard.check_now()
+    if splits <= state_limit and stop is None:
+        return order_by_phase_split(pumpkin)
+    reason = f"{len(pumpkin.chains)} chains: more than {state_limit} downsets"
+    if stop is not None:
+        reason = f"{len(pumpkin.chains)} chains: stopped by the {stop} limit"
+    return PumpkinOrder(None, peak_bound(region), result.states, reason)
+
+
+def pumpkin_region(pumpkin: Pumpkin) -> tuple[Region, list[Segment]]:
+    """A pumpkin as a region, and its steps by item. What follows the first step of each chain is canonical there."""
+    steps: list[Segment] = []
+    before: list[tuple[int, ...]] = []
+    heads: list[int] = []
+    for chain in pumpkin.chains:
+        heads.append(len(steps))
+        for place, step in enumerate((chain[0], *canonical(chain[1:]))):
+            before.append((len(steps) - 1,) if place else ())
+            steps.append(step)
+    rise, delta = tuple(step.rise for step in steps), tuple(step.delta for step in steps)
+    if len(heads) == 1:
+        delta = (delta[0] - pumpkin.shared_bytes, *delta[1:])
+        return Region(rise, delta, tuple(before)), steps
+    return Region(rise, delta, tuple(before), ((pumpkin.shared_bytes, tuple(heads)),)), steps
+
+
+def order_by_phase_split(pumpkin: Pumpkin, *, everywhere: bool = False) -> PumpkinOrder:
+    """Best order over all last chains and places of the others, however many there are.
+
+    Args:
+        pumpkin: with at least one chain, none empty.
+        everywhere: try every place, not only those that are known to suffice.
+    """
+    best: tuple[int, ...] | None = None
+    best_peak, splits = 0, 0
+    for last, places in _splits(pumpkin, everywhere=everywhere):
+        splits += 1
+        segments = _split_order(pumpkin, last, places)
+        peak = peak_rise(segments)
+        if best is None or peak < best_peak:
+            best_peak = peak
+            best = tuple(op for segment in segments for op in flatten(segment.ops))
+    return PumpkinOrder(best, best_peak, splits)
+
+
+def _split_order(pumpkin: Pumpkin, last: int, places: Sequence[int]) -> list[Segment]:
+    """All chains up to their places, the first step of the last one, and the rest."""
+    chains = pumpkin.chains
+    first = merge_independent([canonical(chain[:place]) for chain, place in zip(chains, places, strict=True)])
+    head = chains[last][0]
+    turn = Segment(head.rise, head.delta - pumpkin.shared_bytes, head.ops)
+    rests = [
+        chain[place if index != last else 1 :]
+        for index, (chain, place) in enumerate(zip(chains, places, strict=True))
+    ]
+    return [*first, turn, *merge_independent([canonical(rest) for rest in rests])]
+
+
+def count_splits(pumpkin: Pumpkin) -> int:
+    """How many combinations a phase split looks at."""
+    total = 0
+    for threshold in _thresholds(pumpkin):
+        counts = [len(_places(chain, threshold)) for chain in pumpkin.chains]
+        total += sum(prod(counts[:last] + counts[last + 1 :]) for last in range(len(counts)))
+    return total
+
+
+def _splits(pumpkin: Pumpkin, *, everywhere: bool) -> Iterator[tuple[int, tuple[int, ...]]]:
+    chains = pumpkin.chains
+    if everywhere:
+        options = [[list(range(1, len(chain) + 1)) for chain in chains]]
+    else:
+        options = [[_places(chain, threshold) for chain in chains] for threshold in _thresholds(pumpkin)]
+    for choice in options:
+        for last in range(len(chains)):
+            for places in product(*([0] if index == last else some for index, some in enumerate(choice))):
+                yield last, places
+
+
+def _thresholds(pumpkin: Pumpkin) -> list[int]:
+    """Heights of hills above the valleys behind them, of all climbing segments, and one above them all."""
+    keys = {s.rise - s.delta for chain in pumpkin.chains for s in canonical(chain[1:]) if s.delta > 0}
+    return [*sorted(keys), max(keys, default=0) + 1]
+
+
+def _places(chain: Sequence[Segment], threshold: int) -> list[int]:
+    """Where a chain may stand when the shared bytes die: behind its first step, in steps.
+
+    Valleys lower than all before them that lie before the highest hill; and the lowest valley of all, or the place up
+    to which it climbs over hills that stand at least `threshold` above the valley behind them.
+    """
+    level, lowest = 0, 0
+    hills = [0]
+    for step in chain[1:]:
+        hills.append(level + step.rise)
+        level += step.delta
+    top = max(range(1, len(hills)), key=lambda place: hills[place], default=0)
+    found: dict[int, None] = {1: None}
+    level = 0
+    for place, step in enumerate(chain[1:], start=1):
+        level += step.delta
+        if level < lowest:
+            lowest = level
+            if place < top:
+                found[place + 1] = None
+    numbered = [Segment(step.rise, step.delta, place) for place, step in enumerate(chain[1:])]
+    climbed = 1
+    for segment in canonical(numbered):
+        if segment.delta > 0 and segment.rise - segment.delta < threshold:
+            break
+        climbed += len(flatten(segment.ops))
+    found[climbed] = None
+    return list(found)

@@ -1,0 +1,197 @@
+"""Exact search over downsets: best first by the bottleneck so far, with free moves; and the plain downset DP."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from neaptide.outcome import LimitGuard
+from neaptide.schedule.order.problem import OrderProblem
+from neaptide.schedule.order.search.bitset_lattice import Lattice, Ready
+from neaptide.schedule.order.search.free_moves import Place, close
+
+_WIDE: Final = (
+    128  # ready ops beyond which children are not closed when they are made: too many are never looked at
+)
+
+
+class SearchEnd(StrEnum):
+    """How a search stands: it has an order with the lowest peak, there is none below its upper limit, or neither."""
+
+    FOUND = "found"
+    NONE_BELOW = "none_below"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How a state was first reached at a level."""
+
+    level: int
+    parent: int
+    path: tuple[int, ...]
+
+
+class DownsetSearch:
+    """Minimax best-first search over the downsets of a problem, in one direction; can be continued.
+
+    States are expanded by (lowest bottleneck, most ops done, fewest bytes), so the level of the search, which is a
+    lower bound, never falls, and no state above the optimum is ever expanded. Serenity's downset dynamic program
+    (Ahn et al., MLSys 2020) visits the same lattice without levels and free moves.
+
+    Args:
+        lattice: of the problem, forwards or reversed.
+        lower_bytes: a lower bound of the peak; where the search starts.
+        upper_bytes: only orders with a peak below this are looked for.
+        runs: make free runs of ops, not only single free moves.
+
+    Attributes:
+        states: expanded so far.
+        lower_bytes: proved so far.
+        upper_bytes: may be lowered between two calls of `advance`.
+        order: an order with the lowest peak, when there is one below `upper_bytes`.
+    """
+
+    def __init__(self, lattice: Lattice, *, lower_bytes: int, upper_bytes: int, runs: bool = True) -> None:
+        self.lattice = lattice
+        self.states = 0
+        self.lower_bytes = max(lower_bytes, lattice.start_bytes)
+        self.upper_bytes = upper_bytes
+        self.order: tuple[int, ...] | None = None
+        self.end = SearchEnd.OPEN
+        self._runs = runs
+        self._made = 0
+        self._heap: list[tuple[int, int, int, int, int, Ready]] = []
+        self._ways: dict[int, _Way] = {lattice.left: _Way(self.lower_bytes, -1, ())}
+        self._expanded: set[int] = set()
+        self._push(self.lower_bytes, Place(lattice.left, lattice.start_bytes, lattice.ready, []))
+
+    def advance(self, guard: LimitGuard, states: int | None = None) -> SearchEnd:
+        """Expand states until the search ends, the guard says stop, or `states` of them are done."""
+        stop_at = None if states is None else self.states + states
+        while self.end is SearchEnd.OPEN:
+            if not self._heap or self._heap[0][0] >= self.upper_bytes:
+                self.lower_bytes = self.upper_bytes
+                self.end = SearchEnd.NONE_BELOW
+                break
+            if (stop_at is not None and self.states >= stop_at) or guard.exhausted() is not None:
+                break
+            if guard.check_now() is not None:  # one state of a wide problem may take seconds
+                break
+            level, _, nbytes, _, left, ready = heapq.heappop(self._heap)
+            if left in self._expanded or self._ways[left].level < level:
+                continue
+            self.lower_bytes = max(self.lower_bytes, level)
+            self._expand(level, Place(left, nbytes, ready, []))
+        return self.end
+
+    def _expand(self, level: int, place: Place) -> None:
+        self.states += 1
+        start = place.left
+        self._expanded.add(start)
+        moves = close(self.lattice, place, level, runs=self._runs)
+        if place.left != start:
+            if not self._is_news(level, start, place):
+                return
+            self._expanded.add(place.left)
+        if not place.left:
+            self._finish()
+            return
+        for hill, following, op in moves:
+            reached = max(level, hill)
+            if reached >= self.upper_bytes:
+                continue
+            left = place.left & ~(1 << op)
+            known = self._ways.get(left)
+            if known is not None and known.level <= reached:
+                continue
+            ready = tuple(x for x in place.ready if x != op) + tuple(self.lattice.enabled(left, op))
+            child = Place(left, following, ready, [op])
+            if (
+                reached == level and len(ready) <= _WIDE
+            ):  # it will be expanded at this level, if at all: merge it with its like now
+                close(self.lattice, child, level, runs=False)
+                known = self._ways.get(child.left)
+                if known is not None and known.level <= reached:
+                    continue
+            self._ways[child.left] = _Way(reached, place.left, tuple(child.path))
+            self._push(reached, child)
+
+    def _is_news(self, level: int, parent: int, place: Place) -> bool:
+        known = self._ways.get(place.left)
+        if known is not None and known.level <= level and place.left in self._expanded:
+            return False
+        if known is None or known.level > level:
+            self._ways[place.left] = _Way(level, parent, tuple(place.path))
+        return True
+
+    def _push(self, level: int, place: Place) -> None:
+        self._made += 1
+        left = place.left
+        heapq.heappush(self._heap, (level, left.bit_count(), place.nbytes, self._made, left, place.ready))
+
+    def _finish(self) -> None:
+        placed: list[tuple[int, ...]] = []
+        at = 0
+        while (way := self._ways[at]).parent >= 0:
+            placed.append(way.path)
+            at = way.parent
+        self.order = self.lattice.order([op for path in reversed(placed) for op in path])
+        self.end = SearchEnd.FOUND
+
+
+def downset_dp(
+    problem: OrderProblem, guard: LimitGuard, *, upper_bytes: int | None = None
+) -> tuple[int, ...] | None:
+    """Serenity's dynamic program: for each downset, layer by layer, the schedule with the lowest peak.
+
+    Args:
+        problem: storages and ops.
+        guard: one unit of work per downset.
+        upper_bytes: downsets whose peak reaches this are dropped.
+
+    Returns:
+        An order with the lowest peak; None when a limit was hit or every order reaches `upper_bytes`.
+    """
+    lattice = Lattice(problem)
+    layer: dict[int, tuple[int, int, Ready]] = {
+        lattice.left: (lattice.start_bytes, lattice.start_bytes, lattice.ready)
+    }
+    back: list[dict[int, tuple[int, int]]] = []
+    for _ in range(problem.op_count):
+        following: dict[int, tuple[int, int, Ready]] = {}
+        came: dict[int, tuple[int, int]] = {}
+        for left, (peak, nbytes, ready) in layer.items():
+            if guard.exhausted() is not None:
+                return None
+            for op in ready:
+                hill, after = lattice.move(left, nbytes, op)
+                reached = max(peak, hill)
+                then = left & ~(1 << op)
+                known = following.get(then)
+                if (upper_bytes is not None and reached >= upper_bytes) or (
+                    known is not None and known[0] <= reached
+                ):
+                    continue
+                now_ready = (
+                    known[2]
+                    if known is not None
+                    else tuple(x for x in ready if x != op) + tuple(lattice.enabled(then, op))
+                )
+                following[then] = (reached, after, now_ready)
+                came[then] = (left, op)
+        layer = following
+        back.append(came)
+    if not layer:
+        return None
+    return tuple(_backwards(back))[::-1]
+
+
+def _backwards(back: list[dict[int, tuple[int, int]]]) -> Iterator[int]:
+    left = 0
+    for came in reversed(back):
+        left, op = came[left]
+        yield op

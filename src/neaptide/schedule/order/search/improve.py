@@ -1,0 +1,191 @@
+"""Make a known order better: exact search in windows around its peak, then lower hills elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Final
+
+from neaptide.outcome import LimitGuard
+from neaptide.schedule.order.bounds.lower import per_op_bound
+from neaptide.schedule.order.evaluate import evaluate_order
+from neaptide.schedule.order.problem import OrderProblem
+from neaptide.schedule.order.search.beam import beam_order
+from neaptide.schedule.order.search.bitset_lattice import Lattice, mask_of
+from neaptide.schedule.order.search.downsets import DownsetSearch, SearchEnd
+from neaptide.schedule.order.search.windows import window_problem
+
+_WIDTHS: Final = (16, 32, 64, 128, 256)
+_BEAM_WIDTH: Final = 4
+_STATES: Final = 2000  # per window and direction
+_FEWEST_STATES: Final = 8  # of a window whose hills are to be lowered
+_STRETCH: Final = 256  # ops that windows are cut out of, so that each costs no more than that
+
+
+def improve_peak(
+    problem: OrderProblem,
+    order: Sequence[int],
+    *,
+    guard: LimitGuard,
+    lower_bytes: int = 0,
+    states: int = _STATES,
+) -> tuple[int, ...]:
+    """Solve windows around the peak exactly until that lowers it no more. Never returns a worse order.
+
+    Args:
+        problem: storages and ops.
+        order: a legal order.
+        guard: one unit of work per state.
+        lower_bytes: stop at this peak.
+        states: of each search.
+    """
+    current = tuple(order)
+    while True:
+        profile = evaluate_order(problem, current)
+        if profile.peak_position is None or profile.peak_bytes <= lower_bytes:
+            return current
+        for width in _WIDTHS:
+            start, end = window_at(problem, current, profile.peak_position, width)
+            better = solve_window(
+                problem,
+                current,
+                start,
+                end,
+                guard=guard,
+                lower_bytes=lower_bytes,
+                upper_bytes=profile.peak_bytes,
+                states=states,
+            )
+            if better is not None:
+                current = better
+                break
+            if guard.check_now() is not None or end - start == len(current):
+                return current
+        else:
+            return current
+
+
+def lower_second_peaks(
+    problem: OrderProblem, order: Sequence[int], *, guard: LimitGuard, width: int = 32, states: int = 200
+) -> tuple[int, ...]:
+    """Lower the hills of each window of an order where that costs nothing elsewhere, first to last, once.
+
+    Bytes before and after a window do not depend on the order inside it, so the peak never rises. Where searches of
+    windows come to no end the next ones get fewer states, so that wide problems cost little. Windows are cut out of
+    stretches of a few hundred ops: O(n) windows, and O(n) besides for each stretch.
+
+    Args:
+        problem: storages and ops.
+        order: a legal order.
+        guard: one unit of work per state.
+        width: ops of a window; each overlaps the next by half.
+        states: most for one window.
+    """
+    current = list(order)
+    step = max(1, width // 2)
+    length = max(_STRETCH, 2 * width)
+    allowed = states
+    for first in range(0, len(current), length - step):
+        if guard.check_now() is not None:
+            break
+        ops = current[first : first + length]
+        part = window_problem(problem, mask_of(current[:first]), ops)
+        found, allowed = _lower_hills(part, width, allowed, states, guard)
+        current[first : first + length] = [ops[k] for k in found]
+        if first + length >= len(current):
+            break
+    return tuple(current)
+
+
+def _lower_hills(
+    part: OrderProblem, width: int, allowed: int, most: int, guard: LimitGuard
+) -> tuple[list[int], int]:
+    """A stretch with its windows searched, and the states that the next window may take."""
+    order = list(range(part.op_count))
+    hills = list(evaluate_order(part, order).bytes_at)
+    for start in range(0, len(order), max(1, width // 2)):
+        if guard.check_now() is not None:
+            break
+        ops, highest = order[start : start + width], max(hills[start : start + width])
+        inner = window_problem(part, mask_of(order[:start]), ops)
+        lower_bytes = per_op_bound(inner)
+        if lower_bytes < highest:
+            search = DownsetSearch(Lattice(inner), lower_bytes=lower_bytes, upper_bytes=highest)
+            if search.advance(guard, allowed) is SearchEnd.OPEN:
+                allowed = max(_FEWEST_STATES, allowed // 2)
+            else:
+                allowed = min(most, 2 * allowed)
+            if search.order is not None:
+                hills[start : start + width] = evaluate_order(inner, search.order).bytes_at
+                order[start : start + width] = [ops[k] for k in search.order]
+        if start + width >= len(order):
+            break
+    return order, allowed
+
+
+def window_at(problem: OrderProblem, order: Sequence[int], position: int, width: int) -> tuple[int, int]:
+    """A window of about `width` ops around a position, ending where few bytes are alive on either side.
+
+    Each side reaches at least a quarter and at most all of the width, and ends at its lowest valley.
+    """
+    valleys = bytes_between(problem, order)
+    near, far = max(1, width // 4), width
+    start_range = range(max(0, position - far), max(0, position - near) + 1)
+    end_range = range(min(len(order), position + 1 + near), min(len(order), position + 1 + far) + 1)
+    start = min(start_range, key=lambda p: (valleys[p], -p))
+    end = min(end_range, key=lambda p: (valleys[p], p))
+    return start, end
+
+
+def bytes_between(problem: OrderProblem, order: Sequence[int]) -> list[int]:
+    """Bytes before each op and after the last: entry p is the state in which `order[p]` starts. O(accesses)."""
+    place = {op: p for p, op in enumerate(order)}
+    change = [0] * (len(order) + 2)
+    for index, storage in enumerate(problem.storages):
+        accessors = problem.accessors[index]
+        kept = storage.resident or storage.output
+        if not accessors and not (kept and problem.from_start[index]):
+            continue
+        start = 0 if problem.from_start[index] else place[accessors[0]] + 1
+        end = len(order) + 1 if kept else max(place[op] for op in accessors) + 1
+        if start < end:
+            change[start] += storage.nbytes
+            change[end] -= storage.nbytes
+    return list(accumulate(change[: len(order) + 1]))
+
+
+def solve_window(
+    problem: OrderProblem,
+    order: Sequence[int],
+    start: int,
+    end: int,
+    *,
+    guard: LimitGuard,
+    lower_bytes: int,
+    upper_bytes: int,
+    states: int,
+) -> tuple[int, ...] | None:
+    """The order with the ops at `[start, end)` in their best order, if their highest hill falls below `upper_bytes`.
+
+    Searches both directions in turn, at most `states` states each; where that proves nothing, a beam in each
+    direction, with free moves up to what the searches have proved.
+    """
+    ops = order[start:end]
+    inner = window_problem(problem, mask_of(order[:start]), ops)
+    found: tuple[int, ...] | None = None
+    lattices = [Lattice(inner, reverse=reverse) for reverse in (False, True)]
+    for lattice in lattices:
+        search = DownsetSearch(lattice, lower_bytes=lower_bytes, upper_bytes=upper_bytes)
+        end_of_search = search.advance(guard, states)
+        if end_of_search is SearchEnd.FOUND:
+            found = search.order
+            break
+        if end_of_search is SearchEnd.NONE_BELOW:
+            return None
+        lower_bytes = max(lower_bytes, search.lower_bytes)
+    else:
+        for lattice in lattices:
+            found = found or beam_order(
+                lattice, _BEAM_WIDTH, level=lower_bytes, upper_bytes=upper_bytes, guard=guard
+            )
+    return None if found is None else (*order[:start], *(ops[k] for k in found), *order[end:])

@@ -1,0 +1,98 @@
+import random
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from neaptide.schedule.order.evaluate import evaluate_order
+from neaptide.schedule.order.incremental.edits import fission, fuse, recompute, split
+from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
+from schedule.order.order_problems import EDIT_KINDS, literal_bytes, random_edit, random_problem
+
+
+def chain(*sizes):
+    """Ops in a row, each reading what the one before it made; the last result is kept."""
+    storages = tuple(OrderStorage(f"t{k}", size, output=k == len(sizes) - 1) for k, size in enumerate(sizes))
+    ops = tuple(OrderOp(f"op{k}", (k - 1,) if k else (), (k,)) for k in range(len(sizes)))
+    return OrderProblem(storages, ops)
+
+
+@given(st.integers(0, 10**6), st.integers(2, 20), st.booleans(), st.sampled_from(EDIT_KINDS))
+@settings(max_examples=200, deadline=None)
+def test_an_edit_touches_only_what_it_says(seed, n, mutation, kind):
+    problem = random_problem(seed, n, in_place=True, mutation=mutation)
+    edit = random_edit(problem, kind, random.Random(seed))
+    assume(edit is not None)
+    after = edit.problem
+    assert after.storages[: len(problem.storages)] == problem.storages
+    assert len(edit.now_at) == n
+    kept = [now for now in edit.now_at if now is not None]
+    assert sorted(set(kept)) == kept
+    assert {*kept, *edit.changed} == set(range(after.op_count))
+    for op, now in enumerate(edit.now_at):
+        if now is not None and now not in edit.changed:
+            before = problem.ops[op]
+            same = after.ops[now]
+            assert (same.reads, same.writes, same.workspace) == (
+                before.reads,
+                before.writes,
+                before.workspace,
+            )
+    order = tuple(range(after.op_count))
+    assert list(evaluate_order(after, order).bytes_at) == literal_bytes(after, order)
+
+
+def test_recompute_lets_a_storage_die():
+    storages = (
+        *(OrderStorage(f"t{k}", size) for k, size in enumerate((1, 8, 4, 4))),
+        OrderStorage("out", 1, output=True),
+    )
+    ops = (
+        OrderOp("x", (), (0,)),
+        OrderOp("big", (0,), (1,)),
+        OrderOp("f", (0, 1), (2,)),
+        OrderOp("g", (0, 2), (3,)),
+        OrderOp("h", (1, 3), (4,)),
+    )
+    edit = recompute(OrderProblem(storages, ops), 1)
+    assert edit.problem.accessors[1] == (1, 2)
+    assert edit.problem.accessors[5] == (4, 5)
+    assert edit.now_at == (0, 1, 2, 3, 5)
+    assert edit.changed == (4, 5)
+
+
+def test_fuse_and_split_undo_each_other():
+    problem = chain(4, 8, 2)
+    fused = fuse(problem, 1)
+    assert fused.now_at == (0, None, 1)
+    assert [op.reads for op in fused.problem.ops] == [(), (0,)]
+    again = split(fused.problem, 1)
+    assert again.now_at == (0, 2)
+    assert evaluate_order(again.problem, range(3)).bytes_at == (4, 6, 2)
+
+
+def test_fission_of_a_chain_needs_only_parts_of_what_is_between():
+    problem = chain(4, 100, 100, 2)
+    edit = fission(problem, (1, 2), 4)
+    assert evaluate_order(problem, range(4)).peak_bytes == 200
+    assert evaluate_order(edit.problem, range(edit.problem.op_count)).peak_bytes == 200
+    assert edit.problem.op_count == 1 + 8 + 1 + 1
+    whole = fission(problem, (1, 2, 3), 4)
+    assert evaluate_order(whole.problem, range(whole.problem.op_count)).peak_bytes < 60
+
+
+def test_edits_that_do_not_apply_are_none():
+    problem = chain(4, 8, 2)
+    assert recompute(problem, 0) is None  # one reader
+    assert fuse(problem, 2) is None  # an output
+    assert split(problem, 0) is None  # reads nothing
+    assert fission(problem, (0, 2), 2) is None  # no chain
+    overwritten = OrderProblem(
+        (*problem.storages, OrderStorage("u", 1, output=True)),
+        (
+            *problem.ops[:2],
+            OrderOp("change", (0,), (0,)),
+            OrderOp("late", (1,), (2,)),
+            OrderOp("more", (0,), (3,)),
+        ),
+    )
+    assert fuse(overwritten, 1) is None  # what the first op reads has changed by then

@@ -1,0 +1,129 @@
+import random
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from neaptide.corpus.nas_networks import nas_network
+from neaptide.corpus.rand_wire import rand_wire
+from neaptide.corpus.random_orders import layered, local
+from neaptide.errors import VerifyError
+from neaptide.outcome import Limits
+from neaptide.schedule.order.evaluate import evaluate_order
+from neaptide.schedule.order.incremental.reschedule import adapted_order, reschedule, settle
+from neaptide.schedule.order.neutral import from_mapping
+from neaptide.schedule.order.portfolio import best_order
+from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
+from schedule.order.order_problems import EDIT_KINDS, brute_force, random_edit, random_problem
+
+CORPUS = {
+    "darts": lambda: from_mapping(nas_network("darts_imagenet")),
+    "rand_wire": lambda: from_mapping(rand_wire(5)),
+    "local": lambda: from_mapping(local(80, 7)),
+    "layered": lambda: from_mapping(layered(80, 7)),
+    "in_place": lambda: random_problem(11, 40, in_place=True, mutation=True),
+    "control": lambda: random_problem(12, 40, in_place=True, reach=6),
+    "wide": lambda: random_problem(13, 30, reach=8),
+}
+
+
+def settled(problem):
+    found = best_order(problem).require()
+    return settle(problem, found.order, found.order_lower_bound_bytes)
+
+
+def test_edits_reach_peak_and_bound_of_a_full_run():
+    """Equal in peak and in bound, in at least 95 of 100 edits of a fixed corpus."""
+    total = same_peak = same_bound = 0
+    for make in CORPUS.values():
+        before = settled(make())
+        for kind in ("rewrite", "recompute", "fission"):
+            for seed in range(3):
+                edit = random_edit(before.problem, kind, random.Random(seed))
+                if edit is None:
+                    continue
+                found = reschedule(before, edit).require()
+                full = best_order(edit.problem).require()
+                assert evaluate_order(edit.problem, found.order).peak_bytes == found.peak_bytes
+                total += 1
+                same_peak += found.peak_bytes == full.peak_bytes
+                same_bound += found.order_lower_bound_bytes == full.order_lower_bound_bytes
+    assert total >= 55
+    assert same_peak >= 0.95 * total
+    assert same_bound >= 0.95 * total
+
+
+@given(st.integers(0, 10**6), st.integers(3, 6), st.booleans(), st.booleans(), st.sampled_from(EDIT_KINDS))
+@settings(max_examples=150, deadline=None)
+def test_bound_is_below_every_order_of_the_edited_problem(seed, n, in_place, mutation, kind):
+    problem = random_problem(seed, n, in_place=in_place, mutation=mutation)
+    edit = random_edit(problem, kind, random.Random(seed))
+    assume(edit is not None and edit.problem.op_count <= 8)
+    found = reschedule(settled(problem), edit).require()
+    assert evaluate_order(edit.problem, found.order).peak_bytes == found.peak_bytes
+    assert found.order_lower_bound_bytes <= brute_force(edit.problem) <= found.peak_bytes
+
+
+@given(st.integers(0, 10**6), st.integers(8, 30), st.booleans(), st.sampled_from(EDIT_KINDS))
+@settings(max_examples=60, deadline=None)
+def test_proved_peaks_agree_with_a_full_run(seed, n, in_place, kind):
+    problem = random_problem(seed, n, in_place=in_place, mutation=in_place)
+    edit = random_edit(problem, kind, random.Random(seed))
+    assume(edit is not None)
+    found = reschedule(settled(problem), edit).require()
+    full = best_order(edit.problem).require()
+    assert found.order_lower_bound_bytes <= full.peak_bytes
+    if found.order_lower_bound_bytes == found.peak_bytes:
+        assert found.peak_bytes == full.peak_bytes
+        assert found.decided_by != "nothing"
+
+
+def test_an_edit_away_from_the_peak_takes_no_search():
+    before = settled(from_mapping(nas_network("nasnet_imagenet")))
+    work = []
+    for seed in range(8):
+        outcome = reschedule(before, random_edit(before.problem, "rewrite", random.Random(seed)))
+        assert outcome.require().peak_bytes == outcome.require().order_lower_bound_bytes
+        work.append(outcome.work)
+    assert sorted(work)[4] <= 2
+
+
+def test_without_a_proof_before_there_still_is_a_bound():
+    problem = random_problem(3, 20)
+    before = settle(problem, range(20), 0)
+    edit = random_edit(problem, "rewrite", random.Random(0))
+    found = reschedule(before, edit).require()
+    full = best_order(edit.problem).require()
+    assert (found.peak_bytes, found.order_lower_bound_bytes) == (
+        full.peak_bytes,
+        full.order_lower_bound_bytes,
+    )
+
+
+def test_limits_are_kept():
+    problem = from_mapping(layered(150, 3))
+    found = best_order(problem).require()
+    before = settle(problem, found.order, found.order_lower_bound_bytes)
+    for seed in range(5):
+        edit = random_edit(problem, "recompute", random.Random(seed))
+        outcome = reschedule(before, edit, limits=Limits(work=3))
+        assert outcome.work <= 3
+        assert edit.problem.is_order(outcome.require().order)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 20), st.integers(0, 99), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_old_order_is_adapted(seed, n, choice, early):
+    problem = random_problem(seed, n, mutation=True)
+    rng = random.Random(choice)
+    old = rng.sample(range(n), rng.randint(0, n))
+    order = adapted_order(problem, old, early=early)
+    assert problem.is_order(order)
+    assert adapted_order(problem, order) == order
+
+
+def test_wrong_old_order_is_refused():
+    problem = OrderProblem((OrderStorage("a", 1),), (OrderOp("f", (), (0,)),))
+    for wrong in ((0, 0), (1,)):
+        with pytest.raises(VerifyError, match="old order"):
+            adapted_order(problem, wrong)

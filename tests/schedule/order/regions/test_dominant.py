@@ -1,0 +1,51 @@
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neaptide.errors import VerifyError
+from neaptide.outcome import LimitGuard, Limits
+from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
+from neaptide.schedule.order.regions.dominant import dominant
+from neaptide.schedule.order.regions.segments import dominates, flatten, profile
+from neaptide.schedule.order.search.downsets import downset_dp
+from neaptide.schedule.order.steps import to_steps
+from small_orders import all_orders, best_order, profile_of, random_problem
+
+
+def by_downsets(problem: OrderProblem) -> tuple[int, ...]:
+    return downset_dp(problem, LimitGuard(Limits())) or ()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([best_order, by_downsets]))
+def test_oracle_construction_dominates_every_order(seed, oracle) -> None:
+    rng = random.Random(seed)
+    problem = random_problem(rng, rng.randint(1, 6), in_place=rng.random() < 0.3, mutation=rng.random() < 0.3)
+    steps = to_steps(problem)
+    if any(coupling.is_pin for coupling in steps.couplings):
+        with pytest.raises(VerifyError, match="in-place"):
+            dominant(problem, oracle)
+        return
+    segments = dominant(problem, oracle)
+    order = [op for segment in segments for op in flatten(segment.ops)]
+    assert problem.is_order(order)
+    mine = profile(segments, steps.start_bytes)
+    assert dominates(mine, profile_of(problem, order))
+    assert all(dominates(mine, profile_of(problem, other)) for other in all_orders(problem))
+
+
+def test_empty_region_has_no_segments() -> None:
+    assert dominant(OrderProblem((), ()), best_order) == []
+
+
+def test_takeover_of_a_shared_operand_is_refused() -> None:
+    storages = tuple(OrderStorage(f"s{i}", 8) for i in range(3))
+    ops = (
+        OrderOp("make", (), (0,)),
+        OrderOp("left", (0,), (1,), in_place=((1, 0),)),
+        OrderOp("right", (0,), (2,)),
+    )
+    with pytest.raises(VerifyError, match="in-place"):
+        dominant(OrderProblem(storages, ops), best_order)

@@ -1,0 +1,99 @@
+import random
+from itertools import islice
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neaptide.outcome import Limits
+from neaptide.schedule.order.evaluate import evaluate_order
+from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
+from neaptide.schedule.order.regions.reduce import reduce
+from small_orders import all_orders, best_peak, from_edges, random_problem
+
+seeds = st.integers(0, 2**32)
+
+
+@settings(max_examples=250, deadline=None)
+@given(seeds)
+def test_reduction_keeps_the_best_peak_and_every_order_expands(seed: int) -> None:
+    rng = random.Random(seed)
+    problem = random_problem(rng, rng.randint(0, 7), in_place=rng.random() < 0.5, mutation=rng.random() < 0.3)
+    reduced = reduce(problem)
+    assert sorted(op for ops in reduced.contents for op in ops) == list(range(problem.op_count))
+    if problem.op_count:
+        assert best_peak(problem) == best_peak(reduced.problem)
+    for order in islice(all_orders(reduced.problem), 20):
+        expanded = reduced.expand(order)
+        assert problem.is_order(expanded)
+        assert (
+            evaluate_order(problem, expanded).peak_bytes == evaluate_order(reduced.problem, order).peak_bytes
+        )
+
+
+@pytest.mark.parametrize("region_states", [0, 1, 5])
+def test_reduction_stays_exact_when_regions_are_given_up(region_states: int) -> None:
+    for seed in range(150):
+        rng = random.Random(seed)
+        problem = random_problem(rng, rng.randint(1, 7), in_place=seed % 2 == 0)
+        reduced = reduce(problem, region_states=region_states)
+        assert best_peak(problem) == best_peak(reduced.problem)
+        for skipped in reduced.stats.skipped:
+            assert skipped.reason
+            assert skipped.bound_bytes <= best_peak(problem)
+
+
+def test_independent_chains_become_one() -> None:
+    problem = from_edges([5, 1, 7, 2, 3], [(0, 1), (2, 3)])
+    reduced = reduce(problem)
+    assert reduced.is_solved
+    assert evaluate_order(problem, reduced.expand(range(reduced.problem.op_count))).peak_bytes == best_peak(
+        problem
+    )
+
+
+def test_repeated_blocks_are_solved_once() -> None:
+    # Two forks of one tensor whose branches join at different ops: neither is a series-parallel step.
+    block = [(0, 1), (0, 2), (0, 3), (1, 4), (2, 4), (2, 5), (3, 5), (4, 6), (5, 6)]
+    edges = [(a + 7 * k, b + 7 * k) for k in range(30) for a, b in block] + [
+        (7 * k + 6, 7 * k + 7) for k in range(29)
+    ]
+    problem = from_edges([9, 4, 6, 3, 5, 2, 8] * 30, edges)
+    stats = reduce(problem).stats
+    assert stats.regions == 30
+    assert stats.cached == 29
+
+
+def test_large_problem_without_bit_sets_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("neaptide.schedule.order.steps.EXACT_REACH_OPS", 0)
+    for seed in range(150):
+        problem = random_problem(random.Random(seed), 6)
+        assert best_peak(reduce(problem).problem) == best_peak(problem)
+
+
+def test_work_limit_stops_early_and_stays_exact() -> None:
+    for seed in range(40):
+        problem = random_problem(random.Random(seed), 6)
+        reduced = reduce(problem, Limits(work=1))
+        assert best_peak(reduced.problem) == best_peak(problem)
+
+
+def test_takeover_that_hangs_on_the_order_keeps_its_op() -> None:
+    storages = tuple(OrderStorage(f"s{i}", 8) for i in range(4))
+    ops = (
+        OrderOp("make", (), (0,)),
+        OrderOp("left", (0,), (1,), in_place=((1, 0),)),
+        OrderOp("right", (0,), (2,), in_place=((2, 0),)),
+        OrderOp("join", (1, 2), (3,)),
+    )
+    problem = OrderProblem(storages, ops)
+    reduced = reduce(problem)
+    assert best_peak(reduced.problem) == best_peak(problem) == 24
+    assert any(op.in_place for op in reduced.problem.ops)
+
+
+def test_reduction_is_deterministic() -> None:
+    problem = random_problem(random.Random(5), 7)
+    first, second = reduce(problem), reduce(problem)
+    assert first.contents == second.contents
+    assert first.problem == second.problem

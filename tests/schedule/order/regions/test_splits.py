@@ -1,0 +1,80 @@
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neaptide.schedule.order.evaluate import evaluate_order
+from neaptide.schedule.order.problem import OrderProblem
+from neaptide.schedule.order.regions.splits import (
+    articulation_ops,
+    certified_splits,
+    play,
+    restrict,
+    subset_minimal,
+    superset_minimal,
+)
+from neaptide.schedule.order.steps import to_steps
+from small_orders import all_orders, best_order, best_peak, profile_of, random_problem
+
+seeds = st.integers(0, 2**32)
+
+
+def problem_of(seed: int) -> OrderProblem:
+    rng = random.Random(seed)
+    return random_problem(rng, rng.randint(1, 6), mutation=rng.random() < 0.3)
+
+
+@settings(max_examples=150, deadline=None)
+@given(seeds)
+def test_minimal_downsets_split_one_side_without_loss(seed: int) -> None:
+    problem = problem_of(seed)
+    everything = frozenset(range(problem.op_count))
+    best = best_peak(problem)
+    for op in everything:
+        up, _ = restrict(problem, frozenset(), superset_minimal(problem, op))
+        assert best_peak(up) <= best
+        down, _ = restrict(problem, subset_minimal(problem, op), everything)
+        if down.op_count:
+            assert best_peak(down) <= best
+
+
+@settings(max_examples=150, deadline=None)
+@given(seeds)
+def test_certified_split_gives_the_best_peak(seed: int) -> None:
+    problem = problem_of(seed)
+    best = best_peak(problem)
+    order = best_order(problem)
+    for prefix in certified_splits(problem, order, best):
+        first, _ = restrict(problem, frozenset(), prefix)
+        second, _ = restrict(problem, prefix, frozenset(range(problem.op_count)))
+        assert max(best_peak(first), best_peak(second)) == best
+
+
+@settings(max_examples=150, deadline=None)
+@given(seeds)
+def test_parts_of_an_order_have_the_bytes_of_the_whole(seed: int) -> None:
+    problem = problem_of(seed)
+    rng = random.Random(seed)
+    order = rng.choice(list(all_orders(problem)))
+    cuts = sorted(rng.randint(0, len(order)) for _ in range(2))
+    part, ops = restrict(problem, frozenset(order[: cuts[0]]), frozenset(order[: cuts[1]]))
+    inner = [ops.index(op) for op in order[cuts[0] : cuts[1]]]
+    whole = evaluate_order(problem, order).bytes_at
+    assert evaluate_order(part, inner).bytes_at == whole[cuts[0] : cuts[1]]
+    assert tuple(profile_of(problem, order)[1::2]) == whole
+
+
+@settings(max_examples=150, deadline=None)
+@given(seeds)
+def test_articulation_ops_stand_at_one_place_in_every_order(seed: int) -> None:
+    problem = problem_of(seed)
+    orders = list(all_orders(problem))
+    fixed = [op for op in range(problem.op_count) if len({order.index(op) for order in orders}) == 1]
+    assert list(articulation_ops(problem)) == fixed
+
+
+def test_play_ends_at_what_is_kept() -> None:
+    problem = problem_of(11)
+    levels, hills = play(to_steps(problem), range(problem.op_count))
+    assert max(hills) == evaluate_order(problem, range(problem.op_count)).peak_bytes
+    assert len(levels) == problem.op_count + 1

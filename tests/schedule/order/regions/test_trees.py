@@ -1,0 +1,97 @@
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neaptide.errors import VerifyError
+from neaptide.schedule.order.evaluate import evaluate_order
+from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
+from neaptide.schedule.order.regions.reduce import reduce
+from neaptide.schedule.order.regions.segments import dominates, profile
+from neaptide.schedule.order.regions.trees import in_tree_of, order_in_tree, order_out_tree
+from small_orders import all_orders, best_peak, from_edges, profile_of
+
+seeds = st.integers(0, 2**32)
+
+
+def random_parents(rng: random.Random, count: int) -> list[int]:
+    """Children before parents; now and then a second root."""
+    return [
+        rng.randint(i + 1, count - 1) if i < count - 1 and rng.random() < 0.9 else -1 for i in range(count)
+    ]
+
+
+@settings(max_examples=150, deadline=None)
+@given(seeds)
+def test_liu_dominates_every_order_of_an_in_tree(seed: int) -> None:
+    rng = random.Random(seed)
+    count = rng.randint(1, 7)
+    parents = random_parents(rng, count)
+    nbytes = [rng.randint(0, 9) for _ in range(count)]
+    workspace = [rng.choice([0, rng.randint(0, 9)]) for _ in range(count)]
+    problem = from_edges(nbytes, [(i, p) for i, p in enumerate(parents) if p >= 0], workspace)
+    best = order_in_tree(parents, nbytes, workspace)
+    assert in_tree_of(problem) == best
+    assert evaluate_order(problem, best.order).peak_bytes == best.peak_bytes == best_peak(problem)
+    mine = profile(best.segments)
+    assert all(dominates(mine, profile_of(problem, order)) for order in all_orders(problem))
+
+
+@settings(max_examples=100, deadline=None)
+@given(seeds)
+def test_out_tree_with_a_buffer_per_edge_is_the_reverse(seed: int) -> None:
+    rng = random.Random(seed)
+    count = rng.randint(1, 7)
+    parents = [rng.randint(0, i - 1) if i else -1 for i in range(count)]
+    nbytes = [rng.randint(0, 9) for _ in range(count)]
+    workspace = [rng.choice([0, rng.randint(0, 9)]) for _ in range(count)]
+    storages = tuple(OrderStorage(f"b{i}", size) for i, size in enumerate(nbytes))
+    ops = tuple(
+        OrderOp(f"n{i}", (i,), tuple(c for c in range(count) if parents[c] == i), workspace[i])
+        for i in range(count)
+    )
+    problem = OrderProblem(storages, ops)
+    best = order_out_tree(parents, nbytes, workspace)
+    assert evaluate_order(problem, best.order).peak_bytes == best.peak_bytes == best_peak(problem)
+    reduced = reduce(problem)
+    assert reduced.is_solved
+    assert evaluate_order(reduced.problem, range(reduced.problem.op_count)).peak_bytes == best.peak_bytes
+
+
+@settings(max_examples=100, deadline=None)
+@given(seeds)
+def test_shared_out_trees_are_reduced_exactly(seed: int) -> None:
+    rng = random.Random(seed)
+    count = rng.randint(1, 7)
+    edges = [(rng.randint(max(0, i - 3), i - 1), i) for i in range(1, count)]
+    problem = from_edges([rng.randint(0, 9) for _ in range(count)], edges)
+    reduced = reduce(problem)
+    assert reduced.is_solved
+    assert evaluate_order(reduced.problem, range(reduced.problem.op_count)).peak_bytes == best_peak(problem)
+
+
+def test_large_in_tree_agrees_with_the_reduction() -> None:
+    rng = random.Random(1)
+    count = 3000
+    parents = [rng.randint(i + 1, min(count - 1, i + 40)) for i in range(count - 1)] + [-1]
+    nbytes = [rng.randint(1, 1000) for _ in range(count)]
+    by_liu = order_in_tree(parents, nbytes, [0] * count)
+    readers: list[list[int]] = [[] for _ in range(count)]
+    for child, parent in enumerate(parents[:-1]):
+        readers[parent].append(child)
+    storages = tuple(OrderStorage(f"t{i}", size, output=i == count - 1) for i, size in enumerate(nbytes))
+    problem = OrderProblem(storages, tuple(OrderOp(f"n{i}", tuple(r), (i,)) for i, r in enumerate(readers)))
+    reduced = reduce(problem)
+    assert reduced.is_solved
+    assert evaluate_order(problem, by_liu.order).peak_bytes == by_liu.peak_bytes
+    assert evaluate_order(reduced.problem, range(reduced.problem.op_count)).peak_bytes == by_liu.peak_bytes
+
+
+def test_what_is_no_in_tree_is_said_to_be_none() -> None:
+    assert in_tree_of(from_edges([1, 1, 1], [(0, 1), (0, 2)])) is None
+
+
+def test_circle_is_refused() -> None:
+    with pytest.raises(VerifyError, match="circle"):
+        order_in_tree([1, 0], [1, 1], [0, 0])

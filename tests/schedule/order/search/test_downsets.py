@@ -1,0 +1,140 @@
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neaptide.outcome import LimitGuard, Limits
+from neaptide.schedule.order.evaluate import evaluate_order
+from neaptide.schedule.order.search.bitset_lattice import Lattice
+from neaptide.schedule.order.search.downsets import DownsetSearch, SearchEnd, downset_dp
+from neaptide.schedule.order.search.free_moves import Place, close
+from schedule.order.order_problems import brute_force, random_problem
+
+problems = st.builds(
+    random_problem,
+    st.integers(0, 10**6),
+    st.integers(1, 7),
+    in_place=st.booleans(),
+    mutation=st.booleans(),
+    reach=st.integers(2, 6),
+)
+
+
+@given(problems, st.booleans(), st.integers(0, 99))
+@settings(max_examples=150, deadline=None)
+def test_lattice_moves_agree_with_the_evaluator(problem, reverse, seed):
+    rng = random.Random(seed)
+    lattice = Lattice(problem, reverse=reverse)
+    left, nbytes, ready, placed, hills = lattice.left, lattice.start_bytes, list(lattice.ready), [], []
+    while ready:
+        op = rng.choice(ready)
+        hill, nbytes = lattice.move(left, nbytes, op)
+        left &= ~(1 << op)
+        ready.remove(op)
+        ready += lattice.enabled(left, op)
+        placed.append(op)
+        hills.append(hill)
+    bytes_at = list(evaluate_order(problem, lattice.order(placed)).bytes_at)
+    assert (hills[::-1] if reverse else hills) == bytes_at
+    assert nbytes == Lattice(problem, reverse=not reverse).start_bytes
+
+
+def downset_bytes(problem):
+    """Every downset with its bytes, by forward moves."""
+    lattice = Lattice(problem)
+    found = {lattice.left: lattice.start_bytes}
+    waiting = [(lattice.left, lattice.start_bytes, lattice.ready)]
+    while waiting:
+        left, nbytes, ready = waiting.pop()
+        for op in ready:
+            _, following = lattice.move(left, nbytes, op)
+            then = left & ~(1 << op)
+            if then not in found:
+                found[then] = following
+                waiting.append(
+                    (then, following, tuple(x for x in ready if x != op) + tuple(lattice.enabled(then, op)))
+                )
+            assert found[then] == following
+    return found
+
+
+@given(problems)
+@settings(max_examples=60, deadline=None)
+def test_bytes_of_downsets_are_submodular(problem):
+    found = downset_bytes(problem)
+    states = sorted(found)[:40]
+    for a in states:
+        for b in states:
+            assert found[a | b] + found[a & b] <= found[a] + found[b]
+
+
+def minpeak(lattice, left, nbytes, ready, memo):
+    """Lowest peak of all completions of a state."""
+    if left not in memo:
+        best = None
+        for op in ready:
+            hill, following = lattice.move(left, nbytes, op)
+            then = left & ~(1 << op)
+            rest = tuple(x for x in ready if x != op) + tuple(lattice.enabled(then, op))
+            peak = max(hill, minpeak(lattice, then, following, rest, memo))
+            best = peak if best is None else min(best, peak)
+        memo[left] = 0 if best is None else best
+    return memo[left]
+
+
+@given(problems, st.booleans(), st.booleans(), st.integers(0, 60))
+@settings(max_examples=400, deadline=None)
+def test_free_moves_lose_no_completion(problem, reverse, runs, above):
+    lattice = Lattice(problem, reverse=reverse)
+    memo = {}
+    minpeak(lattice, lattice.left, lattice.start_bytes, lattice.ready, memo)
+    waiting = [(lattice.left, lattice.start_bytes, lattice.ready)]
+    for _ in range(30):
+        if not waiting:
+            break
+        left, nbytes, ready = waiting.pop()
+        level = nbytes + above
+        place = Place(left, nbytes, ready, [])
+        moves = close(lattice, place, level, runs=runs)
+        assert max(level, memo[left]) == max(
+            level, minpeak(lattice, place.left, place.nbytes, place.ready, memo)
+        )
+        for _, following, op in moves:
+            then = place.left & ~(1 << op)
+            rest = tuple(x for x in place.ready if x != op) + tuple(lattice.enabled(then, op))
+            waiting.append((then, following, rest))
+
+
+@given(problems, st.booleans(), st.booleans())
+@settings(max_examples=250, deadline=None)
+def test_search_finds_the_optimum_in_both_directions(problem, reverse, runs):
+    best = brute_force(problem)
+    search = DownsetSearch(Lattice(problem, reverse=reverse), lower_bytes=0, upper_bytes=best + 1, runs=runs)
+    assert search.advance(LimitGuard(Limits())) is SearchEnd.FOUND
+    assert evaluate_order(problem, search.order).peak_bytes == best == search.lower_bytes
+    none = DownsetSearch(Lattice(problem, reverse=reverse), lower_bytes=0, upper_bytes=best, runs=runs)
+    assert none.advance(LimitGuard(Limits())) is SearchEnd.NONE_BELOW
+    assert none.lower_bytes == best
+
+
+@given(st.integers(0, 10**6), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_search_in_small_steps_gives_the_same_order_and_valid_bounds(seed, reverse):
+    problem = random_problem(seed, 12)
+    whole = DownsetSearch(Lattice(problem, reverse=reverse), lower_bytes=0, upper_bytes=10**9)
+    whole.advance(LimitGuard(Limits()))
+    steps = DownsetSearch(Lattice(problem, reverse=reverse), lower_bytes=0, upper_bytes=10**9)
+    while steps.advance(LimitGuard(Limits(work=3)), 2) is SearchEnd.OPEN:
+        assert steps.lower_bytes <= whole.lower_bytes
+    assert (steps.order, steps.lower_bytes) == (whole.order, whole.lower_bytes)
+
+
+@given(problems)
+@settings(max_examples=100, deadline=None)
+def test_dynamic_program_finds_the_optimum(problem):
+    best = brute_force(problem)
+    order = downset_dp(problem, LimitGuard(Limits()))
+    assert order is not None
+    assert evaluate_order(problem, order).peak_bytes == best
+    assert downset_dp(problem, LimitGuard(Limits()), upper_bytes=best) is None
+    assert downset_dp(problem, LimitGuard(Limits(work=0))) is None
