@@ -7,6 +7,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from neaptide.corpus.layouts import LayoutRow, pipelined, training_shaped
 from neaptide.layout.best_layout import best_layout
 from neaptide.layout.bounds import live_bytes
 from neaptide.layout.exact.cp_sat import fit_with_cp_sat
+from neaptide.layout.from_order import order_buffers
 from neaptide.layout.from_schedule import schedule_buffers
 from neaptide.layout.heuristics.rules import RULES
 from neaptide.layout.minimalloc_csv import read_csv
@@ -21,7 +23,6 @@ from neaptide.layout.pools.caching_allocator import caching_allocator_reserved
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.validate import check_layout
 from neaptide.outcome import Limits
-from order_arena import arena_buffers
 
 ORDER_INSTANCES: Final = Path(__file__).resolve().parent / "instances" / "order"
 CHALLENGING_CAPACITY: Final = 1 << 20
@@ -94,12 +95,7 @@ def architecture(name: str, *, repeats: int, time_limit_s: float) -> Row:
 
     order_problem = from_json((ORDER_INSTANCES / f"{name}.json").read_text(encoding="utf-8"))
     order = best_order(order_problem, Limits(time_s=time_limit_s)).require().order
-    buffers = tuple(
-        Buffer(f"b{k}", buffer.first, buffer.last + 1, buffer.nbytes)
-        for k, buffer in enumerate(arena_buffers(order_problem, order))
-        if buffer.nbytes
-    )
-    return _network(LayoutProblem(buffers, name), repeats, time_limit_s)
+    return _network(replace(order_buffers(order_problem, order), name=name), repeats, time_limit_s)
 
 
 def captured(spec: str, mode: str, *, repeats: int, time_limit_s: float) -> Row:

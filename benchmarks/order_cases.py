@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -15,13 +16,14 @@ from neaptide.corpus.random_orders import repeated_blocks, wide
 from neaptide.corpus.series_parallel import pumpkin, series_parallel
 from neaptide.corpus.three_partition import hard_out_tree, hard_pumpkin, three_partition_numbers
 from neaptide.corpus.training_networks import TRAINING_STEPS, training_step
+from neaptide.layout.from_order import order_buffers
+from neaptide.layout.lower_arena import lower_arena
 from neaptide.outcome import Limits, Outcome
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.neutral import from_json, from_mapping
 from neaptide.schedule.order.portfolio import best_order
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.result import OrderResult
-from order_arena import planned_arena_bytes
 from order_edits import measure
 
 INSTANCES: Final = Path(__file__).resolve().parent / "instances" / "order"
@@ -59,7 +61,10 @@ def network(name: str, *, repeats: int, time_limit_s: float) -> Row:
     order = row.pop("order")
     hierarchical = best_order(problem, Limits(time_s=time_limit_s), methods=["hierarchical"]).require()
     earlier = EARLIER_OPTIMA.get(name)
-    arena = planned_arena_bytes(problem, order)
+    placed = lower_arena(
+        order, partial(order_buffers, problem), problem.is_order, Limits(time_s=time_limit_s)
+    ).require()
+    arena = placed.layout.arena_bytes or 0
     limit_s = 5.0 if name.partition("_fused")[0].endswith("_large") else 3.0
     return {
         "case": name,
