@@ -19,7 +19,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Named, Node, Ref, Source
 from neaptide.ir.registry import Call
 from neaptide.ir.schedule import Schedule, StepKind
-from neaptide.lower.torch_calls import resolve_operation
+from neaptide.lower.torch_ops import resolve_operation
 from neaptide.ops import registry
 from neaptide.ops.structural import CONSTANT_OP, host_function
 from neaptide.runtime.executor import Executable

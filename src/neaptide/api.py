@@ -10,25 +10,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from neaptide.errors import NumericsError, PlanMismatch, UsageError
-from neaptide.frontends.torch_step import CapturedStep
-from neaptide.ir.schedule import Schedule
-from neaptide.ir.serial import fingerprint
+from neaptide.errors import NumericsError, UsageError
 from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
 from neaptide.planner.plan_graph import DEFAULT_STRATEGY, check_strategy
 from neaptide.plans import Plan
 from neaptide.report.model import Comparison, ProfileReport, RunReport
 from neaptide.runtime import contestants, verification
+from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.arguments import check_on_mismatch, check_plan
 from neaptide.runtime.capturing import capture
+from neaptide.runtime.plan_matching import fits, matched, same_budget
 from neaptide.runtime.planned_step import OnMismatch, PlannedStep, PlannedVariant
 from neaptide.runtime.prepared_step import (
     PreparedStep,
     Progress,
     SearchOptions,
     StepPlan,
-    described_signature,
     prepare,
     versions,
 )
@@ -90,6 +88,7 @@ def plan(
     interrupt: threading.Event | None = None,
     progress: Progress | None = None,
     atomic: bool = False,
+    allow_nondeterministic: bool = False,
     name: str = "",
 ) -> Plan:
     """Plan a training step so that its peak stays within a budget at the least time.
@@ -113,6 +112,8 @@ def plan(
         progress: told what is going on.
         atomic: keep every update behind everything that can fail, so that a step that dies in its forward or
             backward leaves the model as it was; the plan says what that costs.
+        allow_nondeterministic: recompute operations whose kernels give other bits on every run as well (sums by
+            atomic additions on a GPU); the numbers then differ from eager's as two eager runs differ.
         name: of the plan.
 
     Raises:
@@ -122,7 +123,16 @@ def plan(
         UsageError: no strategy or device of that name, or a factory instead of a step.
     """
     options = _options(budget, strategy, time_limit_s, work_limit, seed, atomic, interrupt)
-    prepared = prepare(step, args, kwargs, state=state, device=device, name=name, progress=progress)
+    prepared = prepare(
+        step,
+        args,
+        kwargs,
+        state=state,
+        device=device,
+        name=name,
+        progress=progress,
+        allow_nondeterministic=allow_nondeterministic,
+    )
     return _plan_within_budget(prepared, options).plan
 
 
@@ -133,6 +143,7 @@ def apply(
     state: Any = None,
     on_mismatch: OnMismatch = "replan",
     time_limit_s: float | None = DEFAULT_TIME_LIMIT_S,
+    arena: bool | ArenaOptions = False,
 ) -> PlannedStep:
     """A callable that runs a step under a plan; `plan.apply(step)` is the same.
 
@@ -145,6 +156,7 @@ def apply(
         on_mismatch: what later calls do whose shapes, flags or hyper-parameters differ: `replan` within the same
             bytes, run the step as it is (`eager`), or raise `StepMismatch` (`error`).
         time_limit_s: for planning again.
+        arena: run inside one block of memory, every result at a planned address; `ArenaOptions` say how.
 
     Raises:
         UsageError: neither a plan nor a path, or an unknown `on_mismatch`.
@@ -153,7 +165,7 @@ def apply(
         InfeasibleBudget: at a later call of other shapes: no plan within the same bytes was found.
     """
     check_on_mismatch(on_mismatch)
-    return _runner(check_plan(plan), step, state, on_mismatch, time_limit_s)
+    return _runner(check_plan(plan), step, state, on_mismatch, time_limit_s, arena)
 
 
 def compile_step(
@@ -167,7 +179,9 @@ def compile_step(
     work_limit: int | None = None,
     seed: int = 0,
     atomic: bool = False,
+    allow_nondeterministic: bool = False,
     progress: Progress | None = None,
+    arena: bool | ArenaOptions = False,
 ) -> PlannedStep:
     """A callable that plans a step when it is first called, and runs it under the plan from then on.
 
@@ -186,10 +200,18 @@ def compile_step(
 
     def make(args: tuple[Any, ...], kwargs: Mapping[str, Any], changing: frozenset[str]) -> PlannedVariant:
         nonlocal first_bytes
-        prepared = prepare(step, args, kwargs, state=state, progress=progress, changing=changing)
+        prepared = prepare(
+            step,
+            args,
+            kwargs,
+            state=state,
+            progress=progress,
+            changing=changing,
+            allow_nondeterministic=allow_nondeterministic,
+        )
         found = _plan_within_budget(prepared, replace(options, least_bytes=first_bytes))
         first_bytes = first_bytes or found.plan.programs[0].budget_bytes
-        return found.variant
+        return _placed(prepared, found.variant, arena)
 
     return PlannedStep(step, make, on_mismatch=on_mismatch)
 
@@ -210,6 +232,7 @@ def compare(
     interrupt: threading.Event | None = None,
     progress: Progress | None = None,
     name: str = "",
+    arena: bool | ArenaOptions = False,
 ) -> Comparison:
     """Run a step as it is, as captured, and as planned, and put predictions beside measurements.
 
@@ -230,10 +253,11 @@ def compare(
         interrupt: set it to end the searches with the best plans so far.
         progress: told what is going on.
         name: for the report.
+        arena: add a row `arena`: the plan, or the baseline where there is none, as `apply(arena=True)` runs it.
 
     Raises:
         InfeasibleBudget: as `plan`, before anything is run.
-        UsageError: no strategy or device of that name, or a step instead of a factory.
+        UsageError: no strategy or device of that name, a step instead of a factory, or an arena for another device.
     """
     from neaptide.report.comparison import compare_programs
 
@@ -261,6 +285,7 @@ def compare(
         plan_seconds=plan_seconds,
         seed=seed,
         progress=progress,
+        arena=_arena_options(arena),
     )
 
 
@@ -273,6 +298,7 @@ def run(
     seed: int = 0,
     progress: Progress | None = None,
     name: str = "",
+    arena: bool | ArenaOptions = False,
 ) -> RunReport:
     """Run some steps under a plan and measure them.
 
@@ -284,6 +310,7 @@ def run(
         seed: of the factory and the runs.
         progress: told what is going on.
         name: for the report.
+        arena: as for `apply`.
 
     Raises:
         PlanMismatch: the plan is for another program.
@@ -297,7 +324,9 @@ def run(
     step, batch = contestants.build(factory, seed)
     say("capturing the step")
     captured = capture(step, (batch,), name=name or plan.name)
-    variant = _matched(plan, captured)
+    variant = matched(plan, captured, DEFAULT_TIME_LIMIT_S)
+    if arena:
+        variant = _placed(PreparedStep(captured, progress=progress), variant, arena)
     differences: dict[str, float] = {}
     equal = None
     if verify:
@@ -324,7 +353,7 @@ def run(
             losses.append(loss)
     say("measuring memory")
     memory = contestants.measure_memory(runner, batch)
-    predicted = plan.program("steady").predictions
+    predicted = runner.arena or plan.program("steady").predictions
     return RunReport(
         name=name or plan.name,
         steps=steps,
@@ -339,6 +368,7 @@ def run(
         calls=runner.counts.describe(),
         versions=versions(),
         seed=seed,
+        arena=runner.arena,
     )
 
 
@@ -387,12 +417,25 @@ def _plan_within_budget(prepared: PreparedStep, options: SearchOptions) -> StepP
     return found
 
 
+def _arena_options(arena: bool | ArenaOptions) -> ArenaOptions | None:
+    if isinstance(arena, ArenaOptions):
+        return arena
+    return ArenaOptions() if arena else None
+
+
+def _placed(prepared: PreparedStep, variant: PlannedVariant, arena: bool | ArenaOptions) -> PlannedVariant:
+    """A variant inside arenas, where they are wanted."""
+    options = _arena_options(arena)
+    return variant if options is None else prepared.in_arenas(variant, options)
+
+
 def _runner(
     plan: Plan,
     step: Step,
     state: Any,
     on_mismatch: OnMismatch,
     time_limit_s: float | None,
+    arena: bool | ArenaOptions,
 ) -> PlannedStep:
     """A step under a plan. Its first capture must fit the plan; later ones are planned for the same bytes."""
     has_begun = False
@@ -400,75 +443,13 @@ def _runner(
     def make(args: tuple[Any, ...], kwargs: Mapping[str, Any], changing: frozenset[str]) -> PlannedVariant:
         nonlocal has_begun
         captured = capture(step, args, kwargs, state=state, name=plan.name, changing=changing)
-        if not has_begun or _fits(plan, captured):
-            first = _matched(plan, captured, time_limit_s)
+        prepared = PreparedStep(captured, allow_nondeterministic=plan.allow_nondeterministic)
+        if not has_begun or fits(plan, captured):
+            first = _placed(prepared, matched(plan, captured, time_limit_s), arena)
             has_begun = True
             return first
-        return _plan_within_budget(PreparedStep(captured), _same_budget(plan, time_limit_s)).variant
+        return _placed(
+            prepared, _plan_within_budget(prepared, same_budget(plan, time_limit_s)).variant, arena
+        )
 
     return PlannedStep(step, make, on_mismatch=on_mismatch)
-
-
-def _fits(plan: Plan, captured: CapturedStep) -> bool:
-    """Whether the usual step is one that the plan is for."""
-    return fingerprint(captured.steady.graph) in {program.fingerprint for program in plan.programs}
-
-
-def _matched(
-    plan: Plan, captured: CapturedStep, time_limit_s: float | None = DEFAULT_TIME_LIMIT_S
-) -> PlannedVariant:
-    """The schedules of a plan for a capture; first steps that the plan lacks are planned for the same bytes.
-
-    Raises:
-        PlanMismatch: the usual step is not the one that the plan was made for; says what differs.
-    """
-    if not _fits(plan, captured):
-        raise _mismatch(plan, captured)
-    known = {program.fingerprint: program for program in plan.programs}
-    entries = [known.get(fingerprint(program.graph)) for program in captured.programs]
-    if None in entries:
-        found = PreparedStep(captured).plan(_same_budget(plan, time_limit_s))
-        made = found.plan.programs
-        entries = [entry or other for entry, other in zip(entries, made, strict=True)]
-    chosen = [entry for entry in entries if entry is not None]
-    schedules = tuple(
-        Schedule.from_nodes(program.graph, entry.sequence)
-        for program, entry in zip(captured.programs, chosen, strict=True)
-    )
-    return PlannedVariant(captured, schedules, tuple(entry.saved for entry in chosen), plan)
-
-
-def _same_budget(plan: Plan, time_limit_s: float | None) -> SearchOptions:
-    """Search options for what a plan does not cover: within the same bytes, by the same rules.
-
-    A budget that was a size is what it was; one that was above the baseline leaves room for a larger batch.
-    """
-    asked = plan.budget
-    budget = Budget(asked.peak, outside_bytes=asked.outside_bytes)
-    if budget.peak is None or budget.is_share:
-        budget = Budget(peak=plan.programs[0].budget_bytes)
-    return SearchOptions(
-        budget,
-        limits=Limits(time_s=time_limit_s, seed=plan.seed),
-        atomic=plan.atomic,
-    )
-
-
-def _mismatch(plan: Plan, captured: CapturedStep) -> PlanMismatch:
-    then, now = dict(plan.signature), dict(described_signature(captured))
-    differing = [
-        f"{key} is {now.get(key, 'gone')}, was {then.get(key, 'not there')}"
-        for key in {**then, **now}
-        if then.get(key) != now.get(key)
-    ]
-    more = f"; and {len(differing) - 4} more" if len(differing) > 4 else ""
-    here, there = versions(), plan.versions
-    others = [
-        f"{key} {here[key]}, was {there[key]}" for key in here if there.get(key, here[key]) != here[key]
-    ]
-    why = "; ".join(differing[:4]) + more or "shapes and flags agree but the operations differ"
-    return PlanMismatch(
-        f"the plan for {plan.name or 'another step'} does not fit this step",
-        why=why + (f" (versions: {', '.join(others)})" if others else ""),
-        next_step="plan this step, or use the model, batch shape and versions that the plan was made for",
-    )

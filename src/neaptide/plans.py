@@ -103,11 +103,13 @@ class MovesSummary:
         updates_moved_earlier: number of optimizer updates that run inside the backward.
         moved: names of what they update.
         recomputations: in running order.
+        operations_moved: least number of operations that, taken elsewhere, turn program order into this order.
     """
 
     updates_moved_earlier: int = 0
     moved: tuple[str, ...] = ()
     recomputations: tuple[Recomputation, ...] = ()
+    operations_moved: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,7 @@ class Plan:
         atomic: updates wait for everything that can fail.
         signature: facts about the step that it was made for, as (name, text): to say what differs.
         captured_on: kind of the device whose kernels the step was captured with, such as `cpu`.
+        allow_nondeterministic: what is recomputed may give other bits than the first time.
     """
 
     programs: tuple[PlannedProgram, ...]
@@ -190,6 +193,7 @@ class Plan:
     atomic: bool = False
     signature: tuple[tuple[str, str], ...] = ()
     captured_on: str = ""
+    allow_nondeterministic: bool = False
 
     def program(self, role: str) -> PlannedProgram:
         """The program of a role.

@@ -106,6 +106,17 @@ def test_a_work_limit_takes_the_place_of_the_time_limit(call, fake_api):
     assert limits == [(20.0, None), (None, 1000), (1.0, 1000)]
 
 
+def test_an_arena_is_asked_for_with_its_copies(call, fake_api):
+    from neaptide.runtime.arena_plan import ArenaOptions
+
+    call("compare", TARGET, "--repeats", "1")
+    call("compare", TARGET, "--arena")
+    call("compare", TARGET, "--arena", "--arena-copies", "none")
+    asked = [options["arena"] for _, _, options in fake_api.calls]
+    assert asked == [False, ArenaOptions(), ArenaOptions(copies="none")]
+    assert call("compare", TARGET, "--arena-copies", "some").code == 2
+
+
 def infeasible(samples):
     error = InfeasibleBudget("no plan", smallest_peak_bytes=2**30, lower_bound_bytes=2**29, alive=("h0",))
     error.plan = samples.plan()

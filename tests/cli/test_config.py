@@ -24,6 +24,12 @@ VALUES = {
     "verify": ("yes", True),
     "eager": ("off", False),
     "atomic": ("true", True),
+    "allow_nondeterministic": ("true", True),
+    "arena": ("yes", True),
+    "arena_copies": ("none", "none"),
+    "capacity": ("1MiB", "1MiB"),
+    "alignment": ("64", 64),
+    "workspace": ("yes", True),
 }
 
 

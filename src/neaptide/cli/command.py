@@ -25,6 +25,8 @@ class Request:
         target: as typed; empty for commands without one.
         output: of `-o`.
         plan: of `--plan`.
+        picture: of `--picture`.
+        text: of `--text`: draw with characters.
     """
 
     console: Console
@@ -32,6 +34,8 @@ class Request:
     target: str = ""
     output: Path | None = None
     plan: Path | None = None
+    picture: Path | None = None
+    text: bool = False
 
 
 Action: TypeAlias = Callable[[Request], int]
@@ -66,7 +70,20 @@ _SETTINGS: Final[Mapping[str, Callable[[], click.Option]]] = {
         ["--method"],
         metavar="NAME",
         multiple=True,
-        help="Ordering method to run, or all; repeatable. By default as many as it takes to prove the order.",
+        help="Method to run, or all; repeatable. By default as many as it takes to prove the result.",
+    ),
+    "capacity": lambda: click.Option(
+        ["--capacity"], metavar="SIZE", help="Bytes that must be enough; by default as few as possible."
+    ),
+    "alignment": lambda: click.Option(
+        ["--alignment"],
+        metavar="BYTES",
+        help="Least alignment of every buffer; 64 by default for a program, that of the file for a CSV.",
+    ),
+    "workspace": lambda: click.Option(
+        ["--workspace/--no-workspace"],
+        default=None,
+        help="Place the scratch bytes of each operation too; by default its kernel allocates them.",
     ),
     "repeats": lambda: click.Option(
         ["--repeats"], metavar="N", help="Timed steps of each program; 5 by default."
@@ -83,6 +100,21 @@ _SETTINGS: Final[Mapping[str, Callable[[], click.Option]]] = {
         default=None,
         help="Keep all updates behind the last operation that can fail.",
     ),
+    "allow_nondeterministic": lambda: click.Option(
+        ["--allow-nondeterministic/--no-allow-nondeterministic"],
+        default=None,
+        help="Recompute operations too whose kernels give other bits on every run.",
+    ),
+    "arena": lambda: click.Option(
+        ["--arena/--no-arena"],
+        default=None,
+        help="Run inside one block of memory, results at planned addresses.",
+    ),
+    "arena_copies": lambda: click.Option(
+        ["--arena-copies"],
+        metavar="WHICH",
+        help="Results copied into the arena where operations do not write there: cheap (default), all or none.",
+    ),
 }
 
 
@@ -95,6 +127,8 @@ def make_command(
     settings: tuple[str, ...] = (),
     output: str | None = None,
     needs_plan: bool = False,
+    takes_plan: bool = False,
+    draws: bool = False,
 ) -> click.Command:
     """A command of the command line.
 
@@ -106,18 +140,26 @@ def make_command(
         settings: names of the settings that it reads.
         output: help of `-o`; None for no such option.
         needs_plan: whether `--plan FILE` has to be given.
+        takes_plan: whether it can be given.
+        draws: whether there are `--picture FILE` and `--text`.
     """
     params: list[click.Parameter] = []
     if target is not None:
         # Asked for below, not here: --print-config does without.
         params.append(click.Argument(["target"], required=False, metavar=target))
+    required = ("target", "plan") if needs_plan else ("target",)
     params += [_SETTINGS[setting]() for setting in settings]
-    if needs_plan:
+    if needs_plan or takes_plan:
         params.append(
             click.Option(
                 ["--plan"], type=_FILE_THAT_IS_THERE, metavar="FILE", help="A plan saved by `plan -o`."
             )
         )
+    if draws:
+        params += [
+            click.Option(["--picture"], type=_FILE, metavar="FILE", help="Draw it into a .svg or a .png."),
+            click.Option(["--text"], is_flag=True, help="Draw it with characters."),
+        ]
     if output is not None:
         params.append(click.Option(["-o", "--output"], type=_FILE, metavar="FILE", help=output))
     params += [
@@ -134,7 +176,7 @@ def make_command(
 
     @click.pass_context
     def run(context: click.Context, /, **given: Any) -> int:
-        return _run(context, action, given, settings)
+        return _run(context, action, given, settings, required)
 
     return click.Command(name, params=params, callback=run, help=help_text, no_args_is_help=False)
 
@@ -143,7 +185,13 @@ _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 _FILE_THAT_IS_THERE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-def _run(context: click.Context, action: Action, given: dict[str, Any], settings: tuple[str, ...]) -> int:
+def _run(
+    context: click.Context,
+    action: Action,
+    given: dict[str, Any],
+    settings: tuple[str, ...],
+    required: tuple[str, ...],
+) -> int:
     console: Console = context.obj
     console.configure(as_json=given["as_json"], quiet=given["quiet"], verbosity=given["verbose"])
     resolved = config.resolve(
@@ -155,16 +203,28 @@ def _run(context: click.Context, action: Action, given: dict[str, Any], settings
         console.note(f"nothing reads the environment variable {variable}")
     if given.get("print_config"):
         return _print_config(console, resolved, settings)
-    _require(context, given, "target", "plan")
+    _require(context, given, *required)
     output: Path | None = given.get("output")
-    if output is not None and not output.absolute().parent.is_dir():
-        raise UsageError(
-            "the result cannot be written",
-            where=str(output),
-            why=f"there is no folder {output.absolute().parent}",
-            next_step="make the folder first, or write elsewhere",
+    picture: Path | None = given.get("picture")
+    for path in (output, picture):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise UsageError(
+                "the result cannot be written",
+                where=str(path),
+                why=f"there is no folder {path.absolute().parent}",
+                next_step="make the folder first, or write elsewhere",
+            )
+    return action(
+        Request(
+            console,
+            resolved.settings,
+            given.get("target") or "",
+            output,
+            given.get("plan"),
+            picture,
+            given.get("text", False),
         )
-    return action(Request(console, resolved.settings, given.get("target") or "", output, given.get("plan")))
+    )
 
 
 def _require(context: click.Context, given: Mapping[str, Any], *names: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
@@ -13,7 +13,9 @@ from neaptide.cli.interrupts import asking_before_aborting
 from neaptide.errors import InfeasibleBudget, MissingExtra, TargetError, UsageError
 
 if TYPE_CHECKING:
+    from neaptide.cli.config import Settings
     from neaptide.report.document import Document
+    from neaptide.runtime.arena_plan import ArenaOptions, Copies
 
 THIS_MACHINE: Final = "this-machine"
 
@@ -72,6 +74,7 @@ def plan(request: Request) -> int:
                     interrupt=interrupt,
                     progress=console.progress,
                     atomic=settings.atomic,
+                    allow_nondeterministic=settings.allow_nondeterministic,
                     name=request.target,
                 )
             except InfeasibleBudget as error:
@@ -111,6 +114,7 @@ def run(request: Request) -> int:
             seed=settings.seed,
             progress=console.progress,
             name=request.target,
+            arena=_arena(settings),
         )
     _deliver(request, report, lambda: run_document(report))
     return exit_codes.DONE
@@ -149,6 +153,7 @@ def compare(request: Request) -> int:
                 interrupt=interrupt,
                 progress=console.progress,
                 name=request.target,
+                arena=_arena(settings),
             )
     _deliver(request, comparison, lambda: comparison_document(comparison))
     return exit_codes.DONE if is_within_budget(comparison) else exit_codes.OVER_BUDGET
@@ -207,6 +212,14 @@ def require_torch() -> None:
             why="a training step is captured and run with it",
             next_step='pip install "neaptide[torch]"',
         )
+
+
+def _arena(settings: Settings) -> bool | ArenaOptions:
+    if not settings.arena:
+        return False
+    from neaptide.runtime.arena_plan import ArenaOptions
+
+    return ArenaOptions(copies=cast("Copies", settings.arena_copies))
 
 
 def _device(name: str | None) -> str | None:

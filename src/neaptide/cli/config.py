@@ -41,12 +41,18 @@ class Settings:
         seed: of all random choices.
         strategy: of the planner.
         also: further strategies to compare with.
-        method: ordering methods to run; none means as many as it takes.
+        method: methods of ordering or layout to run; none means as many as it takes.
+        capacity: bytes that an arena must not exceed; None for the smallest.
+        alignment: least alignment of every buffer; None for 64 in programs, and for what a CSV says.
+        workspace: place scratch bytes of operations too.
         repeats: timed steps of each program.
         steps: steps of a run.
         verify: compare the numbers with eager; None for what the command does by itself.
         eager: measure eager too.
         atomic: keep all updates behind the last operation that can fail.
+        allow_nondeterministic: recompute operations too that give other bits on every run.
+        arena: run inside one block of memory.
+        arena_copies: which results are copied into it: cheap, all or none.
     """
 
     peak: str | None = None
@@ -58,11 +64,17 @@ class Settings:
     strategy: str = "default"
     also: tuple[str, ...] = ()
     method: tuple[str, ...] = ()
+    capacity: str | None = None
+    alignment: int | None = None
+    workspace: bool = False
     repeats: int = 5
     steps: int = 3
     verify: bool | None = None
     eager: bool = True
     atomic: bool = False
+    allow_nondeterministic: bool = False
+    arena: bool = False
+    arena_copies: str = "cheap"
 
     @property
     def time_limit_s(self) -> float | None:
@@ -187,6 +199,13 @@ def _peak(value: Any) -> str:
     return str(value).strip()
 
 
+def _size(value: Any) -> str:
+    from neaptide.units import parse_size
+
+    parse_size(value)
+    return str(value).strip()
+
+
 def _latency(value: Any) -> str:
     from neaptide.planner.budget import Budget
 
@@ -222,12 +241,29 @@ def _integer(lowest: int) -> Callable[[Any], int]:
     return read
 
 
+def _power_of_two(value: Any) -> int:
+    number = _integer(1)(value)
+    if number & (number - 1):
+        raise UsageError(f"{value!r} is no power of two", next_step="write 16, 64, 256 or 512")
+    return number
+
+
 def _boolean(value: Any) -> bool:
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.strip().lower() in _YES_NO:
         return _YES_NO[value.strip().lower()]
     raise UsageError(f"{value!r} is neither yes nor no", next_step=f"write one of {', '.join(_YES_NO)}")
+
+
+def _one_of(*choices: str) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        text = str(value).strip()
+        if text not in choices:
+            raise UsageError(f"{value!r} is not a choice", next_step=f"choose one of {', '.join(choices)}")
+        return text
+
+    return read
 
 
 def _texts(value: Any) -> tuple[str, ...]:
@@ -248,9 +284,15 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "strategy": _text,
     "also": _texts,
     "method": _texts,
+    "capacity": _size,
+    "alignment": _power_of_two,
+    "workspace": _boolean,
     "repeats": _integer(1),
     "steps": _integer(1),
     "verify": _boolean,
     "eager": _boolean,
     "atomic": _boolean,
+    "allow_nondeterministic": _boolean,
+    "arena": _boolean,
+    "arena_copies": _one_of("cheap", "all", "none"),
 }

@@ -16,7 +16,7 @@ MEANINGS: Final[dict[int, str]] = {
     DONE: "done, and within the budget",
     BUG: "a bug of neaptide; -v shows the traceback",
     USAGE: "a mistake in the command, its target or the configuration",
-    OVER_BUDGET: "the budget was not reached; the smallest peak is printed, -o still writes the best plan",
+    OVER_BUDGET: "the budget or the capacity was not reached; the smallest peak is printed, -o still writes the best plan",
     NOT_SUPPORTED: "the program, the plan or the installation is not supported",
     NOT_VERIFIED: "the numbers of the plan differ from eager",
     INTERRUPTED: "interrupted before there was a plan",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 from neaptide import __version__
-from neaptide.cli import commands, exit_codes, machine, ordering
+from neaptide.cli import commands, exit_codes, layout, machine, ordering
 from neaptide.cli.command import make_command
 from neaptide.cli.console import Console
 from neaptide.errors import NeaptideError
@@ -61,14 +61,14 @@ cli = click.Group(
             commands.plan,
             "Plan a step for a budget, and save the plan.\n\n"
             "Ctrl-C stops planning and keeps the best plan so far; a second Ctrl-C aborts.",
-            settings=(*_PLANNING, "atomic"),
+            settings=(*_PLANNING, "atomic", "allow_nondeterministic"),
             output="Write the plan; also when the budget is not reached.",
         ),
         make_command(
             "run",
             commands.run,
             "Run a saved plan on a fresh program, and measure it.",
-            settings=("steps", "verify", "seed"),
+            settings=("steps", "verify", "seed", "arena", "arena_copies"),
             output="Write the report as JSON.",
             needs_plan=True,
         ),
@@ -76,7 +76,7 @@ cli = click.Group(
             "compare",
             commands.compare,
             "Run eager, baseline and plan side by side.\n\nOne table: predicted and measured peaks, step times, differences in the numbers, bounds.",
-            settings=(*_PLANNING, "also", "repeats", "eager", "verify"),
+            settings=(*_PLANNING, "also", "repeats", "eager", "verify", "arena", "arena_copies"),
             output="Write the report as JSON.",
         ),
         make_command(
@@ -90,6 +90,17 @@ cli = click.Group(
             "Ctrl-C stops the search and keeps the best order so far.",
             settings=("time_limit", "work_limit", "method"),
             output="Write the result as JSON.",
+        ),
+        make_command(
+            "layout",
+            layout.layout,
+            "Give every buffer an address in one arena, as small as possible or within a capacity, with proof.\n\n"
+            "TARGET is a CSV of buffers (id,lower,upper,size), a plan file, a graph as JSON, or a program like that "
+            "of the other commands. Ctrl-C stops the search and keeps the best layout so far.",
+            settings=("capacity", "time_limit", "work_limit", "seed", "method", "alignment", "workspace"),
+            output="Write the buffers with their offsets as CSV.",
+            takes_plan=True,
+            draws=True,
         ),
         make_command(
             "doctor",

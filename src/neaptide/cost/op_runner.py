@@ -101,6 +101,11 @@ class PreparedCall:
         """What the operation returns."""
         return self._function(*self._args, **self._kwargs)
 
+    @property
+    def arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        """What the operation is called with, by position and by name."""
+        return self._args, self._kwargs
+
     def facts(self, result: Any) -> list[OutputFacts | None]:
         """What a result shows, by output; None for host scalars and what was not made."""
         slot_of = {

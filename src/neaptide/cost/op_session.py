@@ -42,7 +42,7 @@ def run_calls(calls: Mapping[str, OpCall], guard: LimitGuard) -> dict[str, OpRec
     """
     seen: dict[str, OpRecord] = {}
     devices = sorted({d for call in calls.values() for d in call.devices if d.startswith("cuda")})
-    with _undisturbed(devices):
+    with undisturbed(devices):
         maker = OperandMaker()
         on_host = {key: call for key, call in calls.items() if not _on_cuda(call)}
         seen.update(_audit_on_host(on_host, maker, guard))
@@ -189,8 +189,12 @@ def _on_cuda(call: OpCall) -> bool:
 
 
 @contextmanager
-def _undisturbed(cuda_devices: list[str]) -> Iterator[None]:
-    """No autocast, random numbers from a fixed seed; all as before at the end."""
+def undisturbed(cuda_devices: list[str]) -> Iterator[None]:
+    """No autocast, random numbers from a fixed seed; all as before at the end.
+
+    Args:
+        cuda_devices: whose random generators are used.
+    """
     with ExitStack() as stack:
         # As a planned step runs. No operand needs a gradient, so nothing is recorded; without gradient mode
         # recurrent kernels would return no workspace for their backward.

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 
 from neaptide.errors import LoweringError
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Loop, Node
-from neaptide.ir.values import Value, contiguous_strides
+from neaptide.ir.values import Value
 from neaptide.lower.sizes import grouped
-from neaptide.lower.torch_calls import CallWriter, device_of
+from neaptide.lower.torch_calls import CallWriter
 from neaptide.symbolic.size_expr import SizeExpr
 
 Emit = Callable[[str, int], None]
 """Takes a line and how many levels deeper than the function's it lies."""
 
 
-def write_loop(graph: Graph, node: Node, body: str, calls: CallWriter, emit: Emit) -> None:
+def write_loop(
+    graph: Graph,
+    node: Node,
+    body: str,
+    calls: CallWriter,
+    emit: Emit,
+    places: Mapping[int, str] = MappingProxyType({}),
+) -> None:
     """Emit a loop over the function `body`. O(inputs + outputs).
 
     What is alive on the way is the results, whole, and what the body holds: parts of a result die before the next
     trip begins.
+
+    Args:
+        graph: the program.
+        node: with a loop in it.
+        body: name of the function that does one trip.
+        calls: writes texts.
+        emit: takes the lines.
+        places: by output, an expression for a tensor that it is put together in; fresh ones for the others.
 
     Raises:
         LoweringError: a merged result that is a host scalar, or a size that is not known.
@@ -35,7 +51,8 @@ def write_loop(graph: Graph, node: Node, body: str, calls: CallWriter, emit: Emi
     ]
     for merge, value, _, at in merged:
         fill = ".zero_()" if merge.how == "sum" else ""
-        emit(f"{names.variable(value)} = {_empty(graph, node, value, calls)}{fill}", 0)
+        whole = places.get(merge.output) or _fresh(graph, node, value, calls)
+        emit(f"{names.variable(value)} = {whole}{fill}", 0)
         if merge.how == "concat":
             emit(f"{at} = 0", 0)
     emit(f"for {trip} in range({calls.size(loop.trip_count, node)}):", 0)
@@ -65,16 +82,12 @@ def part_lengths(body: Graph) -> Iterator[tuple[str, Value, int]]:
                     yield dim, value, axis
 
 
-def _empty(graph: Graph, node: Node, value: Value, calls: CallWriter) -> str:
+def _fresh(graph: Graph, node: Node, value: Value, calls: CallWriter) -> str:
     if value.storage is None:
         raise LoweringError(
             f"{value.name} is a number and cannot be merged", where=node.source.location or None
         )
-    shape = calls.sizes(value.shape, node)
-    options = f"dtype=torch.{value.dtype}, device={calls.device(device_of(graph, value))}"
-    if value.strides == contiguous_strides(value.shape):
-        return f"torch.empty({shape}, {options})"
-    return f"torch.empty_strided({shape}, {calls.sizes(value.strides, node)}, {options})"
+    return calls.empty(graph, node, value)
 
 
 def _arguments(graph: Graph, node: Node, calls: CallWriter, trip: str) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.schedule import Schedule
+from neaptide.lower.places import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Program:
         names: global names that the source uses (operations, devices, shape stand-ins).
         body_nodes: by line number, the node of a loop's body that the line runs.
         watches: values that the program copies; it then takes a second argument, a dict.
+        places: further global names that the source uses: tensors in an arena, made by who runs it.
     """
 
     graph: Graph
@@ -51,6 +53,7 @@ class Program:
     names: Mapping[str, Any]
     body_nodes: Mapping[int, Node] = field(default_factory=dict)
     watches: tuple[Watch, ...] = ()
+    places: Mapping[str, Place] = field(default_factory=dict)
 
     def node_at(self, line: int) -> Node | None:
         """The innermost node that a line (from 1) runs; None for a line that runs none."""

@@ -12,12 +12,14 @@ import torch
 from neaptide.errors import LoweringError
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import LOOP_OP, Arg, Named, Node, Ref
+from neaptide.ir.nodes import Arg, Named, Node, Ref
 from neaptide.ir.registry import OpRegistry, Trait
-from neaptide.ir.values import Value
+from neaptide.ir.values import Value, contiguous_strides
 from neaptide.lower import _torch_private as private
 from neaptide.lower.names import Names
+from neaptide.lower.places import OutVariant
 from neaptide.lower.sizes import size_text
+from neaptide.lower.torch_ops import resolve_operation
 from neaptide.ops.structural import CONSTANT_OP, HOST_FUNCTIONS, host_function
 from neaptide.symbolic.size_expr import SizeExpr
 
@@ -56,7 +58,7 @@ class CallWriter:
         Raises:
             LoweringError: torch has no such operation, or a size is not a number.
         """
-        op, args, kwargs, results = node.op, node.args, dict(node.kwargs), _structure(node)
+        op, args, kwargs, results = node.op, node.args, dict(node.kwargs), result_structure(node)
         spec = self.registry.find(op)
         if again and spec is not None and spec.replay is not None and node.effects.writes:
             replay = spec.replay
@@ -68,6 +70,30 @@ class CallWriter:
             op, args, kwargs = replay.op, tuple(args[p] for p in replay.positions), {}
             results = self._replayed(resolve_operation(op), results, replay.outputs)
         return CallText(self._text(graph, node, op, args, kwargs), results)
+
+    def write_out(self, graph: Graph, node: Node, variant: OutVariant, targets: Sequence[str]) -> str:
+        """The call of a node that writes its results to tensors: `targets` are expressions, one for each result.
+
+        Raises:
+            LoweringError: as for `write`.
+        """
+        if variant.is_copy:
+            return self._text(graph, node, variant.op, node.args[:1], {}, before=targets)
+        kwargs = {key: arg for key, arg in node.kwargs if key not in variant.dropped}
+        into = [f"{key}={target}" for key, target in zip(variant.keywords, targets, strict=True)]
+        return self._text(graph, node, variant.op, (*node.args, *variant.extra), kwargs, behind=into)
+
+    def empty(self, graph: Graph, node: Node, value: Value) -> str:
+        """A fresh tensor of the geometry of one of a node's results.
+
+        Raises:
+            LoweringError: a size that is not known.
+        """
+        shape = self.sizes(value.shape, node)
+        options = f"dtype=torch.{value.dtype}, device={self.device(device_of(graph, value))}"
+        if value.strides == contiguous_strides(value.shape):
+            return f"torch.empty({shape}, {options})"
+        return f"torch.empty_strided({shape}, {self.sizes(value.strides, node)}, {options})"
 
     def bind(self, base: str, thing: Any, key: object = None) -> str:
         """A global name for an object; the same for the same base and key."""
@@ -81,7 +107,17 @@ class CallWriter:
 
     # -- the parts of a call
 
-    def _text(self, graph: Graph, node: Node, op: str, args: tuple[Arg, ...], kwargs: dict[str, Arg]) -> str:
+    def _text(
+        self,
+        graph: Graph,
+        node: Node,
+        op: str,
+        args: tuple[Arg, ...],
+        kwargs: dict[str, Arg],
+        *,
+        before: Sequence[str] = (),
+        behind: Sequence[str] = (),
+    ) -> str:
         if op == CONSTANT_OP:
             return self._constant(graph, node)
         needed = set(needed_inputs(graph, node))
@@ -107,7 +143,7 @@ class CallWriter:
                 return f"[{', '.join(map(text, arg))}]"
             return self._literal(arg, node)
 
-        texts = [*map(text, args), *(f"{key}={text(arg)}" for key, arg in kwargs.items())]
+        texts = [*before, *map(text, args), *(f"{key}={text(arg)}" for key, arg in kwargs.items()), *behind]
         return f"{callee}({', '.join(texts)})"
 
     def _needs_device_tensor(self, op: str, operation: Any) -> bool:
@@ -190,34 +226,6 @@ class CallWriter:
         return structure[0] if count == 1 else tuple(structure)
 
 
-def resolve_operation(op: str, location: str = "") -> Any:
-    """The callable of a registry name such as `aten.add.Tensor`.
-
-    Raises:
-        LoweringError: torch has no such operation.
-    """
-    if op == LOOP_OP:
-        raise LoweringError("a loop is not a single call", where=location or None)
-    found: Any = torch.ops
-    parts = op.split(".")
-    try:
-        for part in parts:
-            found = getattr(found, part)
-    except AttributeError as error:
-        raise LoweringError(
-            f"torch {torch.__version__} has no operation {op}",
-            where=location or None,
-            next_step="import the library that registers it, or plan with the torch that runs the plan",
-        ) from error
-    if len(parts) != 3:
-        raise LoweringError(
-            f"{op!r} names no overload of an operation",
-            where=location or None,
-            next_step="such as aten.add.Tensor",
-        )
-    return found
-
-
 def device_of(graph: Graph, value: Value) -> str:
     """Where a value lives; a host scalar on the CPU."""
     return "cpu" if value.storage is None else graph.storages[value.storage].device
@@ -228,7 +236,8 @@ def _device(graph: Graph, node: Node) -> str:
     return device_of(graph, tensors[0]) if tensors else "cpu"
 
 
-def _structure(node: Node) -> Arg:
+def result_structure(node: Node) -> Arg:
+    """How the outputs of a node lie in what its operation returns, as in `Node.results` but never None."""
     if node.results is not None:
         return node.results
     if len(node.outputs) == 1:

@@ -20,8 +20,11 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule, Step, StepKind
 from neaptide.lower.loops import part_lengths, write_loop
 from neaptide.lower.names import Names
+from neaptide.lower.places import NO_PLACES, PlaceNames, Places
 from neaptide.lower.program import Program, Watch
-from neaptide.lower.torch_calls import CallWriter, resolve_operation
+from neaptide.lower.random_states import DrawnAgain, random_state, repeated_draws
+from neaptide.lower.torch_calls import CallText, CallWriter, result_structure
+from neaptide.lower.torch_ops import resolve_operation
 from neaptide.lower.watches import copy_text
 
 __all__ = ["Watch", "lower", "resolve_operation"]
@@ -30,7 +33,12 @@ INDENT = "    "
 
 
 def lower(
-    graph: Graph, schedule: Schedule, registry: OpRegistry, *, watches: Sequence[Watch] = ()
+    graph: Graph,
+    schedule: Schedule,
+    registry: OpRegistry,
+    *,
+    watches: Sequence[Watch] = (),
+    places: Places = NO_PLACES,
 ) -> Program:
     """Generate the program of a schedule. O(size of the schedule).
 
@@ -39,6 +47,7 @@ def lower(
         schedule: legal (see `analysis.legality`); `FREE` steps are put in anew.
         registry: how an impure op is replayed.
         watches: values to copy on the way; the program then takes a second argument, a dict that it fills.
+        places: where results lie in an arena, by step; without it every result is a tensor of its own.
 
     Raises:
         LoweringError: an operation that torch does not have, a size that is not a number, a kind of step that this
@@ -47,7 +56,8 @@ def lower(
     for step in schedule.steps:
         if not step.runs_node and step.kind is not StepKind.FREE:
             raise LoweringError(f"a step of the kind {step.kind.value!r} cannot be lowered to torch code")
-    writer = _Writer(CallWriter(Names(graph), registry))
+    calls = CallWriter(Names(graph), registry)
+    writer = _Writer(calls, places, PlaceNames(calls.names))
     writer.function("program", graph, schedule, watches)
     lines = writer.lines
     return Program(
@@ -59,6 +69,7 @@ def lower(
         names=writer.calls.globals,
         body_nodes={n: line.path[-1] for n, line in enumerate(lines, 1) if line.path and len(line.path) > 1},
         watches=tuple(watches),
+        places=writer.place_names.used,
     )
 
 
@@ -84,13 +95,17 @@ class _Place:
 @dataclass
 class _Writer:
     calls: CallWriter
+    places: Places
+    place_names: PlaceNames
     lines: list[_Line] = field(default_factory=list)
     outer: tuple[Node, ...] = ()
     functions: int = 0
+    draws: dict[int, int] = field(default_factory=dict)
 
     def function(self, name: str, graph: Graph, schedule: Schedule, watches: Sequence[Watch] = ()) -> None:
         """Emit `def name(args)`; the bodies of its loops are emitted before it."""
         bodies = {node.id: self._loop_body(node) for node in graph.nodes if node.regions}
+        self.draws = repeated_draws(graph, schedule)
         variable = self.calls.names.variable
         self._emit(f"def {name}(args{', watched' if watches else ''}):", depth=0)
         inputs = [variable(graph.values[v]) for v in graph.inputs]
@@ -116,7 +131,8 @@ class _Writer:
             place = _Place(graph, node, position, step)
             seen = [w for access in _versions_made(graph, step) for w in due.pop(access, ())]
             if node.regions:
-                write_loop(graph, node, bodies[node.id], self.calls, partial(self._at, place))
+                filled = self._places(place)
+                write_loop(graph, node, bodies[node.id], self.calls, partial(self._at, place), filled)
                 gone = [variable(graph.values[v]) for v in dead]
             else:
                 gone = self._operation(place, dead, keep_name=bool(seen))
@@ -135,19 +151,66 @@ class _Writer:
         """Emit one call; gives the variables to delete behind it."""
         graph, node = place.graph, place.node
         again = place.step.kind is StepKind.RECOMPUTE
-        call = self.calls.write(graph, node, again=again)
-        comment = _comment(node, again=again)
+        depth, gone_state = self._random_state(place, again=again)
+        call, to_copy = self._call(place, again=again)
+        text, comment = call.text, _comment(node, again=again)
+        if call.results == Ref(0) and to_copy:
+            text = f"{to_copy.pop(0)}.copy_({text})"
         gone = list(dead)
         if not node.outputs:
-            self._at(place, f"{call.text}{comment}")
+            self._at(place, f"{text}{comment}", depth)
         elif call.results == Ref(0) and node.outputs[0] in dead and not keep_name:
             # Without a name there is nothing to delete.
-            self._at(place, f"{call.text}{comment}")
+            self._at(place, f"{text}{comment}", depth)
             gone.remove(node.outputs[0])
         else:
-            self._at(place, f"{self._target(place, call.results)} = {call.text}{comment}")
+            self._at(place, f"{self._target(place, call.results)} = {text}{comment}", depth)
+        for slot, where in to_copy.items():
+            name = self.calls.names.variable(graph.values[node.outputs[slot]])
+            self._at(place, f"{name} = {where}.copy_({name})")
         variables = [self.calls.names.variable(graph.values[v]) for v in gone]
-        return [*variables, *(self.calls.names.fresh(extra) for extra in _extras(call.results))]
+        return [*variables, *(self.calls.names.fresh(extra) for extra in _extras(call.results)), *gone_state]
+
+    def _random_state(self, place: _Place, *, again: bool) -> tuple[int, list[str]]:
+        """See to the generator of a draw that is repeated: how deep its call stands, what to delete behind it."""
+        stream, last = place.node.effects.rng, self.draws.get(place.node.id)
+        if stream is None or last is None:
+            return 0, []
+        state, device = self.calls.names.fresh(f"random_{place.node.id}"), self.calls.device(stream)
+        if not again:
+            self._at(place, f"{state} = {self.calls.bind('random_state', random_state)}({device})")
+            return 0, []
+        self._at(place, f"with {self.calls.bind('drawn_again', DrawnAgain)}({device}, {state}):")
+        return 1, [state] if place.position == last else []
+
+    def _call(self, place: _Place, *, again: bool) -> tuple[CallText, dict[int, str]]:
+        """A call, and the places of those outputs that must be copied there behind it."""
+        graph, node, filled = place.graph, place.node, self._places(place)
+        here = None if self.outer else self.places.get(place.position)
+        if here is None or here.out is None:
+            return self.calls.write(graph, node, again=again), filled
+        structure = result_structure(node)
+        results = structure if isinstance(structure, tuple) else (structure,)
+        slots = [item.slot for item in results if isinstance(item, Ref)]
+        if len(slots) != len(results):
+            raise LoweringError(
+                f"{node.op} has results that the program leaves out, so none can be told its place"
+            )
+        targets = [
+            filled.get(slot) or self.calls.empty(graph, node, graph.values[node.outputs[slot]])
+            for slot in slots
+        ]
+        return CallText(self.calls.write_out(graph, node, here.out, targets), structure), {}
+
+    def _places(self, place: _Place) -> dict[int, str]:
+        """Names of the places of a step's results, by output."""
+        here = None if self.outer else self.places.get(place.position)
+        values = place.graph.values
+        return {
+            slot: self.place_names.name(values[place.node.outputs[slot]], where)
+            for slot, where in enumerate(() if here is None else here.places)
+            if where is not None
+        }
 
     def _target(self, place: _Place, results: Arg) -> str:
         names = self.calls.names

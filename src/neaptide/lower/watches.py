@@ -6,6 +6,7 @@ from neaptide.errors import LoweringError
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.lower.program import Watch
+from neaptide.lower.sizes import grouped
 from neaptide.lower.torch_calls import CallWriter
 
 
@@ -24,8 +25,11 @@ def copy_text(graph: Graph, node: Node | None, watch: Watch, calls: CallWriter) 
         return f"{calls.names.variable(value)}.clone()"
     for other in (graph.values[v] for v in bound):
         if other.storage == value.storage and other.dtype == value.dtype:
-            geometry = f"{calls.sizes(value.shape)}, {calls.sizes(value.strides)}, {calls.size(value.offset)}"
-            return f"{calls.names.variable(other)}.as_strided({geometry}).clone()"
+            # Counted from where the other one lies: its storage may be that of an arena.
+            seen = calls.names.variable(other)
+            offset = f"{seen}.storage_offset() + {grouped(calls.size(value.offset - other.offset))}"
+            geometry = f"{calls.sizes(value.shape)}, {calls.sizes(value.strides)}, {offset}"
+            return f"{seen}.as_strided({geometry}).clone()"
     raise LoweringError(
         f"{watch.name} cannot be copied at version {watch.version}",
         why=f"nothing of dtype {value.dtype} sees its storage there",

@@ -21,7 +21,7 @@ from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.recomputations import recompute_moves
 from neaptide.planner.record import planned_program
-from neaptide.planner.strategies import NAMES, strategy
+from neaptide.planner.strategies import NAMES, canonical_name, strategy
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import PlannedProgram
 from neaptide.schedule.evaluate import Evaluator
@@ -29,8 +29,9 @@ from neaptide.schedule.problem import StepProblem, compile_problem
 
 DEFAULT_STRATEGY = "default"
 STRATEGIES = (DEFAULT_STRATEGY, *NAMES)
-_FREE_STRATEGY = "early_updates"  # by order alone: what is done without a budget
+_FREE_STRATEGY = "best_order"  # by order alone: what is done without a budget
 _ATOMIC_STRATEGY = "greedy_recompute"  # the one that keeps to the order it is started from
+_RANDOM_STATE_SECONDS = 2e-5  # two states read and two put back, about 15 µs, and the context around them
 _BISECTIONS = 7  # of the budget, when time is limited and memory is to be least: within 1 % of the range
 
 
@@ -66,7 +67,9 @@ class GraphPlan:
     schedule: Schedule
 
 
-def compile_step_problem(graph: Graph, registry: OpRegistry, costs: GraphCosts) -> StepProblem:
+def compile_step_problem(
+    graph: Graph, registry: OpRegistry, costs: GraphCosts, *, allow_nondeterministic: bool = False
+) -> StepProblem:
     """The integer problem of a graph under given costs."""
     return compile_problem(
         graph,
@@ -74,6 +77,8 @@ def compile_step_problem(graph: Graph, registry: OpRegistry, costs: GraphCosts) 
         workspace=costs.workspace,
         storage_bytes=costs.storage_bytes,
         seconds=costs.seconds,
+        allow_nondeterministic=allow_nondeterministic,
+        random_state_seconds=_RANDOM_STATE_SECONDS,
     )
 
 
@@ -89,6 +94,7 @@ def plan_graph(
     strategy_name: str = DEFAULT_STRATEGY,
     budget_bytes: int | None = None,
     atomic: bool = False,
+    allow_nondeterministic: bool = False,
     interrupt: threading.Event | None = None,
 ) -> GraphPlan:
     """Search for a schedule of a graph within a budget, and check what was found.
@@ -105,6 +111,7 @@ def plan_graph(
         strategy_name: `default` for the portfolio, or one of `strategies.NAMES`.
         budget_bytes: overrides the bytes that the budget resolves to (programs of one step share a limit).
         atomic: keep updates behind everything that can fail; see `planner.atomic`.
+        allow_nondeterministic: as `step` was compiled: repetitions may give other bits.
         interrupt: set it to get the best so far.
 
     Returns:
@@ -146,6 +153,7 @@ def plan_graph(
         Limits(limits.time_s, None, limits.seed),
         interrupt,
         may_move=whole is None,
+        allow_nondeterministic=allow_nondeterministic,
     )
     if arena.sequence != found.sequence:
         evaluated = PlannedSequence.evaluate(step, arena.sequence, found.strategy)
@@ -154,7 +162,7 @@ def plan_graph(
         found = replace(evaluated, moves=moves)
         outcome = replace(outcome, value=found)
     schedule = Schedule.from_nodes(graph, found.sequence)
-    check_schedule(graph, schedule, registry)
+    check_schedule(graph, schedule, registry, allow_nondeterministic=allow_nondeterministic)
     program = planned_program(
         step,
         outcome,
@@ -180,11 +188,11 @@ def check_strategy(name: str, *, atomic: bool) -> None:
     Raises:
         UsageError: naming those that can.
     """
-    if name not in STRATEGIES:
+    if canonical_name(name) not in STRATEGIES:
         raise UsageError(
             f"no strategy is called {name!r}", next_step=f"choose one of {', '.join(STRATEGIES)}"
         )
-    if atomic and name not in (DEFAULT_STRATEGY, _ATOMIC_STRATEGY):
+    if atomic and canonical_name(name) not in (DEFAULT_STRATEGY, _ATOMIC_STRATEGY):
         raise UsageError(
             f"the strategy {name!r} cannot make an atomic plan",
             why="it may place updates before operations that can fail",

@@ -10,6 +10,7 @@ from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, Terminati
 from neaptide.planner.certificate import RecomputeBound, recompute_bound
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.strategies import strategy
+from neaptide.planner.strategies.best_order import MOST_WORK
 from neaptide.planner.strategies.greedy_recompute import solve_with_noise
 from neaptide.schedule.problem import StepProblem
 from neaptide.units import format_bytes
@@ -19,6 +20,8 @@ _RESTART_NODES: Final = 2000
 _MOST_RESTARTS: Final = 16
 _NOISE: Final = 0.5
 _SLACKS: Final = (0.0, 0.1, 0.5, 1.5)
+# Another order counts when the peak falls by a hundredth.
+_WORTHWHILE: Final = 0.99
 # A plan this close to the proved least time, as a share of the baseline's, is not searched further.
 _CLOSE_ENOUGH: Final = 2e-5
 # The bound is right to about this share; a plan within it is the fastest.
@@ -76,6 +79,7 @@ class _Portfolio:
             if early.sequence != baseline.sequence:
                 # Lower where the gradients pile up; usually the better order, so it goes first.
                 starts.insert(0, replace(problem, start=early.sequence, start_moves=early.moves))
+            self._order_again(starts)
         for name in ("greedy_recompute", "closure"):
             for start in starts:
                 if not self._is_done() and self._goes_on():
@@ -89,6 +93,19 @@ class _Portfolio:
                 "ruin_recreate", replace(problem, start=self.best.sequence, start_moves=self.best.moves)
             )
         return self._outcome()
+
+    def _order_again(self, starts: list[PlanningProblem]) -> None:
+        """Where the bound for orders says that a better one may exist, look for it; it takes the place of the last."""
+        first = starts[0]
+        lowest = PlannedSequence.evaluate(self.step, first.first_sequence(), "").peak_with_workspace_bytes
+        if lowest <= self.step.order_lower_bound_bytes or not self._goes_on():
+            return
+        limits = self._left()
+        work = MOST_WORK if limits.work is None else min(limits.work, MOST_WORK)
+        found = self._note(strategy("best_order")(first, replace(limits, work=work), self.interrupt))
+        if found.peak_with_workspace_bytes < _WORTHWHILE * lowest:
+            starts.insert(0, replace(first, start=found.sequence, start_moves=found.moves))
+            del starts[2:]
 
     def _restart(self, starts: list[PlanningProblem]) -> None:
         """Noisy searches from the orders in turn, until time, work or their number is used up."""

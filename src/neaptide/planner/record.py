@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
+
 from neaptide.outcome import Outcome, Termination
 from neaptide.planner.arena_order import PlannedArena
 from neaptide.planner.moves import Move, MoveKind
@@ -42,7 +45,7 @@ def planned_program(
         sequence=found.sequence,
         strategy=found.strategy,
         budget_bytes=budget_bytes,
-        moves=summarise_moves(found.moves),
+        moves=summarise_moves(found.moves, found.sequence),
         predictions=Predictions(
             peak_bytes=found.peak_bytes,
             peak_with_workspace_bytes=found.peak_with_workspace_bytes,
@@ -60,8 +63,8 @@ def planned_program(
     )
 
 
-def summarise_moves(moves: tuple[Move, ...]) -> MovesSummary:
-    """Moves as a plan keeps them."""
+def summarise_moves(moves: tuple[Move, ...], sequence: Sequence[int] = ()) -> MovesSummary:
+    """Moves as a plan keeps them, and how far the order of first executions is from program order."""
     updates = [move for move in moves if move.kind is MoveKind.REORDER]
     return MovesSummary(
         updates_moved_earlier=len(updates),
@@ -78,7 +81,17 @@ def summarise_moves(moves: tuple[Move, ...]) -> MovesSummary:
             for move in moves
             if move.kind is MoveKind.RECOMPUTE
         ),
+        operations_moved=_operations_moved(tuple(dict.fromkeys(sequence))),
     )
+
+
+def _operations_moved(order: Sequence[int]) -> int:
+    """Nodes that are not in a longest ascending run of the order. O(n log n) (patience sorting)."""
+    tails: list[int] = []
+    for node in order:
+        place = bisect_left(tails, node)
+        tails[place : place + 1] = [node]
+    return len(order) - len(tails)
 
 
 def _record(termination: Termination) -> TerminationRecord:

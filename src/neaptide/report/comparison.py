@@ -6,14 +6,18 @@ import gc
 from collections.abc import Mapping
 
 from neaptide.planner.strategies.program_order import baseline
+from neaptide.report.arena_text import arena_lines
 from neaptide.report.device_notes import predicted_only
 from neaptide.report.model import Comparison, ComparisonRow
 from neaptide.runtime import contestants
+from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.contestants import Contestant, Factory, Measured
 from neaptide.runtime.planned_step import PlannedVariant
 from neaptide.runtime.prepared_step import PreparedStep, Progress, StepPlan, versions
 from neaptide.runtime.verification import Verification, verify_eager, verify_planned
 from neaptide.schedule.problem import StepProblem
+
+ARENA = "arena"
 
 
 def compare_programs(
@@ -28,6 +32,7 @@ def compare_programs(
     plan_seconds: float,
     seed: int,
     progress: Progress | None = None,
+    arena: ArenaOptions | None = None,
 ) -> Comparison:
     """Run and measure eager, baseline and the plans.
 
@@ -42,10 +47,15 @@ def compare_programs(
         plan_seconds: recorded.
         seed: of the factory and the runs.
         progress: told what is going on.
+        arena: adds a row: the first plan, else the baseline, inside an arena.
     """
     say = progress or (lambda _text: None)
     variants: dict[str, PlannedVariant] = {"baseline": prepared.baseline_variant()}
     variants |= {name: found.variant for name, found in plans.items()}
+    if arena is not None:
+        inside = next(iter(plans), "baseline")
+        variants[ARENA] = prepared.in_arenas(variants[inside], arena)
+        plans = {**plans, ARENA: plans[inside]} if plans else plans
     measured: dict[str, Measured] = {}
     verified: dict[str, tuple[Verification, float | None]] = {}
     eager_loss = None
@@ -69,8 +79,8 @@ def compare_programs(
     step = prepared.problem()
     rows = [_eager_row(measured.get("eager"), eager_loss, repeats)] if eager and run else []
     rows += [
-        _row(name, prepared, plans.get(name), measured.get(name), verified.get(name), repeats)
-        for name in variants
+        _row(name, prepared, plans.get(name), measured.get(name), verified.get(name), repeats, variant)
+        for name, variant in variants.items()
     ]
     first = next(iter(plans.values()), None)
     marks = [m.memory.high_water_mark_bytes for m in measured.values() if m.memory.high_water_mark_bytes]
@@ -84,7 +94,7 @@ def compare_programs(
         plan_seconds=plan_seconds,
         capture_seconds=prepared.captured.seconds,
         high_water_mark_bytes=max(marks, default=None),
-        notes=_notes(prepared, verified),
+        notes=(*_notes(prepared, verified), *_arena_notes(variants)),
         versions=versions(),
         seed=seed,
     )
@@ -112,8 +122,10 @@ def _row(
     measured: Measured | None,
     verified: tuple[Verification, float | None] | None,
     repeats: int,
+    variant: PlannedVariant,
 ) -> ComparisonRow:
     step = prepared.problem()
+    arena = variant.arenas[0].report if variant.arenas else None
     if found is None:
         peak, with_workspace, seconds = _baseline_prediction(step)
         recomputed, recomputed_bytes, moved, status = 0, 0, 0, ""
@@ -125,6 +137,9 @@ def _row(
         recomputed = len(moves.recomputations)
         recomputed_bytes = sum(r.nbytes for r in moves.recomputations)
         moved, status = moves.updates_moved_earlier, program.termination.reason
+    if arena is not None:
+        peak, with_workspace = arena.peak_bytes, arena.peak_with_workspace_bytes
+        seconds += arena.copy_seconds
     wall, cpu = contestants.median_seconds(measured.times if measured else None)
     return ComparisonRow(
         name=name,
@@ -144,6 +159,7 @@ def _row(
         recomputed_bytes=recomputed_bytes,
         moved_updates=moved,
         status=status,
+        arena=arena,
     )
 
 
@@ -155,6 +171,15 @@ def _is_unlimited(found: StepPlan) -> bool:
 def _baseline_prediction(step: StepProblem) -> tuple[int, int, float]:
     found = baseline(step)
     return found.peak_bytes, found.peak_with_workspace_bytes, found.seconds
+
+
+def _arena_notes(variants: Mapping[str, PlannedVariant]) -> tuple[str, ...]:
+    return tuple(
+        line
+        for variant in variants.values()
+        for plan in variant.arenas[:1]
+        for line in arena_lines(plan.report)
+    )
 
 
 def _notes(

@@ -26,7 +26,8 @@ _Cell: TypeAlias = Callable[[ComparisonRow], str]
 
 REFERENCE: Final = "eager"
 BASELINE: Final = "baseline"
-_NOT_PLANNED: Final = frozenset({REFERENCE, BASELINE})
+ARENA: Final = "arena"
+_NOT_PLANNED: Final = frozenset({REFERENCE, BASELINE, ARENA})
 # Asked for in every comparison; the other groups are shown where a program has them.
 _DIFFERENCES: Final = {
     "loss": "loss difference",
@@ -77,6 +78,7 @@ def _table(comparison: Comparison) -> Table:
         ("with workspace, predicted", lambda row: byte_cell(row.predicted_peak_with_workspace_bytes)),
         ("with workspace, measured", lambda row: byte_cell(row.measured_allocator_peak_bytes)),
         ("of it resident", lambda row: byte_cell(row.resident_bytes)),
+        *_arena_lines(comparison),
         ("step time, predicted", lambda row: seconds_cell(row.predicted_step_seconds)),
         ("step time, measured", lambda row: seconds_cell(row.step_seconds)),
         ("CPU time, measured", lambda row: seconds_cell(row.step_cpu_seconds)),
@@ -100,6 +102,21 @@ def _table(comparison: Comparison) -> Table:
         # Lines about measurements would hold dashes only.
         rows = [row for row in rows if any(cell != NOTHING for cell in row[1:])]
     return Table(("", *(row.name for row in comparison.rows)), tuple(rows))
+
+
+def _arena_lines(comparison: Comparison) -> list[tuple[str, _Cell]]:
+    """What is inside an arena, where a program has one; the block counts as resident."""
+    if all(row.arena is None for row in comparison.rows):
+        return []
+    return [
+        ("of it arena", lambda row: byte_cell(None if row.arena is None else row.arena.arena_bytes)),
+        (
+            "copied into it",
+            lambda row: (
+                NOTHING if row.arena is None else count_cell(row.arena.copied, row.arena.copied_bytes)
+            ),
+        ),
+    ]
 
 
 def _was_run(comparison: Comparison) -> bool:

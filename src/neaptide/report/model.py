@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from neaptide.runtime.arena_plan import ArenaReport
+
 
 @dataclass(frozen=True)
 class AliveRow:
@@ -105,6 +107,7 @@ class ComparisonRow:
         recomputed: storages recomputed; `recomputed_bytes` their sizes added up.
         moved_updates: parameter updates placed earlier than the program has them.
         status: why planning stopped: optimal, feasible, infeasible, ...; empty for eager and baseline.
+        arena: numbers of the arena that it ran in; None for none.
     """
 
     name: str
@@ -124,6 +127,7 @@ class ComparisonRow:
     recomputed_bytes: int = 0
     moved_updates: int = 0
     status: str = ""
+    arena: ArenaReport | None = None
 
 
 @dataclass(frozen=True)
@@ -174,6 +178,7 @@ class RunReport:
         predicted_peak_with_workspace_bytes: and `measured_allocator_peak_bytes`: with workspace.
         max_abs_diff: against eager by group, when verified; `bitwise_equal` likewise.
         calls: what became of the calls, in words.
+        arena: numbers of the arena that it ran in; None for none.
     """
 
     name: str
@@ -189,6 +194,7 @@ class RunReport:
     calls: str
     versions: dict[str, str]
     seed: int
+    arena: ArenaReport | None = None
 
 
 def to_json(report: Any) -> str:

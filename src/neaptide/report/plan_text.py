@@ -42,6 +42,7 @@ def plan_document(plan: Plan, *, path: str | None = None) -> Document:
         _time_bound_line(main),
         _arena_line(main),
         _updates(main.moves),
+        _reordered(main.moves),
         _recomputed(main.moves),
         _recomputations(main.moves),
         _atomic(plan, main),
@@ -172,6 +173,12 @@ def _updates(moves: MovesSummary) -> str:
         + (f" ({names}{f' and {rest} more' if rest > 0 else ''})" if names else "")
         + "."
     )
+
+
+def _reordered(moves: MovesSummary) -> str:
+    if moves.updates_moved_earlier or not moves.operations_moved:
+        return ""
+    return f"Order: {counted(moves.operations_moved, 'operation')} run elsewhere than in the program."
 
 
 def _recomputed(moves: MovesSummary) -> str:

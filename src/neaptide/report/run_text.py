@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from neaptide.report.cells import byte_cell, counted, difference_cell, origin, seconds_cell
+from neaptide.report.arena_text import arena_lines
+from neaptide.report.cells import bullets, byte_cell, counted, difference_cell, origin, seconds_cell
 from neaptide.report.document import Document, Table, document
 from neaptide.report.model import RunReport
 
@@ -23,6 +24,7 @@ def run_document(report: RunReport) -> Document:
                 ("step time (median)", "-", seconds_cell(report.step_seconds)),
             ),
         ),
+        bullets("Arena", () if report.arena is None else arena_lines(report.arena)),
         "Losses: " + ", ".join(f"{loss:.6g}" for loss in report.losses) if report.losses else None,
         _verification(report),
         f"Calls: {report.calls}" if report.calls else None,

@@ -8,8 +8,9 @@ import linecache
 import sys
 import traceback
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -42,6 +43,11 @@ class Interruption:
 class Executable:
     """A program, compiled and ready to run. Its lines show up in tracebacks.
 
+    Args:
+        program: what it runs.
+        name: for messages.
+        places: tensors for the names in `program.places`.
+
     Attributes:
         program: what it runs.
         name: for messages.
@@ -50,7 +56,9 @@ class Executable:
             to anything that the caller owns.
     """
 
-    def __init__(self, program: Program, *, name: str) -> None:
+    def __init__(
+        self, program: Program, *, name: str, places: Mapping[str, torch.Tensor] = MappingProxyType({})
+    ) -> None:
         self.program = program
         self.name = name
         self.file_name = f"<neaptide {name} {next(_NUMBERS)}>"
@@ -65,6 +73,7 @@ class Executable:
         )
         weakref.finalize(self, linecache.cache.pop, self.file_name, None)
         scope: dict[str, Any] = {key: direct_call(thing) for key, thing in program.names.items()}
+        scope.update((key, places[key]) for key in program.places)
         exec(compile(source, self.file_name, "exec"), scope)  # noqa: S102
         self._function: Callable[..., tuple[Any, ...]] = scope["program"]
         self._inputs = len(program.graph.inputs)

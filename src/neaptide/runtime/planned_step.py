@@ -14,9 +14,12 @@ from neaptide.frontends.signature import Signature
 from neaptide.frontends.step_slots import present_names
 from neaptide.frontends.torch_step import CapturedProgram, CapturedStep
 from neaptide.ir.schedule import Schedule
+from neaptide.lower.places import NO_PLACES
 from neaptide.lower.torch_code import Watch, lower
 from neaptide.ops import registry
 from neaptide.plans import Plan
+from neaptide.runtime.arena import Arenas
+from neaptide.runtime.arena_plan import ArenaPlan, ArenaReport
 from neaptide.runtime.binding import Binding
 from neaptide.runtime.executor import Executable
 from neaptide.runtime.restore_point import RestorePoint
@@ -72,12 +75,14 @@ class PlannedVariant:
         saved: for each program, ids of the caller's storages that are copied before it runs and put back when it
             dies before it has written others (atomic plans); empty for none at all.
         plan: where the schedules come from; None for program order.
+        arenas: one for each program, which then runs inside of it; empty for none at all.
     """
 
     captured: CapturedStep
     schedules: tuple[Schedule, ...]
     saved: tuple[tuple[int, ...], ...] = ()
     plan: Plan | None = None
+    arenas: tuple[ArenaPlan, ...] = ()
 
 
 Replanner = Callable[[tuple[Any, ...], Mapping[str, Any], frozenset[str]], PlannedVariant]
@@ -115,7 +120,10 @@ class PlannedStep:
         self._step = step
         self._make_variant = make_variant
         self._on_mismatch = on_mismatch
-        self._variants: list[_Variant] = [] if variant is None else [_Variant(variant)]  # last used is last
+        self._arenas = Arenas(self._let_go)
+        self._variants: list[_Variant] = []  # last used is last
+        if variant is not None:
+            self._variants.append(_Variant(variant, self._arenas))
         self._interrupted: tuple[str, ...] = ()
         self._changing: frozenset[str] = frozenset()
         self.counts = CallCounts()
@@ -156,7 +164,14 @@ class PlannedStep:
         if not self._variants:
             return []
         program = self._variants[-1].program_now()
-        return program.binding.resident() if program is not None else []
+        bound = program.binding.resident() if program is not None else []
+        return [*bound, *self._arenas.blocks()]
+
+    @property
+    def arena(self) -> ArenaReport | None:
+        """Numbers of the arena that a usual step as last planned runs in; None where it runs in none."""
+        arenas = self._variants[-1].planned.arenas if self._variants else ()
+        return arenas[0].report if arenas else None
 
     def program_source(self) -> str:
         """Text of the program of a usual step as last planned, for reading.
@@ -215,7 +230,7 @@ class PlannedStep:
         return self._plan(args, kwargs)
 
     def _plan(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[_Variant, _Runnable]:
-        made = _Variant(self._make_variant(args, kwargs, self._changing))
+        made = _Variant(self._make_variant(args, kwargs, self._changing), self._arenas)
         program = made.program_now()
         if program is None:
             raise StepMismatch(
@@ -233,6 +248,11 @@ class PlannedStep:
             del self._variants[0]
         self._variants.append(made)
         return made, program
+
+    def _let_go(self) -> None:
+        """Drop what holds tensors in an arena; it is lowered again when it is needed."""
+        for variant in self._variants:
+            variant.forget()
 
     def _differences(self, signature: Signature) -> str:
         """The fewest differences from any plan, in words."""
@@ -313,10 +333,11 @@ class _Runnable:
 
 
 class _Variant:
-    """The programs of one capture, lowered when they are first needed."""
+    """The programs of one capture, lowered when they are first needed; they run in one block."""
 
-    def __init__(self, planned: PlannedVariant) -> None:
+    def __init__(self, planned: PlannedVariant, arenas: Arenas) -> None:
         self.planned = planned
+        self._arenas = arenas
         self._runnable: dict[int, _Runnable] = {}
         self._watched: dict[int, _Runnable] = {}
 
@@ -341,10 +362,22 @@ class _Variant:
             self._watched[index] = self._lower(index, watches)
         return self._watched[index]
 
+    def forget(self) -> None:
+        """Lower everything anew when it is next needed."""
+        self._runnable.clear()
+        self._watched.clear()
+
     def _lower(self, index: int, watches: tuple[Watch, ...]) -> _Runnable:
         program: CapturedProgram = self.planned.captured.programs[index]
         graph = program.graph
-        lowered = lower(graph, self.planned.schedules[index], registry(), watches=watches)
+        arena = self.planned.arenas[index] if self.planned.arenas else None
+        places = NO_PLACES if arena is None else arena.places
+        lowered = lower(graph, self.planned.schedules[index], registry(), watches=watches, places=places)
+        tensors: Mapping[str, torch.Tensor] = {}
+        if arena is not None:
+            nbytes = arena.report.arena_bytes
+            block = self._arenas.reserve(arena.device, nbytes, arena.alignment, lasting=index == 0)
+            tensors = block.tensors(lowered)
         storages = self.planned.saved[index] if self.planned.saved else ()
         on_storage = {
             s: [i for i, v in enumerate(graph.inputs) if graph.values[v].storage == s] for s in storages
@@ -352,7 +385,7 @@ class _Variant:
         drawn = {node.effects.rng for node in graph.nodes if node.effects.rng is not None}
         return _Runnable(
             index,
-            Executable(lowered, name=graph.name or "step"),
+            Executable(lowered, name=graph.name or "step", places=tensors),
             Binding(program, self.planned.captured.state),
             tuple(positions[0] for positions in on_storage.values()),
             frozenset(graph.values[graph.inputs[i]].name for found in on_storage.values() for i in found),

@@ -11,11 +11,13 @@ from typing import Any
 import torch
 
 import neaptide
+from neaptide.analysis.sizes import evaluate_storage_bytes
 from neaptide.cost.audit import audit
 from neaptide.cost.calibrate import this_machine
 from neaptide.cost.devices import Device, get_device
 from neaptide.cost.measured import MeasuredCost
 from neaptide.cost.model import EstimatedCost, node_seconds
+from neaptide.errors import UsageError
 from neaptide.frontends.fact_words import described, user_names
 from neaptide.frontends.step_slots import argument_name
 from neaptide.frontends.torch_step import CapturedStep
@@ -23,6 +25,7 @@ from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
+from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.plan_graph import (
     DEFAULT_STRATEGY,
     GraphCosts,
@@ -33,8 +36,12 @@ from neaptide.planner.plan_graph import (
 )
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import BudgetRecord, Plan, described_role
+from neaptide.runtime.arena_plan import ArenaOptions
+from neaptide.runtime.arena_planning import plan_arena
 from neaptide.runtime.capturing import capture
+from neaptide.runtime.out_probe import probe_outs
 from neaptide.runtime.planned_step import PlannedVariant
+from neaptide.schedule.checkpointed import checkpointed_sequence
 from neaptide.schedule.problem import StepProblem
 
 Progress = Callable[[str], None]
@@ -70,6 +77,7 @@ class PreparedStep:
         run_operations: whether operations may be run alone to learn their time, workspace and true sizes; never
             done for a preset or for a step on tensors without bytes.
         progress: told what is going on.
+        allow_nondeterministic: operations whose bits differ from run to run may be recomputed.
     """
 
     def __init__(
@@ -79,8 +87,10 @@ class PreparedStep:
         device: str | None = None,
         run_operations: bool = True,
         progress: Progress | None = None,
+        allow_nondeterministic: bool = False,
     ) -> None:
         self.captured = captured
+        self.allow_nondeterministic = allow_nondeterministic
         self._say = progress or (lambda _text: None)
         self.device: Device = this_machine() if device is None else get_device(device)
         has_bytes = all(slot.current().device.type != "meta" for slot in captured.state.tensors)
@@ -115,7 +125,9 @@ class PreparedStep:
         """One of the captured programs as integers."""
         if index not in self._problems:
             graph = self.captured.programs[index].graph
-            problem = compile_step_problem(graph, registry(), self.costs(index))
+            problem = compile_step_problem(
+                graph, registry(), self.costs(index), allow_nondeterministic=self.allow_nondeterministic
+            )
             names = self.user_names(index)
             self._problems[index] = replace(
                 problem,
@@ -140,9 +152,28 @@ class PreparedStep:
         """Kind of the device whose kernels the step was captured with, such as `cpu`."""
         return self.problem().device.partition(":")[0]
 
+    def as_written(self, index: int = 0) -> PlannedSequence:
+        """One of the programs as eager runs it: in program order, with the user's own activation checkpointing.
+
+        Where that is higher than without (it can be, at another step), it is the program without.
+        """
+        problem, program = self.problem(index), self.captured.programs[index]
+        plain = baseline(problem)
+        if not program.checkpoints:
+            return plain
+        sequence = checkpointed_sequence(
+            program.graph,
+            problem,
+            registry(),
+            program.checkpoints,
+            allow_nondeterministic=self.allow_nondeterministic,
+        )
+        found = PlannedSequence.evaluate(problem, sequence, "as_written")
+        return min(plain, found, key=lambda made: made.peak_with_workspace_bytes)
+
     def _allowed(self, options: SearchOptions, index: int, limit: int | None) -> int:
         """Bytes that one of the programs may use: a share is of the first one's baseline; none gets more than its own."""
-        peak = baseline(self.problem(index)).peak_with_workspace_bytes
+        peak = self.as_written(index).peak_with_workspace_bytes
         asked = limit if limit is not None and options.budget.is_share else options.budget.limit(peak)
         return min(max(asked, options.least_bytes), peak)
 
@@ -171,6 +202,7 @@ class PreparedStep:
                 strategy_name=options.strategy,
                 budget_bytes=allowed,
                 atomic=options.atomic,
+                allow_nondeterministic=self.allow_nondeterministic,
                 interrupt=options.interrupt,
             )
             limit = allowed if limit is None else limit
@@ -186,6 +218,7 @@ class PreparedStep:
             atomic=options.atomic,
             signature=described_signature(self.captured),
             captured_on=self.captured_on,
+            allow_nondeterministic=self.allow_nondeterministic,
         )
         variant = PlannedVariant(
             self.captured,
@@ -194,6 +227,42 @@ class PreparedStep:
             plan,
         )
         return StepPlan(plan, variant)
+
+    def in_arenas(self, variant: PlannedVariant, options: ArenaOptions | None = None) -> PlannedVariant:
+        """The same variant with every program inside an arena.
+
+        Distinct operations are run alone to learn which of them write where they are told.
+
+        Raises:
+            UsageError: the step is planned for another device, or on tensors without bytes.
+        """
+        if not self.is_measured:
+            raise UsageError(
+                "an arena is made for the machine that the step runs on",
+                why="operations must be run to learn which of them write where they are told",
+                next_step="plan without a preset, on a model with weights",
+            )
+        chosen = options or ArenaOptions()
+        arenas = []
+        for index, program in enumerate(self.captured.programs):
+            role = "steady" if index == 0 else f"first_{index}"
+            self._say(f"laying out {described_role(role)}")
+            costs, graph = self.costs(index), program.graph
+            saved = variant.saved[index] if variant.saved else ()
+            sizes = evaluate_storage_bytes(graph, None, costs.storage_bytes)
+            arenas.append(
+                plan_arena(
+                    graph,
+                    variant.schedules[index],
+                    registry(),
+                    costs,
+                    probe_outs(graph, registry()),
+                    self.device,
+                    chosen,
+                    saved_bytes=sum(sizes[s] for s in saved),
+                )
+            )
+        return replace(variant, arenas=tuple(arenas))
 
     def baseline_variant(self) -> PlannedVariant:
         """Every program in the order in which it was captured."""
@@ -226,6 +295,7 @@ def prepare(
     name: str = "",
     progress: Progress | None = None,
     changing: frozenset[str] = frozenset(),
+    allow_nondeterministic: bool = False,
 ) -> PreparedStep:
     """Capture a step and get ready to cost it; see `frontends.torch_step.capture_step` for the arguments.
 
@@ -238,7 +308,13 @@ def prepare(
     if progress is not None:
         progress("capturing the step")
     captured = capture(step, args, kwargs, state=state, name=name, changing=changing)
-    return PreparedStep(captured, device=device, run_operations=run_operations, progress=progress)
+    return PreparedStep(
+        captured,
+        device=device,
+        run_operations=run_operations,
+        progress=progress,
+        allow_nondeterministic=allow_nondeterministic,
+    )
 
 
 def versions() -> dict[str, str]:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
+from neaptide.lower.random_states import random_state, set_random_state
+
 
 class RestorePoint:
     """The state of a few tensors and random generators when a step begins.
@@ -21,7 +23,7 @@ class RestorePoint:
     def __init__(self, tensors: Iterable[torch.Tensor], random_devices: Sequence[str]) -> None:
         with torch.no_grad():
             self._copies = [(whole, whole.clone()) for whole in map(_whole_storage, tensors)]
-        self._random = [(device, bytes(_random_state(device).numpy())) for device in random_devices]
+        self._random = [(device, random_state(device)) for device in random_devices]
 
     def put_back(self) -> None:
         """Make everything what it was."""
@@ -29,7 +31,7 @@ class RestorePoint:
             for whole, copy in self._copies:
                 whole.copy_(copy)
         for device, state in self._random:
-            _set_random_state(device, torch.frombuffer(bytearray(state), dtype=torch.uint8))
+            set_random_state(device, state)
 
     def let_go(self) -> None:
         """Keep nothing alive any more."""
@@ -41,13 +43,3 @@ def _whole_storage(tensor: torch.Tensor) -> torch.Tensor:
     count = tensor.untyped_storage().nbytes() // tensor.element_size()
     return tensor.detach().as_strided((count,), (1,), 0)
 
-
-def _random_state(device: str) -> torch.Tensor:
-    return torch.cuda.get_rng_state() if device == "cuda" else torch.get_rng_state()
-
-
-def _set_random_state(device: str, state: torch.Tensor) -> None:
-    if device == "cuda":
-        torch.cuda.set_rng_state(state)
-    else:
-        torch.set_rng_state(state)

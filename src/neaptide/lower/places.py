@@ -1,0 +1,93 @@
+"""Where in an arena the results of a program lie, and how each step fills its places."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from neaptide.ir.values import Value
+from neaptide.lower.names import Names
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A tensor at a fixed place in an arena: a result of that geometry fills it exactly.
+
+    Attributes:
+        offset: bytes from the base of the arena.
+        dtype: element type.
+        shape: in elements, as `strides` are.
+        strides: of each axis.
+    """
+
+    offset: int
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OutVariant:
+    """An overload that writes its results to tensors that it is given.
+
+    Attributes:
+        op: registry name, such as `aten.mm.out`; for a copy the in-place one.
+        keywords: one for each result, in order.
+        dropped: keywords of the other overload that it does not take.
+        is_copy: it takes the result first and the operand second, and nothing else.
+        extra: further positional arguments that it needs.
+    """
+
+    op: str
+    keywords: tuple[str, ...] = ()
+    dropped: frozenset[str] = frozenset()
+    is_copy: bool = False
+    extra: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlaces:
+    """The places of one step's results.
+
+    Attributes:
+        places: by output of the node; None for a result that stays outside of the arena.
+        out: writes all results where it is told to, fresh tensors for those outside; None: the results are computed
+            as ever and those with a place are copied there. The parts of a loop's results go straight to their places.
+    """
+
+    places: tuple[Place | None, ...]
+    out: OutVariant | None = None
+
+
+Places: TypeAlias = Mapping[int, StepPlaces]
+"""By position among the steps that run nodes; a step that is missing has no place."""
+NO_PLACES: Final[Places] = MappingProxyType({})
+
+
+class PlaceNames:
+    """Hands out global names for places; one for each value and place."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self.used: dict[str, Place] = {}
+
+    def name(self, value: Value, place: Place) -> str:
+        found = self._names.fresh(f"place_of_{value.name}", ("place", place))
+        self.used[found] = place
+        return found
+
+
+def is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether a geometry fills its bytes without holes and without overlaps. O(n log n).
+
+    >>> is_dense((2, 3), (1, 2)), is_dense((2, 3), (4, 1)), is_dense((2, 3), (0, 1))
+    (True, False, False)
+    """
+    expected = 1
+    for stride, length in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n != 1):
+        if stride != expected:
+            return False
+        expected *= length
+    return True

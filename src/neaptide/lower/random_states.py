@@ -1,0 +1,66 @@
+"""Random numbers drawn a second time: the generator is put back to where it was, and afterwards to where it is.
+
+States are kept as `bytes` of Python, outside of tensors: 5,056 bytes each for the CPU's generator, 16 for CUDA's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from types import TracebackType
+
+import torch
+
+from neaptide.ir.graph import Graph
+from neaptide.ir.schedule import Schedule, StepKind
+
+
+def random_state(device: torch.device | str) -> bytes:
+    """The state of the default random generator of a device."""
+    where = torch.device(device)
+    state = torch.cuda.get_rng_state(where) if where.type == "cuda" else torch.get_rng_state()
+    # Read where it lies: any way through an operation would be counted among those of the step.
+    return ctypes.string_at(state.data_ptr(), state.numel())
+
+
+def set_random_state(device: torch.device | str, state: bytes) -> None:
+    """Put the default random generator of a device into a state that `random_state` gave."""
+    where = torch.device(device)
+    numbers = torch.frombuffer(bytearray(state), dtype=torch.uint8)
+    if where.type == "cuda":
+        torch.cuda.set_rng_state(numbers, where)
+    else:
+        torch.set_rng_state(numbers)
+
+
+class DrawnAgain:
+    """A context in which the generator of a device draws as it did from a state; it draws on from its own behind it.
+
+    Args:
+        device: whose generator.
+        state: as it was before the numbers were drawn for the first time.
+    """
+
+    __slots__ = ("_device", "_now", "_state")
+
+    def __init__(self, device: torch.device | str, state: bytes) -> None:
+        self._device = device
+        self._state = state
+        self._now = b""
+
+    def __enter__(self) -> None:
+        self._now = random_state(self._device)
+        set_random_state(self._device, self._state)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        set_random_state(self._device, self._now)
+
+
+def repeated_draws(graph: Graph, schedule: Schedule) -> dict[int, int]:
+    """Nodes that draw random numbers and run more than once, with the position of their last execution. O(steps)."""
+    return {
+        step.target: position
+        for position, step in enumerate(schedule.node_steps())
+        if step.kind is StepKind.RECOMPUTE and graph.nodes[step.target].effects.rng is not None
+    }

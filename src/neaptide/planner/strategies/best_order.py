@@ -1,0 +1,51 @@
+"""The order with the lowest peak, nothing run twice: what the ordering room finds and proves.
+
+Plain training steps are in their best order but for the updates; programs with branches often are not. Memory that an
+order saves costs no time, so it comes before any recomputation.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import Final
+
+from neaptide.outcome import LimitGuard, Limits, Outcome
+from neaptide.planner.objective import PlannedSequence, PlanningProblem
+from neaptide.planner.strategies import early_updates
+from neaptide.schedule.order.from_step import step_order_problem
+from neaptide.schedule.order.portfolio import best_order
+
+NAME: Final = "best_order"
+MOST_WORK: Final = 20_000
+"""States and cuts of a search without limits: a second or two for some thousand nodes."""
+
+
+def solve(
+    problem: PlanningProblem, limits: Limits, interrupt: threading.Event | None = None
+) -> Outcome[PlannedSequence]:
+    """The start's nodes in the best order found; the bound is that of orders. Work is counted in states and cuts.
+
+    Updates are hoisted first, so it is never worse than `early_updates`. Without a limit the search ends at
+    `MOST_WORK`. A start with repetitions is handed back as it is.
+    """
+    step = problem.step
+    start = problem.first_sequence()
+    if len(start) != step.node_count:
+        value = PlannedSequence.evaluate(step, start, NAME, problem.start_moves)
+        detail = "the start repeats nodes: its order is left as it is"
+        peak = value.peak_with_workspace_bytes
+        return LimitGuard(limits, interrupt).finish(value, best=peak, detail=detail)
+    hoisted = early_updates.solve(problem, limits, interrupt)
+    early = replace(hoisted.require(), strategy=NAME)
+    if limits.time_s is None and limits.work is None:
+        limits = replace(limits, work=MOST_WORK)
+    found = best_order(step_order_problem(step, early.sequence), limits, interrupt)
+    result = found.require()
+    value = early
+    if result.peak_bytes < early.peak_with_workspace_bytes:
+        value = PlannedSequence.evaluate(step, tuple(early.sequence[op] for op in result.order), NAME)
+    ended = replace(
+        found.termination, best=value.peak_with_workspace_bytes, bound=result.order_lower_bound_bytes
+    )
+    return Outcome(value, ended, hoisted.seconds + found.seconds, hoisted.work + found.work)

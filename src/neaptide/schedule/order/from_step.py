@@ -1,0 +1,52 @@
+"""The ordering problem of a step's integer problem, for planners that work on that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
+from neaptide.schedule.problem import StepProblem
+
+
+def step_order_problem(step: StepProblem, order: Sequence[int] | None = None) -> OrderProblem:
+    """What there is to order in a step, each node once. O(size of the step).
+
+    Op k is the k-th node of `order`, which is the list order, so the baseline of what is found. What the caller owns
+    is one more storage, resident, of `resident_bytes`. Peaks equal those of `schedule.evaluate.Evaluator`.
+
+    Args:
+        step: the program as integers.
+        order: a legal order of its nodes; program order by default.
+    """
+    nodes = tuple(range(step.node_count)) if order is None else tuple(order)
+    place = {node: position for position, node in enumerate(nodes)}
+    handed_back = {step.value_storage[value] for value in step.outputs}
+    storages = [
+        OrderStorage(
+            f"{step.storage_names[s]}#{s}",
+            step.storage_bytes[s],
+            resident=step.is_resident[s],
+            output=s in handed_back,
+        )
+        for s in range(len(step.storage_bytes))
+    ]
+    storages.append(OrderStorage("what the caller owns", step.resident_bytes, resident=True))
+    touched: list[list[int]] = [[] for _ in nodes]
+    for storage, roles in enumerate(step.roles):
+        for node in roles:
+            touched[node].append(storage)
+    ops = []
+    for node in nodes:
+        made = set(step.created[node])
+        written = {s for s in touched[node] if node in step.writers[s]}
+        ops.append(
+            OrderOp(
+                f"node {node}",
+                tuple(s for s in touched[node] if s not in made),
+                tuple(sorted(made | written)),
+                step.workspace[node],
+                (),
+                tuple(sorted(place[before] for before in step.predecessors[node])),
+            )
+        )
+    return OrderProblem(tuple(storages), tuple(ops))

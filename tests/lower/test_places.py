@@ -1,0 +1,192 @@
+"""Programs whose results lie at given places of a block."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from neaptide.errors import LoweringError
+from neaptide.ir.builder import GraphBuilder
+from neaptide.ir.nodes import MergeMap, Ref, SliceMap
+from neaptide.ir.schedule import Schedule
+from neaptide.lower.out_variants import out_variants
+from neaptide.lower.places import Place, StepPlaces, is_dense
+from neaptide.lower.program import Watch
+from neaptide.lower.torch_code import lower
+from neaptide.ops import registry
+from neaptide.runtime.arena import Arena
+from neaptide.runtime.executor import Executable
+from neaptide.symbolic.size_expr import SizeExpr
+from torch_programs import Recorder, bits
+
+MATRIX = Place(0, "float32", (4, 4), (4, 1))
+ABOVE = Place(64, "float32", (4, 4), (4, 1))
+
+
+def run(graph, inputs, places, schedule=None, **options):
+    """Outputs, the program and the arena that it has run in."""
+    schedule = schedule or Schedule.program_order(graph)
+    program = lower(graph, schedule, registry(), places=places, **options)
+    arena = Arena("cpu", 1024, 64)
+    arena.block.fill_(0xFF)
+    executable = Executable(program, name="placed", places=arena.tensors(program))
+    watched = {} if program.watches else None
+    outputs = executable.run(list(inputs), watched)
+    return SimpleNamespace(outputs=outputs, program=program, arena=arena, watched=watched)
+
+
+def product():
+    """relu(x @ x), the product named and then used twice."""
+    rec = Recorder()
+    x = rec.input(torch.randn(4, 4), "x")
+    h = rec.call("aten.mm.default", x, x)
+    r = rec.call("aten.add.Tensor", rec.call("aten.relu.default", h), h)
+    return rec, rec.finish([r]), r
+
+
+def written(op):
+    return StepPlaces((MATRIX,), out_variants(op)[0])
+
+
+def test_a_result_is_written_to_its_place():
+    rec, graph, r = product()
+    found = run(graph, rec.fresh_inputs(), {0: written("aten.mm.default")})
+    assert "mm = aten_mm_out(x, x, out=place_of_mm)" in found.program.source
+    assert found.program.places == {"place_of_mm": MATRIX}
+    assert "aten_mm_default" not in found.program.names
+    assert torch.equal(found.arena.tensor(MATRIX), rec.data[graph.nodes[0].outputs[0]])
+    assert bits(found.outputs[0]) == bits(rec.data[r])
+
+
+def test_a_result_is_copied_to_its_place():
+    rec, graph, r = product()
+    found = run(graph, rec.fresh_inputs(), {0: StepPlaces((MATRIX,))})
+    assert "mm = place_of_mm.copy_(aten_mm_default(x, x))" in found.program.source
+    assert torch.equal(found.arena.tensor(MATRIX), rec.data[graph.nodes[0].outputs[0]])
+    assert bits(found.outputs[0]) == bits(rec.data[r])
+
+
+def test_a_stand_in_has_the_bits_of_the_operation():
+    special = [float("nan"), -0.0, 0.0, float("inf"), -float("inf"), -1.0, 2.0, 1e-42]
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        rec = Recorder()
+        r = rec.call("aten.relu.default", rec.input(torch.tensor(special * 2, dtype=dtype), "x"))
+        graph = rec.finish([r])
+        place = Place(0, str(dtype).removeprefix("torch."), (16,), (1,))
+        found = run(
+            graph, rec.fresh_inputs(), {0: StepPlaces((place,), out_variants("aten.relu.default")[0])}
+        )
+        assert "aten_clamp_min_out(x, 0, out=place_of_relu)" in found.program.source
+        assert bits(found.outputs[0]) == bits(rec.data[r])
+
+
+def test_a_result_lies_on_top_of_its_operand():
+    rec, graph, r = product()
+    places = {0: StepPlaces((MATRIX,)), 1: StepPlaces((ABOVE,)), 2: written("aten.add.Tensor")}
+    found = run(graph, rec.fresh_inputs(), places)
+    assert bits(found.outputs[0]) == bits(rec.data[r])
+    assert torch.equal(found.outputs[0], found.arena.tensor(MATRIX))
+
+
+def test_several_results_some_of_them_outside():
+    rec = Recorder()
+    x = rec.input(torch.randn(4, 4), "x")
+    values, indices = rec.call("aten.topk.default", x, 2)
+    graph = rec.finish([values, indices])
+    for out in (out_variants("aten.topk.default")[0], None):
+        place = Place(128, "int64", (4, 2), (2, 1))
+        found = run(graph, rec.fresh_inputs(), {0: StepPlaces((None, place), out)})
+        assert [bits(o) for o in found.outputs] == [bits(rec.data[v]) for v in (values, indices)]
+        assert torch.equal(found.arena.tensor(place), rec.data[indices])
+        assert found.outputs[0].untyped_storage().nbytes() == 4 * 2 * 4, "the other has bytes of its own"
+
+
+def test_a_copy_with_another_dtype_and_other_strides():
+    rec = Recorder()
+    x = rec.input(torch.randn(4, 4), "x")
+    wide = rec.call("aten.clone.default", rec.call("aten.t.default", x))
+    graph = rec.finish([wide])
+    place = Place(256, "float32", (4, 4), tuple(rec.data[wide].stride()))
+    found = run(graph, rec.fresh_inputs(), {1: StepPlaces((place,), out_variants("aten.clone.default")[0])})
+    assert "aten_copy__default(place_of_clone, t)" in found.program.source
+    assert found.outputs[0].stride() == rec.data[wide].stride()
+    assert bits(found.outputs[0]) == bits(rec.data[wide])
+
+
+def test_keywords_of_a_fresh_result_are_left_out():
+    b = GraphBuilder("zeros", registry())
+    (z,) = b.node("aten.zeros.default", [4, 4], outputs=["z: f32[4, 4]"], kwargs={"pin_memory": False})
+    b.output(z)
+    found = run(b.finish(), [], {0: written("aten.zeros.default")})
+    assert "aten_zeros_out([4, 4], out=place_of_z)" in found.program.source
+    assert torch.equal(found.outputs[0], torch.zeros(4, 4))
+
+
+def test_each_repetition_has_a_place_of_its_own():
+    rec, graph, r = product()
+    schedule = Schedule.from_nodes(graph, [0, 1, 0, 2])
+    places = {0: written("aten.mm.default"), 2: StepPlaces((ABOVE,), out_variants("aten.mm.default")[0])}
+    found = run(graph, rec.fresh_inputs(), places, schedule)
+    assert set(found.program.places.values()) == {MATRIX, ABOVE}
+    assert torch.equal(found.arena.tensor(MATRIX), found.arena.tensor(ABOVE))
+    assert bits(found.outputs[0]) == bits(rec.data[r])
+
+
+def test_a_watch_behind_the_base_of_a_block():
+    b = GraphBuilder("watched", registry())
+    x = b.input("x", (4, 4))
+    (h,) = b.node("aten.mm.default", x, x, outputs=["h: f32[4, 4]"])
+    (row,) = b.node("aten.select.int", h, 0, 1, outputs=["row: f32[4] offset(4) @h"])
+    (r,) = b.node("aten.relu_.default", h, outputs=["r: f32[4, 4] @h"])
+    b.output(r)
+    data = torch.randn(4, 4)
+    places = {0: StepPlaces((ABOVE,), out_variants("aten.mm.default")[0])}
+    found = run(b.finish(), [data], places, watches=[Watch("row", row, 1)])
+    assert torch.equal(found.watched["row"], (data @ data)[1].relu())
+
+
+def test_a_loop_puts_its_results_together_in_their_places():
+    body = GraphBuilder("body", registry())
+    rows, w = body.input("rows", (SizeExpr.dim("part"), 4)), body.input("w", (4, 4))
+    (y,) = body.node("aten.mm.default", rows, w, outputs=["y: f32[{part}, 4]"])
+    (t,) = body.node("aten.t.default", rows, outputs=["t: f32[4, {part}] strides(1, 4) @rows"])
+    (g,) = body.node("aten.mm.default", t, y, outputs=["g: f32[4, 4]"])
+    body.output(y, g)
+    b = GraphBuilder("loop", registry())
+    x, weight = b.input("x", (7, 4)), b.input("weight", (4, 4))
+    outputs = b.loop(
+        body.finish(),
+        3,
+        [x, weight],
+        outputs=["whole: f32[7, 4]", "total: f32[4, 4]"],
+        slices=[SliceMap(0, 0, SizeExpr.const(3))],
+        merges=[MergeMap(0, "concat", 0), MergeMap(1, "sum")],
+    )
+    b.output(*outputs)
+    graph = b.finish()
+    inputs = [torch.randn(7, 4), torch.randn(4, 4)]
+    plain = run(graph, inputs, {}).outputs
+    places = {0: StepPlaces((Place(512, "float32", (7, 4), (4, 1)), MATRIX))}
+    found = run(graph, inputs, places)
+    assert "whole = place_of_whole\n" in found.program.source
+    assert "total = place_of_total.zero_()" in found.program.source
+    assert [bits(o) for o in found.outputs] == [bits(o) for o in plain]
+
+
+def test_a_result_that_the_program_leaves_out_has_no_place_to_go():
+    b = GraphBuilder("one of two", registry())
+    x = b.input("x", (4, 4))
+    (v,) = b.node("aten.topk.default", x, 2, outputs=["v: f32[4, 2]"], results=(Ref(0), None))
+    b.output(v)
+    with pytest.raises(LoweringError, match="leaves out"):
+        run(b.finish(), [torch.randn(4, 4)], {0: StepPlaces((None,), out_variants("aten.topk.default")[0])})
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "dense"),
+    [((), (), True), ((0, 3), (3, 1), True), ((2, 1, 3), (3, 7, 1), True), ((2, 2), (1, 1), False)],
+)
+def test_which_geometries_fill_their_bytes(shape, strides, dense):
+    assert is_dense(shape, strides) is dense
