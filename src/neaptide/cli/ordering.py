@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
@@ -14,9 +16,13 @@ from neaptide.errors import TargetError
 from neaptide.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
+    from neaptide.layout.result import LayoutResult
+    from neaptide.outcome import Limits
     from neaptide.report.document import Document
     from neaptide.schedule.order.problem import OrderProblem
     from neaptide.schedule.order.result import OrderResult
+
+_MOST_LAID_OUT: Final = 20_000  # operations; some seconds
 
 
 def order(request: Request) -> int:
@@ -30,19 +36,40 @@ def order(request: Request) -> int:
     limits = Limits(time_s=settings.time_limit_s, work=settings.work_limit)
     with asking_before_aborting() as interrupt:
         outcome = best_order(problem, limits, interrupt, methods=settings.method or None)
-    result = outcome.require()
-    content = order_content(problem, result)
+    result, arena = _settled(problem, outcome.require(), limits)
+    content = order_content(problem, result, arena)
     if request.output is not None:
         write_result(request.output, json.dumps(content, indent=2) + "\n")
         console.progress(f"order saved in {request.output}")
     if console.as_json:
         console.json(content)
     else:
-        console.document(order_document(problem, result))
+        console.document(order_document(problem, result, arena))
     return exit_codes.DONE
 
 
-def order_content(problem: OrderProblem, result: OrderResult) -> dict[str, Any]:
+def _settled(
+    problem: OrderProblem, result: OrderResult, limits: Limits
+) -> tuple[OrderResult, LayoutResult | None]:
+    """The order, or one of the same peak that packs better; with its layout. Very large problems are not laid out."""
+    from neaptide.layout.from_order import order_buffers
+    from neaptide.layout.lower_arena import lower_arena
+    from neaptide.outcome import Limits
+    from neaptide.schedule.order.evaluate import evaluate_order
+
+    if problem.op_count > _MOST_LAID_OUT:
+        return result, None
+    left_s = None if limits.time_s is None else max(limits.time_s - result.seconds, 0.0)
+    found = lower_arena(
+        result.order, partial(order_buffers, problem), problem.is_order, Limits(time_s=left_s)
+    ).require()
+    peak = evaluate_order(problem, found.order).peak_bytes
+    return replace(result, order=found.order, peak_bytes=peak), found.layout
+
+
+def order_content(
+    problem: OrderProblem, result: OrderResult, arena: LayoutResult | None = None
+) -> dict[str, Any]:
     """The result for `--json`."""
     return {
         "name": problem.name,
@@ -53,6 +80,7 @@ def order_content(problem: OrderProblem, result: OrderResult) -> dict[str, Any]:
         "certificate": str(result.certificate),
         "states": result.states,
         "solve_seconds": result.seconds,
+        **({} if arena is None else {"arena_bytes": arena.arena_bytes}),
         "methods": {
             name: {
                 "peak_bytes": method.peak_bytes,
@@ -65,7 +93,7 @@ def order_content(problem: OrderProblem, result: OrderResult) -> dict[str, Any]:
     }
 
 
-def order_document(problem: OrderProblem, result: OrderResult) -> Document:
+def order_document(problem: OrderProblem, result: OrderResult, arena: LayoutResult | None = None) -> Document:
     """The result as a table of all methods, those that did not have to run included."""
     from neaptide.report.document import Table, document
     from neaptide.schedule.order.portfolio import METHODS
@@ -95,6 +123,9 @@ def order_document(problem: OrderProblem, result: OrderResult) -> Document:
         Table(("method", "peak", "above the best", "seconds"), tuple(rows)),
         rounds,
         f"peak: {format_bytes(result.peak_bytes)}. {proof}",
+        None
+        if arena is None or arena.arena_bytes is None
+        else f"arena: {format_bytes(arena.arena_bytes)} hold all storages at addresses of their own.",
         f"{result.states} states in {format_seconds(result.seconds)}",
     )
 
