@@ -24,10 +24,12 @@ def judge(graph, planned, workspace=None, registry=None):
     assert planned.peak_with_workspace_bytes == profile.peak_with_workspace_bytes
 
 
-def least_seconds(step, budget, most=2):
+def least_seconds(step, budget, most=2, *, in_stages=False):
     """Least seconds over all sequences in which first executions keep program order; None when none fits.
 
-    For graphs whose nodes make one storage each; shortest paths over (nodes run, storages held, executions).
+    For graphs whose nodes make one storage each; shortest paths over (nodes run, storages held, executions). With
+    `most` None a node may run any number of times; with `in_stages`, repetitions between two first executions run in
+    program order.
     """
     count = step.node_count
     needs = [
@@ -36,7 +38,7 @@ def least_seconds(step, budget, most=2):
     size = [step.storage_bytes[step.created[n][0]] for n in range(count)]
     goal = {c for v in step.outputs if (c := step.creator[step.value_storage[v]]) >= 0}
     room = budget - step.resident_bytes
-    start = (0, frozenset(), (0,) * count)
+    start = (0, frozenset(), (0,) * count, -1)
     best = {start: 0.0}
     heap = [(0.0, 0, start)]
     pushed = 0
@@ -44,16 +46,22 @@ def least_seconds(step, budget, most=2):
         seconds, _, state = heapq.heappop(heap)
         if seconds > best[state]:
             continue
-        first, held, runs = state
+        first, held, runs, latest = state
         if first == count and goal <= held:
             return seconds
-        following = [(seconds, (first, held - {node}, runs)) for node in held]
+        following = [(seconds, (first, held - {node}, runs, latest)) for node in held]
         used = sum(size[node] for node in held)
-        for node in range(min(first + 1, count)):
+        for node in range(latest + 1 if in_stages else 0, min(first + 1, count)):
             fits = used + size[node] + step.workspace[node] <= room
-            if fits and runs[node] < most and node not in held and needs[node] <= held:
-                again = (*runs[:node], runs[node] + 1, *runs[node + 1 :])
-                following.append((seconds + step.seconds[node], (max(first, node + 1), held | {node}, again)))
+            if fits and (most is None or runs[node] < most) and node not in held and needs[node] <= held:
+                again = runs if most is None else (*runs[:node], runs[node] + 1, *runs[node + 1 :])
+                after = (
+                    max(first, node + 1),
+                    held | {node},
+                    again,
+                    node if in_stages and node < first else -1,
+                )
+                following.append((seconds + step.seconds[node], after))
         for reached, after in following:
             if reached < best.get(after, float("inf")):
                 best[after] = reached

@@ -6,10 +6,10 @@ import random
 from collections.abc import Iterator, Sequence
 
 from neaptide.schedule.order.evaluate import evaluate_order
-from neaptide.schedule.order.lattice import Region
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
-from neaptide.schedule.order.segments import Segment
-from neaptide.schedule.order.splits import play
+from neaptide.schedule.order.regions.lattice import Region
+from neaptide.schedule.order.regions.segments import Segment
+from neaptide.schedule.order.regions.splits import play
 from neaptide.schedule.order.steps import to_steps
 
 

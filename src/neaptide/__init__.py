@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from neaptide.api import plan as plan
     from neaptide.api import profile as profile
     from neaptide.api import run as run
+    from neaptide.ops.declared import declare_pure as declare_pure
     from neaptide.planner.budget import Budget as Budget
     from neaptide.plans import Plan as Plan
 
@@ -29,6 +30,7 @@ _HOME: Final = {
     "apply": "neaptide.api",
     "compare": "neaptide.api",
     "compile_step": "neaptide.api",
+    "declare_pure": "neaptide.ops.declared",
     "explain": "neaptide.api",
     "plan": "neaptide.api",
     "profile": "neaptide.api",

@@ -61,3 +61,31 @@ def test_a_write_beside_a_new_storage_or_on_two_storages_is_refused():
     graph = b.finish()
     assert "creates another" in repeat_rule(graph, graph.nodes[1], REGISTRY).refusal
     assert "more than one" in repeat_rule(graph, graph.nodes[2], REGISTRY).refusal
+
+
+def test_a_draw_of_random_numbers_is_repeated_under_its_state():
+    graph, node = one_node("toy.mix", rng="cpu")
+    rule = repeat_rule(graph, node, REGISTRY)
+    assert (rule.refusal, rule.random_stream) == ("", "cpu")
+    assert rule.reads == node.effects.reads
+    graph, node = one_node("toy.mix", rng="cuda:1")
+    assert repeat_rule(graph, node, REGISTRY).random_stream == "cuda:1"
+    graph, node = one_node("toy.mix")
+    assert repeat_rule(graph, node, REGISTRY).random_stream is None
+
+
+def test_a_draw_is_not_repeated_where_no_state_can_be_taken():
+    graph, node = one_node("toy.mix", rng="mps")
+    assert "on mps" in repeat_rule(graph, node, REGISTRY).refusal
+
+
+def test_an_update_in_place_by_random_numbers_is_repeated_as_a_writer():
+    b = GraphBuilder("noise", REGISTRY)
+    x = b.input("x", (4,))
+    (a,) = b.node("toy.mix", x, outputs=["a: f32[4]"])
+    b.node("toy.mix", a, outputs=["n: f32[4] @a"], writes=[a], rng="cpu")
+    b.node("toy.mix", x, outputs=["m: f32[4] @x"], writes=[x], rng="cpu")
+    graph = b.finish()
+    rule = repeat_rule(graph, graph.nodes[1], REGISTRY)
+    assert (rule.random_stream, rule.writes) == ("cpu", graph.nodes[1].effects.writes)
+    assert "caller owns" in repeat_rule(graph, graph.nodes[2], REGISTRY).refusal

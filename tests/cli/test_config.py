@@ -19,6 +19,7 @@ VALUES = {
     "strategy": ("early_updates", "early_updates"),
     "also": ("a, b", ("a", "b")),
     "method": ("lpmf, exact", ("lpmf", "exact")),
+    "points": ("12", 12),
     "repeats": ("4", 4),
     "steps": ("2", 2),
     "verify": ("yes", True),

@@ -42,8 +42,12 @@ def random_model(seed):
             start = Linear.of(rng.choice(whole), rng.choice([1, 1, 2, -1]), rng.randint(0, 2))
         return b.interval(start, rng.randint(1, 3), when=when)
 
+    def span(when):
+        start, end = (Linear.of(rng.choice(whole), rng.choice([1, 1, -1]), k) for k in (0, rng.randint(0, 3)))
+        return b.span(start, end, least=rng.randint(1, 2), when=when)
+
     def group():
-        return [interval(presence()) for _ in range(rng.randint(1, 3))]
+        return [rng.choice((interval, span))(presence()) for _ in range(rng.randint(1, 3))]
 
     if rng.random() < 0.4:
         b.no_overlap(group())
@@ -84,13 +88,18 @@ def holds(model, values):
         if interval.when is not None and not true(interval.when):
             return set()
         start = number(interval.start, values)
-        return set(range(start, start + interval.size))
+        end = start + interval.size if interval.end is None else number(interval.end, values)
+        return set(range(start, end))
 
     for c in model.linear:
         value = number(c.expression, values)
         low = value if c.lower is None else c.lower
         high = value if c.upper is None else c.upper
         if all(map(true, c.when)) and not low <= value <= high:
+            return False
+    for i in model.intervals:
+        is_there = i.when is None or true(i.when)
+        if i.end is not None and is_there and number(i.end, values) < number(i.start, values) + i.size:
             return False
     for m in model.maxima:
         if values[m.target] != max(number(e, values) for e in m.of):

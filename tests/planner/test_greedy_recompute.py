@@ -53,7 +53,8 @@ def test_moves_say_what_is_made_again_and_what_it_costs():
     assert sum(len(move.nodes) for move in found.moves) == len(found.sequence) - step.node_count
 
 
-def test_dropout_and_running_statistics_happen_once():
+def test_dropout_and_batch_norm_may_be_replayed():
+    """The one draws under the state that it had the first time, the other leaves its running statistics alone."""
     for made, op in (
         (transformer_step(layers=4, dropout=True), "toy.dropout"),
         (conv_step(blocks=4), "toy.batch_norm"),
@@ -63,7 +64,7 @@ def test_dropout_and_running_statistics_happen_once():
         judge(made.graph, found, None, made.registry)
         ops = [made.graph.nodes[n].op for n in found.sequence]
         in_program = [n.op for n in made.graph.nodes].count(op)
-        assert (ops.count(op) == in_program) == (op == "toy.dropout")
+        assert ops.count(op) > in_program
 
 
 def test_the_budget_is_held_on_the_peak_with_workspace():

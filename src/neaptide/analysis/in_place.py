@@ -1,6 +1,6 @@
 """Which operand's bytes a result could be written into, as far as operation and layout of the tensors decide.
 
-Whether the operand is still needed is a matter of the schedule: `schedule.order` and `layout.in_place` both start from
+Whether the operand is still needed is a matter of the schedule: `schedule.order` and `layout.in_place.choices` both start from
 the answers given here, so that they share one choice.
 """
 

@@ -5,11 +5,15 @@ Rules and their reasons: Chen et al. 2016 leave them out; PyTorch's partitioner 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Access, Node, refs
 from neaptide.ir.registry import OpRegistry, OpSpec
+
+STREAMS_WITH_STATE: Final = frozenset({"cpu", "cuda"})
+"""Kinds of devices whose random generator can be asked for its state and be put back into it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +24,14 @@ class Repeat:
         refusal: why it must not be repeated; empty when it may.
         reads: storage versions that a repetition needs.
         writes: versions that a repetition makes, of storages that the program itself creates.
+        random_stream: the random stream that a repetition draws from, such as `cpu`; it runs under the state that
+            the stream had before the first execution, and leaves the stream as it finds it. None for none.
     """
 
     refusal: str
     reads: tuple[Access, ...] = ()
     writes: tuple[Access, ...] = ()
+    random_stream: str | None = None
 
     @property
     def is_allowed(self) -> bool:
@@ -38,6 +45,8 @@ def repeat_rule(
 
     A node that overwrites a storage of the program (an in-place activation) may be repeated as part of a replay
     of that storage: creator first, then its writers in order. A storage of the caller is never written again.
+    One that draws random numbers draws the same ones again: a repetition is given the state that its generator had
+    the first time, so it has no place in the order of draws.
 
     Args:
         graph: the program.
@@ -49,8 +58,10 @@ def repeat_rule(
     effects = node.effects
     if spec is None:
         return Repeat(f"what {node.op} does is not known")
-    if effects.rng is not None:
-        return Repeat("draws random numbers")
+    if effects.rng is not None and effects.rng.partition(":")[0] not in STREAMS_WITH_STATE:
+        return Repeat(f"draws random numbers on {effects.rng}, where the state of a generator cannot be kept")
+    if effects.rng is not None and node.regions:
+        return Repeat("draws random numbers in a loop")
     if effects.collective is not None:
         return Repeat("takes part in a collective")
     if effects.host:
@@ -58,9 +69,10 @@ def repeat_rule(
     if not spec.deterministic and not allow_nondeterministic:
         return Repeat("gives other bits on every run")
     if not effects.writes:
-        return Repeat("", effects.reads)
+        return Repeat("", effects.reads, random_stream=effects.rng)
     if spec.replay is not None:
-        return _stand_in(graph, node, spec, allow_nondeterministic=allow_nondeterministic)
+        rule = _stand_in(graph, node, spec, allow_nondeterministic=allow_nondeterministic)
+        return replace(rule, random_stream=effects.rng)
     owned = set(graph.input_storages())
     for access in effects.writes:
         if access.storage in owned:
@@ -70,7 +82,7 @@ def repeat_rule(
         return Repeat("overwrites more than one storage")
     if graph.created_storages(node):
         return Repeat("overwrites a storage and creates another")
-    return Repeat("", effects.reads, effects.writes)
+    return Repeat("", effects.reads, effects.writes, effects.rng)
 
 
 def _stand_in(graph: Graph, node: Node, spec: OpSpec, *, allow_nondeterministic: bool) -> Repeat:

@@ -85,6 +85,9 @@ _SETTINGS: Final[Mapping[str, Callable[[], click.Option]]] = {
         default=None,
         help="Place the scratch bytes of each operation too; by default its kernel allocates them.",
     ),
+    "points": lambda: click.Option(
+        ["--points"], metavar="N", help="Budgets from the peak down to the lowest one found; 20 by default."
+    ),
     "repeats": lambda: click.Option(
         ["--repeats"], metavar="N", help="Timed steps of each program; 5 by default."
     ),
@@ -129,6 +132,7 @@ def make_command(
     needs_plan: bool = False,
     takes_plan: bool = False,
     draws: bool = False,
+    draws_text: bool = True,
 ) -> click.Command:
     """A command of the command line.
 
@@ -141,7 +145,8 @@ def make_command(
         output: help of `-o`; None for no such option.
         needs_plan: whether `--plan FILE` has to be given.
         takes_plan: whether it can be given.
-        draws: whether there are `--picture FILE` and `--text`.
+        draws: whether there is `--picture FILE`.
+        draws_text: whether there is `--text` beside it.
     """
     params: list[click.Parameter] = []
     if target is not None:
@@ -156,10 +161,11 @@ def make_command(
             )
         )
     if draws:
-        params += [
-            click.Option(["--picture"], type=_FILE, metavar="FILE", help="Draw it into a .svg or a .png."),
-            click.Option(["--text"], is_flag=True, help="Draw it with characters."),
-        ]
+        params.append(
+            click.Option(["--picture"], type=_FILE, metavar="FILE", help="Draw it into a .svg or a .png.")
+        )
+    if draws and draws_text:
+        params.append(click.Option(["--text"], is_flag=True, help="Draw it with characters."))
     if output is not None:
         params.append(click.Option(["-o", "--output"], type=_FILE, metavar="FILE", help=output))
     params += [

@@ -45,6 +45,7 @@ class Settings:
         capacity: bytes that an arena must not exceed; None for the smallest.
         alignment: least alignment of every buffer; None for 64 in programs, and for what a CSV says.
         workspace: place scratch bytes of operations too.
+        points: budgets of a curve.
         repeats: timed steps of each program.
         steps: steps of a run.
         verify: compare the numbers with eager; None for what the command does by itself.
@@ -67,6 +68,7 @@ class Settings:
     capacity: str | None = None
     alignment: int | None = None
     workspace: bool = False
+    points: int = 20
     repeats: int = 5
     steps: int = 3
     verify: bool | None = None
@@ -287,6 +289,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "capacity": _size,
     "alignment": _power_of_two,
     "workspace": _boolean,
+    "points": _integer(2),
     "repeats": _integer(1),
     "steps": _integer(1),
     "verify": _boolean,

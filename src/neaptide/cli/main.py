@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 from neaptide import __version__
-from neaptide.cli import commands, exit_codes, layout, machine, ordering
+from neaptide.cli import commands, exit_codes, layout, machine, ordering, recompute
 from neaptide.cli.command import make_command
 from neaptide.cli.console import Console
 from neaptide.errors import NeaptideError
@@ -101,6 +101,27 @@ cli = click.Group(
             output="Write the buffers with their offsets as CSV.",
             takes_plan=True,
             draws=True,
+        ),
+        make_command(
+            "recompute",
+            recompute.recompute,
+            "Keep or recompute: the least added time for a budget, with proof.\n\n"
+            "INSTANCE is a list of operations as JSON, see docs/reference/recompute-form.md. "
+            "Ctrl-C stops the search and keeps the best plan so far.",
+            target="INSTANCE",
+            settings=("peak", "strategy", "also", "time_limit", "work_limit", "seed"),
+            output="Write the result as JSON.",
+        ),
+        make_command(
+            "sweep",
+            recompute.sweep,
+            "Plan for many budgets in one search: the curve of time against memory.\n\n"
+            "TARGET is a recompute instance as JSON, or a program like that of the other commands. "
+            "Ctrl-C stops the search and keeps the best curve so far.",
+            settings=("points", "time_limit", "work_limit", "seed"),
+            output="Write the curve as CSV.",
+            draws=True,
+            draws_text=False,
         ),
         make_command(
             "doctor",

@@ -39,14 +39,22 @@ class TrainingStep:
 
 def toy_registry() -> OpRegistry:
     """Rows of the ops of the made-up steps and of `random_graphs`."""
+    dear = {
+        "matmul": Trait.CONTRACTION,
+        "conv": Trait.CONVOLUTION,
+        "conv_backward": Trait.CONVOLUTION,
+        "attention": Trait.ATTENTION,
+        "attention_backward": Trait.ATTENTION,
+    }
     pure = (
-        *("matmul", "conv", "conv_backward", "attention", "attention_backward", "layer_norm"),
-        *("layer_norm_backward", "batch_norm_backward", "batch_norm_no_stats", "loss", "loss_backward"),
+        *("layer_norm", "layer_norm_backward", "batch_norm_backward", "batch_norm_no_stats"),
+        *("loss", "loss_backward", "max_pool", "max_pool_backward"),
         *("gelu", "gelu_backward", "relu_backward", "add", "dropout_backward", "sqrt", "norm", "clip_factor"),
         *("mix", "split", "expand_like"),
     )
     return OpRegistry(
         [
+            *(OpSpec(f"toy.{name}", traits=frozenset({trait})) for name, trait in dear.items()),
             *(OpSpec(f"toy.{name}") for name in pure),
             *(OpSpec(f"toy.{name}", traits=frozenset({Trait.VIEW})) for name in ("view", "slice")),
             OpSpec("toy.dropout", rng=True),
@@ -122,6 +130,36 @@ def conv_step(
     (grad,) = step.op("view", wide, outputs=[f"d_x: f32[{batch}, {channels}, {pixels}] @{step.name(wide)}"])
     for block in reversed(tape):
         grad = block.backward(grad)
+    step.optimize(optimizer, clip=False)
+    step.builder.output(loss)
+    return step.finish()
+
+
+def pooled_step(
+    *, stages: int = 4, batch: int = 8, channels: int = 16, pixels: int = 256, optimizer: str = "sgd"
+) -> TrainingStep:
+    """A plain chain of stages: convolution, batch norm, activation in place, pooling at stride one; a classifier."""
+    step = _Step("pooled")
+    x = step.tensor("x", (batch, channels, pixels), Kind.INPUT)
+    tape: list[_PooledStage] = []
+    for index in range(stages):
+        stage = _PooledStage(step, f"s{index}", batch, channels, pixels)
+        x = stage.forward(x)
+        tape.append(stage)
+    features = channels * pixels
+    weight = step.parameter("classifier", (features, 64))
+    (flat,) = step.op("view", x, outputs=[f"flat: f32[{batch}, {features}] @{step.name(x)}"])
+    logits = step.matmul("logits", flat, weight, batch, features, 64)
+    loss, probabilities = step.op(
+        "loss", logits, outputs=["loss: f32[1]", f"probabilities: f32[{batch}, 64]"]
+    )
+    step.phase = "backward"
+    (grad,) = step.op("loss_backward", probabilities, outputs=[f"d_logits: f32[{batch}, 64]"])
+    step.gradient(weight, step.matmul("d_classifier", flat, grad, features, batch, 64))
+    wide = step.matmul("d_flat", grad, weight, batch, 64, features)
+    (grad,) = step.op("view", wide, outputs=[f"d_x: f32[{batch}, {channels}, {pixels}] @{step.name(wide)}"])
+    for stage in reversed(tape):
+        grad = stage.backward(grad)
     step.optimize(optimizer, clip=False)
     step.builder.output(loss)
     return step.finish()
@@ -360,3 +398,65 @@ class _ConvBlock:
             step.gradient(self.weights[index], d_weight)
         assert residual is not None
         return step.in_place("add_", grad, residual)
+
+
+class _PooledStage:
+    """Convolution, batch norm, activation in place, pooling; what the backward of each reads is what frameworks save."""
+
+    def __init__(self, step: _Step, name: str, batch: int, channels: int, pixels: int) -> None:
+        self.step = step
+        self.shape = f"f32[{batch}, {channels}, {pixels}]"
+        self.channels = channels
+        self.flops = 2.0 * 9 * batch * channels * channels * pixels
+        self.weight = step.parameter(f"{name}_w", (channels, channels, 9))
+        self.scale = step.parameter(f"{name}_s", (channels,))
+        self.statistics = [
+            step.tensor(f"{name}_{kind}", (channels,), Kind.BUFFER) for kind in ("mean", "var")
+        ]
+        self.saved: dict[str, ValueId] = {}
+
+    def forward(self, x: ValueId) -> ValueId:
+        step = self.step
+        (c,) = step.op("conv", x, self.weight, outputs=[f"c: {self.shape}"], flops=self.flops)
+        n, mean, scale = step.op(
+            "batch_norm",
+            c,
+            self.scale,
+            *self.statistics,
+            outputs=[f"n: {self.shape}", f"m: f32[{self.channels}]", f"r: f32[{self.channels}]"],
+        )
+        active = step.in_place("relu_", n)
+        pooled, chosen = step.op(
+            "max_pool",
+            active,
+            outputs=[f"p: {self.shape}", f"i: {self.shape.replace('f32', 'i64')}"],
+        )
+        self.saved = {"x": x, "c": c, "mean": mean, "scale": scale, "active": active, "chosen": chosen}
+        return pooled
+
+    def backward(self, grad: ValueId) -> ValueId:
+        step, saved = self.step, self.saved
+        (grad,) = step.op(
+            "max_pool_backward", grad, saved["active"], saved["chosen"], outputs=[f"d_a: {self.shape}"]
+        )
+        (grad,) = step.op("relu_backward", grad, saved["active"], outputs=[f"d_n: {self.shape}"])
+        d_c, d_scale = step.op(
+            "batch_norm_backward",
+            grad,
+            saved["c"],
+            self.scale,
+            saved["mean"],
+            saved["scale"],
+            outputs=[f"d_c: {self.shape}", f"d_s: f32[{self.channels}]"],
+        )
+        step.gradient(self.scale, d_scale)
+        grad, d_weight = step.op(
+            "conv_backward",
+            d_c,
+            saved["x"],
+            self.weight,
+            outputs=[f"d_x: {self.shape}", f"d_w: f32[{self.channels}, {self.channels}, 9]"],
+            flops=2 * self.flops,
+        )
+        step.gradient(self.weight, d_weight)
+        return grad

@@ -71,6 +71,11 @@ class CpModelBuilder:
         self._intervals.append(Interval(start, size, when))
         return len(self._intervals) - 1
 
+    def span(self, start: Linear, end: Linear, *, least: int = 1, when: int | None = None) -> int:
+        """An interval `[start, end)` at least `least` long, there only if the literal `when` is true."""
+        self._intervals.append(Interval(start, least, when, end))
+        return len(self._intervals) - 1
+
     def no_overlap(self, intervals: Sequence[int]) -> None:
         """Keep intervals apart."""
         self._no_overlap.append(tuple(intervals))

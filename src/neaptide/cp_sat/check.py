@@ -49,7 +49,10 @@ def _span(interval: Interval, values: tuple[int, ...]) -> tuple[int, int] | None
     if interval.when is not None and not _is_true(interval.when, values):
         return None
     start = value_of(interval.start, values)
-    return start, start + interval.size
+    end = start + interval.size if interval.end is None else value_of(interval.end, values)
+    if end < start + interval.size:
+        raise VerifyError(f"the solver made an interval from {start} to {end}, shorter than {interval.size}")
+    return start, end
 
 
 def _check_line(spans: list[tuple[int, int] | None], name: str) -> None:

@@ -86,11 +86,14 @@ class Interval:
         start: at most one term: fixed, or a multiple of one variable and a constant.
         size: at least 1.
         when: a literal.
+        end: in place of `start + size`; then it is at least that, wherever the interval is there. Of the form of
+            `start`.
     """
 
     start: Linear
     size: int
     when: int | None = None
+    end: Linear | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,8 @@ class Cumulative:
 @dataclass(frozen=True, slots=True)
 class NoOverlap2D:
     """Rectangles `x[k]` by `y[k]` share no inner point. Both intervals of one are there under the same literal.
+
+    Their sizes are fixed.
 
     With two literals for one rectangle OR-tools 9.10 to 9.15 give wrong answers.
     """
@@ -121,7 +126,7 @@ class CpModel:
         variables: by index.
         linear: linear constraints.
         maxima: maximum constraints.
-        intervals: by index; they constrain nothing by themselves.
+        intervals: by index; they constrain nothing by themselves, save for their least size.
         no_overlap: groups of intervals of which no two share an inner point.
         cumulative: cumulative constraints.
         no_overlap_2d: rectangle constraints.
@@ -203,7 +208,23 @@ def beyond_64_bits(model: CpModel) -> str | None:
     return None
 
 
+def most_size(interval: Interval, variables: tuple[Variable, ...]) -> int:
+    """The largest size that an interval can have."""
+    if interval.end is None:
+        return interval.size
+    corners = []
+    for expression, sign in ((interval.end, 1), (interval.start, -1)):
+        ends = [sign * expression.constant]
+        for factor, variable in expression.terms:
+            domain = variables[variable]
+            ends = [end + sign * factor * value for end in ends for value in (domain.lower, domain.upper)]
+        corners.append(max(ends))
+    return max(sum(corners), interval.size)
+
+
 def _end_of(interval: Interval) -> Linear:
+    if interval.end is not None:
+        return interval.end
     return Linear(interval.start.terms, interval.start.constant + interval.size)
 
 
@@ -213,7 +234,7 @@ def _largest(expression: Linear, widths: list[int]) -> int:
 
 def _energy(model: CpModel, cumulative: Cumulative) -> int:
     pairs = zip(cumulative.intervals, cumulative.demands, strict=True)
-    return sum(model.intervals[interval].size * demand for interval, demand in pairs)
+    return sum(most_size(model.intervals[i], model.variables) * demand for i, demand in pairs)
 
 
 def _pairs(rectangles: NoOverlap2D) -> Iterable[tuple[int, int]]:
@@ -227,6 +248,7 @@ def _fault(model: CpModel) -> str | None:
             return f"variable {index} has the domain {variable.ranges}"
     expressions = [c.expression for c in model.linear] + [c.capacity for c in model.cumulative]
     expressions += [e for maximum in model.maxima for e in maximum.of] + [i.start for i in model.intervals]
+    expressions += [i.end for i in model.intervals if i.end is not None]
     expressions += [] if model.objective is None else [model.objective]
     named = [variable for expression in expressions for _, variable in expression.terms]
     named += [maximum.target for maximum in model.maxima] + [variable for variable, _ in model.hints]
@@ -244,7 +266,8 @@ def _fault(model: CpModel) -> str | None:
         if number >= len(model.variables) or not model.variables[number].is_boolean:
             return f"{literal} is no literal"
     for interval in model.intervals:
-        if interval.size < 1 or len(interval.start.terms) > 1:
+        ends = (interval.start,) if interval.end is None else (interval.start, interval.end)
+        if interval.size < 1 or any(len(end.terms) > 1 for end in ends):
             return f"{interval} is no interval"
     groups = [*model.no_overlap, *(c.intervals for c in model.cumulative)]
     groups += [axis for rectangles in model.no_overlap_2d for axis in (rectangles.x, rectangles.y)]
@@ -257,6 +280,8 @@ def _fault(model: CpModel) -> str | None:
     for x, y in (pair for rectangles in model.no_overlap_2d for pair in _pairs(rectangles)):
         if model.intervals[x].when != model.intervals[y].when:
             return "the intervals of a rectangle are there under different literals"
+    if any(model.intervals[i].end is not None for r in model.no_overlap_2d for i in (*r.x, *r.y)):
+        return "a rectangle has no fixed size"
     if any(not maximum.of for maximum in model.maxima):
         return "a maximum of nothing"
     return None

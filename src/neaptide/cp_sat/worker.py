@@ -14,7 +14,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from neaptide.cp_sat.messages import REQUEST, Bound, Ended, Found, Ready, Report, SolveRequest, line_of
-from neaptide.cp_sat.model import CpModel, Linear, negated
+from neaptide.cp_sat.model import CpModel, Interval, Linear, most_size, negated
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -25,6 +25,7 @@ class _Translation:
 
     def __init__(self, cp: Any, source: CpModel) -> None:
         self._cp = cp
+        self._source = source
         model: cp_model.CpModel = cp.CpModel()
         self.model = model
         self.variables = [
@@ -41,14 +42,7 @@ class _Translation:
             model.add_max_equality(
                 self.variables[maximum.target], [self._expression(expression) for expression in maximum.of]
             )
-        intervals = [
-            model.new_fixed_size_interval_var(self._expression(interval.start), interval.size, "")
-            if interval.when is None
-            else model.new_optional_fixed_size_interval_var(
-                self._expression(interval.start), interval.size, self._literal(interval.when), ""
-            )
-            for interval in source.intervals
-        ]
+        intervals = [self._interval(interval) for interval in source.intervals]
         for group in source.no_overlap:
             model.add_no_overlap([intervals[i] for i in group])
         for cumulative in source.cumulative:
@@ -65,6 +59,19 @@ class _Translation:
             model.minimize(self._expression(source.objective))
         for variable, value in source.hints:
             model.add_hint(self.variables[variable], value)
+
+    def _interval(self, interval: Interval) -> Any:
+        model, start = self.model, self._expression(interval.start)
+        when = None if interval.when is None else self._literal(interval.when)
+        if interval.end is None:
+            if when is None:
+                return model.new_fixed_size_interval_var(start, interval.size, "")
+            return model.new_optional_fixed_size_interval_var(start, interval.size, when, "")
+        size = model.new_int_var(interval.size, most_size(interval, self._source.variables), "")
+        end = self._expression(interval.end)
+        if when is None:
+            return model.new_interval_var(start, size, end, "")
+        return model.new_optional_interval_var(start, size, end, when, "")
 
     def _expression(self, linear: Linear) -> Any:
         if not linear.terms:

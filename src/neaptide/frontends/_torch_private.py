@@ -82,28 +82,58 @@ def data_dependent_errors() -> tuple[type[Exception], ...]:
     )
 
 
-class _PlainCheckpoint:
-    """Stands in for the reentrant checkpoint function while a step is traced: it just calls."""
+class _CheckpointNotes:
+    """Numbers the outermost checkpointed calls of a trace, and notes the number on the nodes traced inside."""
 
-    @staticmethod
-    def apply(function: Callable[..., Any], _preserve_rng_state: bool, *args: Any) -> Any:
-        return function(*args)
+    def __init__(self) -> None:
+        self._count = 0
+        self._depth = 0
+
+    @contextlib.contextmanager
+    def noted(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            if not self._depth:
+                stack.enter_context(annotate({"checkpoint": self._count}))
+                self._count += 1
+            self._depth += 1
+            stack.callback(self._leave)
+            yield
+
+    def _leave(self) -> None:
+        self._depth -= 1
+
+    def function(self) -> type:
+        """Stands in for the reentrant checkpoint function while a step is traced: it just calls."""
+
+        class PlainCheckpoint:
+            @staticmethod
+            def apply(function: Callable[..., Any], _preserve_rng_state: bool, *args: Any) -> Any:
+                with self.noted():
+                    return function(*args)
+
+        return PlainCheckpoint
+
+    def generator(self, *_args: Any, **_kwargs: Any) -> Iterator[None]:
+        """Stands in for what a checkpoint that is not reentrant does around the call."""
+        with self.noted():
+            yield
 
 
-def _plain_generator(*_args: Any, **_kwargs: Any) -> Iterator[None]:
-    yield
+def _nothing() -> None:
+    """Stands for a function that this torch does not have."""
 
 
 @contextlib.contextmanager
 def plain_checkpoints() -> Iterator[None]:
     """Run `torch.utils.checkpoint.checkpoint(f, x)` as `f(x)`: neaptide plans recomputation itself.
 
-    Traced as it stands, a checkpoint freezes the random state of the trace into the graph and dropout is
+    Nodes inside of such a call carry its number as the note `checkpoint`. Traced as it stands, a checkpoint freezes the random state of the trace into the graph and dropout is
     silently wrong in the recomputation.
     """
     module = importlib.import_module("torch.utils.checkpoint")
-    replacements: dict[str, Any] = dict.fromkeys(_called_checkpoint_generators(module), _plain_generator)
-    replacements["CheckpointFunction"] = _PlainCheckpoint
+    notes = _CheckpointNotes()
+    replacements: dict[str, Any] = dict.fromkeys(_called_checkpoint_generators(module), notes.generator)
+    replacements["CheckpointFunction"] = notes.function()
     originals = {name: _resolve("torch.utils.checkpoint", name) for name in replacements}
     for name, replacement in replacements.items():
         setattr(module, name, replacement)
@@ -121,7 +151,7 @@ def _called_checkpoint_generators(module: Any) -> list[str]:
     """
     called: set[str] = set()
     for name in ("checkpoint", "_checkpoint_impl"):
-        function = inspect.unwrap(getattr(module, name, _plain_generator))
+        function = inspect.unwrap(getattr(module, name, _nothing))
         called.update(function.__code__.co_names)
     found = sorted(name for name in called if name.startswith("_checkpoint_without_reentrant_generator"))
     if not found:

@@ -27,6 +27,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Named, Node
 from neaptide.ir.registry import Call, OpRegistry, OpSpec, Trait
 from neaptide.ir.values import Kind
+from neaptide.ops.declared import is_declared
 from neaptide.ops.structural import CONSTANT_OP, HOST_OPS
 from neaptide.symbolic.size_expr import SizeExpr
 
@@ -60,12 +61,14 @@ class ReadResult:
         observations: gradients at the start of the optimizer.
         unknown_ops: operations without a row in the op table; they are left where they are.
         inputs: meaning of the graph's inputs; gradients that the step drops unread are no inputs.
+        checkpoints: for each call that the user checkpoints, the nodes of its forward, ascending.
     """
 
     graph: Graph
     inputs: tuple[InputSlot, ...]
     observations: tuple[Observation, ...]
     unknown_ops: tuple[str, ...]
+    checkpoints: tuple[tuple[int, ...], ...]
 
 
 def read_trace(trace: Trace, registry: OpRegistry, *, name: str) -> ReadResult:
@@ -88,6 +91,7 @@ class _Reader:
         self.rates: set[torch.fx.Node] = set()
         self.observations: list[Observation] = []
         self.unknown: dict[str, None] = {}
+        self.checkpoints: dict[int, list[int]] = {}
 
     def read(self) -> ReadResult:
         live = live_nodes(self.trace.module.graph, self._has_effects)
@@ -106,7 +110,8 @@ class _Reader:
             elif node.op == "output":
                 self._outputs(node)
         graph = true_storage_sizes(self.builder.finish(), self.registry)
-        return ReadResult(graph, tuple(inputs), tuple(self.observations), tuple(self.unknown))
+        checkpoints = tuple(map(tuple, self.checkpoints.values()))
+        return ReadResult(graph, tuple(inputs), tuple(self.observations), tuple(self.unknown), checkpoints)
 
     # -- inputs and outputs -----------------------------------------------------------------------------------
 
@@ -283,11 +288,17 @@ class _Reader:
             self.unknown[name] = None
             effects = CallEffects(tuple(sorted(storages)), schema_writes(target, call), None, host=True)
         else:
+            if is_declared(name) and schema_writes(target, call):
+                raise CaptureError(
+                    f"{name} was declared pure, but its schema says that it overwrites an argument",
+                    where=self.sources.of(node).location or None,
+                    next_step="leave it undeclared: it then stays where it is",
+                )
             effects = effects_of(spec, call)
-            made = {self.builder.values[v].storage for v in outputs}
-            if spec.is_a(Trait.VIEW) and not made & storages:  # a reshape that had to copy
+            seen = {self.builder.values[v].storage for v in outputs}
+            if spec.is_a(Trait.VIEW) and not seen & storages:  # a reshape that had to copy
                 effects = replace(effects, reads=tuple(sorted(storages)))
-        self.builder.add_node(
+        made = self.builder.add_node(
             name,
             tuple(inputs),
             tuple(outputs),
@@ -301,6 +312,9 @@ class _Reader:
             source=self.sources.of(node),
             results=structure,
         )
+        note = node.meta.get("custom") or {}
+        if "checkpoint" in note and note.get("phase") is None:
+            self.checkpoints.setdefault(note["checkpoint"], []).append(made)
         return result
 
     def _refuse_odd_results(self, node: torch.fx.Node, fake: Any) -> None:

@@ -48,6 +48,8 @@ class CapturedProgram:
         observations: gradients as they are when `optimizer.step()` begins, for verify runs.
         unknown_ops: operations without a row in the op table.
         rewrites: what was changed on the way, in words.
+        checkpoints: for each call that the user checkpoints, the nodes of its forward; they are captured as plain
+            code, and what is recomputed is planned anew.
     """
 
     graph: Graph
@@ -62,6 +64,7 @@ class CapturedProgram:
     observations: tuple[Observation, ...]
     unknown_ops: tuple[str, ...]
     rewrites: tuple[str, ...]
+    checkpoints: tuple[tuple[int, ...], ...] = ()
 
     def accepts(self, gradients: frozenset[str], optimizer_state: frozenset[tuple[str, str, str]]) -> bool:
         """Whether this program can run when these gradients and this optimizer state exist."""
@@ -268,8 +271,15 @@ def _program(trace: Trace, rewrites: list[str], name: str) -> CapturedProgram:
         ignores_gradients=ignores,
         observations=read.observations,
         unknown_ops=read.unknown_ops,
-        rewrites=tuple(rewrites),
+        rewrites=(*rewrites, *_undone(len(read.checkpoints))),
+        checkpoints=read.checkpoints,
     )
+
+
+def _undone(checkpoints: int) -> list[str]:
+    if not checkpoints:
+        return []
+    return [f"activation checkpointing of {checkpoints} calls is undone: what is recomputed is planned anew"]
 
 
 def _name_of(step: Callable[..., Any]) -> str:

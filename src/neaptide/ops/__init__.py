@@ -9,7 +9,7 @@ from neaptide.ir.registry import OpRegistry
 
 @cache
 def registry() -> OpRegistry:
-    """All known operations: ATen, host scalars and neaptide's own. O(rows), once."""
-    from neaptide.ops import aten, structural
+    """All known operations: ATen, host scalars, neaptide's own, and those the user declared. O(rows), once."""
+    from neaptide.ops import aten, declared, structural
 
-    return OpRegistry([*aten.rows(), *structural.rows()])
+    return OpRegistry([*aten.rows(), *structural.rows(), *declared.declared_rows()])

@@ -47,6 +47,7 @@ def settle_arena(
     interrupt: threading.Event | None = None,
     *,
     may_move: bool = True,
+    allow_nondeterministic: bool = False,
 ) -> PlannedArena:
     """Lay a sequence out, and move steps a little where its arena is more than a hundredth above its bytes.
 
@@ -61,6 +62,7 @@ def settle_arena(
         limits: of time and the seed.
         interrupt: set it to get the best so far.
         may_move: whether steps may be moved at all.
+        allow_nondeterministic: as in the search.
     """
     most = Evaluator(step, sequence).peak
     guard = LimitGuard(limits, interrupt)
@@ -72,7 +74,8 @@ def settle_arena(
     def is_legal(order: Sequence[int]) -> bool:
         # A refusal is an answer here: most moves of a step break a dependency.
         try:
-            check_schedule(graph, Schedule.from_nodes(graph, order), registry)
+            schedule = Schedule.from_nodes(graph, order)
+            check_schedule(graph, schedule, registry, allow_nondeterministic=allow_nondeterministic)
         except VerifyError:
             return False
         return Evaluator(step, order).peak <= most

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -63,7 +62,7 @@ class PlannedSequence:
             strategy,
             evaluator.peak_without_workspace,
             evaluator.peak,
-            math.fsum(step.seconds[node] for node in sequence),
+            step.sequence_seconds(sequence),
             moves,
         )
 

@@ -19,7 +19,7 @@ from neaptide.planner.atomic import AtomicStep, atomic_step, check_atomic
 from neaptide.planner.budget import Budget
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.portfolio import plan_sequence
-from neaptide.planner.recomputations import recompute_moves
+from neaptide.planner.recompute.recomputations import recompute_moves
 from neaptide.planner.record import planned_program
 from neaptide.planner.strategies import NAMES, canonical_name, strategy
 from neaptide.planner.strategies.program_order import baseline

@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason
-from neaptide.planner.certificate import RecomputeBound, recompute_bound
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
+from neaptide.planner.recompute.certificate import RecomputeBound, recompute_bound
 from neaptide.planner.strategies import strategy
-from neaptide.planner.strategies.best_order import MOST_WORK
 from neaptide.planner.strategies.greedy_recompute import solve_with_noise
 from neaptide.schedule.problem import StepProblem
 from neaptide.units import format_bytes
@@ -20,10 +19,14 @@ _RESTART_NODES: Final = 2000
 _MOST_RESTARTS: Final = 16
 _NOISE: Final = 0.5
 _SLACKS: Final = (0.0, 0.1, 0.5, 1.5)
+# States and cuts of the search for a better order: enough for what is easy to find.
+_ORDER_WORK: Final = 2000
 # Another order counts when the peak falls by a hundredth.
 _WORTHWHILE: Final = 0.99
 # A plan this close to the proved least time, as a share of the baseline's, is not searched further.
 _CLOSE_ENOUGH: Final = 2e-5
+# A plan this far above it calls for the slower program over blocks, which also makes things a third time.
+_FAR: Final = 3e-3
 # The bound is right to about this share; a plan within it is the fastest.
 _PROVED: Final = 1e-8
 
@@ -87,6 +90,8 @@ class _Portfolio:
         if self.budget < self.step.lower_bound_bytes:
             # Nothing can meet it; what has been found says how far one gets.
             return self._outcome()
+        if self._is_far() and self._goes_on():
+            self._try("block_dp", starts[0])
         self._restart(starts)
         if not self._is_done() and self._goes_on() and self.best is not None:
             self._try(
@@ -101,7 +106,7 @@ class _Portfolio:
         if lowest <= self.step.order_lower_bound_bytes or not self._goes_on():
             return
         limits = self._left()
-        work = MOST_WORK if limits.work is None else min(limits.work, MOST_WORK)
+        work = _ORDER_WORK if limits.work is None else min(limits.work // 4, _ORDER_WORK)
         found = self._note(strategy("best_order")(first, replace(limits, work=work), self.interrupt))
         if found.peak_with_workspace_bytes < _WORTHWHILE * lowest:
             starts.insert(0, replace(first, start=found.sequence, start_moves=found.moves))
@@ -161,6 +166,13 @@ class _Portfolio:
         if self._is_free():
             return True
         return best.seconds - self._bound().seconds <= _CLOSE_ENOUGH * self.step.baseline_seconds
+
+    def _is_far(self) -> bool:
+        """Whether the budget is missed, or met well above the proved least time: flat choices do not do, then."""
+        best = self.best
+        if best is None or best.peak_with_workspace_bytes > self.budget:
+            return True
+        return best.seconds - self._bound().seconds > _FAR * self.step.baseline_seconds
 
     def _outcome(self) -> Outcome[PlannedSequence]:
         best = self.best

@@ -29,7 +29,9 @@ def matched(plan: Plan, captured: CapturedStep, time_limit_s: float | None) -> P
     known = {program.fingerprint: program for program in plan.programs}
     entries = [known.get(fingerprint(program.graph)) for program in captured.programs]
     if None in entries:
-        found = PreparedStep(captured, allow_nondeterministic=plan.allow_nondeterministic).plan(same_budget(plan, time_limit_s))
+        found = PreparedStep(captured, allow_nondeterministic=plan.allow_nondeterministic).plan(
+            same_budget(plan, time_limit_s)
+        )
         made = found.plan.programs
         entries = [entry or other for entry, other in zip(entries, made, strict=True)]
     chosen = [entry for entry in entries if entry is not None]

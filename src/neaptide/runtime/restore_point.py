@@ -42,4 +42,3 @@ def _whole_storage(tensor: torch.Tensor) -> torch.Tensor:
     """All bytes that a tensor sees a part of, as a flat alias that is not recorded for autograd."""
     count = tensor.untyped_storage().nbytes() // tensor.element_size()
     return tensor.detach().as_strided((count,), (1,), 0)
-

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from neaptide.analysis.alias import is_pure_view, values_by_storage
 from neaptide.analysis.bounds import lower_bound_bytes, order_lower_bound_bytes
@@ -12,7 +14,9 @@ from neaptide.analysis.replay import repeat_rule
 from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device
 from neaptide.ir.dependencies import needed_inputs, predecessors
 from neaptide.ir.graph import Graph
-from neaptide.ir.registry import OpRegistry
+from neaptide.ir.registry import OpRegistry, Trait
+
+_CONTRACTIONS: Final = frozenset({Trait.CONTRACTION, Trait.CONVOLUTION, Trait.ATTENTION, Trait.RECURRENT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +60,16 @@ class StepProblem:
         successors: the inverse.
         workspace: by node, scratch bytes.
         seconds: by node, of one execution.
+        repeat_seconds: by node, of a repetition: one that draws random numbers has a state to put in and take out
+            again. By default the same as `seconds`.
         refusals: by node, why it must not run twice; empty when it may.
         reads: by node, (storage, version) that a repetition needs.
         phases: by node, `forward`, `backward`, `optimizer` or empty.
         storage_names: for reports.
         lower_bound_bytes: no schedule has a lower peak with workspace.
         order_lower_bound_bytes: no schedule without recomputation has.
+        is_contraction: by node, whether it multiplies and sums (matmul, convolution, attention, recurrence), so that
+            its time is that of arithmetic rather than of the bytes it touches. By default none does.
     """
 
     device: str
@@ -88,6 +96,14 @@ class StepProblem:
     storage_names: tuple[str, ...]
     lower_bound_bytes: int
     order_lower_bound_bytes: int
+    repeat_seconds: tuple[float, ...] = ()
+    is_contraction: tuple[bool, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.repeat_seconds:
+            object.__setattr__(self, "repeat_seconds", self.seconds)
+        if not self.is_contraction:
+            object.__setattr__(self, "is_contraction", (False,) * len(self.operands))
 
     @property
     def node_count(self) -> int:
@@ -100,7 +116,12 @@ class StepProblem:
 
     def sequence_seconds(self, sequence: Sequence[int]) -> float:
         """Seconds of a node sequence, repetitions included."""
-        return sum(self.seconds[node] for node in sequence)
+        seen: set[int] = set()
+        parts = []
+        for node in sequence:
+            parts.append(self.repeat_seconds[node] if node in seen else self.seconds[node])
+            seen.add(node)
+        return math.fsum(parts)
 
     def writes_resident(self, node: int) -> bool:
         """Whether a node overwrites something that the caller owns."""
@@ -136,6 +157,7 @@ def compile_problem(
     seconds: Sequence[float] | None = None,
     device: str | None = None,
     allow_nondeterministic: bool = False,
+    random_state_seconds: float = 0.0,
 ) -> StepProblem:
     """The integer problem of a graph. O(size of the graph + nodes x storages / 64).
 
@@ -148,6 +170,7 @@ def compile_problem(
         seconds: of one execution of each node; by default each node costs one.
         device: whose bytes count; by default the one with the largest total of storages.
         allow_nondeterministic: accept repetitions that may differ in bits.
+        random_state_seconds: what it takes to repeat a draw of random numbers, beside the operation itself.
     """
     sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
     where = device if device is not None else main_device(graph, sizes)
@@ -166,6 +189,7 @@ def compile_problem(
     ]
     scratch = {**loop_workspaces(graph, binding), **(workspace or {})}
     bounds = (graph, binding, scratch, storage_bytes, where)
+    times = tuple(map(float, seconds)) if seconds is not None else (1.0,) * len(graph.nodes)
     return StepProblem(
         device=where,
         storage_bytes=tuple(0 if s.id in owned or s.device != where else sizes[s.id] for s in graph.storages),
@@ -186,13 +210,18 @@ def compile_problem(
         workspace=tuple(
             scratch.get(node.id, 0) if node_device(graph, node) == where else 0 for node in graph.nodes
         ),
-        seconds=tuple(map(float, seconds)) if seconds is not None else (1.0,) * len(graph.nodes),
+        seconds=times,
+        repeat_seconds=tuple(
+            time if rule.random_stream is None else time + random_state_seconds
+            for time, rule in zip(times, rules, strict=True)
+        ),
         refusals=tuple(rule.refusal for rule in rules),
         reads=tuple(tuple((a.storage, a.version) for a in rule.reads) for rule in rules),
         phases=tuple(node.source.phase for node in graph.nodes),
         storage_names=_storage_names(graph),
         lower_bound_bytes=_bound(lower_bound_bytes, *bounds),
         order_lower_bound_bytes=_bound(order_lower_bound_bytes, *bounds),
+        is_contraction=tuple(_is_contraction(registry, node.op) for node in graph.nodes),
     )
 
 
@@ -221,7 +250,12 @@ def storage_replay(problem: StepProblem, storage: int) -> StorageReplay:
                     f"node {node} reads {problem.storage_names[read]}, which is overwritten later"
                 )
     nodes = tuple(sorted(chain))
-    return StorageReplay("", nodes, sum(problem.seconds[node] for node in nodes))
+    return StorageReplay("", nodes, sum(problem.repeat_seconds[node] for node in nodes))
+
+
+def _is_contraction(registry: OpRegistry, op: str) -> bool:
+    spec = registry.find(op)
+    return spec is not None and not _CONTRACTIONS.isdisjoint(spec.traits)
 
 
 def _bound(

@@ -18,6 +18,8 @@ from neaptide.schedule.problem import Role, StepProblem
 FLOPS_PER_SECOND: Final = 10e12
 BYTES_PER_SECOND: Final = 1e12
 """Rates behind `flops` and `moved`: a node takes the longer of the two."""
+_FLOPS_PER_BYTE: Final = 2.0
+"""What an element-wise operation on 4-byte numbers stays below."""
 _PHASES: Final = {"fwd": "forward", "bwd": "backward"}
 _LARGEST: Final = 1 << 62
 
@@ -99,7 +101,19 @@ def from_nodes(nodes: Sequence[InstanceNode]) -> StepProblem:
         storage_names=tuple(node.name for node in nodes),
         lower_bound_bytes=_lower_bound(nodes, operands),
         order_lower_bound_bytes=_lower_bound(nodes, operands),
+        is_contraction=_contractions(nodes, operands),
     )
+
+
+def _contractions(nodes: Sequence[InstanceNode], operands: Sequence[tuple[int, ...]]) -> tuple[bool, ...]:
+    """Nodes that count more operations than bytes; where none are counted, those slower per byte than the average."""
+    if any(node.flops for node in nodes):
+        return tuple(node.flops > _FLOPS_PER_BYTE * node.moved for node in nodes)
+    touched = [
+        node.size + sum(nodes[r].size for r in reads) for node, reads in zip(nodes, operands, strict=True)
+    ]
+    average = sum(map(_seconds, nodes)) / max(sum(touched), 1)
+    return tuple(_seconds(node) > average * max(size, 1) for node, size in zip(nodes, touched, strict=True))
 
 
 def _seconds(node: InstanceNode) -> float:

@@ -81,7 +81,9 @@ class Replays:
         except _RefusedError as refused:
             return Closure(str(refused))
         nodes = tuple(sorted(draft.nodes))
-        return Closure("", nodes, sum(self.problem.seconds[n] for n in nodes), tuple(sorted(draft.held)))
+        return Closure(
+            "", nodes, sum(self.problem.repeat_seconds[n] for n in nodes), tuple(sorted(draft.held))
+        )
 
     def insertion(self, closure: Closure, before: int) -> Insert:
         """The change that makes a closure happen."""
@@ -119,7 +121,7 @@ class Replays:
 
     def seconds_of(self, change: Remove | Insert) -> float:
         """Seconds of the nodes of a change."""
-        return sum(self.problem.seconds[n] for n in change.nodes)
+        return sum(self.problem.repeat_seconds[n] for n in change.nodes)
 
     def _grow(self, draft: _Draft, storage: int) -> None:
         """Add the unit of a storage."""

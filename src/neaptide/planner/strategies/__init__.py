@@ -10,7 +10,25 @@ from neaptide.errors import UsageError
 from neaptide.outcome import Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 
-NAMES: Final = ("program_order", "early_updates", "greedy_recompute", "closure", "ruin_recreate")
+NAMES: Final = (
+    "program_order",
+    "early_updates",
+    "best_order",
+    "greedy_recompute",
+    "closure",
+    "ruin_recreate",
+    # Those above make up the default portfolio; the others are there by name, as methods in their own right.
+    "sqrt_n",
+    "drop_cheap",
+    "per_block",
+    "revolve",
+    "rotor",
+    "block_dp",
+    "checkmate",
+    "moccasin",
+    "min_cut",
+    "min_cut_ratios",
+)
 
 
 class Strategy(Protocol):
@@ -25,13 +43,19 @@ class Strategy(Protocol):
     ) -> Outcome[PlannedSequence]: ...
 
 
+def canonical_name(name: str) -> str:
+    """A strategy's name as it is spelled in `NAMES`; `sqrt-n` and `sqrt_n` are the same."""
+    return name.replace("-", "_")
+
+
 def strategy(name: str) -> Strategy:
-    """The strategy of a name; its module is imported on first use.
+    """The strategy of a name, in either spelling; its module is imported on first use.
 
     Raises:
         UsageError: for a name that is not in `NAMES`.
     """
-    if name not in NAMES:
+    known = canonical_name(name)
+    if known not in NAMES:
         raise UsageError(f"no strategy is called {name!r}", next_step=f"choose one of {', '.join(NAMES)}")
-    solve: Strategy = importlib.import_module(f"{__name__}.{name}").solve
+    solve: Strategy = importlib.import_module(f"{__name__}.{known}").solve
     return solve

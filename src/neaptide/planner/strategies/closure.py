@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
-from neaptide.planner.closure_model import ClosureModel, held_creators, model_at
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recomputations import recompute_moves
+from neaptide.planner.recompute.closure_model import ClosureModel, held_creators, model_at
+from neaptide.planner.recompute.recomputations import recompute_moves
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute
 from neaptide.schedule.evaluate import Evaluator
 

@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recomputations import recompute_moves, recompute_units
+from neaptide.planner.recompute.recomputations import recompute_moves, recompute_units
 from neaptide.schedule.evaluate import TO_END, Evaluator, Remove
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.replays import Closure, Replays
@@ -306,7 +306,9 @@ class GreedyRecompute:
             if self._gap(storage, highest) is None:
                 continue
             size = self.step.storage_bytes[storage]
-            price = self.step.seconds[self.step.creator[storage]] / size * self.factors.get(storage, 1.0)
+            price = (
+                self.step.repeat_seconds[self.step.creator[storage]] / size * self.factors.get(storage, 1.0)
+            )
             (offers if size >= worthwhile else small).append((price, storage, False))
         chosen = offers or small
         heapq.heapify(chosen)

@@ -13,7 +13,7 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recomputations import recompute_moves, recompute_units
+from neaptide.planner.recompute.recomputations import recompute_moves, recompute_units
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute, noisy_factors
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
@@ -25,6 +25,7 @@ _NOISE: Final = 0.5
 _MOST_ROUNDS: Final = 120
 _NODE_ROUNDS: Final = 80_000  # rounds x nodes: a few seconds in all, whatever the size
 _MOST_MISSES: Final = 40  # rounds in a row without an improvement
+_MOST_CHANGES: Final = 15_000  # tried in all rounds; where the budget is tight, a round tries many
 
 
 def solve(
@@ -41,7 +42,8 @@ def solve(
     best = start
     misses = 0
     for _ in range(min(_MOST_ROUNDS, _NODE_ROUNDS // max(step.node_count, 1))):
-        if guard.check_now() is not None or len(best.sequence) == step.node_count or misses >= _MOST_MISSES:
+        is_spent = misses >= _MOST_MISSES or guard.work >= _MOST_CHANGES
+        if is_spent or guard.check_now() is not None or len(best.sequence) == step.node_count:
             break
         found = _round(replace(problem, start=best.sequence), guard, draw)
         if found.rank(problem.budget_bytes) < best.rank(problem.budget_bytes):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from neaptide.corpus.random_graphs import random_graph
 from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.outcome import LimitGuard, Limits
-from neaptide.planner.certificate import recompute_bound
 from neaptide.planner.portfolio import plan_sequence
+from neaptide.planner.recompute.certificate import recompute_bound
 from neaptide.planner.strategies import program_order
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.recompute_form import InstanceNode, from_nodes

@@ -48,7 +48,7 @@ def recompute_units(evaluator: Evaluator) -> list[RecomputeUnit]:
                     before,
                     nodes,
                     sum(step.storage_bytes[s] for s in created),
-                    sum(step.seconds[n] for n in nodes),
+                    sum(step.repeat_seconds[n] for n in nodes),
                 )
             )
     return units

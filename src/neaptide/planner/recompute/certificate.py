@@ -131,7 +131,7 @@ class _Tables:
         self.order: Ints = evaluator.order
         self.profile: Ints = evaluator.bytes
         self.position: Ints = evaluator.position[: step.node_count].copy()
-        self.seconds: NDArray[np.float64] = np.array(step.seconds, dtype=np.float64)
+        self.seconds: NDArray[np.float64] = np.array(step.repeat_seconds, dtype=np.float64)
         self.sizes: Ints = np.array(step.storage_bytes, dtype=np.int64)
         self.creator: Ints = np.array(step.creator, dtype=np.int64)
         self.may_repeat = np.array([not refusal for refusal in step.refusals], dtype=bool)

@@ -60,7 +60,7 @@ def model_at(evaluator: Evaluator, position: int) -> ClosureModel:
     for unit, creator in enumerate(creators):
         created = step.created[creator]
         nodes = [creator, *(w for s in created for w in step.writers[s] if place(w) < position)]
-        seconds.append(sum(step.seconds[n] for n in nodes))
+        seconds.append(sum(step.repeat_seconds[n] for n in nodes))
         mine = [s for s in created if s in crossing]
         nbytes.append(sum(step.storage_bytes[s] for s in mine or created))
         used.append(bool(mine))

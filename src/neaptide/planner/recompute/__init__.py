@@ -1,0 +1,1 @@
+"""Keep or recompute: models, blocks, the curve, and what no plan can beat."""

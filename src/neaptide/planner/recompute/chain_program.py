@@ -1,0 +1,190 @@
+"""Optimal persistent plans of a chain of blocks: what to hold, what to make again, by dynamic programming.
+
+After Beaumont, Herrmann, Pallez and Shilova 2020 (rotor), with several options for a block as in Zhao et al. 2023
+(Rockmate). `best(a, b, m)` is the least time to bring blocks a to b from "their input is there" to "their backward
+is done" with m bytes beside that input. Either block a holds one of its options until its backward comes, or the
+chain is cut: run forward to j, hold only what enters j, finish j to b, then begin again at a. Plans are persistent:
+what is held stays until its own backward. A stretch that ends with the last block runs for the first time, every other
+one runs again; what leaves it may still be there from then, or be gone as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+_State: TypeAlias = tuple[int, int, bool]
+_CUT: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One way of holding a part of what a block makes.
+
+    Attributes:
+        kept: creators of the units held from its forward to its backward.
+        nbytes: of these and of what leaves the block, without what enters it.
+        forward_s: of making them from what enters the block.
+        backward_s: of making the rest again in the backward.
+        forward_peak_bytes: highest bytes while it runs forward, without what enters.
+        backward_peak_bytes: highest bytes of its backward, without what enters, with everything else alive then.
+    """
+
+    kept: frozenset[int]
+    nbytes: int
+    forward_s: float
+    backward_s: float
+    forward_peak_bytes: int
+    backward_peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChainCosts:
+    """A chain as the program sees it; L blocks.
+
+    Attributes:
+        options: by block, for a forward that goes on to the next block.
+        again: by block, for a backward that finds nothing but what enters: what leaves is gone, or it is there.
+        leaving_bytes: by pair (a, b), bytes of the backward of block b that leave it and do not enter block a.
+        entering_bytes: by pair (a, j), bytes entering block j that do not enter block a.
+        again_s: by block, of making what leaves it from what enters it.
+        first_s: by block, of its first run; zero where only what is added counts.
+        forward_peak_bytes: by block, while it runs without holding anything, without what enters it.
+        before_bytes: by block, what is alive besides before its backward begins.
+    """
+
+    options: tuple[tuple[Option, ...], ...]
+    again: tuple[tuple[Option, Option], ...]
+    leaving_bytes: tuple[tuple[int, ...], ...]
+    entering_bytes: tuple[tuple[int, ...], ...]
+    again_s: tuple[float, ...]
+    first_s: tuple[float, ...]
+    forward_peak_bytes: tuple[int, ...]
+    before_bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Something held: `option` of block `block`, or what enters it (None), for the backwards of `first` to `last`."""
+
+    block: int
+    option: int | None
+    first: int
+    last: int
+
+
+class ChainProgram:
+    """The solved program; one table answers every budget up to the one that it was made for.
+
+    O(slots x blocks^2 x (blocks + options)) time, O(slots x blocks^2) space. Sizes are rounded up to slots, so a
+    plan may be missed but none is promised too little room.
+    """
+
+    def __init__(self, costs: ChainCosts, most_bytes: int, slots: int) -> None:
+        self.costs = costs
+        self.slot_bytes = max(-(-most_bytes // slots), 1)
+        self.slots = most_bytes // self.slot_bytes
+        length = len(costs.options)
+        self._best: dict[_State, Floats] = {}
+        self._choice: dict[_State, NDArray[np.int32]] = {}
+        for width in range(length):
+            for a in range(length - width):
+                b = a + width
+                for is_there in (False,) if b == length - 1 else (False, True):
+                    self._solve(a, b, is_there)
+
+    def seconds(self, budget_bytes: int) -> float:
+        """Least seconds within a budget; infinite when there is no plan."""
+        if budget_bytes < 0:
+            return float("inf")
+        return float(
+            self._best[0, len(self.costs.options) - 1, False][
+                min(budget_bytes // self.slot_bytes, self.slots)
+            ]
+        )
+
+    def plan(self, budget_bytes: int) -> list[Hold] | None:
+        """What is held in a plan of least time; None when there is none."""
+        if self.seconds(budget_bytes) == float("inf"):
+            return None
+        costs = self.costs
+        last = len(costs.options) - 1
+        holds: list[Hold] = []
+        waiting: list[tuple[int, int, bool, int]] = []
+
+        def enter(a: int, b: int, room: int) -> None:
+            """A stretch that runs again, in the better way."""
+            is_there = bool(self._best[a, b, True][room] < self._best[a, b, False][room])
+            if is_there:
+                holds.append(Hold(b + 1, None, b, b))
+            waiting.append((a, b, is_there, room))
+
+        waiting.append((0, last, False, min(budget_bytes // self.slot_bytes, self.slots)))
+        while waiting:
+            a, b, is_there, room = waiting.pop()
+            choice = int(self._choice[a, b, is_there][room])
+            # What is made again in the backward of b is there only for those that follow it.
+            latest = b if b == last else b - 1
+            if choice <= _CUT:
+                cut = -choice
+                holds.append(Hold(cut, None, latest, cut))
+                enter(a, cut - 1, room)
+                waiting.append((cut, b, is_there, room - self._up(costs.entering_bytes[a][cut])))
+            elif a == b < last:
+                continue
+            else:
+                holds.append(Hold(a, choice, latest, a))
+                if a < b:
+                    holds.append(Hold(a + 1, None, latest, a + 1))
+                    waiting.append((a + 1, b, is_there, room - self._up(costs.options[a][choice].nbytes)))
+        return holds
+
+    def _up(self, nbytes: int) -> int:
+        return -(-nbytes // self.slot_bytes)
+
+    def _solve(self, a: int, b: int, is_there: bool) -> None:
+        """All rooms of a stretch; `is_there`: what leaves it is there until its last backward."""
+        costs = self.costs
+        is_first = b == len(costs.options) - 1
+        best = np.full(self.slots + 1, np.inf)
+        choice = np.zeros(self.slots + 1, np.int32)
+        self._best[a, b, is_there], self._choice[a, b, is_there] = best, choice
+
+        def offer(found: Floats, need_bytes: int, number: int) -> None:
+            low = self._up(need_bytes)
+            if low <= self.slots:
+                better = found[low:] < best[low:]
+                best[low:][better] = found[low:][better]
+                choice[low:][better] = number
+
+        if a == b and not is_first:
+            option = costs.again[a][is_there]
+            offer(np.full(self.slots + 1, option.backward_s), option.backward_peak_bytes, 0)
+            return
+        beside = costs.before_bytes[b] + (costs.leaving_bytes[a][b] if is_there else 0)
+        for number, option in enumerate(costs.options[a]):
+            seconds = option.backward_s + (costs.first_s[a] if is_first else option.forward_s)
+            need = max(option.backward_peak_bytes, option.forward_peak_bytes + beside)
+            rest = np.zeros(self.slots + 1) if a == b else self._shifted(a + 1, b, is_there, option.nbytes)
+            offer(rest + seconds, need, number)
+        run = 0.0
+        need = 0
+        for cut in range(a + 1, b + 1):
+            block = cut - 1
+            run += costs.first_s[block] if is_first else costs.again_s[block]
+            need = max(need, costs.entering_bytes[a][block] + costs.forward_peak_bytes[block])
+            behind = np.minimum(self._best[a, block, False], self._best[a, block, True])
+            found = self._shifted(cut, b, is_there, costs.entering_bytes[a][cut]) + behind + run
+            offer(found, need + beside, -cut)
+
+    def _shifted(self, a: int, b: int, is_there: bool, nbytes: int) -> Floats:
+        """The best of a stretch with so many bytes less, for all rooms."""
+        by = self._up(nbytes)
+        found = np.full(self.slots + 1, np.inf)
+        if by <= self.slots:
+            found[by:] = self._best[a, b, is_there][: self.slots + 1 - by]
+        return found

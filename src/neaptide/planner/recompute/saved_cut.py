@@ -1,0 +1,80 @@
+"""What to hold for the backward by a minimum cut of bytes: the rule of PyTorch's default partitioner.
+
+After He et al. (functorch's `min_cut_rematerialization_partition`): every forward unit is an arc whose capacity is its
+bytes; what must not run again hangs at the source, what the backward reads at the sink, and the cut is what is saved.
+The rule knows one number, the bytes saved; where they are alive, and what is alive beside them, it does not ask.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection
+from typing import Final
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+from neaptide.planner.recompute.forward_units import ForwardUnits
+from neaptide.schedule.order.bounds.flow import INFINITE, FlowNetwork
+
+# Contractions by what they cost: so much more per byte touched than the middle one of all units.
+_INTENSE: Final = 2.0
+_GAP: Final = 1e-4
+
+
+def compute_intensive(forward: ForwardUnits) -> frozenset[int]:
+    """Units that take long for the bytes that they touch: what the rule never makes again by default."""
+    rates = {}
+    for creator, unit in forward.units.items():
+        touched = unit.nbytes + sum(forward.units[c].nbytes for c in unit.operands)
+        if touched and unit.seconds:
+            rates[creator] = unit.seconds / touched
+    if not rates:
+        return frozenset()
+    limit = _INTENSE * statistics.median(rates.values())
+    return frozenset(creator for creator, rate in rates.items() if rate > limit)
+
+
+def saved_units(forward: ForwardUnits, banned: Collection[int]) -> frozenset[int]:
+    """Creators of the units to hold: the fewest bytes from which the backward can be run.
+
+    Args:
+        forward: the forward part.
+        banned: units that must not run again beside those that cannot.
+    """
+    index = {creator: 2 * place for place, creator in enumerate(forward.units)}
+    source, sink = 2 * len(index), 2 * len(index) + 1
+    network = FlowNetwork(2 * len(index) + 2)
+    read = {unit for reads in forward.reads for unit in reads}
+    for creator, unit in forward.units.items():
+        enter, leave = index[creator], index[creator] + 1
+        network.add_arc(enter, leave, unit.nbytes)
+        if unit.is_pinned or creator in banned:
+            network.add_arc(source, enter, INFINITE)
+        if creator in read:
+            network.add_arc(leave, sink, INFINITE)
+        for operand in unit.operands:
+            network.add_arc(index[operand] + 1, enter, INFINITE)
+    network.maximum_flow(source, sink)
+    reached = network.reached(source)
+    return frozenset(c for c, enter in index.items() if reached[enter] and not reached[enter + 1])
+
+
+def worth_saving(forward: ForwardUnits, units: Collection[int], budget_bytes: int) -> frozenset[int]:
+    """Of some units those that save most seconds within some bytes: the 0/1 knapsack behind `activation_memory_budget`."""
+    ordered = sorted(units)
+    if not ordered:
+        return frozenset()
+    seconds = np.array([forward.units[unit].seconds for unit in ordered])
+    nbytes = np.array([forward.units[unit].nbytes for unit in ordered], dtype=float)
+    scale = float(nbytes.max()) or 1.0
+    found = milp(
+        -seconds / (float(seconds.max()) or 1.0),
+        constraints=LinearConstraint((nbytes / scale).reshape(1, -1), -np.inf, budget_bytes / scale),
+        bounds=Bounds(0, 1),
+        integrality=np.ones(len(ordered)),
+        options={"mip_rel_gap": _GAP},
+    )
+    if found.x is None:
+        return frozenset()
+    return frozenset(unit for unit, value in zip(ordered, found.x.tolist(), strict=True) if value > 0.5)

@@ -1,0 +1,219 @@
+"""Plans in stages, the search space of the exact solvers: what may be made again in which stage, and who reads what.
+
+First executions follow one order; stage t ends with the t-th of them, and one stage more stands for the end. A
+repetition belongs to the stage whose first execution it precedes, and within a stage repetitions run in the order of
+the program (Jain et al. 2020, section 4.2, call this frontier-advancing). What is made again is a unit: all that one
+node creates, by its creator, the nodes that overwrite it and the views of it. A unit may run again from when it is
+complete to when something that it reads is overwritten, and only where somebody may still need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from neaptide.schedule.problem import StepProblem
+
+
+@dataclass(frozen=True, slots=True)
+class StageUnit:
+    """All that one node creates.
+
+    Attributes:
+        creator: the node.
+        position: of its first execution.
+        storages: that it creates.
+        nodes: that make it again: creator, writers and views, ascending.
+        first: first stage in which it may run again.
+        last: last one; before `first` if it may not.
+        seconds: of `nodes`.
+        workspace: most scratch bytes of `nodes`.
+        reads: storages of other units that `nodes` need, ascending.
+        is_backward: the creator belongs to the backward.
+    """
+
+    creator: int
+    position: int
+    storages: tuple[int, ...]
+    nodes: tuple[int, ...]
+    first: int
+    last: int
+    seconds: float
+    workspace: int
+    reads: tuple[int, ...]
+    is_backward: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StageUnits:
+    """The units of one order of first executions.
+
+    Attributes:
+        step: the problem.
+        order: the nodes as they run first.
+        units: in the order in which they run again within a stage.
+        unit_of: by storage, its unit; -1 for what the caller owns.
+        needed_until: by storage, the last stage in which something may read it; -1 without a unit.
+        reads: by position, storages with a unit that the first execution there needs and does not create.
+        is_output: by storage, whether it must be there at the end.
+    """
+
+    step: StepProblem
+    order: tuple[int, ...]
+    units: tuple[StageUnit, ...]
+    unit_of: tuple[int, ...]
+    needed_until: tuple[int, ...]
+    reads: tuple[tuple[int, ...], ...]
+    is_output: tuple[bool, ...]
+
+    @property
+    def stages(self) -> int:
+        """Number of stages, that of the end included."""
+        return len(self.order) + 1
+
+    def again(self, stage: int) -> list[int]:
+        """Units that may run again in a stage, in running order."""
+        return [u for u, unit in enumerate(self.units) if unit.first <= stage <= unit.last]
+
+    def choices(self) -> int:
+        """Pairs of a unit and a stage in which it may run again."""
+        return sum(max(unit.last - unit.first + 1, 0) for unit in self.units)
+
+    def sequence(self, repeated: Sequence[Sequence[int]]) -> tuple[int, ...]:
+        """The node sequence in which stage t first makes the units `repeated[t]` again.
+
+        Repetitions and views that nobody uses are left out. O(length x operands).
+        """
+        blocks = [self._nodes(units, stage) for stage, units in enumerate(repeated)]
+        self._drop_unused(blocks)
+        sequence: list[int] = []
+        for stage, block in enumerate(blocks):
+            sequence.extend(block)
+            sequence.extend(self.order[stage : stage + 1])
+        return tuple(sequence)
+
+    def repeated_in(self, sequence: Sequence[int]) -> list[list[int]]:
+        """By stage, the units whose creators a sequence runs again there."""
+        index = {unit.creator: u for u, unit in enumerate(self.units)}
+        found: list[list[int]] = [[] for _ in range(self.stages)]
+        seen: set[int] = set()
+        stage = 0
+        for node in sequence:
+            if node not in seen:
+                seen.add(node)
+                stage += 1
+            elif node in index and index[node] not in found[stage]:
+                found[stage].append(index[node])
+        return [sorted(units) for units in found]
+
+    def _nodes(self, units: Sequence[int], stage: int) -> list[int]:
+        """Nodes that make units again in a stage: views that come only later run there for the first time."""
+        before = set(self.order[:stage])
+        return sorted(node for u in units for node in self.units[u].nodes if node in before)
+
+    def _drop_unused(self, blocks: list[list[int]]) -> None:
+        """Walk backwards with the values, by storage, that are still read; what makes none of them goes."""
+        step = self.step
+        wanted: dict[int, set[int]] = {}
+
+        def want(values: Iterable[int]) -> None:
+            for value in values:
+                if (storage := step.value_storage[value]) >= 0:
+                    wanted.setdefault(storage, set()).add(value)
+
+        want(step.outputs)
+        for stage in range(len(blocks) - 1, -1, -1):
+            for node in self.order[stage : stage + 1]:
+                want(step.operands[node])
+            kept: list[int] = []
+            for node in reversed(blocks[stage]):
+                made = [(s, v) for v in step.results[node] if (s := step.value_storage[v]) >= 0]
+                # A view is there for its own values alone, a creator or writer for all on the storage.
+                is_view = any(node in step.views[s] for s, _ in made)
+                if not any(v in wanted.get(s, ()) if is_view else wanted.get(s) for s, v in made):
+                    continue
+                kept.append(node)
+                for storage, value in made:
+                    wanted.get(storage, set()).discard(value)
+                for storage in step.created[node]:
+                    wanted.pop(storage, None)
+                want(step.operands[node])
+            blocks[stage] = kept[::-1]
+
+
+def stage_units(step: StepProblem, order: Sequence[int]) -> StageUnits:
+    """The units of an order of first executions. O(size of the problem)."""
+    position = {node: place for place, node in enumerate(order)}
+    creators = sorted((node for node in order if step.created[node]), key=lambda n: (_complete(step, n), n))
+    unit_of = [-1] * len(step.storage_bytes)
+    for index, creator in enumerate(creators):
+        for storage in step.created[creator]:
+            unit_of[storage] = index
+    count = len(order)
+    needed_until = [-1] * len(unit_of)
+    for storage, index in enumerate(unit_of):
+        if index >= 0:
+            needed_until[storage] = max(position[node] for node in step.roles[storage])
+    is_output = [False] * len(unit_of)
+    for value in step.outputs:
+        storage = step.value_storage[value]
+        if storage >= 0 and unit_of[storage] >= 0:
+            needed_until[storage] = count
+            is_output[storage] = True
+    units: list[StageUnit] = []
+    # Who reads a unit comes behind it, so all that may need it is known when it is its turn.
+    for creator in reversed(creators):
+        unit = _unit(step, creator, position, unit_of, needed_until)
+        units.append(unit)
+        if unit.first <= unit.last:
+            for storage in unit.reads:
+                needed_until[storage] = max(needed_until[storage], unit.last)
+    reads = tuple(
+        tuple(sorted(s for s in _storages(step, node) if unit_of[s] >= 0 and step.creator[s] != node))
+        for node in order
+    )
+    return StageUnits(
+        step, tuple(order), tuple(units[::-1]), tuple(unit_of), tuple(needed_until), reads, tuple(is_output)
+    )
+
+
+def _complete(step: StepProblem, creator: int) -> int:
+    """The node with which all that a node creates has its final version: its place among repetitions."""
+    return max([creator, *(w for s in step.created[creator] for w in step.writers[s])])
+
+
+def _unit(
+    step: StepProblem,
+    creator: int,
+    position: dict[int, int],
+    unit_of: Sequence[int],
+    needed_until: Sequence[int],
+) -> StageUnit:
+    mine = step.created[creator]
+    makers = {creator, *(w for s in mine for w in step.writers[s])}
+    nodes = sorted(makers.union(v for s in mine for v in step.views[s]))
+    until = max(needed_until[s] for s in mine)
+    for node in nodes:
+        if step.refusals[node]:
+            until = -1
+        for storage, version in step.reads[node]:
+            if storage not in mine and len(step.writers[storage]) > version:
+                # It runs before the node that overwrites what it reads, at the latest.
+                until = min(until, position[step.writers[storage][version]])
+    needed = {s for node in nodes for s in _storages(step, node)}
+    return StageUnit(
+        creator,
+        position[creator],
+        mine,
+        tuple(nodes),
+        max(position[node] for node in makers) + 1,
+        until,
+        sum(step.repeat_seconds[node] for node in nodes),
+        max(step.workspace[node] for node in nodes),
+        tuple(sorted(s for s in needed if unit_of[s] >= 0 and s not in mine)),
+        step.phases[creator] == "backward",
+    )
+
+
+def _storages(step: StepProblem, node: int) -> set[int]:
+    return {s for v in step.operands[node] if (s := step.value_storage[v]) >= 0}

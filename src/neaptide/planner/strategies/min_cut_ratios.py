@@ -1,0 +1,47 @@
+"""PyTorch's `activation_memory_budget`: the minimum cut with fewer bans, for a share of the bytes it saves by default.
+
+A knapsack picks the contractions that are worth their bytes; the others may be made again like anything else. A share
+is no budget in bytes, so all are simulated and the best one that fits counts.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Final
+
+from neaptide.outcome import LimitGuard, Limits, Outcome
+from neaptide.planner.objective import PlannedSequence, PlanningProblem
+from neaptide.planner.recompute.chain_search import conclude, hand_back, units_of
+from neaptide.planner.recompute.forward_units import ForwardUnits
+from neaptide.planner.recompute.retention import Phase
+from neaptide.planner.recompute.saved_cut import compute_intensive, saved_units, worth_saving
+from neaptide.planner.strategies.min_cut import held_table
+
+NAME: Final = "min_cut_ratios"
+_RATIOS: Final = tuple(k / 20 for k in range(20, -1, -1))
+
+
+def solve(
+    problem: PlanningProblem, limits: Limits, interrupt: threading.Event | None = None
+) -> Outcome[PlannedSequence]:
+    """The best of 21 ratios for the budget; at worst the start. A knapsack and a maximum flow each."""
+    guard = LimitGuard(limits, interrupt)
+    forward = units_of(problem)
+    if isinstance(forward, str):
+        return hand_back(problem, guard, NAME, forward)
+    detail = f"{len(_RATIOS)} ratios"
+    return conclude(problem, guard, NAME, forward, ratio_tables(forward), detail)
+
+
+def ratio_tables(forward: ForwardUnits) -> Iterator[list[Phase]]:
+    """The retention tables of all ratios, each once."""
+    intense = compute_intensive(forward)
+    by_default = forward.nbytes(saved_units(forward, intense))
+    seen: set[frozenset[int]] = set()
+    for ratio in _RATIOS:
+        banned = intense if ratio == 1 else worth_saving(forward, intense, int(ratio * by_default))
+        saved = saved_units(forward, banned)
+        if saved not in seen:
+            seen.add(saved)
+            yield held_table(forward, saved)

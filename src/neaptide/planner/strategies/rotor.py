@@ -1,0 +1,41 @@
+"""The optimal persistent plan of a chain of unequal blocks (Beaumont et al. 2020, rotor), several options a block.
+
+The program rounds sizes up and adds worst cases, so it is solved for more than the budget, and the largest nominal
+budget whose plan really fits counts. `neaptide.planner.recompute.chain_program` has the recurrence.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from neaptide.outcome import LimitGuard, Limits, Outcome
+from neaptide.planner.objective import PlannedSequence, PlanningProblem
+from neaptide.planner.recompute.chain_search import chain_of, hand_back, start_of
+from neaptide.planner.recompute.nominal import NominalBudgets
+from neaptide.planner.recompute.retention import with_moves
+
+NAME: Final = "rotor"
+_MOST_BLOCKS: Final = (8, 16, 48)
+
+
+def solve(
+    problem: PlanningProblem, limits: Limits, interrupt: threading.Event | None = None
+) -> Outcome[PlannedSequence]:
+    """The best plan of the program that fits, over three ways of cutting. See `ChainProgram` for the cost."""
+    guard = LimitGuard(limits, interrupt)
+    start = start_of(problem, NAME)
+    best = start
+    detail = ""
+    for most in _MOST_BLOCKS:
+        chain = chain_of(problem, most)
+        if isinstance(chain, str):
+            return hand_back(problem, guard, NAME, chain)
+        nominal = NominalBudgets(problem, chain, guard, NAME)
+        for found in nominal.fitting():
+            if found.rank(problem.budget_bytes) < best.rank(problem.budget_bytes):
+                best = found
+                detail = f"{len(chain.blocks)} blocks, {chain.distinct} of them distinct"
+    if best is not start:
+        best = with_moves(problem, best)
+    return guard.finish(best, best=best.seconds, detail=detail)
