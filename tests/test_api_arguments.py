@@ -56,7 +56,7 @@ def test_without_a_budget_nothing_is_recomputed_and_the_plan_says_so():
     plan = neaptide.plan(step, batch, budget=neaptide.Budget(None), device="rtx3090", **QUICK)
     program = plan.program("steady")
     predicted = program.predictions
-    assert program.moves.updates_moved_earlier
+    assert program.moves.updates_moved_earlier or program.moves.operations_moved
     assert len(program.sequence) == program.node_count
     assert predicted.peak_bytes < predicted.baseline_peak_bytes
     text = plan.explain()

@@ -45,7 +45,11 @@ def solve(
     value = early
     if result.peak_bytes < early.peak_with_workspace_bytes:
         value = PlannedSequence.evaluate(step, tuple(early.sequence[op] for op in result.order), NAME)
+    ended = found.termination
     ended = replace(
-        found.termination, best=value.peak_with_workspace_bytes, bound=result.order_lower_bound_bytes
+        ended,
+        limit=None if ended.is_proved else ended.limit,
+        best=value.peak_with_workspace_bytes,
+        bound=result.order_lower_bound_bytes,
     )
     return Outcome(value, ended, hoisted.seconds + found.seconds, hoisted.work + found.work)
