@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet --requirement constraints.txt
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[zoo,exact,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[zoo,exact,plots,dev]'
 	touch $(STAMP)
 
 demo: $(STAMP)  ## plan and run a GPT-2 and a ResNet-50 training step at 60 % of their peak

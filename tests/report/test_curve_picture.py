@@ -7,7 +7,8 @@ import pytest
 
 from neaptide.errors import MissingExtra, UsageError
 from neaptide.planner.recompute.curve_points import CurvePoint, RecomputeCurve
-from neaptide.report.curve_picture import check_curve_path, curve_lines, curve_svg, save_curve
+from neaptide.report.curve_picture import curve_lines, curve_svg, save_curve
+from neaptide.report.picture_file import check_picture_path
 
 SVG = "{http://www.w3.org/2000/svg}"
 CURVE = RecomputeCurve(
@@ -54,16 +55,16 @@ def test_files(tmp_path, monkeypatch):
     save_curve(tmp_path / "curve.svg", CURVE)
     assert (tmp_path / "curve.svg").read_text() == curve_svg(CURVE)
     with pytest.raises(UsageError, match="is no picture"):
-        check_curve_path("curve.pdf")
+        check_picture_path("curve.pdf")
     with pytest.raises(UsageError, match="cannot be written"):
         save_curve(tmp_path / "none" / "curve.svg", CURVE)
 
     def without_matplotlib(name, *_):
         raise ImportError(name)
 
-    monkeypatch.setattr("neaptide.report.curve_picture.importlib.import_module", without_matplotlib)
+    monkeypatch.setattr("neaptide.report.picture_file.importlib.import_module", without_matplotlib)
     with pytest.raises(MissingExtra, match="matplotlib"):
-        check_curve_path("curve.png")
+        check_picture_path("curve.png")
 
 
 def test_png(tmp_path):

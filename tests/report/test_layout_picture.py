@@ -11,8 +11,9 @@ from neaptide.errors import MissingExtra, UsageError
 from neaptide.ir.values import Kind
 from neaptide.layout.problem import Buffer, Gap, LayoutProblem
 from neaptide.layout.result import Layout
-from neaptide.report.layout_picture import check_picture_path, kind_colours, layout_svg, save_picture
+from neaptide.report.layout_picture import kind_colours, layout_svg, save_picture
 from neaptide.report.layout_text import layout_text
+from neaptide.report.picture_file import check_picture_path
 
 SVG = "{http://www.w3.org/2000/svg}"
 LOW = Buffer("low", 0, 10, 100, kind="activation")
@@ -130,7 +131,7 @@ def test_other_suffixes_and_a_missing_extra_are_told_beforehand(monkeypatch):
     def without_matplotlib(name, *args):
         raise ImportError(name)
 
-    monkeypatch.setattr("neaptide.report.layout_picture.importlib.import_module", without_matplotlib)
+    monkeypatch.setattr("neaptide.report.picture_file.importlib.import_module", without_matplotlib)
     assert check_picture_path("x.svg").name == "x.svg"
     with pytest.raises(MissingExtra, match="matplotlib"):
         check_picture_path("x.png")

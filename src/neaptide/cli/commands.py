@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from neaptide.cli.config import Settings
     from neaptide.report.document import Document
     from neaptide.runtime.arena_plan import ArenaOptions, Copies
+    from neaptide.runtime.prepared_step import PreparedStep
 
 THIS_MACHINE: Final = "this-machine"
 
@@ -203,6 +204,35 @@ def write_result(path: Path, text: str) -> None:
         raise UsageError(
             "the result cannot be written", where=str(path), why=str(error), next_step="write elsewhere"
         ) from error
+
+
+def read_target(path: Path) -> bytes:
+    """The content of a file that was given as a target.
+
+    Raises:
+        TargetError: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise TargetError(
+            f"{path} cannot be read", where=str(path.absolute()), why=str(error), next_step="check the path"
+        ) from error
+
+
+def prepared_target(request: Request) -> PreparedStep:
+    """The program of a target, captured."""
+    from neaptide.cli.targets import find_target
+
+    require_torch()
+    console = request.console
+    with console.user_code():
+        step, batch = find_target(request.target).build()
+        from neaptide.frontends.torch_step import capture_step
+        from neaptide.runtime.prepared_step import PreparedStep
+
+        captured = capture_step(step, (batch,), name=request.target)
+        return PreparedStep(captured, progress=console.progress)
 
 
 def require_torch() -> None:

@@ -32,7 +32,8 @@ def layout(request: Request) -> int:
     """Gives every buffer an address, and says what is proved."""
     from neaptide.layout.best_layout import best_layout
     from neaptide.outcome import Limits
-    from neaptide.report.layout_picture import check_picture_path, save_picture
+    from neaptide.report.layout_picture import save_picture
+    from neaptide.report.picture_file import check_picture_path
 
     settings, console = request.settings, request.console
     if request.picture is not None:

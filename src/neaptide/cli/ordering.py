@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
-from neaptide.cli.commands import require_torch, write_result
+from neaptide.cli.commands import prepared_target, read_target, write_result
 from neaptide.cli.interrupts import asking_before_aborting
 from neaptide.errors import TargetError
 from neaptide.units import format_bytes, format_seconds
@@ -134,18 +134,10 @@ def _problem(request: Request) -> OrderProblem:
     path = Path(request.target)
     if path.suffix == ".json":
         return _read(path)
-    from neaptide.cli.targets import find_target
+    from neaptide.schedule.order.from_graph import order_problem
 
-    require_torch()
-    console = request.console
-    with console.user_code():
-        step, batch = find_target(request.target).build()
-        from neaptide.frontends.torch_step import capture_step
-        from neaptide.runtime.prepared_step import PreparedStep
-        from neaptide.schedule.order.from_graph import order_problem
-
-        prepared = PreparedStep(capture_step(step, (batch,), name=request.target), progress=console.progress)
-        costs = prepared.costs()
+    prepared = prepared_target(request)
+    costs = prepared.costs()
     return order_problem(
         prepared.captured.steady.graph, workspace=costs.workspace, storage_bytes=costs.storage_bytes
     )
@@ -158,12 +150,7 @@ def _read(path: Path) -> OrderProblem:
     from neaptide.schedule.order import neutral
     from neaptide.schedule.order.from_graph import order_problem
 
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise TargetError(
-            f"{path} cannot be read", where=str(path.absolute()), why=str(error), next_step="check the path"
-        ) from error
+    data = read_target(path)
     try:
         content = msgspec.json.decode(data)
     except msgspec.DecodeError as error:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
-from neaptide.cli.commands import require_torch, write_result
+from neaptide.cli.commands import prepared_target, read_target, write_result
 from neaptide.cli.interrupts import asking_before_aborting
 from neaptide.errors import TargetError, UsageError
 from neaptide.units import format_bytes, format_seconds
@@ -66,11 +66,12 @@ def sweep(request: Request) -> int:
     """Draws the curve of time against memory, from the peak without recomputation to the lowest peak found."""
     from neaptide.outcome import Limits
     from neaptide.planner.recompute.curve import recompute_curve
-    from neaptide.report.curve_picture import check_curve_path, save_curve
+    from neaptide.report.curve_picture import save_curve
+    from neaptide.report.picture_file import check_picture_path
 
     settings, console = request.settings, request.console
     if request.picture is not None:
-        check_curve_path(request.picture)
+        check_picture_path(request.picture)
     step = _step(request)
     console.progress(f"planning {step.node_count} operations for {settings.points} budgets")
     limits = Limits(settings.time_limit_s, settings.work_limit, settings.seed)
@@ -299,17 +300,7 @@ def _step(request: Request) -> StepProblem:
     path = Path(request.target)
     if path.suffix == ".json":
         return _read_instance(path)
-    from neaptide.cli.targets import find_target
-
-    require_torch()
-    console = request.console
-    with console.user_code():
-        step, batch = find_target(request.target).build()
-        from neaptide.frontends.torch_step import capture_step
-        from neaptide.runtime.prepared_step import PreparedStep
-
-        prepared = PreparedStep(capture_step(step, (batch,), name=request.target), progress=console.progress)
-        return prepared.problem()
+    return prepared_target(request).problem()
 
 
 def _read_instance(path: Path) -> StepProblem:
@@ -321,10 +312,4 @@ def _read_instance(path: Path) -> StepProblem:
             why="its name does not end in .json",
             next_step="see docs/reference/recompute-form.md",
         )
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise TargetError(
-            f"{path} cannot be read", where=str(path.absolute()), why=str(error), next_step="check the path"
-        ) from error
-    return from_json(data)
+    return from_json(read_target(path))

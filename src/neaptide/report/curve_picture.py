@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Final
-from xml.sax.saxutils import escape
 
-from neaptide.errors import MissingExtra, UsageError
 from neaptide.planner.recompute.curve_points import CurvePoint, RecomputeCurve
+from neaptide.report.picture_file import matplotlib_module, write_picture, xml_text
 from neaptide.units import format_bytes
 
 # Of the palette of Okabe and Ito, whose colours stay apart for every common kind of colour vision.
@@ -70,33 +67,11 @@ def save_curve(path: str | Path, curve: RecomputeCurve, *, title: str = "") -> N
         UsageError: another suffix, or the file cannot be written.
         MissingExtra: matplotlib is not installed.
     """
-    target = check_curve_path(path)
-    try:
-        if target.suffix == ".svg":
-            target.write_text(curve_svg(curve, title=title), encoding="utf-8", newline="\n")
-        else:
-            _save_png(target, curve, title)
-    except OSError as error:
-        raise UsageError(
-            "the picture cannot be written", where=str(target), why=str(error), next_step="write elsewhere"
-        ) from error
-
-
-def check_curve_path(path: str | Path) -> Path:
-    """Make sure, before anything long begins, that a picture can be drawn into such a file.
-
-    Raises:
-        UsageError: neither `.svg` nor `.png`.
-        MissingExtra: `.png`, and matplotlib is not installed.
-    """
-    target = Path(path)
-    if target.suffix not in {".svg", ".png"}:
-        raise UsageError(
-            f"{target.name!r} is no picture", where=str(target), next_step="end the name in .svg or .png"
-        )
-    if target.suffix == ".png":
-        _matplotlib("figure")
-    return target
+    write_picture(
+        path,
+        lambda: curve_svg(curve, title=title),
+        lambda target: _save_png(target, curve, title),
+    )
 
 
 def curve_svg(curve: RecomputeCurve, *, title: str = "") -> str:
@@ -105,12 +80,12 @@ def curve_svg(curve: RecomputeCurve, *, title: str = "") -> str:
     heading, summary = title or "time against memory", _summary(curve)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">',
-        f"<title>{_text(heading)}</title>",
-        f"<desc>{_text(summary)}</desc>",
+        f"<title>{xml_text(heading)}</title>",
+        f"<desc>{xml_text(summary)}</desc>",
         '<g font-family="sans-serif" font-size="13">',
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#fff"/>',
-        f'<text x="{_LEFT}" y="24" font-size="17">{_text(heading)}</text>',
-        f'<text x="{_WIDTH - _RIGHT}" y="24" text-anchor="end">{_text(summary)}</text>',
+        f'<text x="{_LEFT}" y="24" font-size="17">{xml_text(heading)}</text>',
+        f'<text x="{_WIDTH - _RIGHT}" y="24" text-anchor="end">{xml_text(summary)}</text>',
         *_svg_legend(),
         *_svg_axes(lines),
         *_svg_lines(curve, lines),
@@ -170,7 +145,7 @@ def _svg_lines(curve: RecomputeCurve, lines: CurveLines) -> Iterator[str]:
         if point.is_reached:
             x = _x(lines, point.peak_bytes)
             y = _y(lines, curve.overhead(point.seconds))
-            tip = _text(_tip(curve, point))
+            tip = xml_text(_tip(curve, point))
             yield f'<circle cx="{x:.2f}" cy="{y:.2f}" r="4"><title>{tip}</title></circle>'
     yield "</g>"
 
@@ -183,14 +158,10 @@ def _tip(curve: RecomputeCurve, point: CurvePoint) -> str:
     )
 
 
-def _text(text: str) -> str:
-    return escape("".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text))
-
-
 def _save_png(path: Path, curve: RecomputeCurve, title: str) -> None:
     # Without pyplot there is no global state, and nothing opens a window.
     lines = curve_lines(curve)
-    figure = _matplotlib("figure").Figure(figsize=_PNG_INCHES, layout="constrained")
+    figure = matplotlib_module("figure").Figure(figsize=_PNG_INCHES, layout="constrained")
     axes = figure.subplots()
     axes.axvspan(0, lines.lowest_bound_bytes, color="#ddd", label="out of reach")
     if lines.bounds:
@@ -206,14 +177,3 @@ def _save_png(path: Path, curve: RecomputeCurve, title: str) -> None:
     axes.set_title(f"{title or 'time against memory'}\n{_summary(curve)}", parse_math=False)
     axes.legend()
     figure.savefig(path, dpi=_PNG_DPI)
-
-
-def _matplotlib(module: str) -> ModuleType:
-    try:
-        return importlib.import_module(f"matplotlib.{module}")
-    except ImportError as error:
-        raise MissingExtra(
-            "matplotlib is not installed",
-            why="pictures in PNG are drawn with it; SVG needs nothing",
-            next_step='pip install "neaptide[plots]", or end the name in .svg',
-        ) from error

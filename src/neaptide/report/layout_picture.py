@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Final
-from xml.sax.saxutils import escape
 
-from neaptide.errors import MissingExtra, UsageError
 from neaptide.layout.bounds import bytes_live_at, live_bytes
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.result import Layout
+from neaptide.report.picture_file import matplotlib_module, write_picture, xml_text
 from neaptide.units import format_bytes
 
 # The palette of Okabe and Ito, whose colours stay apart for every common kind of colour vision.
@@ -34,8 +30,6 @@ _OTHER_KINDS: Final = ("#0072B2", "#CC79A7", "#882255", "#999933", "#332288", "#
 _WIDTH, _HEIGHT = 1200, 680
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 20, 70, 50  # margins
 _TICKS: Final = 5
-# XML 1.0 has no way to write these, escaped or not.
-_NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _PNG_INCHES: Final = (12.0, 6.8)
 _PNG_DPI: Final = 120
 
@@ -71,33 +65,11 @@ def save_picture(path: str | Path, problem: LayoutProblem, layout: Layout, *, ti
         UsageError: another suffix, or the file cannot be written.
         MissingExtra: matplotlib is not installed.
     """
-    target = check_picture_path(path)
-    try:
-        if target.suffix == ".svg":
-            target.write_text(layout_svg(problem, layout, title=title), encoding="utf-8", newline="\n")
-        else:
-            _save_png(target, problem, layout, title)
-    except OSError as error:
-        raise UsageError(
-            "the picture cannot be written", where=str(target), why=str(error), next_step="write elsewhere"
-        ) from error
-
-
-def check_picture_path(path: str | Path) -> Path:
-    """Make sure, before anything long begins, that a picture can be drawn into such a file.
-
-    Raises:
-        UsageError: neither `.svg` nor `.png`.
-        MissingExtra: `.png`, and matplotlib is not installed.
-    """
-    target = Path(path)
-    if target.suffix not in {".svg", ".png"}:
-        raise UsageError(
-            f"{target.name!r} is no picture", where=str(target), next_step="end the name in .svg or .png"
-        )
-    if target.suffix == ".png":
-        _matplotlib("figure")
-    return target
+    write_picture(
+        path,
+        lambda: layout_svg(problem, layout, title=title),
+        lambda target: _save_png(target, problem, layout, title),
+    )
 
 
 def kind_colours(problem: LayoutProblem) -> dict[str, str]:
@@ -115,12 +87,12 @@ def layout_svg(problem: LayoutProblem, layout: Layout, *, title: str = "") -> st
     scale = _Scale.of(problem, layout)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">',
-        f"<title>{_text(heading)}</title>",
-        f"<desc>{_text(summary)}</desc>",
+        f"<title>{xml_text(heading)}</title>",
+        f"<desc>{xml_text(summary)}</desc>",
         '<g font-family="sans-serif" font-size="13">',
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#fff"/>',
-        f'<text x="{_LEFT}" y="24" font-size="17">{_text(heading)}</text>',
-        f'<text x="{_WIDTH - _RIGHT}" y="24" text-anchor="end">{_text(summary)}</text>',
+        f'<text x="{_LEFT}" y="24" font-size="17">{xml_text(heading)}</text>',
+        f'<text x="{_WIDTH - _RIGHT}" y="24" text-anchor="end">{xml_text(summary)}</text>',
         *_svg_legend(problem),
         *_svg_axes(scale),
         *_svg_buffers(problem, layout, scale),
@@ -143,7 +115,7 @@ def _svg_legend(problem: LayoutProblem) -> Iterator[str]:
     for kind, colour in kind_colours(problem).items():
         label = _label(kind)
         yield f'<rect x="{x}" y="38" width="14" height="14" fill="{colour}"/>'
-        yield f'<text x="{x + 19}" y="50">{_text(label)}</text>'
+        yield f'<text x="{x + 19}" y="50">{xml_text(label)}</text>'
         x += 40 + 8 * len(label)
     yield f'<path d="M{x} 45h18" stroke="#000" stroke-width="1.6"/>'
     yield f'<text x="{x + 23}" y="50">live bytes</text>'
@@ -165,7 +137,7 @@ def _svg_axes(scale: _Scale) -> Iterator[str]:
 def _svg_buffers(problem: LayoutProblem, layout: Layout, scale: _Scale) -> Iterator[str]:
     shapes: dict[str, list[str]] = {kind: [] for kind in kind_colours(problem)}
     for buffer, offset in zip(problem.buffers, layout.offsets, strict=True):
-        tip = f"<title>{_text(_tip(buffer, offset))}</title>"
+        tip = f"<title>{xml_text(_tip(buffer, offset))}</title>"
         for part in buffer.parts():
             x, y = scale.x(part.start), scale.y(offset + part.high)
             width, height = scale.x(part.end) - x, scale.y(offset + part.low) - y
@@ -199,13 +171,9 @@ def _label(kind: str) -> str:
     return kind.replace("_", " ") or "buffers"
 
 
-def _text(text: str) -> str:
-    return escape(_NOT_IN_XML.sub("\ufffd", text))
-
-
 def _save_png(path: Path, problem: LayoutProblem, layout: Layout, title: str) -> None:
     # Without pyplot there is no global state, and nothing opens a window.
-    figure = _matplotlib("figure").Figure(figsize=_PNG_INCHES, layout="constrained")
+    figure = matplotlib_module("figure").Figure(figsize=_PNG_INCHES, layout="constrained")
     axes = figure.subplots()
     corners: dict[str, list[list[tuple[int, int]]]] = {kind: [] for kind in kind_colours(problem)}
     for buffer, offset in zip(problem.buffers, layout.offsets, strict=True):
@@ -214,7 +182,7 @@ def _save_png(path: Path, problem: LayoutProblem, layout: Layout, title: str) ->
             corners[buffer.kind].append(
                 [(part.start, low), (part.end, low), (part.end, high), (part.start, high)]
             )
-    collections = _matplotlib("collections")
+    collections = matplotlib_module("collections")
     for kind, colour in kind_colours(problem).items():
         shapes = collections.PolyCollection(
             corners[kind], facecolors=colour, edgecolors=(0, 0, 0, 0.4), linewidths=0.3, label=_label(kind)
@@ -231,14 +199,3 @@ def _save_png(path: Path, problem: LayoutProblem, layout: Layout, title: str) ->
     axes.set_title(f"{title or problem.name or 'layout'}\n{_summary(problem, layout)}", parse_math=False)
     figure.legend(loc="outside lower center", ncols=6)
     figure.savefig(path, dpi=_PNG_DPI)
-
-
-def _matplotlib(module: str) -> ModuleType:
-    try:
-        return importlib.import_module(f"matplotlib.{module}")
-    except ImportError as error:
-        raise MissingExtra(
-            "matplotlib is not installed",
-            why="pictures in PNG are drawn with it; SVG needs nothing",
-            next_step='pip install "neaptide[plots]", or end the name in .svg',
-        ) from error

@@ -18,6 +18,7 @@ from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.certificate import RecomputeBound, recompute_bound
 from neaptide.planner.recompute.closure_model import ClosureModel, held_creators, model_at
 from neaptide.planner.recompute.curve_points import CurvePoint, PlanArchive, RecomputeCurve
+from neaptide.planner.recompute.forward_units import turning_point
 from neaptide.planner.strategies import strategy
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute
 from neaptide.planner.strategies.program_order import baseline
@@ -198,7 +199,9 @@ class _CurveSearch:
         before = self.archive.best(budget)
         if budget <= self.out_of_reach or self._is_settled(budget) or self._stops():
             return False
-        model = self._model(self._turning_point() if position is None else position)
+        model = self._model(
+            turning_point(Evaluator(self.step, self._order())) if position is None else position
+        )
         room = model.fixed_bytes + int(share * (budget - model.fixed_bytes))
         held = held_creators(self.step, model, room, whole=whole, time_s=self.guard.remaining_s())
         if held is None:
@@ -281,14 +284,6 @@ class _CurveSearch:
     def _order(self) -> tuple[int, ...]:
         """The order of first executions that all plans share."""
         return self.start.sequence
-
-    def _turning_point(self) -> int:
-        """Where most is held for later: the first step of the backward, else the highest step."""
-        phases = self.step.phases
-        for position, node in enumerate(self._order()):
-            if phases[node] == "backward":
-                return position
-        return Evaluator(self.step, self._order()).peak_position
 
     def _model(self, position: int) -> ClosureModel:
         if position not in self._models:

@@ -14,6 +14,7 @@ from typing import Final
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.closure_model import ClosureModel, held_creators, model_at
+from neaptide.planner.recompute.forward_units import turning_point
 from neaptide.planner.recompute.recomputations import recompute_moves
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute
 from neaptide.schedule.evaluate import Evaluator
@@ -48,7 +49,7 @@ def solve(
     best = start
     if len(start.sequence) == step.node_count and start.peak_with_workspace_bytes > problem.budget_bytes:
         evaluator = Evaluator(step, problem.first_sequence())
-        model = model_at(evaluator, _turning_point(evaluator))
+        model = model_at(evaluator, turning_point(evaluator))
         tried: set[frozenset[int]] = set()
         misses = 0
         for share, whole in _SCAN:
@@ -84,12 +85,3 @@ def _carry_out(
     search.descend()
     search.put_back()
     return PlannedSequence.evaluate(problem.step, search.evaluator.sequence(), NAME)
-
-
-def _turning_point(evaluator: Evaluator) -> int:
-    """Where most is held for later: the first step of the backward, else the highest step."""
-    phases = evaluator.problem.phases
-    for position, node in enumerate(evaluator.order.tolist()):
-        if phases[node] == "backward":
-            return position
-    return evaluator.peak_position
