@@ -19,6 +19,7 @@ from typing import Any
 
 from bench_record import MIB, RESULTS, recorded, run_part, save, say, table
 from neaptide import zoo
+from neaptide.runtime.arena_plan import Copies
 
 SEED = 0
 PAIRS = 41
@@ -44,7 +45,7 @@ COLUMNS = (
 )
 
 
-def measure(spec: str, pairs: int, budget: str | None, copies: str, *, in_place: bool) -> dict[str, Any]:
+def measure(spec: str, pairs: int, budget: str | None, copies: Copies, *, in_place: bool) -> dict[str, Any]:
     """One model: the same plan on objects of their own, without and with an arena."""
     import torch
 
@@ -63,7 +64,7 @@ def measure(spec: str, pairs: int, budget: str | None, copies: str, *, in_place:
     plain = prepared.baseline_variant()
     if budget is not None:
         plain = prepared.plan(SearchOptions(Budget(budget), limits=Limits(work=2000, seed=SEED))).variant
-    inside = prepared.in_arenas(plain, ArenaOptions(copies, in_place=in_place))  # type: ignore[arg-type]
+    inside = prepared.in_arenas(plain, ArenaOptions(copies, in_place=in_place))
     report = inside.arenas[0].report
     del step, batch
     outcome, _ = verify_planned(factory, SEED, contestants.rebind(inside), verify_eager(factory, SEED))

@@ -65,7 +65,7 @@ def by_block(step: Callable[..., Any]) -> int:
     """Checkpoint every block; gives their number."""
     found = [block for container in containers(step) for block in blocks_of(container, is_outermost=True)]
     for block in found:
-        block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
     return len(found)
 
 
@@ -74,9 +74,7 @@ def selectively(step: Callable[..., Any]) -> int:
     found = [block for container in containers(step) for block in blocks_of(container, is_outermost=True)]
     for block in found:
         contexts = partial(create_selective_checkpoint_contexts, policy)
-        block.forward = partial(  # type: ignore[method-assign]
-            checkpoint, block.forward, use_reentrant=False, context_fn=contexts
-        )
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False, context_fn=contexts)
     return len(found)
 
 
@@ -89,7 +87,7 @@ def by_segments(step: Callable[..., Any]) -> int:
         segments = [Segment(blocks[at : at + length]) for at in range(0, len(blocks), length)]
         del container[len(segments) :]
         for position, segment in enumerate(segments):
-            segment.forward = partial(checkpoint, segment.forward, use_reentrant=False)  # type: ignore[method-assign]
+            segment.forward = partial(checkpoint, segment.forward, use_reentrant=False)
             container[position] = segment
         runs += len(segments)
     return runs

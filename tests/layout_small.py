@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from itertools import permutations
 
+from neaptide.errors import LayoutProblemError
 from neaptide.layout.problem import Buffer, Gap, LayoutProblem
 
 NINE = ((0, 1, 3), (0, 2, 3), (0, 5, 2), (1, 4, 1), (1, 6, 2), (3, 6, 1), (3, 6, 1), (4, 5, 2), (5, 6, 3))
@@ -46,9 +47,8 @@ def random_rich(
             buffers.append(Buffer(f"b{index}", start, end, size, alignment, offset, found))
         try:
             return LayoutProblem(tuple(buffers))
-        except ValueError:
-            continue
-        except Exception as error:
+        except LayoutProblemError as error:
+            # Two fixed buffers that clash: draw again.
             if "overlap" not in str(error):
                 raise
 

@@ -13,9 +13,9 @@ from typing import Final
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule
+from neaptide.layout.best_layout import best_layout
 from neaptide.layout.bounds import live_bytes
 from neaptide.layout.from_schedule import OUTSIDE, ScheduleBuffers, schedule_buffers
-from neaptide.layout.heuristics.rules import RULES
 from neaptide.layout.heuristics.tags import TagPlan, TagStep, allocate_tags
 from neaptide.layout.in_place.choices import InPlaceChoice, choose_in_place
 from neaptide.layout.in_place.instance_uses import instance_uses
@@ -23,8 +23,10 @@ from neaptide.layout.in_place.shared_buffers import share
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.layout.validate import check_layout
+from neaptide.outcome import Limits
 
-_FAST: Final = ("size_first", "size_best", "life_best")
+_PLAN_WORK: Final = 200_000
+"""Nodes and placements of the search for the static plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ def memory_ladder(
     alignment: int = 64,
     plan: Callable[[LayoutProblem], Layout] | None = None,
 ) -> tuple[LadderRow, ...]:
-    """No reuse, in-place, sharing by liveness counter, static plan: one row each. O(n^2) for the static plan.
+    """No reuse, in-place, sharing by liveness counter, static plan: one row each.
 
     Args:
         graph: the program.
@@ -66,7 +68,7 @@ def memory_ladder(
         storage_bytes: sizes by storage id that replace the recorded ones.
         device: whose memory; by default the one with the largest total of storages.
         alignment: of every buffer; sizes are rounded up to it.
-        plan: makes the static plan; by default the best of three placement rules.
+        plan: makes the static plan; by default all methods together do, within a fixed amount of work.
     """
     buffers = schedule_buffers(
         graph,
@@ -81,7 +83,7 @@ def memory_ladder(
     ).choices
     shared = share(buffers, choices)
     tags = schedule_tags(graph, buffers, choices)
-    layout = (plan or _best_of_fast_rules)(shared.problem)
+    layout = (plan or _planned)(shared.problem)
     check_layout(shared.problem, layout)
     passed = len(buffers.problem) - len(shared.problem)
     return (
@@ -145,5 +147,7 @@ def _total(problem: LayoutProblem) -> int:
     return sum(-(-buffer.nbytes // buffer.alignment) * buffer.alignment for buffer in problem.buffers)
 
 
-def _best_of_fast_rules(problem: LayoutProblem) -> Layout:
-    return min((RULES[name](problem) for name in _FAST), key=lambda layout: layout.arena_bytes)
+def _planned(problem: LayoutProblem) -> Layout:
+    found = best_layout(problem, Limits(work=_PLAN_WORK)).require().layout
+    assert found is not None  # no capacity was given
+    return found
