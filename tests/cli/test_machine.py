@@ -5,8 +5,7 @@ import json
 import pytest
 
 from neaptide.cli import machine
-from neaptide.cost.devices import get_device
-from neaptide.cost.presets import PRESETS
+from neaptide.cost.presets import PRESETS, get_device
 
 VERSIONS = {
     "torch": "2.13.0+cpu",

@@ -9,9 +9,9 @@ from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.cost.allocator_events import record
 from neaptide.cost.audit import audit
 from neaptide.cost.cache import OpCostCache
-from neaptide.cost.devices import get_device
 from neaptide.cost.measured import MeasuredCost
 from neaptide.cost.model import EstimatedCost
+from neaptide.cost.presets import get_device
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from neaptide.cost.devices import Device, Link, MemorySpace, device_names, get_device
+from neaptide.cost.devices import Device, Link, MemorySpace
+from neaptide.cost.presets import device_names, get_device
 from neaptide.errors import UsageError
 
 

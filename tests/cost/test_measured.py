@@ -13,9 +13,9 @@ torch = pytest.importorskip("torch")
 from neaptide.cost import measured, op_session
 from neaptide.cost.allocator_events import record
 from neaptide.cost.cache import OpCostCache
-from neaptide.cost.devices import get_device
 from neaptide.cost.measured import MeasuredCost
 from neaptide.cost.model import HOST_SCALAR_S, EstimatedCost, node_seconds, node_workspace
+from neaptide.cost.presets import get_device
 from neaptide.errors import UsageError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.graph import Graph

@@ -3,8 +3,8 @@
 import pytest
 
 from neaptide.cost import roofline
-from neaptide.cost.devices import get_device
 from neaptide.cost.model import HOST_SCALAR_S, EstimatedCost, node_seconds, node_workspace
+from neaptide.cost.presets import get_device
 from neaptide.errors import SymbolicError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import MergeMap, SliceMap

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from neaptide.cost.devices import Device, MemorySpace, device_names, get_device
+from neaptide.cost.devices import Device, MemorySpace
+from neaptide.cost.presets import device_names, get_device
 from neaptide.cost.roofline import seconds, utilisation
 from neaptide.errors import UsageError
 

@@ -8,7 +8,8 @@ from neaptide.errors import VerifyError
 from neaptide.ir.edit import GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Ref
-from neaptide.ir.text import parse_graph, print_graph
+from neaptide.ir.text import print_graph
+from neaptide.ir.text_parser import parse_graph
 from neaptide.symbolic.size_expr import SizeExpr
 from strategies import graphs
 

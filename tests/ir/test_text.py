@@ -11,7 +11,8 @@ from neaptide.errors import VerifyError
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Ref
 from neaptide.ir.renumber import renumbered
-from neaptide.ir.text import parse_graph, print_graph
+from neaptide.ir.text import print_graph
+from neaptide.ir.text_parser import parse_graph
 from strategies import graphs
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neaptide.cost.devices import get_device
+from neaptide.cost.presets import get_device
 from neaptide.runtime.arena_copies import Span, choose_copies, copy_seconds
 
 DEVICE = get_device("a100-80g")

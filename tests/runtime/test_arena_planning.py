@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from neaptide.cost.allocator_events import record
 from neaptide.cost.cache import OpCostCache
-from neaptide.cost.devices import get_device
+from neaptide.cost.presets import get_device
 from neaptide.errors import UsageError
 from neaptide.ir.schedule import Schedule
 from neaptide.lower.torch_code import lower

@@ -256,6 +256,6 @@ def _device(name: str | None) -> str | None:
     """The preset that is named, None for this machine; an unknown one is refused before anything is built."""
     if name is None or name == THIS_MACHINE:
         return None
-    from neaptide.cost.devices import get_device
+    from neaptide.cost.presets import get_device
 
     return get_device(name).name

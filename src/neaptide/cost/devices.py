@@ -187,29 +187,6 @@ class Device:
             ) from error
 
 
-def get_device(name: str) -> Device:
-    """The preset of that name, in any letter case.
-
-    Raises:
-        UsageError: for an unknown name; lists the known ones.
-    """
-    from neaptide.cost.presets import PRESETS
-
-    device = PRESETS.get(name.lower())
-    if device is None:
-        raise UsageError(
-            f"there is no device named {name!r}", next_step=f"the known devices are {', '.join(PRESETS)}"
-        )
-    return device
-
-
-def device_names() -> tuple[str, ...]:
-    """Names that `get_device` knows."""
-    from neaptide.cost.presets import PRESETS
-
-    return tuple(PRESETS)
-
-
 def _require(holds: bool, where: str, why: str) -> None:
     if not holds:
         raise UsageError(f"{where} is not possible", why=why, next_step="correct the number")

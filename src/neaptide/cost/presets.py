@@ -22,6 +22,7 @@ from __future__ import annotations
 from typing import Final
 
 from neaptide.cost.devices import HOST_SPACE, Device, Link, MemorySpace
+from neaptide.errors import UsageError
 
 _GIB: Final = 2**30
 _TERA: Final = 1e12
@@ -147,3 +148,22 @@ _DEVICES: Final = (
 )
 
 PRESETS: Final[dict[str, Device]] = {device.name: device for device in _DEVICES}
+
+
+def get_device(name: str) -> Device:
+    """The preset of that name, in any letter case.
+
+    Raises:
+        UsageError: for an unknown name; lists the known ones.
+    """
+    device = PRESETS.get(name.lower())
+    if device is None:
+        raise UsageError(
+            f"there is no device named {name!r}", next_step=f"the known devices are {', '.join(PRESETS)}"
+        )
+    return device
+
+
+def device_names() -> tuple[str, ...]:
+    """Names that `get_device` knows."""
+    return tuple(PRESETS)

@@ -26,11 +26,8 @@ from collections.abc import Iterable
 
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Loop, Named, Node, Ref, Source, refs
-from neaptide.ir.text_parser import DTYPE_WORDS, parse_graph
-from neaptide.ir.values import DTYPE_BYTES, Kind, Storage, Value, contiguous_strides
+from neaptide.ir.values import DTYPE_BYTES, DTYPE_WORDS, Kind, Storage, Value, contiguous_strides
 from neaptide.symbolic.size_expr import SizeExpr
-
-__all__ = ["Labels", "is_canonical", "parse_graph", "print_graph", "print_node"]
 
 _WORD = re.compile(r"[A-Za-z0-9_.:+/\\~-]+")
 _NAMED = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*(:[A-Za-z0-9_.]+)*")

@@ -29,28 +29,10 @@ from neaptide.ir.graph import Graph, Segment
 from neaptide.ir.nodes import Access, Arg, Effects, Loop, MergeMap, Named, Node, Ref, SliceMap, Source
 from neaptide.ir.renumber import renumbered
 from neaptide.ir.tokens import Token, split_source
-from neaptide.ir.values import DTYPE_BYTES, Kind, Storage, Value, contiguous_strides
+from neaptide.ir.values import DTYPE_BYTES, DTYPE_WORDS, Kind, Storage, Value, contiguous_strides
+from neaptide.ir.verify import verify
 from neaptide.symbolic.size_expr import SizeExpr
 
-DTYPE_WORDS = {
-    "float64": "f64",
-    "float32": "f32",
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "float8_e4m3fn": "f8e4m3fn",
-    "float8_e5m2": "f8e5m2",
-    "complex64": "c64",
-    "complex128": "c128",
-    "int64": "i64",
-    "int32": "i32",
-    "int16": "i16",
-    "int8": "i8",
-    "uint8": "u8",
-    "uint16": "u16",
-    "uint32": "u32",
-    "uint64": "u64",
-    "bool": "bool",
-}
 _DTYPES = {word: dtype for dtype, word in DTYPE_WORDS.items()}
 _CONSTANTS: dict[str, Arg] = {"none": None, "true": True, "false": False}
 _SPECIAL_FLOATS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
@@ -63,8 +45,6 @@ def parse_graph(text: str) -> Graph:
     Raises:
         VerifyError: malformed text, with line and column; or a graph that breaks a rule.
     """
-    from neaptide.ir.verify import verify  # the verifier prints with ir.text, which imports this module
-
     parser = _Parser(text)
     graph = parser.graph()
     if parser.peek().kind != "end":

@@ -43,6 +43,27 @@ DTYPE_BYTES: dict[str, int] = {
     "bool": 1,
 }
 
+DTYPE_WORDS: dict[str, str] = {
+    "float64": "f64",
+    "float32": "f32",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float8_e4m3fn": "f8e4m3fn",
+    "float8_e5m2": "f8e5m2",
+    "complex64": "c64",
+    "complex128": "c128",
+    "int64": "i64",
+    "int32": "i32",
+    "int16": "i16",
+    "int8": "i8",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+    "bool": "bool",
+}
+"""How the text form writes them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Storage:

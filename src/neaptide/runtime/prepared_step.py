@@ -14,9 +14,10 @@ import neaptide
 from neaptide.analysis.sizes import evaluate_storage_bytes
 from neaptide.cost.audit import audit
 from neaptide.cost.calibrate import this_machine
-from neaptide.cost.devices import Device, get_device
+from neaptide.cost.devices import Device
 from neaptide.cost.measured import MeasuredCost
 from neaptide.cost.model import EstimatedCost, node_seconds
+from neaptide.cost.presets import get_device
 from neaptide.errors import UsageError
 from neaptide.frontends.fact_words import described, user_names
 from neaptide.frontends.step_slots import argument_name
