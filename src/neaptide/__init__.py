@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from neaptide.ops.declared import declare_pure as declare_pure
     from neaptide.planner.budget import Budget as Budget
     from neaptide.plans import Plan as Plan
+    from neaptide.runtime.arena_plan import ArenaOptions as ArenaOptions
 
 __version__ = "0.1.0"
 
@@ -35,6 +36,7 @@ _HOME: Final = {
     "plan": "neaptide.api",
     "profile": "neaptide.api",
     "run": "neaptide.api",
+    "ArenaOptions": "neaptide.runtime.arena_plan",
     "Budget": "neaptide.planner.budget",
     "Plan": "neaptide.plans",
 }

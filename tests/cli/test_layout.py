@@ -41,6 +41,7 @@ KEYS = {
     "solve_seconds",
     "gap",
     "methods",
+    "predicted_reserved_bytes",
     "offsets",
 }
 
@@ -163,6 +164,40 @@ def test_graph_file(call, tmp_path):
     content = json.loads(ending.out)
     assert content["arena_bytes"] >= content["lower_bound_bytes"] >= content["live_bytes"] > 0
     assert all(offset % 64 == 0 for offset in content["offsets"].values())
+
+
+def test_ladder_of_a_graph(call, tmp_path):
+    graph = random_graph(4, 12)
+    (tmp_path / "graph.json").write_bytes(serial.to_json(graph))
+    ending = call("layout", "graph.json", "--ladder", "--json")
+    assert ending.code == 0
+    rungs = json.loads(ending.out)["ladder"]
+    names = ["no reuse", "in-place", "liveness counters", "static plan"]
+    assert [rung["name"] for rung in rungs] == names
+    assert rungs[0]["bytes"] >= rungs[1]["bytes"] >= rungs[3]["bytes"] > 0
+    shown = call("layout", "graph.json", "--ladder").out
+    for word in (*names, "100.0%", rungs[2]["note"]):
+        assert word in shown
+
+
+@pytest.mark.parametrize(
+    ("target", "option", "words"),
+    [
+        ("nine.csv", (), "a CSV of buffers has no ladder"),
+        ("graph.json", ("--capacity", "9"), "--capacity has no meaning with --ladder"),
+        ("graph.json", ("-o", "placed.csv"), "-o has no meaning with --ladder"),
+    ],
+)
+def test_mistakes_with_the_ladder(call, nine, tmp_path, target, option, words):
+    (tmp_path / "graph.json").write_bytes(serial.to_json(random_graph(4, 12)))
+    ending = call("layout", target, "--ladder", *option)
+    assert ending.code == 2
+    assert words in ending.err
+
+
+def test_predicted_reserved_bytes_stand_beside_the_arena(call, nine):
+    assert json.loads(call("layout", nine, "--json").out)["predicted_reserved_bytes"] == 2 << 20
+    assert "predicted reserved: 2.00 MiB (2097152 bytes)" in call("layout", nine).out
 
 
 def test_program_and_its_plan(call, tmp_path):

@@ -148,6 +148,25 @@ def test_an_interrupt_keeps_the_first_layout():
     check_layout(problem_of(*NINE), outcome.require().layout)
 
 
+def test_time_that_runs_out_in_a_rule_keeps_what_there_was(monkeypatch):
+    seconds = iter(range(10**6))
+    monkeypatch.setattr("neaptide.outcome.Stopwatch.seconds", lambda _: float(next(seconds)))
+    problem = random_plain(random.Random(5), 60, steps=25, size=100)
+    outcome = best_layout(problem, Limits(time_s=30.0), methods=["size_first", "inductor"])
+    result = outcome.require()
+    assert result.methods["size_first"].arena_bytes == result.arena_bytes
+    assert result.methods["inductor"].arena_bytes is None
+    assert outcome.termination.limit == "time"
+
+
+def test_very_dense_problems_with_fixed_buffers_are_not_searched():
+    buffers = [Buffer(f"b{k}", k % 7, 400 + k, 1 + k % 9) for k in range(400)]
+    problem = LayoutProblem((Buffer("fixed", 0, 1, 4, offset=2), *buffers))
+    result = best_layout(problem, methods=["valley"]).require()
+    check_layout(problem, result.layout)
+    assert result.nodes == 0
+
+
 def test_a_start_is_a_candidate_and_must_be_legal():
     problem = problem_of(*NINE)
     best = best_layout(problem).require().layout

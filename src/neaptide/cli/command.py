@@ -27,6 +27,7 @@ class Request:
         plan: of `--plan`.
         picture: of `--picture`.
         text: of `--text`: draw with characters.
+        ladder: of `--ladder`.
     """
 
     console: Console
@@ -36,6 +37,7 @@ class Request:
     plan: Path | None = None
     picture: Path | None = None
     text: bool = False
+    ladder: bool = False
 
 
 Action: TypeAlias = Callable[[Request], int]
@@ -108,6 +110,11 @@ _SETTINGS: Final[Mapping[str, Callable[[], click.Option]]] = {
         default=None,
         help="Recompute operations too whose kernels give other bits on every run.",
     ),
+    "refresh": lambda: click.Option(
+        ["--refresh/--no-refresh"],
+        default=None,
+        help="Time operations again that were timed before, on a machine that was busier than now, say.",
+    ),
     "arena": lambda: click.Option(
         ["--arena/--no-arena"],
         default=None,
@@ -133,6 +140,7 @@ def make_command(
     takes_plan: bool = False,
     draws: bool = False,
     draws_text: bool = True,
+    has_ladder: bool = False,
 ) -> click.Command:
     """A command of the command line.
 
@@ -147,6 +155,7 @@ def make_command(
         takes_plan: whether it can be given.
         draws: whether there is `--picture FILE`.
         draws_text: whether there is `--text` beside it.
+        has_ladder: whether there is `--ladder`.
     """
     params: list[click.Parameter] = []
     if target is not None:
@@ -166,6 +175,14 @@ def make_command(
         )
     if draws and draws_text:
         params.append(click.Option(["--text"], is_flag=True, help="Draw it with characters."))
+    if has_ladder:
+        params.append(
+            click.Option(
+                ["--ladder"],
+                is_flag=True,
+                help="Compare four ways to give a program its memory, from no reuse to planned addresses.",
+            )
+        )
     if output is not None:
         params.append(click.Option(["-o", "--output"], type=_FILE, metavar="FILE", help=output))
     params += [
@@ -229,6 +246,7 @@ def _run(
             given.get("plan"),
             picture,
             given.get("text", False),
+            given.get("ladder", False),
         )
     )
 

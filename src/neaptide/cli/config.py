@@ -52,6 +52,7 @@ class Settings:
         eager: measure eager too.
         atomic: keep all updates behind the last operation that can fail.
         allow_nondeterministic: recompute operations too that give other bits on every run.
+        refresh: time operations again that were timed before.
         arena: run inside one block of memory.
         arena_copies: which results are copied into it: cheap, all or none.
     """
@@ -75,6 +76,7 @@ class Settings:
     eager: bool = True
     atomic: bool = False
     allow_nondeterministic: bool = False
+    refresh: bool = False
     arena: bool = False
     arena_copies: str = "cheap"
 
@@ -296,6 +298,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "eager": _boolean,
     "atomic": _boolean,
     "allow_nondeterministic": _boolean,
+    "refresh": _boolean,
     "arena": _boolean,
     "arena_copies": _one_of("cheap", "all", "none"),
 }

@@ -53,7 +53,7 @@ cli = click.Group(
             commands.profile,
             "Predict peak memory and step time without running the step.\n\n"
             "With --device, says whether the step fits there; a zoo model is then built without weights.",
-            settings=("device", "seed"),
+            settings=("device", "seed", "refresh"),
             output="Write the report as JSON.",
         ),
         make_command(
@@ -76,7 +76,16 @@ cli = click.Group(
             "compare",
             commands.compare,
             "Run eager, baseline and plan side by side.\n\nOne table: predicted and measured peaks, step times, differences in the numbers, bounds.",
-            settings=(*_PLANNING, "also", "repeats", "eager", "verify", "arena", "arena_copies"),
+            settings=(
+                *_PLANNING,
+                "allow_nondeterministic",
+                "also",
+                "repeats",
+                "eager",
+                "verify",
+                "arena",
+                "arena_copies",
+            ),
             output="Write the report as JSON.",
         ),
         make_command(
@@ -101,6 +110,7 @@ cli = click.Group(
             output="Write the buffers with their offsets as CSV.",
             takes_plan=True,
             draws=True,
+            has_ladder=True,
         ),
         make_command(
             "recompute",

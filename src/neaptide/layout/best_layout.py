@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from neaptide.errors import UsageError
@@ -14,6 +15,7 @@ from neaptide.layout.exact.leaf_search import Exact, LeafSearch
 from neaptide.layout.exact.valley import Verdict
 from neaptide.layout.heuristics.greedy import greedy_layout
 from neaptide.layout.heuristics.rules import GRID, RULES
+from neaptide.layout.heuristics.watched import RuleStopped
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Certificate, Layout, LayoutResult, MethodResult
 from neaptide.layout.validate import check_layout
@@ -43,7 +45,8 @@ def best_layout(
 
     First one placement rule and dives, which meet the bound on training graphs; then an exact decision at the bound
     on what decomposition leaves; then the other rules; then exact decisions with growing node limits, at the bound
-    and, as long as that is open, between it and the best. The first rule always runs, so there always is a layout. Under a work limit alone (a unit is a node or a placement)
+    and, as long as that is open, between it and the best. The first rule always runs, so there always is a layout;
+    whatever comes after it stops when the time is over. Under a work limit alone (a unit is a node or a placement)
     the answer is the same on every machine.
 
     Args:
@@ -95,6 +98,7 @@ class _Portfolio:
         self.results: dict[str, MethodResult] = {}
         self.bound = self.lower = arena_lower_bound(problem)
         self.best: Layout | None = None
+        self.first: Layout | None = None
         self.nodes = 0
         self.decomposition = decompose(problem) if len(problem) else None
         self.leaves: dict[int, LeafSearch] = {}
@@ -145,7 +149,22 @@ class _Portfolio:
 
     def _rule(self, name: str) -> int | None:
         self.guard.exhausted(len(self.problem))
-        return self._offer(RULES[name](self.problem))
+        if self.first is None:
+            self.first = RULES[name](self.problem)
+            self._keep_time_to_check(self.first)
+            return self._offer(self.first)
+        try:
+            return self._offer(RULES[name](self.problem, self.guard))
+        except RuleStopped:
+            return None
+
+    def _keep_time_to_check(self, layout: Layout) -> None:
+        """Stop early enough for the check of the result, which takes as long as the check of the first layout."""
+        if (time_s := self.guard.limits.time_s) is not None and self._goes_on():
+            before = self.guard.seconds()
+            check_layout(self.problem, layout)
+            used_s = self.guard.seconds() - before
+            self.guard.limits = replace(self.guard.limits, time_s=max(0.0, time_s - used_s))
 
     def _greedy(self) -> int | None:
         found = greedy_layout(self.problem, self._share().limits, self.interrupt, target_bytes=self._goal())
@@ -179,7 +198,10 @@ class _Portfolio:
         buffers = self.problem.buffers
         for index in self.decomposition.leaves():
             inside = tuple(buffers[i] for i in self.decomposition.pieces[index].leaf)
-            self.leaves[index] = LeafSearch(LayoutProblem(inside, self.problem.name))
+            if len(inside) == len(buffers) and _FIRST_RULE in self.results:
+                self.leaves[index] = LeafSearch(self.problem, self.first)
+            else:
+                self.leaves[index] = LeafSearch(LayoutProblem(inside, self.problem.name))
         self.bound = self.lower = max(self.lower, self._leaf_bound())
 
     def _leaf_bound(self) -> int:

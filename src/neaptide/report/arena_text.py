@@ -32,8 +32,13 @@ def arena_lines(report: ArenaReport) -> tuple[str, ...]:
         f"({report.certificate}); {format_bytes(report.outside_peak_bytes)} outside at most, "
         f"{format_bytes(workspace)} more with workspace"
     )
+    reserved = (
+        f"predicted reserved: {format_bytes(report.predicted_reserved_bytes)}, by PyTorch's caching allocator "
+        "for the same results (simulated)"
+    )
     return (
         size,
+        reserved,
         f"{counted(report.written, 'result')} written in place, {copies}",
         *shown,
     )

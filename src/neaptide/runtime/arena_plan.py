@@ -85,6 +85,8 @@ class ArenaReport:
         peak_bytes: predicted: resident, arena and the peak outside.
         peak_with_workspace_bytes: the same with what operations allocate inside themselves.
         plain_peak_bytes: of the same schedule without an arena, storages alone.
+        predicted_reserved_bytes: what PyTorch's CUDA caching allocator would reserve for all that the schedule makes,
+            in the arena or not, by simulation; not measured.
         plan_seconds: time that it took to make all this.
     """
 
@@ -102,6 +104,7 @@ class ArenaReport:
     peak_bytes: int
     peak_with_workspace_bytes: int
     plain_peak_bytes: int
+    predicted_reserved_bytes: int
     plan_seconds: float = field(compare=False)
 
 

@@ -21,6 +21,7 @@ from neaptide.layout.best_layout import best_layout
 from neaptide.layout.from_schedule import OUTSIDE, ScheduleBuffers, schedule_buffers
 from neaptide.layout.in_place.choices import choose_in_place
 from neaptide.layout.in_place.shared_buffers import share
+from neaptide.layout.pools.caching_allocator import caching_allocator_reserved
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import LayoutResult
 from neaptide.lower.out_variants import reads_whole_storage
@@ -291,6 +292,7 @@ class _Planner:
             peak_bytes=base + peak,
             peak_with_workspace_bytes=base + with_workspace,
             plain_peak_bytes=profile.peak_bytes + self.saved_bytes,
+            predicted_reserved_bytes=caching_allocator_reserved(self.buffers.problem),
             plan_seconds=time.perf_counter() - began,
         )
 

@@ -5,23 +5,29 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
+import numpy as np
+
 from neaptide.layout.bounds import arena_lower_bound
 from neaptide.layout.exact.canonical import CanonicalSearch
 from neaptide.layout.exact.decompose import is_plain
 from neaptide.layout.exact.idle import idle_rectangles, place_idle
 from neaptide.layout.exact.restarts import decide
 from neaptide.layout.exact.rigid import RigidSearch
+from neaptide.layout.exact.sections import part_sections
 from neaptide.layout.exact.skyline import dive
 from neaptide.layout.exact.strip import Strip
 from neaptide.layout.exact.valley import Verdict
 from neaptide.layout.heuristics.rules import RULES
 from neaptide.layout.problem import LayoutProblem
+from neaptide.layout.result import Layout
 from neaptide.outcome import LimitGuard
 
 _MOST_COVERED: Final = 5_000_000
 """Sections of all lifetimes together, for exact searches: a second or two to begin one."""
 _MOST_CANONICAL: Final = 5_000
 """Rectangles, for the search that holds all pairs."""
+_MOST_MEETINGS: Final = 5_000_000
+"""Pairs that are live together, at all sections, for the rigid search: some seconds to begin it."""
 
 
 class Exact(StrEnum):
@@ -36,6 +42,7 @@ class LeafSearch:
 
     Args:
         problem: the buffers of the leaf.
+        known: a layout of them; by default a rule makes one.
 
     Attributes:
         offsets: of the best layout.
@@ -43,9 +50,9 @@ class LeafSearch:
         lower_bytes: no layout of the leaf is smaller.
     """
 
-    def __init__(self, problem: LayoutProblem) -> None:
+    def __init__(self, problem: LayoutProblem, known: Layout | None = None) -> None:
         self.problem = problem
-        layout = RULES["size_first"](problem)
+        layout = known or RULES["size_first"](problem)
         self.offsets = layout.offsets
         self.arena_bytes = layout.arena_bytes
         self.lower_bytes = arena_lower_bound(problem)
@@ -77,6 +84,8 @@ class LeafSearch:
             return Verdict.REFUTED, 0
         if self._strip is None:
             if self._rigid is None:
+                if self._is_too_dense():
+                    return Verdict.OUT_OF_BUDGET, 0
                 self._rigid = RigidSearch(self.problem)
             rigid = self._rigid
             self._seed += 1
@@ -123,6 +132,12 @@ class LeafSearch:
         place_idle(strip, offsets, idle)
         self._take(tuple(offset * strip.unit for offset in offsets))
         return Verdict.FITS, nodes
+
+    def _is_too_dense(self) -> bool:
+        """Whether the rigid search, which holds every meeting of two parts at every section, cannot begin."""
+        parts = part_sections(self.problem)
+        live = parts.sections.totals(np.ones(len(parts.lows), dtype=np.int64))
+        return bool((live * live).sum() > _MOST_MEETINGS)
 
     def _take(self, offsets: tuple[int, ...]) -> None:
         """Keep a layout if it is better."""

@@ -13,10 +13,12 @@ persistent: going back is dropping one.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from itertools import accumulate
+from operator import or_
 from typing import Final, TypeAlias
 
 from neaptide.layout.exact.strip import Strip
@@ -141,16 +143,12 @@ class ValleySearch:
     def _compile_masks(self) -> None:
         sections = self._sections
         begin, end = [0] * (sections + 1), [0] * (sections + 1)
-        cover, cap = [0] * sections, [0] * sections
         twins = 0
         spans = list(zip(self._firsts, self._lasts, self._sizes, self._limits, strict=True))
-        for i, (first, last, _, limit) in enumerate(spans):
+        for i, (first, last, _, _) in enumerate(spans):
             bit = 1 << i
             begin[first] |= bit
             end[last] |= bit
-            for section in range(first, last):
-                cover[section] |= bit
-                cap[section] = max(cap[section], limit)
             if i and spans[i] == spans[i - 1]:
                 twins |= bit
         for section in range(sections - 1, -1, -1):
@@ -162,11 +160,33 @@ class ValleySearch:
         """By section, what begins there or later."""
         self._until = end
         """By section, what ends there or earlier, exclusive ends."""
-        self._cover = cover
-        self._cap = cap
+        self._cover = [everything & ~(b | e) for b, e in zip(begin[1:], end, strict=False)]
+        """By section, what is live there."""
+        self._cap = self._caps()
+        self._grades = sorted(set(self._sizes))
+        self._smaller = self._masks_below()
         self._twins = twins
         self._cross = [everything & ~(b | e) for b, e in zip(begin, end, strict=True)]
         """By section, what is live there and at the section before."""
+
+    def _masks_below(self) -> list[int]:
+        """By grade, what is smaller; and everything at the end."""
+        of_size = dict.fromkeys(self._grades, 0)
+        for i, size in enumerate(self._sizes):
+            of_size[size] |= 1 << i
+        return list(accumulate(of_size.values(), or_, initial=0))
+
+    def _caps(self) -> list[int]:
+        """By section, the highest limit of what is live there."""
+        caps = [0] * self._sections
+        members: dict[int, int] = {}
+        for i, limit in enumerate(self._limits):
+            members[limit] = members.get(limit, 0) | 1 << i
+        for limit in sorted(members):
+            caps = [
+                limit if cover & members[limit] else cap for cover, cap in zip(self._cover, caps, strict=True)
+            ]
+        return caps
 
     def run(self, guard: LimitGuard, max_nodes: int | None = None) -> Decision:
         """Search until the answer is known, the guard says stop, or so many nodes are used.
@@ -302,28 +322,41 @@ class ValleySearch:
         first, last, floor, _ = choice.run
         over = choice.mask & self._cover[choice.branching.section]
         here = over & self._from[first] & self._until[last]
+        level = self._lip_of_any(choice, over ^ here)
+        members = _indices(here)
+        begin = min([self._firsts[i] for i in members])
+        end = max([self._lasts[i] for i in members])
+        beside = choice.mask & ~over & ~self._from[end] & ~self._until[begin]
+        beside &= self._smaller[bisect_left(self._grades, level - floor)]
+        if not beside:
+            return level
         base = choice.runs[0][0]
         floors: list[int] = []
         for run in choice.runs:
             floors += [run[2]] * (run[1] - run[0])
-        begins, ends, sizes = self._firsts, self._lasts, self._sizes
-        # Highest floors from the valley outwards: what begins further left, or ends further right, lies on these.
-        to_left = list(accumulate(floors[first - base - 1 :: -1] if first > base else [], max, initial=floor))
-        to_right = list(accumulate(floors[last - base :], max, initial=floor))
-        level = _WALL
-        for i in _indices(over ^ here):
-            begin, end = begins[i], ends[i]
-            reach = to_left[first - begin] if begin < first else floor
-            if end > last and to_right[end - last] > reach:
-                reach = to_right[end - last]
-            level = min(level, reach)
-        members = _indices(here)
-        begin = min([begins[i] for i in members])
-        end = max([ends[i] for i in members])
-        for i in _indices(choice.mask & ~over & ~self._from[end] & ~self._until[begin]):
-            if floor + sizes[i] < level:
-                level = min(level, max(floors[begins[i] - base : ends[i] - base]) + sizes[i])
+        for i in _indices(beside):
+            size = self._sizes[i]
+            if floor + size < level:
+                level = min(level, max(floors[self._firsts[i] - base : self._lasts[i] - base]) + size)
         return level
+
+    def _lip_of_any(self, choice: _Choice, members: int) -> int:
+        """The lowest level to which the valley must be filled until any of these fits on it; widens it lip by lip."""
+        runs = choice.runs
+        left = right = runs.index(choice.run)
+        while members:
+            before = runs[left - 1][2] if left else _WALL
+            after = runs[right + 1][2] if right + 1 < len(runs) else _WALL
+            level = min(before, after)
+            if level == _WALL:
+                break
+            while left and runs[left - 1][2] <= level:
+                left -= 1
+            while right + 1 < len(runs) and runs[right + 1][2] <= level:
+                right += 1
+            if members & self._from[runs[left][0]] & self._until[runs[right][1]]:
+                return level
+        return _WALL
 
     def _settle(self, runs: list[_Run], at: int, stop: int, mask: int, left: list[int]) -> bool:
         """Merge runs of equal floor, raise what nothing can reach, and find where to branch on each new valley.
@@ -383,31 +416,30 @@ class ValleySearch:
     ) -> tuple[list[int], _Branching | None]:
         """Sections of a valley that no candidate covers, and the best section to branch on if there are none."""
         candidates = mask & self._from[first] & self._until[last]
-        cover, cap, failures, rule = self._cover, self._cap, self._failures, self._rule
-        twins = self._twins
-        raised: list[int] = []
+        resting = [candidates & cover for cover in self._cover[first:last]]
+        if not all(resting):
+            return [section for section, here in enumerate(resting, first) if not here], None
+        twins, rule = self._twins, self._rule
+        columns = (resting, self._cap[first:last], left[first:last], self._failures[first:last])
         best: tuple[float, float, int] | None = None
         where = chosen = 0
-        for section in range(first, last):
-            here = candidates & cover[section]
-            if not here:
-                raised.append(section)
-                continue
-            here &= ~(twins & here << 1)
-            slack = cap[section] - floor - left[section]
+        section = first
+        for all_here, cap, waiting, failures in zip(*columns, strict=True):
+            here = all_here & ~(twins & all_here << 1)
+            slack = cap - floor - waiting
             options = here.bit_count() + (slack > 0)
             score: tuple[float, float, int]
             if rule is SectionRule.OPTIONS:
-                score = (options / (1 + failures[section]), slack, section)
+                score = (options / (1 + failures), slack, section)
             elif rule is SectionRule.TIGHT:
-                score = (slack > 0, options / (1 + failures[section]), slack)
+                score = (slack > 0, options / (1 + failures), slack)
             else:
                 score = (slack, options, section)
             if best is None or score < best:
                 best, where, chosen = score, section, here
-        if raised or best is None:
-            return raised, None
-        return raised, _Branching(best, where, chosen, cap[where] - floor - left[where] > 0)
+            section += 1
+        assert best is not None  # a run has a section
+        return [], _Branching(best, where, chosen, self._cap[where] - floor - left[where] > 0)
 
     def _split(self, runs: list[_Run], mask: int, rest: _Goal | None, height: int) -> _Goal | None:
         """The time components between walls as goals, with a mark after each unless there is only one."""

@@ -10,6 +10,7 @@ from typing import Final
 from neaptide.layout.bounds import arena_lower_bound, live_bytes
 from neaptide.layout.heuristics.orders import ORDERS, BufferKeys, order_by, program_order
 from neaptide.layout.heuristics.placement import Fit, place, place_below
+from neaptide.layout.heuristics.watched import RuleStopped
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Certificate, Layout, LayoutResult, MethodResult
 from neaptide.layout.validate import check_layout
@@ -87,12 +88,18 @@ class _Portfolio:
         for name, fit in PORTFOLIO[1:]:
             if not self._goes_on(best):
                 break
-            layout = self._place(keys, name, fit)
+            try:
+                layout = self._place(keys, name, fit, self.guard)
+            except RuleStopped:
+                return self._result(best)
             if layout.arena_bytes < best.arena_bytes:
                 best = layout
         else:
             most = _MOST_PLACED // max(1, len(self.problem))
             best = self._restart(best, min(restarts, most))
+        return self._result(best)
+
+    def _result(self, best: Layout) -> Outcome[LayoutResult]:
         check_layout(self.problem, best)
         is_optimal = best.arena_bytes <= self.lower
         certificate = Certificate.MEETS_BOUND if is_optimal else Certificate.BOUND
@@ -108,10 +115,10 @@ class _Portfolio:
         )
         return self.guard.finish(result, best=best.arena_bytes, bound=self.lower, detail=str(certificate))
 
-    def _place(self, keys: BufferKeys, name: str, fit: Fit) -> Layout:
+    def _place(self, keys: BufferKeys, name: str, fit: Fit, guard: LimitGuard | None = None) -> Layout:
         before = self.guard.seconds()
         order = program_order(self.problem) if name == "program" else order_by(keys, ORDERS[name](keys))
-        layout = place(self.problem, order, fit)
+        layout = place(self.problem, order, fit, guard)
         self.tried.append(_Tried(layout.arena_bytes, order, fit))
         self.methods[f"{name}_{fit}"] = MethodResult(layout.arena_bytes, self.guard.seconds() - before)
         return layout
@@ -130,7 +137,11 @@ class _Portfolio:
                 (position + generator.gauss(0.0, spread), index)
                 for position, index in enumerate(parent.order)
             )
-            layout = place_below(self.problem, [index for _, index in noisy], parent.fit, best.arena_bytes)
+            order = [index for _, index in noisy]
+            try:
+                layout = place_below(self.problem, order, parent.fit, best.arena_bytes, self.guard)
+            except RuleStopped:
+                break
             if layout is not None:
                 best, found = layout, layout.arena_bytes
             turn += 1

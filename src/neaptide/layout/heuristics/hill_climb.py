@@ -11,6 +11,7 @@ import numpy as np
 from neaptide.layout.bounds import arena_lower_bound
 from neaptide.layout.heuristics.orders import BufferKeys, order_by
 from neaptide.layout.heuristics.placement import Fit, Shelf, fixed_shelf
+from neaptide.layout.heuristics.watched import watched
 from neaptide.layout.problem import ANYWHERE, Ints, LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.outcome import LimitGuard, Limits, Outcome
@@ -51,16 +52,25 @@ def hill_climb(
     return guard.finish(best, best=best.arena_bytes, bound=climb.lower)
 
 
-def climb_layout(problem: LayoutProblem) -> Layout:
+def climb_layout(problem: LayoutProblem, guard: LimitGuard | None = None) -> Layout:
     """The hill climb as a rule: 500 attempts from seed 0, with work that ends it in a second at any size."""
     work = min(_MOST_WORK, _MOST_ROWS // max(1, len(problem)))
-    return hill_climb(problem, Limits(work=work)).require()
+    time_left = None if guard is None else guard.remaining_s()
+    climb = _Climb(problem, LimitGuard(Limits(time_left, work)), guard)
+    climb.run(ATTEMPTS)
+    return Layout.of(problem, tuple(climb.best))
 
 
 class _Climb:
-    """The order, the shelf that it makes, and the best offsets so far."""
+    """The order, the shelf that it makes, and the best offsets so far.
 
-    def __init__(self, problem: LayoutProblem, guard: LimitGuard) -> None:
+    Args:
+        problem: the buffers.
+        guard: of the climb.
+        of_start: may stop the first placement, with `RuleStopped`.
+    """
+
+    def __init__(self, problem: LayoutProblem, guard: LimitGuard, of_start: LimitGuard | None = None) -> None:
         self.problem = problem
         self.guard = guard
         self.lower = arena_lower_bound(problem)
@@ -75,7 +85,7 @@ class _Climb:
         self.rank = np.empty(len(problem), dtype=np.int64)
         self.rank[self.order] = np.arange(len(problem))
         self.shelf: Shelf = fixed_shelf(problem)
-        for index in self.order[self.first :].tolist():
+        for index in watched(self.order[self.first :].tolist(), of_start):
             self.shelf.put(index, self.shelf.find(index, Fit.FIRST))
         self.tops: Ints = np.array(self.shelf.offsets, dtype=np.int64) + problem.sizes
         self.top = int(self.tops.max(initial=0))

@@ -6,11 +6,13 @@ import numpy as np
 
 from neaptide.layout.heuristics.shared_objects import lay_end_to_end
 from neaptide.layout.heuristics.temporal_splits import Content, Slot, fill_slot, find_slot, join_slots
+from neaptide.layout.heuristics.watched import watched
 from neaptide.layout.problem import Ints, LayoutProblem
 from neaptide.layout.result import Layout
+from neaptide.outcome import LimitGuard
 
 
-def place_inductor(problem: LayoutProblem) -> Layout:
+def place_inductor(problem: LayoutProblem, guard: LimitGuard | None = None) -> Layout:
     """By size descending, then by life, into one pool that grows at its end. O(n^2), vectorised.
 
     Gaps count as in use; the pool lies above all fixed buffers. Sizes are rounded up to the largest alignment, as
@@ -20,7 +22,7 @@ def place_inductor(problem: LayoutProblem) -> Layout:
     sizes = -(-problem.sizes // alignment) * alignment
     inner = [0] * len(problem)
     pool = _Pool(problem)
-    for index in np.lexsort((problem.starts - problem.ends, -sizes)).tolist():
+    for index in watched(np.lexsort((problem.starts - problem.ends, -sizes)).tolist(), guard):
         if problem.buffers[index].offset is None:
             inner[index] = pool.add(index, int(sizes[index]))
     return lay_end_to_end(problem, [0] * len(problem), inner, [pool.size])
@@ -35,7 +37,6 @@ class _Pool:
 
     def __init__(self, problem: LayoutProblem) -> None:
         count = len(problem)
-        self.problem = problem
         self.size = 0
         self.slots: list[Slot] = []
         self.sizes: Ints = np.zeros(count, dtype=np.int64)  # by slot
@@ -43,15 +44,21 @@ class _Pool:
         self.contents: list[Content] = []
         self.slot_of: Ints = np.zeros(2 * count, dtype=np.int64)
         self.room: Ints = np.zeros(2 * count, dtype=np.int64)
-        # By turn: lifetimes, and the content that holds the buffer.
+        # Times are ranks among all starts and ends, so that a comparison with every buffer reads few bytes.
+        points = np.unique(np.concatenate([problem.starts, problem.ends]))
+        self.begin_of: list[int] = np.searchsorted(points, problem.starts).tolist()
+        self.end_of: list[int] = np.searchsorted(points, problem.ends).tolist()
+        # By turn: the buffer, its lifetime and first byte, and the content of a top slot that holds it.
+        self.buffers: list[Content] = []
         self.turns = 0
-        self.starts: Ints = np.zeros(count, dtype=np.int64)
-        self.ends: Ints = np.zeros(count, dtype=np.int64)
+        self.starts = np.zeros(count, dtype=np.int32)
+        self.ends = np.zeros(count, dtype=np.int32)
+        self.offsets: Ints = np.zeros(count, dtype=np.int64)
         self.content_of: Ints = np.zeros(count, dtype=np.int64)
 
     def add(self, index: int, size: int) -> int:
         """Place the next smaller buffer and return its offset."""
-        start, end = int(self.problem.starts[index]), int(self.problem.ends[index])
+        start, end = self.begin_of[index], self.end_of[index]
         slot, number = self._find(start, end, size)
         if slot is None:
             slot = Slot(self.size, size)
@@ -68,16 +75,18 @@ class _Pool:
                 self.room[content.number] = _room(content)
         self.size = last.offset + last.size
         self.starts[self.turns], self.ends[self.turns] = start, end
+        self.offsets[self.turns] = slot.offset
         self.content_of[self.turns] = number
+        self.buffers.append(added if added.sides is None else added.sides[0].users[0])
         self.turns += 1
         return slot.offset
 
     def _find(self, start: int, end: int, size: int) -> tuple[Slot | None, int]:
         """The slot that takes a buffer, and the number of the content of a top slot that it is in."""
         turns, count = self.turns, len(self.slots)
-        live = (self.starts[:turns] < end) & (self.ends[:turns] > start)
+        live = np.flatnonzero((self.starts[:turns] < end) & (self.ends[:turns] > start))
         is_met = np.zeros(len(self.contents), dtype=np.bool_)
-        is_met[self.content_of[:turns][live]] = True
+        is_met[self.content_of[live]] = True
         met = np.flatnonzero(is_met)
         where = self.slot_of[met]
         counts = np.bincount(where, minlength=count)
@@ -92,7 +101,9 @@ class _Pool:
         met, where = met[inside], where[inside]
         in_order = where.argsort()
         for number, at in zip(met[in_order].tolist(), where[in_order].tolist(), strict=True):
-            slot = find_slot(self.contents[number], start, end, size, is_last=at == count - 1)
+            lowest = live[self.offsets[live] == self.slots[at].offset]
+            buffer = self.buffers[lowest[0]] if len(lowest) else None
+            slot = find_slot(self.contents[number], buffer, start, end, size, is_last=at == count - 1)
             if slot is not None:
                 return slot, number
         return (self.slots[first] if first < count else None), 0

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neaptide.errors import LayoutProblemError
+from neaptide.layout.heuristics.watched import watched
 from neaptide.layout.problem import ANYWHERE, Ints, LayoutProblem
 from neaptide.layout.result import Layout
+from neaptide.outcome import LimitGuard
 
 Column: TypeAlias = NDArray[np.signedinteger[Any]]
 _MOST_SHORT_RANKS: Final = np.iinfo(np.int16).max
@@ -185,31 +187,37 @@ class Shelf:
         return int(lowest[at if fits[at] else count])
 
 
-def place(problem: LayoutProblem, order: Sequence[int], fit: Fit) -> Layout:
+def place(problem: LayoutProblem, order: Sequence[int], fit: Fit, guard: LimitGuard | None = None) -> Layout:
     """Place fixed buffers where they belong, then the others one by one. O(n^2), vectorised: 0.4 s at n = 10,000.
 
     Args:
         problem: the buffers.
         order: every buffer once; where fixed ones stand in it does not matter.
         fit: which place each takes.
+        guard: may stop it in the middle.
 
     Raises:
         LayoutProblemError: the order misses a buffer or names one twice.
+        RuleStopped: the guard said stop.
     """
-    layout = place_below(problem, order, fit, None)
+    layout = place_below(problem, order, fit, None, guard)
     assert layout is not None
     return layout
 
 
 def place_below(
-    problem: LayoutProblem, order: Sequence[int], fit: Fit, limit_bytes: int | None
+    problem: LayoutProblem,
+    order: Sequence[int],
+    fit: Fit,
+    limit_bytes: int | None,
+    guard: LimitGuard | None = None,
 ) -> Layout | None:
     """Like `place`, but gives up, with None, as soon as the arena reaches a limit."""
     if sorted(order) != list(range(len(problem))):
         raise LayoutProblemError(f"the order does not name each of the {len(problem)} buffers once")
     shelf = fixed_shelf(problem)
     sizes = problem.sizes.tolist()
-    for index in order:
+    for index in watched(order, guard):
         if shelf.offsets[index] == ANYWHERE:
             offset = shelf.find(index, fit)
             if limit_bytes is not None and offset + sizes[index] >= limit_bytes:

@@ -9,10 +9,10 @@ Pisarchyk and Lee (arXiv 2001.03288); TensorFlow Lite Micro `greedy_memory_plann
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final, Protocol
 
 from neaptide.layout.heuristics.hill_climb import climb_layout
 from neaptide.layout.heuristics.inductor_pool import place_inductor
@@ -22,53 +22,58 @@ from neaptide.layout.heuristics.shared_objects import place_breadth_objects, pla
 from neaptide.layout.heuristics.tags import place_tags
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Layout
+from neaptide.outcome import LimitGuard
 
-Rule: TypeAlias = Callable[[LayoutProblem], Layout]
+
+class Rule(Protocol):
+    """Makes one layout of a problem; a guard may stop it in the middle, with `RuleStopped`."""
+
+    def __call__(self, problem: LayoutProblem, guard: LimitGuard | None = None) -> Layout: ...
 
 
-def place_ordered(problem: LayoutProblem, order: str, fit: Fit) -> Layout:
+def place_ordered(problem: LayoutProblem, guard: LimitGuard | None = None, *, order: str, fit: Fit) -> Layout:
     """Buffers in one of the `ORDERS`, by name. O(n^2), vectorised.
 
     The arena does not depend on how buffers are numbered, as long as they have no gaps.
     """
     keys = BufferKeys.of(problem)
-    return place(problem, order_by(keys, ORDERS[order](keys)), fit)
+    return place(problem, order_by(keys, ORDERS[order](keys)), fit, guard)
 
 
-def place_program_order(problem: LayoutProblem, fit: Fit) -> Layout:
+def place_program_order(problem: LayoutProblem, guard: LimitGuard | None = None, *, fit: Fit) -> Layout:
     """By start, as listed among equals: FIRST is first fit online, BEST is ONNX Runtime's and IREE's rule."""
-    return place(problem, program_order(problem), fit)
+    return place(problem, program_order(problem), fit, guard)
 
 
-def place_tflite(problem: LayoutProblem) -> Layout:
+def place_tflite(problem: LayoutProblem, guard: LimitGuard | None = None) -> Layout:
     """TensorFlow Lite: buffers that live from beginning to end, then by size descending, the earlier first; BEST."""
     whole = (problem.starts == problem.starts.min(initial=0)) & (problem.ends == problem.ends.max(initial=0))
-    return place(problem, program_order(problem, ~whole, -problem.sizes), Fit.BEST)
+    return place(problem, program_order(problem, ~whole, -problem.sizes), Fit.BEST, guard)
 
 
-def place_tflm(problem: LayoutProblem) -> Layout:
+def place_tflm(problem: LayoutProblem, guard: LimitGuard | None = None) -> Layout:
     """TensorFlow Lite Micro: offsets planned offline first, then by size descending, as listed among equals; FIRST."""
     order = sorted(range(len(problem)), key=lambda index: -problem.buffers[index].nbytes)
-    return place(problem, order, Fit.FIRST)
+    return place(problem, order, Fit.FIRST, guard)
 
 
-def place_xla(problem: LayoutProblem) -> Layout:
+def place_xla(problem: LayoutProblem, guard: LimitGuard | None = None) -> Layout:
     """XLA: by size and by life, each descending, with BEST; the smaller arena of the two, by size among equals."""
     keys = BufferKeys.of(problem)
-    spatial = place(problem, order_by(keys, ORDERS["size"](keys)), Fit.BEST)
+    spatial = place(problem, order_by(keys, ORDERS["size"](keys)), Fit.BEST, guard)
     by_life = order_by(keys, ORDERS["life"](keys))
-    return place_below(problem, by_life, Fit.BEST, spatial.arena_bytes) or spatial
+    return place_below(problem, by_life, Fit.BEST, spatial.arena_bytes, guard) or spatial
 
 
-def place_tvm_size(problem: LayoutProblem) -> Layout:
+def place_tvm_size(problem: LayoutProblem, guard: LimitGuard | None = None) -> Layout:
     """TVM USMP `greedy_by_size`: by size, then number of conflicts; always on top of what is live with it."""
     keys = BufferKeys.of(problem)
-    return place(problem, order_by(keys, (-keys.sizes, -keys.overlaps)), Fit.STACK)
+    return place(problem, order_by(keys, (-keys.sizes, -keys.overlaps)), Fit.STACK, guard)
 
 
-def place_tvm_conflicts(problem: LayoutProblem) -> Layout:
+def place_tvm_conflicts(problem: LayoutProblem, guard: LimitGuard | None = None) -> Layout:
     """TVM USMP `greedy_by_conflicts`: by number of conflicts, then size; always on top of what is live with it."""
-    return place_ordered(problem, "overlaps", Fit.STACK)
+    return place_ordered(problem, guard, order="overlaps", fit=Fit.STACK)
 
 
 GRID: Final[Mapping[str, tuple[str, Fit]]] = MappingProxyType(

@@ -10,18 +10,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from neaptide.layout.heuristics.orders import ORDERS, BufferKeys, order_by, program_order
+from neaptide.layout.heuristics.watched import watched
 from neaptide.layout.problem import ANYWHERE, Ints, LayoutProblem
 from neaptide.layout.result import Layout
+from neaptide.outcome import LimitGuard
 
 
-def place_executorch(problem: LayoutProblem) -> Layout:
+def place_executorch(problem: LayoutProblem, guard: LimitGuard | None = None) -> Layout:
     """ExecuTorch's `greedy`: by size descending; the free object closest in size, else inside one, else a new one.
 
     Inside an object that is not free a buffer lies on top of the members that are live with it, if it fits; the
     first such object is taken. O(n^2), vectorised. Source: pytorch/executorch `exir/memory_planning.py`.
     """
     objects = _Objects(problem)
-    for index in program_order(problem, -problem.sizes):
+    for index in watched(program_order(problem, -problem.sizes), guard):
         if problem.fixed[index] != ANYWHERE:
             continue
         tops = objects.tops(index)
@@ -40,7 +42,7 @@ def place_executorch(problem: LayoutProblem) -> Layout:
     return objects.layout()
 
 
-def place_breadth_objects(problem: LayoutProblem) -> Layout:
+def place_breadth_objects(problem: LayoutProblem, guard: LimitGuard | None = None) -> Layout:
     """Greedy by breadth with shared objects: the smallest free object that is large enough, else the largest grows.
 
     Steps by bytes live, most first; of each step the buffers by size descending. O(n^2), vectorised.
@@ -48,7 +50,7 @@ def place_breadth_objects(problem: LayoutProblem) -> Layout:
     """
     keys = BufferKeys.of(problem)
     objects = _Objects(problem)
-    for index in order_by(keys, ORDERS["breadth"](keys)):
+    for index in watched(order_by(keys, ORDERS["breadth"](keys)), guard):
         if problem.fixed[index] != ANYWHERE:
             continue
         free = np.flatnonzero(objects.tops(index) == 0)

@@ -15,8 +15,10 @@ from enum import StrEnum
 from typing import Final
 
 from neaptide.layout.heuristics.shared_objects import lay_end_to_end
+from neaptide.layout.heuristics.watched import watched
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Layout
+from neaptide.outcome import LimitGuard
 
 NO_TAG: Final = -1
 """The tag of a value that no step makes, in `TagPlan.tag_of`."""
@@ -154,9 +156,9 @@ def steps_of_problem(problem: LayoutProblem) -> tuple[TagStep, ...]:
     )
 
 
-def place_tags(problem: LayoutProblem) -> Layout:
+def place_tags(problem: LayoutProblem, guard: LimitGuard | None = None) -> Layout:
     """The allocator as a rule: tags lie end to end, above all fixed buffers. O(n log n)."""
-    plan = allocate_tags(steps_of_problem(problem), problem.sizes.tolist())
+    plan = allocate_tags(list(watched(steps_of_problem(problem), guard)), problem.sizes.tolist())
     return lay_end_to_end(problem, plan.tag_of, [0] * len(problem), plan.tag_bytes)
 
 

@@ -1,0 +1,70 @@
+"""The ladder on the command line: what four ways to give a program its memory need, one row each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neaptide.cli import exit_codes
+from neaptide.cli.command import Request
+from neaptide.errors import UsageError
+from neaptide.units import format_bytes
+
+if TYPE_CHECKING:
+    from neaptide.layout.in_place.ladder import LadderRow
+
+
+def show_ladder(request: Request) -> int:
+    """Prints the ladder of a program: no reuse, in-place, liveness counters, static plan.
+
+    Raises:
+        UsageError: buffers without a program, or an option that has no meaning for a ladder.
+    """
+    from neaptide.cli.layout_source import PROGRAM_ALIGNMENT, Program, find_source
+    from neaptide.layout.in_place.ladder import memory_ladder
+    from neaptide.ops import registry
+
+    given = {
+        "--capacity": request.settings.capacity,
+        "--method": request.settings.method,
+        "--workspace": request.settings.workspace,
+        "--picture": request.picture,
+        "--text": request.text,
+        "-o": request.output,
+    }
+    for option, value in given.items():
+        if value:
+            raise UsageError(f"{option} has no meaning with --ladder", next_step="leave one of them out")
+    found = find_source(request)
+    if not isinstance(found, Program):
+        raise UsageError(
+            "a CSV of buffers has no ladder",
+            where=request.target,
+            why="which results can lie on top of operands is not in it",
+            next_step="give a program, a plan or a graph as JSON",
+        )
+    rows = memory_ladder(
+        found.graph,
+        found.schedule,
+        registry(),
+        storage_bytes=found.storage_bytes,
+        alignment=request.settings.alignment or PROGRAM_ALIGNMENT,
+    )
+    if request.console.as_json:
+        request.console.json({"ladder": [ladder_entry(row) for row in rows]})
+    else:
+        from neaptide.report.document import Table, document
+
+        cells = tuple((row.name, format_bytes(row.nbytes), _share(row, rows[0]), row.note) for row in rows)
+        table = Table(("memory", "bytes", "of no reuse", "how"), cells, left=frozenset({3}))
+        name = found.graph.name or request.target
+        request.console.document(document(f"{name}: what it makes, four ways", table))
+    return exit_codes.DONE
+
+
+def ladder_entry(row: LadderRow) -> dict[str, Any]:
+    """A rung for `--json`."""
+    return {"name": row.name, "bytes": row.nbytes, "note": row.note}
+
+
+def _share(row: LadderRow, first: LadderRow) -> str:
+    return f"{row.nbytes / first.nbytes:.1%}" if first.nbytes else ""

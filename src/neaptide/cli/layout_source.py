@@ -1,0 +1,167 @@
+"""What `neaptide layout` is asked to place: the buffers of a CSV, of a program, or of a program under a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from neaptide.cli.command import Request
+from neaptide.cli.commands import require_torch
+from neaptide.errors import TargetError, UsageError
+from neaptide.ir.schedule import Schedule
+from neaptide.ir.serial import fingerprint
+from neaptide.layout.from_schedule import ScheduleBuffers, schedule_buffers
+from neaptide.layout.problem import LayoutProblem
+from neaptide.units import format_bytes
+
+if TYPE_CHECKING:
+    from neaptide.ir.graph import Graph
+    from neaptide.plans import Plan
+
+PROGRAM_ALIGNMENT: Final = 64
+"""A cache line, and enough for every vector load of a CPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A step of a program.
+
+    Attributes:
+        graph: the usual step.
+        schedule: its order.
+        storage_bytes: sizes by storage id that replace the recorded ones; None for these.
+        workspace: scratch bytes by node.
+    """
+
+    graph: Graph
+    schedule: Schedule
+    storage_bytes: Mapping[int, int] | None
+    workspace: Mapping[int, int]
+
+    def buffers(self, request: Request) -> tuple[LayoutProblem, str]:
+        """What there is to place, and in a sentence what stays outside."""
+        made = schedule_buffers(
+            self.graph,
+            self.schedule,
+            storage_bytes=self.storage_bytes,
+            workspace=self.workspace if request.settings.workspace else None,
+            alignment=request.settings.alignment or PROGRAM_ALIGNMENT,
+        )
+        return made.problem, _outside(made)
+
+
+def find_problem(request: Request) -> tuple[LayoutProblem, str]:
+    """What there is to place, and in a sentence what stays outside."""
+    found = find_source(request)
+    return (found, "") if isinstance(found, LayoutProblem) else found.buffers(request)
+
+
+def find_source(request: Request) -> LayoutProblem | Program:
+    """The buffers of a CSV, or a program in an order.
+
+    Raises:
+        UsageError: a CSV, or a plan, and another plan.
+        TargetError: there is no such file or program, or it cannot be read.
+    """
+    path = Path(request.target)
+    if path.suffix == ".csv" or (path.is_file() and path.suffix not in {".json", ".py"}):
+        if request.plan is not None:
+            raise UsageError(
+                "a CSV of buffers takes no plan", where=request.target, next_step="leave out --plan"
+            )
+        return _from_csv(path, request.settings.alignment)
+    if path.suffix == ".json" and path.is_file():
+        return _from_json(path, request)
+    return _from_program(request.target, _load_plan(request.plan), request)
+
+
+def _from_csv(path: Path, alignment: int | None) -> LayoutProblem:
+    from neaptide.layout.minimalloc_csv import read_csv
+
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TargetError(
+            f"{path} cannot be read", where=str(path.absolute()), why=str(error), next_step="check the path"
+        ) from error
+    problem = read_csv(text, path=path)
+    if alignment is None:
+        return problem
+    buffers = tuple(replace(buffer, alignment=max(buffer.alignment, alignment)) for buffer in problem.buffers)
+    return LayoutProblem(buffers, problem.name)
+
+
+def _from_json(path: Path, request: Request) -> Program:
+    """A plan says by its name for which program it is; a graph is laid out as it is, without torch."""
+    import msgspec
+
+    from neaptide.ir import serial, wire
+    from neaptide.plans import Plan
+
+    data = path.read_bytes()
+    try:
+        content = msgspec.json.decode(data)
+    except msgspec.DecodeError as error:
+        raise TargetError(f"{path} is no JSON", why=str(error), next_step="check the file") from error
+    if isinstance(content, dict) and content.get("format") == wire.FORMAT:
+        return _in_order(serial.from_json(data), _load_plan(request.plan))
+    plan = Plan.from_json(data, path=path)
+    if request.plan is not None:
+        raise UsageError(
+            "two plans were given", where=f"{path} and {request.plan}", next_step="leave one of them out"
+        )
+    try:
+        return _from_program(plan.name, plan, request)
+    except TargetError as error:
+        raise TargetError(
+            f"the program of {path} is not found: {error.what}",
+            where=error.where or str(path),
+            why=f"the plan is for {plan.name!r}",
+            next_step=f"neaptide layout TARGET --plan {path}",
+        ) from error
+
+
+def _load_plan(path: Path | None) -> Plan | None:
+    from neaptide.plans import Plan
+
+    return None if path is None else Plan.load(path)
+
+
+def _from_program(target: str, plan: Plan | None, request: Request) -> Program:
+    from neaptide.cli.targets import find_target
+
+    require_torch()
+    console = request.console
+    with console.user_code():
+        step, batch = find_target(target).build()
+        from neaptide.frontends.torch_step import capture_step
+        from neaptide.runtime.prepared_step import PreparedStep
+
+        prepared = PreparedStep(capture_step(step, (batch,), name=target), progress=console.progress)
+        costs = prepared.costs()
+    graph = prepared.captured.steady.graph
+    return _in_order(graph, plan, costs.storage_bytes, costs.workspace)
+
+
+def _in_order(
+    graph: Graph,
+    plan: Plan | None,
+    storage_bytes: Mapping[int, int] | None = None,
+    workspace: Mapping[int, int] | None = None,
+) -> Program:
+    """The usual step in program order, or in the order of a plan."""
+    schedule = Schedule.program_order(graph)
+    if plan is not None:
+        program = plan.program("steady")
+        program.check_fingerprint(fingerprint(graph))
+        schedule = Schedule.from_nodes(graph, program.sequence)
+    return Program(graph, schedule, storage_bytes, workspace or {})
+
+
+def _outside(made: ScheduleBuffers) -> str:
+    return (
+        f"outside the arena: {format_bytes(made.resident_bytes)} that the caller owns, "
+        f"{format_bytes(made.handed_back_bytes)} of results that are handed back"
+    )
