@@ -29,8 +29,9 @@ demo: $(STAMP)  ## plan and run a GPT-2 and a ResNet-50 training step at 60 % of
 test: $(STAMP)  ## the tests that every change must pass
 	$(BIN)/python -m pytest -n 2 -m 'not slow and not gpu'
 
-test-zoo: $(STAMP)  ## every zoo model, tiny and small, fp32 and bf16
+test-zoo: $(STAMP)  ## every zoo model, tiny and small, fp32 and bf16; all examples of the searches
 	$(BIN)/python -m pytest -n 2 -m "slow and not gpu"
+	HYPOTHESIS_PROFILE=full $(BIN)/python -m pytest -n 2 -m "not slow and not gpu" tests/schedule tests/layout tests/planner
 
 check: $(STAMP)  ## format, lint, types, layers
 	$(BIN)/ruff format --check .

@@ -2,9 +2,11 @@
 
 Sections: `table` (every strategy on the shared instances, beside published values), `between` (budgets between those,
 and generated instances), `small` (contracted instances whose optima are proved), `time` (one budget, and a curve of
-20), `peers` (exact and constraint models with two minutes each); all of them if none is named. Prints a table for each
-and which bars are met. With all sections the numbers go to `benchmarks/results/recompute_bars.json`. Each case runs in
-a process of its own; times are process CPU seconds unless they say wall.
+20), `memory_budget` (`activation_memory_budget` at every peak that its ratios reach), `peers` (exact and constraint
+models with two minutes each); all of them if none is named. Prints a table for each and which bars are met. A section
+that has ended takes its place in `benchmarks/results/recompute_bars.json`, so that they can be run one by one;
+`--keep` takes those that are there. All of them take about 45 minutes on one core, half of that the peers. Each case
+runs in a process of its own; times are process CPU seconds unless they say wall.
 """
 
 from __future__ import annotations
@@ -12,17 +14,20 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 import recompute_cases
-from bench_record import recorded, run_part, save, say, table
+from bench_record import RESULTS, recorded, run_part, save, say, table
 from neaptide.corpus.recompute_forms import FAMILIES
 
 Row = dict[str, Any]
 _PERCENT: Final = 100.0
+_RESULT: Final = "recompute_bars"
+_CASE_TIMEOUT_S: Final = 1800.0
 _BETWEEN: Final = tuple(
     ("instance", name, share) for name in ("gpt12", "resnet16") for share in ("0.9", "0.52", "0.4", "0.33")
 )
@@ -46,21 +51,36 @@ CASES: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = MappingProxyType(
             for family in _TIME_FAMILIES
             for kind in ("one_budget", "curve")
         ),
+        "memory_budget": (("ratios", "gpt12"), ("ratios", "resnet16")),
         "peers": tuple(("peers", name, share) for name, share in recompute_cases.PEER_BUDGETS),
     }
 )
 
 
-def collect(sections: Sequence[str], folder: Path, time_limit_s: float) -> list[Row]:
+def collect(section: str, folder: Path, time_limit_s: float, method_limit_s: float) -> list[Row]:
+    """The cases of a section, one after another."""
     rows = []
-    for section in sections:
-        for case in CASES[section]:
-            say(" ".join(case))
-            options = (f"--instances={folder}", f"--time-limit={time_limit_s}")
-            timeout_s = 20 * (time_limit_s + 60)
-            found = run_part("recompute_bars.py", "--one", *case, *options, timeout_s=timeout_s)
-            rows.append({"section": section, "case": " ".join(case[1:])} | found)
+    for case in CASES[section]:
+        say(" ".join(case))
+        options = (
+            f"--instances={folder}",
+            f"--time-limit={time_limit_s}",
+            f"--method-time-limit={method_limit_s}",
+        )
+        start = time.perf_counter()
+        found = run_part("recompute_bars.py", "--one", *case, *options, timeout_s=_CASE_TIMEOUT_S)
+        wall = time.perf_counter() - start
+        rows.append({"section": section, "case": " ".join(case[1:]), "case_wall_seconds": wall} | found)
     return rows
+
+
+def kept_rows(path: Path) -> dict[str, list[Row]]:
+    """By section, the rows of an earlier run."""
+    found: dict[str, list[Row]] = {}
+    if path.exists():
+        for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
+            found.setdefault(row["section"], []).append(row)
+    return found
 
 
 def show(section: str, rows: Sequence[Row]) -> str:
@@ -148,6 +168,25 @@ def _peer_table(rows: Sequence[Row]) -> str:
     return table(columns, cells)
 
 
+def _ratio_table(rows: Sequence[Row]) -> str:
+    """By falling ratio; overheads in percent, ours at the same peak."""
+    columns = ["case", "source", "ratio", "peak", "overhead", "ours", "quotient", "at best"]
+    cells = [
+        [
+            row["case"],
+            found["source"],
+            "best" if found["ratio"] is None else f"{found['ratio']:g}",
+            f"{found['peak_share']:.1%}",
+            _percent(found["overhead"]),
+            _percent(found["ours"]),
+            *("-" if q is None else f"{q:.2f}" for q in (found["quotient"], found["least_quotient"])),
+        ]
+        for row in rows
+        for found in row["ratios"]
+    ]
+    return table(columns, cells)
+
+
 def _result_cells(row: Row) -> list[str]:
     gap = None
     if row["overhead"] is not None and row["bound_overhead"] is not None:
@@ -170,6 +209,7 @@ _TABLES: Final[Mapping[str, Callable[[Sequence[Row]], str]]] = MappingProxyType(
         "between": _plain_table,
         "small": _plain_table,
         "time": _time_table,
+        "memory_budget": _ratio_table,
         "peers": _peer_table,
     }
 )
@@ -186,24 +226,40 @@ def main() -> None:
     parser.add_argument(
         "--time-limit", type=float, default=120.0, help="wall seconds of each search (default: %(default)s)"
     )
+    parser.add_argument(
+        "--method-time-limit",
+        type=float,
+        default=20.0,
+        help="wall seconds of each strategy in `table` (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="take the sections that are there; run the others"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=RESULTS, help="folder of the JSON (default: %(default)s)"
+    )
     parser.add_argument("--one", nargs="+", help=argparse.SUPPRESS)
     asked = parser.parse_args()
+    limits = (asked.time_limit, asked.method_time_limit)
     if asked.one:
-        print(json.dumps(recompute_cases.solve(asked.one, asked.instances, asked.time_limit)))
+        print(json.dumps(recompute_cases.solve(asked.one, asked.instances, *limits)))
         return
     unknown = set(asked.sections) - CASES.keys()
     if unknown:
         parser.error(f"there is no section {min(unknown)}; choose from {', '.join(CASES)}")
     sections = asked.sections or list(CASES)
-    if asked.instances is None and set(sections) != {"time"}:
+    rows = kept_rows(asked.output / f"{_RESULT}.json")
+    missing = [s for s in sections if not (asked.keep and s in rows)]
+    if asked.instances is None and set(missing) - {"time"}:
         parser.error("--instances is needed for all sections but `time`")
-    rows = collect(sections, asked.instances, asked.time_limit)
+    for section in missing:
+        rows[section] = collect(section, asked.instances, *limits)
+        together = [row for name in CASES for row in rows.get(name, [])]
+        settings = {"time_limit_s": asked.time_limit, "method_time_limit_s": asked.method_time_limit}
+        save(_RESULT, recorded(together, seed=0, repeats=1, **settings), asked.output)
     for section in sections:
-        print(f"\n{section}\n{show(section, [row for row in rows if row['section'] == section])}")
-    if not asked.sections:
-        say(
-            f"written: {save('recompute_bars', recorded(rows, seed=0, repeats=1, time_limit_s=asked.time_limit))}"
-        )
+        wall = sum(row["case_wall_seconds"] for row in rows[section])
+        print(f"\n{section} ({wall:.0f} s wall)\n{show(section, rows[section])}")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from neaptide.planner.strategies import NAMES, strategy
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.recompute_form import from_json
+from recompute_ratios import against_ratios
 
 Row = dict[str, Any]
 # Overheads that others reach on the same instances under the same simulator, as fractions; None: no plan.
@@ -75,8 +76,8 @@ _CURVE_LIMIT_S: Final[Mapping[str, float]] = {"500": 10.0, "2000": 60.0, "10000"
 _CURVE_POINTS: Final = 20
 
 
-def solve(case: Sequence[str], folder: Path | None, time_limit_s: float) -> Row:
-    """One case, here and now."""
+def solve(case: Sequence[str], folder: Path | None, time_limit_s: float, method_limit_s: float) -> Row:
+    """One case, here and now; `method_limit_s` is for each strategy of the table."""
     kind, *rest = case
     if kind == "generated":
         family, nodes, seed, share = rest
@@ -85,13 +86,16 @@ def solve(case: Sequence[str], folder: Path | None, time_limit_s: float) -> Row:
         return _one_budget(rest[0], rest[1], time_limit_s)
     if kind == "curve":
         return _curve(rest[0], rest[1])
-    name, share = rest
+    name, share = rest if len(rest) == 2 else (rest[0], "")
     assert folder is not None
     step = from_json((folder / f"{name}.json").read_bytes())
+    if kind == "ratios":
+        published = {share: values[_COLUMNS[0]] for (n, share), values in PUBLISHED.items() if n == name}
+        return against_ratios(name, step, published, time_limit_s)
     row = _one(step, share, time_limit_s)
     if kind == "methods":
         row |= {
-            "methods": {n: _method(n, step, share, time_limit_s) for n in NAMES if n not in _PEERS},
+            "methods": {n: _method(n, step, share, method_limit_s) for n in NAMES if n not in _PEERS},
             "published": PUBLISHED[name, share],
         }
         row["met"] |= _against_published(row, PUBLISHED[name, share])

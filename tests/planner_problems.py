@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import heapq
+import random
 
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.corpus.training_steps import toy_registry
 from neaptide.ir.schedule import Schedule
 from neaptide.schedule.problem import compile_problem
+from neaptide.schedule.recompute_form import InstanceNode, from_nodes
 
 
 def compiled(made, workspace=None):
@@ -68,3 +70,37 @@ def least_seconds(step, budget, most=2, *, in_stages=False):
                 pushed += 1
                 heapq.heappush(heap, (reached, pushed, after))
     return None
+
+
+def random_instance(seed, count):
+    """Nodes that each read one or two earlier ones."""
+    draw = random.Random(seed)
+    nodes = []
+    for index in range(count):
+        deps = sorted(draw.sample(range(index), min(index, draw.randint(1, 2))))
+        last = index == count - 1
+        nodes.append(
+            InstanceNode(
+                f"n{index}",
+                draw.randint(0, 9),
+                deps,
+                seconds=float(draw.randint(1, 9)),
+                out=last or draw.random() < 0.15,
+                workspace=draw.choice((0, 0, 3)),
+            )
+        )
+    return from_nodes(nodes)
+
+
+def random_chain(seed, count):
+    """A forward chain and its backward, each node of which reads what its forward twin made."""
+    draw = random.Random(seed)
+    nodes = [
+        InstanceNode(f"f{i}", draw.randint(1, 9), [i - 1] if i else [], seconds=float(draw.randint(1, 9)))
+        for i in range(count)
+    ]
+    for i in range(count):
+        deps = [count - 1 + i, count - 1 - i] if i else [count - 1]
+        seconds = float(draw.randint(1, 9))
+        nodes.append(InstanceNode(f"b{i}", draw.randint(1, 4), deps, seconds=seconds, out=i == count - 1))
+    return from_nodes(nodes)

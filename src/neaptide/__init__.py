@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from neaptide.planner.budget import Budget as Budget
     from neaptide.plans import Plan as Plan
     from neaptide.runtime.arena_plan import ArenaOptions as ArenaOptions
+    from neaptide.runtime.evicting import EvictionOptions as EvictionOptions
 
 __version__ = "0.1.0"
 
@@ -37,6 +38,7 @@ _HOME: Final = {
     "profile": "neaptide.api",
     "run": "neaptide.api",
     "ArenaOptions": "neaptide.runtime.arena_plan",
+    "EvictionOptions": "neaptide.runtime.evicting",
     "Budget": "neaptide.planner.budget",
     "Plan": "neaptide.plans",
 }

@@ -17,9 +17,10 @@ from neaptide.planner.plan_graph import DEFAULT_STRATEGY, check_strategy
 from neaptide.plans import Plan
 from neaptide.report.model import Comparison, ProfileReport, RunReport
 from neaptide.runtime import contestants, verification
-from neaptide.runtime.arena_plan import ArenaOptions
+from neaptide.runtime.arena_plan import ArenaOptions, arena_options
 from neaptide.runtime.arguments import check_on_mismatch, check_plan
 from neaptide.runtime.capturing import capture
+from neaptide.runtime.evicting import EvictionOptions, eviction_options
 from neaptide.runtime.plan_matching import fits, matched, same_budget
 from neaptide.runtime.planned_step import OnMismatch, PlannedStep, PlannedVariant
 from neaptide.runtime.prepared_step import (
@@ -46,6 +47,7 @@ def profile(
     name: str = "",
     seed: int = 0,
     audit: bool = True,
+    refresh: bool = False,
     progress: Progress | None = None,
 ) -> ProfileReport:
     """Predict the peak of a training step without running it.
@@ -61,6 +63,8 @@ def profile(
         seed: recorded.
         audit: run distinct operations alone, one at a time, to learn their workspace and time; with a preset, or
             for a model without bytes (`device="meta"`), they are estimated instead.
+        refresh: run those again that were run before. Results are kept in a cache for this and later calls; they are
+            worth renewing when the machine was busy with other things at the time.
         progress: told what is going on.
 
     Raises:
@@ -69,7 +73,15 @@ def profile(
     from neaptide.report.profiling import profile_report
 
     prepared = prepare(
-        step, args, kwargs, state=state, device=device, run_operations=audit, name=name, progress=progress
+        step,
+        args,
+        kwargs,
+        state=state,
+        device=device,
+        run_operations=audit,
+        name=name,
+        progress=progress,
+        refresh=refresh,
     )
     return profile_report(prepared, has_device=device is not None, seed=seed)
 
@@ -100,7 +112,8 @@ def plan(
         *args: what it is called with: tensors whose shapes, dtypes and devices are as in training.
         kwargs: further arguments of it, by name.
         budget: a `Budget`, or what its `peak` takes: `"20GiB"`, `"60%"`, `"-30%"`, a number of bytes. With
-            `Budget(None)` nothing is recomputed: the lowest peak found by order alone, at no extra time.
+            `Budget(None)` nothing is recomputed: the lowest peak found by order alone, at no extra time; but where
+            the step's own `torch.utils.checkpoint` is lower than that, it stays.
         state: modules, optimizers and tensors that cannot be found by looking through `step`.
         device: name of a preset to plan for; costs are then estimated. None means this machine.
         strategy: `default`, or one of `planner.strategies.NAMES`.
@@ -182,6 +195,7 @@ def compile_step(
     allow_nondeterministic: bool = False,
     progress: Progress | None = None,
     arena: bool | ArenaOptions = False,
+    eviction: str | EvictionOptions | None = None,
 ) -> PlannedStep:
     """A callable that plans a step when it is first called, and runs it under the plan from then on.
 
@@ -190,12 +204,25 @@ def compile_step(
     use the bytes that the first plan was allowed, so a small last batch need not reach a share of its own; a share
     such as `"60%"` gives a larger batch that share of its own baseline.
 
+    With `eviction="dtr"`, or another name of `planner.eviction.policy.HEURISTICS`, nothing is planned: the step runs in
+    its own order, operation by operation, and when the budget is reached a policy decides what is let go and made
+    again later (Kirisame et al., ICLR 2021). `EvictionOptions` say how.
+
     Raises:
-        UsageError: an unknown strategy or `on_mismatch`.
+        UsageError: an unknown strategy, `on_mismatch` or way to evict, or eviction together with a strategy, with
+            `atomic` or with an arena.
         InfeasibleBudget: at a call: no plan within its bytes was found.
     """
     check_on_mismatch(on_mismatch)
     options = _options(budget, strategy, time_limit_s, work_limit, seed, atomic, None)
+    evicting = eviction_options(
+        eviction,
+        beside={
+            "a strategy": options.strategy != DEFAULT_STRATEGY,
+            "atomic": options.atomic,
+            "an arena": bool(arena),
+        },
+    )
     first_bytes = 0
 
     def make(args: tuple[Any, ...], kwargs: Mapping[str, Any], changing: frozenset[str]) -> PlannedVariant:
@@ -209,7 +236,12 @@ def compile_step(
             changing=changing,
             allow_nondeterministic=allow_nondeterministic,
         )
-        found = _plan_within_budget(prepared, replace(options, least_bytes=first_bytes))
+        allowed = replace(options, least_bytes=first_bytes)
+        if evicting is not None:
+            variant = prepared.evicting(allowed, evicting)
+            first_bytes = first_bytes or variant.evictions[0].budget_bytes
+            return variant
+        found = _plan_within_budget(prepared, allowed)
         first_bytes = first_bytes or found.plan.programs[0].budget_bytes
         return _placed(prepared, found.variant, arena)
 
@@ -231,6 +263,7 @@ def compare(
     seed: int = 0,
     interrupt: threading.Event | None = None,
     progress: Progress | None = None,
+    allow_nondeterministic: bool = False,
     name: str = "",
     arena: bool | ArenaOptions = False,
 ) -> Comparison:
@@ -252,6 +285,7 @@ def compare(
         seed: of the searches, of the factory and of the runs.
         interrupt: set it to end the searches with the best plans so far.
         progress: told what is going on.
+        allow_nondeterministic: as for `plan`.
         name: for the report.
         arena: add a row `arena`: the plan, or the baseline where there is none, as `apply(arena=True)` runs it.
 
@@ -266,7 +300,14 @@ def compare(
     for other in also:
         check_strategy(other, atomic=False)
     step, batch = contestants.build(factory, seed)
-    prepared = prepare(step, (batch,), device=device, name=name, progress=progress)
+    prepared = prepare(
+        step,
+        (batch,),
+        device=device,
+        name=name,
+        progress=progress,
+        allow_nondeterministic=allow_nondeterministic,
+    )
     plans: dict[str, StepPlan] = {}
     began = time.perf_counter()
     if budget is not None:
@@ -285,7 +326,7 @@ def compare(
         plan_seconds=plan_seconds,
         seed=seed,
         progress=progress,
-        arena=_arena_options(arena),
+        arena=arena_options(arena),
     )
 
 
@@ -417,15 +458,9 @@ def _plan_within_budget(prepared: PreparedStep, options: SearchOptions) -> StepP
     return found
 
 
-def _arena_options(arena: bool | ArenaOptions) -> ArenaOptions | None:
-    if isinstance(arena, ArenaOptions):
-        return arena
-    return ArenaOptions() if arena else None
-
-
 def _placed(prepared: PreparedStep, variant: PlannedVariant, arena: bool | ArenaOptions) -> PlannedVariant:
     """A variant inside arenas, where they are wanted."""
-    options = _arena_options(arena)
+    options = arena_options(arena)
     return variant if options is None else prepared.in_arenas(variant, options)
 
 

@@ -57,6 +57,8 @@ class Predictions:
         arena_bytes: of one block that holds all that the plan makes and does not hand back, laid out; 0 when that
             was not planned.
         arena_lower_bound_bytes: no layout of this schedule has a smaller arena.
+        random_state_bytes: of states of random generators that are kept, outside of tensors, to draw the same
+            numbers again; on the host, and part of no peak.
     """
 
     peak_bytes: int
@@ -72,6 +74,7 @@ class Predictions:
     atomic_extra_bytes: int = 0
     arena_bytes: int = 0
     arena_lower_bound_bytes: int = 0
+    random_state_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ sys.path.insert(0, str(BENCHMARKS))
 
 import recompute_bars  # noqa: E402
 import recompute_cases  # noqa: E402
+import recompute_ratios  # noqa: E402
 from neaptide.corpus.recompute_forms import recompute_form  # noqa: E402
 
 
@@ -22,7 +23,7 @@ def folder(tmp_path):
 
 
 def row_of(section, case, folder):
-    return {"section": section, "case": " ".join(case[1:])} | recompute_cases.solve(case, folder, 5.0)
+    return {"section": section, "case": " ".join(case[1:])} | recompute_cases.solve(case, folder, 5.0, 5.0)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +66,50 @@ def test_bars_are_judged():
     assert judge({"overhead": None}, {"chain DP": None}) == {}
     assert recompute_cases._is_as_proved({"overhead": None, "status": "infeasible"}, None)
     assert not recompute_cases._is_as_proved({"overhead": 0.1, "status": "feasible"}, None)
+
+
+def test_ratios_are_judged_where_they_cost_something(monkeypatch):
+    step = recompute_cases.generated("transformer", 60, 0)
+    order = tuple(range(step.node_count))
+    seconds = sum(step.seconds)
+    again = next(n for n in order if step.seconds[n] and step.consumers[n] and step.consumers[n][-1] > n + 9)
+    repeated = (*order[: step.consumers[again][-1]], again, *order[step.consumers[again][-1] :])
+    monkeypatch.setitem(recompute_ratios._BARS, "x", (0.9, 0.5))
+    traced = lambda *_: {1.0: order, 0.5: repeated}  # noqa: E731
+    monkeypatch.setattr(recompute_ratios, "_sequences", traced)
+    found = recompute_ratios.against_ratios("x", step, {"0.80": None, "0.60": 9.9}, 5.0)
+    free, dear = (row for row in found["ratios"] if row["source"] == "PyTorch")
+    assert (free["ratio"], free["overhead"], free["quotient"]) == (1.0, 0.0, None)
+    assert dear["overhead"] == pytest.approx(step.seconds[again] / seconds)
+    assert dear["ours"] <= dear["overhead"]
+    assert {row["source"] for row in found["ratios"]} == {"PyTorch", "simulated", "published"}
+    assert all(found["met"].values())
+    assert len(found["met"]) == 3
+    shown = recompute_bars.show("memory_budget", [{"case": "x"} | found])
+    assert "quotient" in shown
+    row = {"source": "PyTorch", "peak_share": 0.5, "overhead": 0.1, "ours": 0.06, "quotient": 0.6}
+    mild = row | {"peak_share": 0.8, "overhead": 0.05, "ours": 0.09, "quotient": 0.9}
+    assert list(recompute_ratios._met("x", [row, mild]).values()) == [False, True, False]
+
+
+def test_sections_that_are_there_are_kept(tmp_path, monkeypatch, capsys):
+    ran = []
+
+    def collect(section, *_):
+        ran.append(section)
+        case = {"section": section, "case": "x", "case_wall_seconds": 1.0, "failure": "too long"}
+        return [case]
+
+    monkeypatch.setattr(recompute_bars, "collect", collect)
+    for arguments in (["time"], ["time", "small", "--keep"], ["--keep"], ["time"]):
+        options = [f"--instances={tmp_path}", f"--output={tmp_path}"]
+        monkeypatch.setattr(sys, "argv", ["recompute_bars.py", *arguments, *options])
+        recompute_bars.main()
+    others = [name for name in recompute_bars.CASES if name not in {"time", "small"}]
+    assert ran == ["time", "small", *others, "time"]
+    rows = json.loads((tmp_path / "recompute_bars.json").read_text())["rows"]
+    assert [row["section"] for row in rows] == list(recompute_bars.CASES)
+    assert "x failed: too long" in capsys.readouterr().out
 
 
 def test_every_section_has_cases_and_a_table():

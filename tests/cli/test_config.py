@@ -26,6 +26,7 @@ VALUES = {
     "eager": ("off", False),
     "atomic": ("true", True),
     "allow_nondeterministic": ("true", True),
+    "refresh": ("yes", True),
     "arena": ("yes", True),
     "arena_copies": ("none", "none"),
     "capacity": ("1MiB", "1MiB"),

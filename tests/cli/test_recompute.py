@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,52 @@ def test_json_has_all_that_the_page_says(call, instance, tmp_path):
     assert content["methods"]["default"]["overhead"] == content["overhead"]
     for key in (*content, *content["methods"]["closure"]):
         assert f"`{key}`" in PAGE
+
+
+def replayed(nodes, sequence):
+    """(peak bytes, seconds) of a node sequence, by the words of the reference page alone."""
+    change = [0] * (len(sequence) + 1)
+    scratch = []
+    made_at, used_at = {}, {}
+
+    def end(node, position):
+        change[made_at[node]] += nodes[node]["size"]
+        change[position + 1] -= nodes[node]["size"]
+
+    for position, node in enumerate(sequence):
+        for read in nodes[node]["deps"]:
+            assert read in made_at, f"node {node} reads {read} before it is made"
+            used_at[read] = position
+        if node in made_at:
+            end(node, used_at[node])
+        made_at[node] = used_at[node] = position
+        scratch.append(nodes[node].get("workspace", 0))
+    assert made_at.keys() == set(range(len(nodes)))
+    for node in made_at:
+        end(node, len(sequence) - 1 if nodes[node].get("out") else used_at[node])
+    live = list(accumulate(change[:-1]))
+    return max(a + b for a, b in zip(live, scratch, strict=True)), sum(nodes[n]["seconds"] for n in sequence)
+
+
+@pytest.mark.parametrize("name", ["default", "closure", "rotor", "min-cut-ratios", "sqrt-n"])
+@pytest.mark.parametrize(("family", "share"), [("transformer", 60), ("skips", 70), ("small_ops", 80)])
+def test_the_sequence_replays_to_what_is_said(call, tmp_path, family, share, name):
+    nodes = recompute_form(family, 40, 3)
+    for node in nodes:
+        node["seconds"] = max(node.pop("flops") / 10e12, node.pop("moved") / 1e12)
+        node["workspace"] = node["size"] // 3
+    (tmp_path / "instance.json").write_text(json.dumps(nodes))
+    options = ("--peak", f"{share}%", "--strategy", name, "--also", "greedy_recompute", "--json")
+    content = json.loads(call("recompute", "instance.json", *options, "--work-limit", "2000").out)
+    peak, seconds = replayed(nodes, content["sequence"])
+    before_peak, before_seconds = replayed(nodes, range(len(nodes)))
+    assert content["peak_bytes"] == peak <= max(before_peak, content["budget_bytes"])
+    assert content["budget_bytes"] == share * before_peak // 100
+    assert content["overhead"] == pytest.approx(seconds / before_seconds - 1, abs=1e-12)
+    assert set(content["methods"]) == {name, "greedy_recompute"}
+    # The words that programs which read it rely on.
+    words = "sequence peak_bytes overhead bound_overhead solve_seconds strategy methods"
+    assert set(words.split()) <= content.keys()
 
 
 def test_a_strategy_can_be_chosen_and_the_table_names_it(call, instance):

@@ -4,6 +4,7 @@ import gc
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -85,6 +86,36 @@ def test_second_process_finds_the_results(cache):
     done = second.prepare(graph)
     assert (done.measured, done.from_cache) == (0, 6)
     assert node_seconds(first, graph) == node_seconds(second, graph)
+
+
+def test_what_is_known_can_be_measured_again(cache):
+    graph = small_step()
+    make(cache).prepare(graph)
+    again = make(cache, refresh=True)
+    assert again.prepare(graph).measured == 6
+    assert again.prepare(graph).measured == 0, "once for each user"
+    later = make(cache)
+    assert later.prepare(graph).measured == 0
+    assert node_seconds(later, graph) == node_seconds(again, graph)
+
+
+def test_time_that_other_programs_took_is_not_the_operations(cache, monkeypatch):
+    """A wait stands for another program: it takes no time of this thread's."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    run = op_session.PreparedCall.run
+
+    def interrupted(self):
+        time.sleep(0.02)
+        return run(self)
+
+    monkeypatch.setattr(op_session.PreparedCall, "run", interrupted)
+    try:
+        cost, graph = make(cache), small_step()
+        cost.prepare(graph)
+    finally:
+        torch.set_num_threads(threads)
+    assert max(cost.record(graph, node).seconds for node in graph.nodes[:3]) < 0.01
 
 
 def test_no_recording_is_started_when_all_is_known(cache, monkeypatch):

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
+from neaptide.ir.builder import GraphBuilder
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.certificate import recompute_bound
@@ -19,9 +20,10 @@ from planner_problems import compiled, judge, least_seconds
 from strategies import graphs
 
 
-def test_it_agrees_with_brute_force_and_bounds_lie_below():
+@pytest.mark.parametrize("number", [40, pytest.param(1_000, marks=pytest.mark.slow)])
+def test_it_agrees_with_brute_force_and_bounds_lie_below(number):
     solved = repeated = 0
-    for step, budget in cases(100):
+    for step, budget in cases(number):
         best = least_seconds(step, budget, most=None, in_stages=True)
         outcome = checkmate.solve(PlanningProblem(step, budget), Limits())
         ended = outcome.termination
@@ -41,8 +43,8 @@ def test_it_agrees_with_brute_force_and_bounds_lie_below():
         assert recompute_bound(step, budget, thorough=True).seconds <= best + 1e-9
         # Repetitions in any order may be faster, never slower.
         assert least_seconds(step, budget, most=None) <= best + 1e-9
-    assert solved >= 60
-    assert repeated >= 40
+    assert solved >= 0.6 * number
+    assert repeated >= 0.4 * number
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,7 @@ def test_any_graph_stays_legal_and_no_higher(data, share):
 
 
 def test_a_start_prunes_and_is_never_lost():
-    for step, budget in cases(20):
+    for step, budget in cases(10):
         problem = PlanningProblem(step, budget)
         greedy = greedy_recompute.solve(problem, Limits()).require()
         cold = checkmate.solve(problem, Limits()).require()
@@ -104,6 +106,21 @@ def test_limits_of_work_and_time_end_it_with_the_start():
         outcome = checkmate.solve(PlanningProblem(step, budget), limits)
         assert outcome.require().sequence == tuple(range(step.node_count))
         assert not outcome.termination.is_proved
+
+
+def test_where_nothing_can_run_again_the_start_is_all_there_is():
+    builder = GraphBuilder("refused")
+    x = builder.input("x", (8,))
+    (a,) = builder.node("toy.unknown", x, outputs=["a: f32[8]"])
+    builder.output(a)
+    graph = builder.finish()
+    step = compile_problem(graph, toy_registry())
+    outcome = checkmate.solve(PlanningProblem(step, step.lower_bound_bytes - 1), Limits())
+    judge(graph, outcome.require())
+    assert outcome.require().sequence == (0,)
+    assert outcome.termination.reason is TerminationReason.NO_SOLUTION_FOUND
+    units = stage_units(step, (0,))
+    assert StageProgram(units, step.lower_bound_bytes).solve(nodes=1).verdict is Verdict.PROVED
 
 
 def test_a_budget_below_what_the_caller_owns_is_refuted():

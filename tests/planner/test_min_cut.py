@@ -73,7 +73,7 @@ def test_contractions_are_what_takes_long_for_its_bytes():
     made = STEPS["gpt"]
     step = compiled(made)
     forward = forward_units(step, range(step.node_count))
-    ops = {made.graph.nodes[c].op for c in compute_intensive(forward)}
+    ops = {made.graph.nodes[c].op for c in compute_intensive(step, forward)}
     assert {"toy.matmul", "toy.attention"} <= ops
     assert ops.isdisjoint({"toy.gelu", "toy.add", "toy.layer_norm", "toy.dropout"})
 

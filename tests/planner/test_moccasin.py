@@ -29,8 +29,9 @@ def session():
 
 
 @needs_ortools
-def test_it_agrees_with_brute_force_and_bounds_lie_below():
-    instances = cases(120)
+@pytest.mark.parametrize("number", [50, pytest.param(1_000, marks=pytest.mark.slow)])
+def test_it_agrees_with_brute_force_and_bounds_lie_below(number):
+    instances = cases(number)
     models = [IntervalModel(stage_units(step, range(step.node_count)), budget) for step, budget in instances]
     solved = 0
     for (step, budget), model, outcome in zip(
@@ -50,7 +51,7 @@ def test_it_agrees_with_brute_force_and_bounds_lie_below():
         assert extra <= best - step.baseline_seconds + 1e-9
         assert extra == pytest.approx(best - step.baseline_seconds, abs=1e-6 * best)
         assert recompute_bound(step, budget, thorough=True).seconds <= best + 1e-9
-    assert solved >= 60
+    assert solved >= 0.5 * number
 
 
 @needs_ortools

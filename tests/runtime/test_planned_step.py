@@ -118,12 +118,13 @@ def operations(make: Callable[[], Made], *, atomic: bool, warm: int) -> int:
 @pytest.mark.parametrize("make", [plain, normed])
 @pytest.mark.parametrize("atomic", [False, True])
 @pytest.mark.parametrize("warm", [0, 1])
-def test_a_step_that_dies_anywhere_is_undone_or_reported(make, atomic, warm):
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_step_that_dies_anywhere_is_undone_or_reported(make, atomic, warm, every):
     whole, expected = with_plan(make, atomic=atomic, warm=warm)
     expected(whole.batch)
     wanted = whole.state()
     undone = reported = 0
-    for number in range(1, operations(make, atomic=atomic, warm=warm) + 1, 1 if atomic else 5):
+    for number in range(1, operations(make, atomic=atomic, warm=warm) + 1, every):
         made, runner = with_plan(make, atomic=atomic, warm=warm)
         before = made.state()
         with DiesAt(number) as mode, pytest.raises(RuntimeError, match="on fire"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 
 import pytest
@@ -53,11 +54,16 @@ def batch() -> torch.Tensor:
     return torch.randn(256, WIDTH)
 
 
+@functools.cache
+def _prepared(factory, measured: bool, _declared: frozenset[str]) -> PreparedStep:
+    step, x = contestants.build(factory, 0)
+    return prepare(step, (x,), run_operations=measured)
+
+
 def planned(
     factory, share: str = "45%", *, measured: bool = False, **options
 ) -> tuple[PreparedStep, StepPlan]:
-    step, x = contestants.build(factory, 0)
-    prepared = prepare(step, (x,), run_operations=measured)
+    prepared = _prepared(factory, measured, frozenset(declared._rows))
     strategy = DEFAULT_STRATEGY if options.get("atomic") else "greedy_recompute"
     limits = Limits(work=2000)
     return prepared, prepared.plan(SearchOptions(Budget(share), strategy, limits, **options))
@@ -83,7 +89,7 @@ def _sums(graph, runs: Counter[int]) -> Counter[str]:
 
 
 def dropped():
-    model = stack(0.3)
+    model = stack(0.3, blocks=2)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     return lambda x: updated(optimizer, model(x).square().mean()), batch()
 
@@ -96,6 +102,10 @@ def test_dropout_is_recomputed_with_the_same_mask(atomic):
     _, found = planned(dropped, "35%", atomic=atomic)
     assert repeated(found)["aten.bernoulli_.float"], "of a usual step"
     assert repeated(found, 1)["aten.bernoulli_.float"], "of the first step"
+    kept = found.plan.programs[0].predictions.random_state_bytes
+    assert kept > 0
+    assert kept % torch.get_rng_state().numel() == 0
+    assert "random generators" in found.plan.explain()
     assert_same_bits(dropped, found.variant)
 
 
@@ -121,7 +131,7 @@ def test_a_mask_is_kept_where_drawing_it_again_costs_more():
 
 def tied():
     embedding = nn.Embedding(19, WIDTH)
-    body = stack(blocks=3)
+    body = stack(blocks=2)
     optimizer = torch.optim.SGD([*embedding.parameters(), *body.parameters()], lr=0.1, momentum=0.9)
 
     def step(tokens):
@@ -138,9 +148,9 @@ def shared_block():
 
 
 def several_losses():
-    trunk, left, right = stack(blocks=3), Block(), nn.Linear(WIDTH, 3)
+    trunk, left, right = stack(blocks=2), Block(), nn.Linear(WIDTH, 3)
     modules = nn.ModuleList([trunk, left, right])
-    optimizer = torch.optim.AdamW(modules.parameters())
+    optimizer = torch.optim.SGD(modules.parameters(), lr=0.1, momentum=0.9)
 
     def step(x):
         h = trunk(x)
@@ -150,7 +160,7 @@ def several_losses():
 
 
 def two_backwards():
-    trunk, head = stack(blocks=3), nn.Linear(WIDTH, 3)
+    trunk, head = stack(blocks=2), nn.Linear(WIDTH, 3)
     optimizer = torch.optim.SGD([*trunk.parameters(), *head.parameters()], lr=0.1)
 
     def step(x):
@@ -163,8 +173,8 @@ def two_backwards():
 
 
 def accumulated():
-    model = stack(0.2, blocks=3)
-    optimizer = torch.optim.AdamW(model.parameters())
+    model = stack(0.2, blocks=2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
     def step(x):
         total = torch.zeros(())
@@ -180,7 +190,7 @@ def accumulated():
 
 
 def clipped():
-    model = stack(blocks=3)
+    model = stack(blocks=2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def step(x):
@@ -202,7 +212,7 @@ def test_a_step_is_recomputed_bit_for_bit(factory):
 
 
 def autocast():
-    model = stack(blocks=3)
+    model = stack(blocks=2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def step(x):
@@ -263,6 +273,18 @@ def test_a_share_is_of_what_the_users_own_checkpoints_take():
     steady = found.plan.programs[0]
     assert steady.budget_bytes == as_written.peak_with_workspace_bytes
     assert steady.budget_bytes < 0.6 * steady.predictions.baseline_peak_with_workspace_bytes
+
+
+@pytest.mark.parametrize("budget", [None, "100%", "80%"])
+def test_a_search_without_time_is_no_worse_than_the_users_own_checkpoints(budget):
+    factory = checkpointed("plain")
+    step, x = contestants.build(factory, 0)
+    prepared = prepare(step, (x,), run_operations=False)
+    found = prepared.plan(SearchOptions(Budget(budget), limits=Limits(work=0)))
+    steady, own = found.plan.programs[0].predictions, prepared.as_written()
+    assert steady.peak_with_workspace_bytes <= own.peak_with_workspace_bytes
+    assert steady.seconds <= own.seconds or steady.peak_with_workspace_bytes < own.peak_with_workspace_bytes
+    assert_same_bits(factory, found.variant)
 
 
 def test_nested_checkpoints_are_one():

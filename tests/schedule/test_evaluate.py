@@ -141,3 +141,19 @@ def test_a_whole_training_step_equals_the_reference():
     assert_equals_reference(step.graph, evaluator, {})
     before = predecessors(step.graph)
     assert problem.predecessors == tuple(before)
+
+
+def test_a_copy_goes_its_own_way():
+    graph = transformer_step(layers=2).graph
+    problem = compile_problem(graph, toy_registry())
+    evaluator = Evaluator(problem)
+    node = next(n for n in range(problem.node_count) if problem.created[n])
+    twin = evaluator.copy()
+    twin.apply(Insert((node,), problem.node_count))
+    assert evaluator.sequence() == tuple(range(problem.node_count))
+    assert_equals_reference(graph, evaluator, {})
+    assert_equals_reference(graph, twin, {})
+    twin.undo()
+    assert twin.bytes.tolist() == evaluator.bytes.tolist()
+    with pytest.raises(IndexError):
+        twin.copy().undo()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -47,23 +47,42 @@ def order_lower_bound_bytes(
     or that is an output. At least `lower_bound_bytes`.
     """
     facts = _Facts(graph, binding, workspace, storage_bytes, device)
-    before = predecessors(graph)
-    made = [0] * len(graph.nodes)
-    for node in graph.nodes:
-        mask = _mask(facts.created[node.id])
-        for other in before[node.id]:
-            mask |= made[other]
-        made[node.id] = mask
-    needed = [_mask(facts.touched[node.id] | facts.outputs) for node in graph.nodes]
-    for node in reversed(graph.nodes):
-        for other in before[node.id]:
-            needed[other] |= needed[node.id]
+    sizes = [facts.size(s.id) for s in graph.storages]
+    return facts.resident + most_forced_bytes(
+        facts.created, facts.touched, facts.outputs, predecessors(graph), sizes, facts.scratch
+    )
 
-    sizes = np.array([facts.size(s.id) for s in graph.storages], dtype=np.int64)
-    most = sum(facts.size(s) for s in facts.outputs)
-    for node in graph.nodes:
-        most = max(most, _weight(made[node.id] & needed[node.id], sizes) + facts.scratch[node.id])
-    return facts.resident + most
+
+def most_forced_bytes(
+    created: Sequence[Iterable[int]],
+    touched: Sequence[Iterable[int]],
+    outputs: Iterable[int],
+    before: Sequence[Iterable[int]],
+    sizes: Sequence[int],
+    scratch: Sequence[int],
+) -> int:
+    """Bytes that the worst node forces to be there in any order: see `order_lower_bound_bytes`.
+
+    Args:
+        created: by node, in a legal order, the storages that it creates.
+        touched: by node, the storages that it needs or makes, of those that a node creates.
+        outputs: storages that must be there in the end.
+        before: by node, nodes that must run first.
+        sizes: by storage.
+        scratch: by node.
+    """
+    made = [_mask(storages) for storages in created]
+    for node, earlier in enumerate(before):
+        for other in earlier:
+            made[node] |= made[other]
+    kept = _mask(outputs)
+    needed = [kept | _mask(storages) for storages in touched]
+    for node in reversed(range(len(needed))):
+        for other in before[node]:
+            needed[other] |= needed[node]
+    weights = np.array(sizes, dtype=np.int64)
+    forced = [_weight(m & n, weights) + s for m, n, s in zip(made, needed, scratch, strict=True)]
+    return max(_weight(kept, weights), *forced) if forced else _weight(kept, weights)
 
 
 class _Facts:
@@ -98,7 +117,7 @@ class _Facts:
         return self._counted[storage]
 
 
-def _mask(storages: set[int]) -> int:
+def _mask(storages: Iterable[int]) -> int:
     mask = 0
     for storage in storages:
         mask |= 1 << storage

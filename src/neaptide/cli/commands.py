@@ -40,6 +40,7 @@ def profile(request: Request) -> int:
             device=device,
             name=request.target,
             seed=settings.seed,
+            refresh=settings.refresh,
             progress=console.progress,
         )
     _deliver(request, report, lambda: profile_document(report))
@@ -153,6 +154,7 @@ def compare(request: Request) -> int:
                 seed=settings.seed,
                 interrupt=interrupt,
                 progress=console.progress,
+                allow_nondeterministic=settings.allow_nondeterministic,
                 name=request.target,
                 arena=_arena(settings),
             )

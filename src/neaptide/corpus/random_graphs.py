@@ -49,6 +49,7 @@ def random_graph(
     shape_only: bool = True,
     resident: bool = True,
     rng: bool = True,
+    effects: bool = False,
 ) -> Graph:
     """A random valid graph with static sizes; the same arguments give the same graph on every machine.
 
@@ -61,6 +62,7 @@ def random_graph(
         shape_only: with operands of which only the shape is used.
         resident: with parameters, some of them updated in place; else one input alone.
         rng: with nodes that draw random numbers.
+        effects: with nodes that take part in a collective, that print, and that no op table knows.
     """
     choices = random.Random(seed)  # noqa: S311 - no secrets here
     builder = GraphBuilder(f"random_{seed}")
@@ -76,6 +78,7 @@ def random_graph(
     kinds = ["compute"] * 5
     kinds += ["view"] * 2 * views + ["in_place"] * in_place + ["split"] * multi_output
     kinds += ["like"] * shape_only + ["noise"] * rng
+    kinds += ["collective", "print", "unknown"] * effects
     for position in range(n_nodes):
         _GROW[choices.choice(kinds)](growing, position)
     last = [value for value, _ in growing.tensors[-2:]]
@@ -100,6 +103,25 @@ def _noise(growing: _Growing, position: int) -> None:
     made = growing.builder.node(
         "toy.dropout", *growing.operands(2), outputs=[f"v{position}: f32[{size}]"], rng="cpu"
     )
+    growing.made(made, [size])
+
+
+def _collective(growing: _Growing, position: int) -> None:
+    value, size = growing.operand()
+    declared = [f"v{position}: f32[{size}]"]
+    growing.made(growing.builder.node("toy.mix", value, outputs=declared, collective="world"), [size])
+
+
+def _print(growing: _Growing, position: int) -> None:
+    value, size = growing.operand()
+    growing.made(
+        growing.builder.node("toy.mix", value, outputs=[f"v{position}: f32[{size}]"], host=True), [size]
+    )
+
+
+def _unknown(growing: _Growing, position: int) -> None:
+    size = growing.elements()
+    made = growing.builder.node("toy.unknown", *growing.operands(2), outputs=[f"v{position}: f32[{size}]"])
     growing.made(made, [size])
 
 
@@ -146,6 +168,9 @@ def _in_place(growing: _Growing, position: int) -> None:
 _GROW = {
     "compute": _compute,
     "noise": _noise,
+    "collective": _collective,
+    "print": _print,
+    "unknown": _unknown,
     "split": _split,
     "like": _like,
     "view": _view,

@@ -74,6 +74,7 @@ class MeasuredCost:
         max_bytes: a call whose operands and results need more is not run; by default half of the memory that is
             free at the time.
         binding: values of symbolic dims.
+        refresh: measure what is in the cache again, and keep the new results there.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class MeasuredCost:
         fallback: EstimatedCost | None = None,
         max_bytes: int | None = None,
         binding: Binding | None = None,
+        refresh: bool = False,
     ) -> None:
         self._registry = registry
         self._cache = cache
@@ -91,6 +93,7 @@ class MeasuredCost:
         self._fallback = fallback
         self._max_bytes = max_bytes
         self._binding: Binding = dict(binding or {})
+        self._refresh = refresh
         self._records: dict[str, OpRecord] = {}
         self._reasons: dict[str, str] = {}
         self._graphs: dict[int, _Remembered] = {}
@@ -209,7 +212,7 @@ class MeasuredCost:
     def _complete(self, calls: Mapping[str, OpCall], guard: LimitGuard, ran: set[str]) -> bool:
         """Loads or runs what is not known; adds the keys of what was run to `ran`. True when some were left."""
         unknown = [key for key in calls if key not in self._records]
-        if unknown:
+        if unknown and not self._refresh:
             self._load(unknown)
         missing = {key: calls[key] for key in unknown if key not in self._records}
         if not missing:

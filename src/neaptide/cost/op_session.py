@@ -16,7 +16,7 @@ from neaptide.cost import host
 from neaptide.cost.allocator_events import cuda_region, record, region
 from neaptide.cost.op_key import OpCall
 from neaptide.cost.op_record import OpRecord, OutputFacts
-from neaptide.cost.op_runner import LONG_RUN_S, OperandMaker, PreparedCall, find_op
+from neaptide.cost.op_runner import LONG_RUN_S, OperandMaker, PreparedCall, find_op, is_on_cuda
 from neaptide.ir.registry import OpRegistry
 from neaptide.outcome import LimitGuard
 from neaptide.units import format_bytes
@@ -44,10 +44,10 @@ def run_calls(calls: Mapping[str, OpCall], guard: LimitGuard) -> dict[str, OpRec
     devices = sorted({d for call in calls.values() for d in call.devices if d.startswith("cuda")})
     with undisturbed(devices):
         maker = OperandMaker()
-        on_host = {key: call for key, call in calls.items() if not _on_cuda(call)}
+        on_host = {key: call for key, call in calls.items() if not is_on_cuda(call)}
         seen.update(_audit_on_host(on_host, maker, guard))
         for key, call in calls.items():
-            if _on_cuda(call) and guard.check_now() is None:
+            if is_on_cuda(call) and guard.check_now() is None:
                 seen[key] = _audit_on_cuda(call, maker)
         for key, audited in seen.items():
             if (

@@ -19,12 +19,15 @@ class PlanningProblem:
         budget_bytes: highest peak, workspace included.
         start: the order of first executions to work on; None for program order.
         start_moves: the moves that led to it.
+        shared: what strategies work out about the step whatever its budget, and need not work out again: problems
+            made from one another by `dataclasses.replace` have it in common.
     """
 
     step: StepProblem
     budget_bytes: int
     start: tuple[int, ...] | None = None
     start_moves: tuple[Move, ...] = ()
+    shared: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
 
     def first_sequence(self) -> tuple[int, ...]:
         """The order to start from."""
@@ -56,13 +59,18 @@ class PlannedSequence:
         step: StepProblem, sequence: Sequence[int], strategy: str, moves: tuple[Move, ...] = ()
     ) -> PlannedSequence:
         """Bytes and seconds of a sequence. O(its length)."""
-        evaluator = Evaluator(step, sequence)
+        return PlannedSequence.of(Evaluator(step, sequence), strategy, moves)
+
+    @staticmethod
+    def of(evaluator: Evaluator, strategy: str, moves: tuple[Move, ...] = ()) -> PlannedSequence:
+        """What an evaluator has come to."""
+        sequence = evaluator.sequence()
         return PlannedSequence(
-            tuple(sequence),
+            sequence,
             strategy,
             evaluator.peak_without_workspace,
             evaluator.peak,
-            step.sequence_seconds(sequence),
+            evaluator.problem.sequence_seconds(sequence),
             moves,
         )
 

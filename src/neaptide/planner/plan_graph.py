@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.sizes import evaluate_storage_bytes
@@ -18,6 +20,7 @@ from neaptide.planner.arena_order import settle_arena
 from neaptide.planner.atomic import AtomicStep, atomic_step, check_atomic
 from neaptide.planner.budget import Budget
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
+from neaptide.planner.own_schedule import no_worse_than
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.recompute.recomputations import recompute_moves
 from neaptide.planner.record import planned_program
@@ -32,6 +35,7 @@ STRATEGIES = (DEFAULT_STRATEGY, *NAMES)
 _FREE_STRATEGY = "best_order"  # by order alone: what is done without a budget
 _ATOMIC_STRATEGY = "greedy_recompute"  # the one that keeps to the order it is started from
 _RANDOM_STATE_SECONDS = 2e-5  # two states read and two put back, about 15 µs, and the context around them
+_RANDOM_STATE_BYTES: Final = {"cpu": 5056, "cuda": 16}
 _BISECTIONS = 7  # of the budget, when time is limited and memory is to be least: within 1 % of the range
 
 
@@ -96,6 +100,7 @@ def plan_graph(
     atomic: bool = False,
     allow_nondeterministic: bool = False,
     interrupt: threading.Event | None = None,
+    own: PlannedSequence | None = None,
 ) -> GraphPlan:
     """Search for a schedule of a graph within a budget, and check what was found.
 
@@ -113,6 +118,8 @@ def plan_graph(
         atomic: keep updates behind everything that can fail; see `planner.atomic`.
         allow_nondeterministic: as `step` was compiled: repetitions may give other bits.
         interrupt: set it to get the best so far.
+        own: the schedule that the user wrote, with activation checkpointing of his own; what the portfolio finds is
+            never worse.
 
     Returns:
         Always a plan: the best found. Whether it is within the budget is in its outcome and predictions.
@@ -132,11 +139,13 @@ def plan_graph(
         if whole is not None:
             problem = PlanningProblem(whole.step, bytes_allowed, start=whole.order)
             return strategy(_ATOMIC_STRATEGY)(problem, limits, interrupt)
-        if strategy_name == DEFAULT_STRATEGY and budget.is_none:
-            return strategy(_FREE_STRATEGY)(PlanningProblem(step, bytes_allowed), limits, interrupt)
-        if strategy_name == DEFAULT_STRATEGY:
-            return plan_sequence(step, bytes_allowed, limits, interrupt=interrupt)
-        return strategy(strategy_name)(PlanningProblem(step, bytes_allowed), limits, interrupt)
+        if strategy_name != DEFAULT_STRATEGY:
+            return strategy(strategy_name)(PlanningProblem(step, bytes_allowed), limits, interrupt)
+        if budget.is_none:
+            outcome = strategy(_FREE_STRATEGY)(PlanningProblem(step, bytes_allowed), limits, interrupt)
+        else:
+            outcome = plan_sequence(step, bytes_allowed, limits, interrupt=interrupt)
+        return outcome if own is None else no_worse_than(own, outcome, step, bytes_allowed, limits, interrupt)
 
     longest = budget.resolve_latency(before.seconds)
     if budget.peak is None and longest is not None:
@@ -171,6 +180,7 @@ def plan_graph(
         role=role,
         name=graph.name,
         arena=arena,
+        random_state_bytes=random_state_bytes(graph, found.sequence),
     )
     if whole is not None:
         check_atomic(whole, found.sequence)
@@ -180,6 +190,19 @@ def plan_graph(
     ):
         raise VerifyError("the search returned a plan above budget and baseline")
     return GraphPlan(program, schedule)
+
+
+def random_state_bytes(graph: Graph, sequence: Sequence[int]) -> int:
+    """Bytes on the host of the states under which draws of a sequence are made again, were they kept all at once.
+
+    A state is kept from the first draw to its last repetition. PyTorch's generator has 5,056 bytes on the CPU
+    (mt19937) and 16 on CUDA (Philox: seed and offset). O(length of the sequence).
+    """
+    again = {node for node, runs in Counter(sequence).items() if runs > 1}
+    streams = (graph.nodes[node].effects.rng for node in again)
+    return sum(
+        _RANDOM_STATE_BYTES.get(stream.partition(":")[0], 0) for stream in streams if stream is not None
+    )
 
 
 def check_strategy(name: str, *, atomic: bool) -> None:

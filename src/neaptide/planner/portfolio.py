@@ -10,7 +10,8 @@ from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, Terminati
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.certificate import RecomputeBound, recompute_bound
 from neaptide.planner.strategies import strategy
-from neaptide.planner.strategies.greedy_recompute import solve_with_noise
+from neaptide.planner.strategies.block_dp import has_many_alike
+from neaptide.planner.strategies.greedy_recompute import descent_guard, solve_with_noise
 from neaptide.schedule.problem import StepProblem
 from neaptide.units import format_bytes
 
@@ -19,14 +20,20 @@ _RESTART_NODES: Final = 2000
 _MOST_RESTARTS: Final = 16
 _NOISE: Final = 0.5
 _SLACKS: Final = (0.0, 0.1, 0.5, 1.5)
-# States and cuts of the search for a better order: enough for what is easy to find.
-_ORDER_WORK: Final = 2000
+# States and cuts of the search for a better order, times squared nodes: about a second.
+_ORDER_SQUARED_WORK: Final = 500_000_000
 # Another order counts when the peak falls by a hundredth.
 _WORTHWHILE: Final = 0.99
 # A plan this close to the proved least time, as a share of the baseline's, is not searched further.
-_CLOSE_ENOUGH: Final = 2e-5
-# A plan this far above it calls for the slower program over blocks, which also makes things a third time.
+_CLOSE_ENOUGH: Final = 1e-4
+# One this close needs no search on the whole graph beside the one by blocks.
+_NEAR: Final = 1e-3
+# One this far above it calls for the program over blocks, which also makes things a third time, and for more polish.
 _FAR: Final = 3e-3
+# Changes tried by a descent from a whole order, and by the polish of a plan that is near or far.
+_DESCENT_TRIES: Final = 20_000
+_NEAR_TRIES: Final = 8000
+_FAR_TRIES: Final = 15_000
 # The bound is right to about this share; a plan within it is the fastest.
 _PROVED: Final = 1e-8
 
@@ -83,30 +90,36 @@ class _Portfolio:
                 # Lower where the gradients pile up; usually the better order, so it goes first.
                 starts.insert(0, replace(problem, start=early.sequence, start_moves=early.moves))
             self._order_again(starts)
-        for name in ("greedy_recompute", "closure"):
-            for start in starts:
-                if not self._is_done() and self._goes_on():
-                    self._try(name, start)
+        for start in starts:
+            self._search("greedy_recompute", start, _DESCENT_TRIES)
+        by_blocks = self._goes_on() and self._gap() > _NEAR and has_many_alike(starts[0])
+        if by_blocks:
+            # What is solved once for all blocks that are alike costs little, and often leaves nothing to win.
+            self._search("block_dp", starts[0])
+        for start in starts:
+            if not by_blocks or self._gap() > _NEAR:
+                self._search("closure", start)
         if self.budget < self.step.lower_bound_bytes:
             # Nothing can meet it; what has been found says how far one gets.
             return self._outcome()
-        if self._is_far() and self._goes_on():
-            self._try("block_dp", starts[0])
+        if not by_blocks and self._gap() > _FAR:
+            self._search("block_dp", starts[0])
         self._restart(starts)
-        if not self._is_done() and self._goes_on() and self.best is not None:
-            self._try(
-                "ruin_recreate", replace(problem, start=self.best.sequence, start_moves=self.best.moves)
-            )
+        if self.best is not None:
+            polished = replace(problem, start=self.best.sequence, start_moves=self.best.moves)
+            self._search("ruin_recreate", polished, _FAR_TRIES if self._gap() > _FAR else _NEAR_TRIES)
         return self._outcome()
 
     def _order_again(self, starts: list[PlanningProblem]) -> None:
         """Where the bound for orders says that a better one may exist, look for it; it takes the place of the last."""
         first = starts[0]
         lowest = PlannedSequence.evaluate(self.step, first.first_sequence(), "").peak_with_workspace_bytes
-        if lowest <= self.step.order_lower_bound_bytes or not self._goes_on():
+        if self.step.order_lower_bound_bytes > max(_WORTHWHILE * lowest, self.budget) or not self._goes_on():
             return
         limits = self._left()
-        work = _ORDER_WORK if limits.work is None else min(limits.work // 4, _ORDER_WORK)
+        work = _ORDER_SQUARED_WORK // max(self.step.node_count, 1) ** 2
+        if limits.work is not None:
+            work = min(limits.work // 4, work)
         found = self._note(strategy("best_order")(first, replace(limits, work=work), self.interrupt))
         if found.peak_with_workspace_bytes < _WORTHWHILE * lowest:
             starts.insert(0, replace(first, start=found.sequence, start_moves=found.moves))
@@ -118,13 +131,22 @@ class _Portfolio:
         for number in range(restarts):
             if self._is_done() or not self._goes_on():
                 return
-            limits = replace(self._left(), seed=self.limits.seed * _MOST_RESTARTS + number)
+            inner = descent_guard(self.guard, self.step.node_count, self.interrupt)
+            limits = replace(inner.limits, seed=self.limits.seed * _MOST_RESTARTS + number)
             start = starts[number // len(_SLACKS) % len(starts)]
             slack = _SLACKS[number % len(_SLACKS)]
             self._note(solve_with_noise(start, limits, self.interrupt, noise=_NOISE, slack=slack))
 
-    def _try(self, name: str, problem: PlanningProblem) -> PlannedSequence:
-        return self._note(strategy(name)(problem, self._left(), self.interrupt))
+    def _search(self, name: str, problem: PlanningProblem, work: int | None = None) -> None:
+        """Try a strategy, unless nothing is left to win or to spend."""
+        if not self._is_done() and self._goes_on():
+            self._try(name, problem, work)
+
+    def _try(self, name: str, problem: PlanningProblem, work: int | None = None) -> PlannedSequence:
+        limits = self._left()
+        if work is not None:
+            limits = replace(limits, work=work if limits.work is None else min(work, limits.work))
+        return self._note(strategy(name)(problem, limits, self.interrupt))
 
     def _note(self, outcome: Outcome[PlannedSequence]) -> PlannedSequence:
         self.guard.exhausted(outcome.work)
@@ -158,21 +180,18 @@ class _Portfolio:
             self._bounds[order] = recompute_bound(self.step, self.budget, sequence=order, guard=self.guard)
         return self._bounds[order]
 
+    def _gap(self) -> float:
+        """How far above the proved least time the best one is, as a share of the baseline's; without end if too high."""
+        best = self.best
+        if best is None or best.peak_with_workspace_bytes > self.budget:
+            return float("inf")
+        if self._is_free() or not self.step.baseline_seconds:
+            return 0.0
+        return (best.seconds - self._bound().seconds) / self.step.baseline_seconds
+
     def _is_done(self) -> bool:
         """Whether nothing can be faster, or not by an amount that matters."""
-        best = self.best
-        if best is None or best.peak_with_workspace_bytes > self.budget:
-            return False
-        if self._is_free():
-            return True
-        return best.seconds - self._bound().seconds <= _CLOSE_ENOUGH * self.step.baseline_seconds
-
-    def _is_far(self) -> bool:
-        """Whether the budget is missed, or met well above the proved least time: flat choices do not do, then."""
-        best = self.best
-        if best is None or best.peak_with_workspace_bytes > self.budget:
-            return True
-        return best.seconds - self._bound().seconds > _FAR * self.step.baseline_seconds
+        return self._gap() <= _CLOSE_ENOUGH
 
     def _outcome(self) -> Outcome[PlannedSequence]:
         best = self.best

@@ -23,6 +23,7 @@ def planned_program(
     role: str = "steady",
     name: str = "",
     arena: PlannedArena | None = None,
+    random_state_bytes: int = 0,
 ) -> PlannedProgram:
     """The entry of a plan for the sequence that a search found.
 
@@ -34,6 +35,7 @@ def planned_program(
         role: which program of the step it is.
         name: of the graph.
         arena: of the sequence, where it has been laid out.
+        random_state_bytes: of what is kept on the host to draw the same numbers again.
     """
     found = outcome.require()
     before = baseline(step)
@@ -58,6 +60,7 @@ def planned_program(
             baseline_seconds=before.seconds,
             arena_bytes=0 if arena is None else arena.arena_bytes,
             arena_lower_bound_bytes=0 if arena is None else arena.lower_bound_bytes,
+            random_state_bytes=random_state_bytes,
         ),
         termination=_record(outcome.termination),
     )

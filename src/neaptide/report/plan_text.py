@@ -43,7 +43,7 @@ def plan_document(plan: Plan, *, path: str | None = None) -> Document:
         _arena_line(main),
         _updates(main.moves),
         _reordered(main.moves),
-        _recomputed(main.moves),
+        _recomputed(main),
         _recomputations(main.moves),
         _atomic(plan, main),
         _other_programs(plan, main),
@@ -181,14 +181,16 @@ def _reordered(moves: MovesSummary) -> str:
     return f"Order: {counted(moves.operations_moved, 'operation')} run elsewhere than in the program."
 
 
-def _recomputed(moves: MovesSummary) -> str:
+def _recomputed(program: PlannedProgram) -> str:
+    moves, kept = program.moves, program.predictions.random_state_bytes
     if not moves.recomputations:
         return "Recomputed: nothing."
     nbytes = sum(again.nbytes for again in moves.recomputations)
     seconds = sum(again.seconds for again in moves.recomputations)
+    states = f" States of random generators kept for it on the host: up to {format_bytes(kept)}."
     return (
         f"Recomputed: {counted(len(moves.recomputations), 'storage')}, {format_bytes(nbytes)} not held meanwhile, "
-        f"for {format_seconds(seconds)} of computing again."
+        f"for {format_seconds(seconds)} of computing again." + (states if kept else "")
     )
 
 

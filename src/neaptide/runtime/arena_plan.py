@@ -45,6 +45,13 @@ class ArenaOptions:
             raise UsageError(f"copy_share={self.copy_share!r} is not a share of the step's time")
 
 
+def arena_options(arena: bool | ArenaOptions) -> ArenaOptions | None:
+    """How an arena is made, as users ask for it; None: not at all."""
+    if isinstance(arena, ArenaOptions):
+        return arena
+    return ArenaOptions() if arena else None
+
+
 @dataclass(frozen=True, slots=True)
 class OutsideStorage:
     """A storage instance that is not in the arena.

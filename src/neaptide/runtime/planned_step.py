@@ -17,10 +17,12 @@ from neaptide.ir.schedule import Schedule
 from neaptide.lower.places import NO_PLACES
 from neaptide.lower.torch_code import Watch, lower
 from neaptide.ops import registry
+from neaptide.planner.eviction.run import EvictionTotals
 from neaptide.plans import Plan
 from neaptide.runtime.arena import Arenas
 from neaptide.runtime.arena_plan import ArenaPlan, ArenaReport
 from neaptide.runtime.binding import Binding
+from neaptide.runtime.evicting import EvictingExecutable, Eviction
 from neaptide.runtime.executor import Executable
 from neaptide.runtime.restore_point import RestorePoint
 
@@ -76,6 +78,8 @@ class PlannedVariant:
             dies before it has written others (atomic plans); empty for none at all.
         plan: where the schedules come from; None for program order.
         arenas: one for each program, which then runs inside of it; empty for none at all.
+        evictions: one for each program, which then runs node by node in the captured order and is told on the way
+            what to evict; empty for none at all.
     """
 
     captured: CapturedStep
@@ -83,6 +87,7 @@ class PlannedVariant:
     saved: tuple[tuple[int, ...], ...] = ()
     plan: Plan | None = None
     arenas: tuple[ArenaPlan, ...] = ()
+    evictions: tuple[Eviction, ...] = ()
 
 
 Replanner = Callable[[tuple[Any, ...], Mapping[str, Any], frozenset[str]], PlannedVariant]
@@ -172,6 +177,12 @@ class PlannedStep:
         """Numbers of the arena that a usual step as last planned runs in; None where it runs in none."""
         arenas = self._variants[-1].planned.arenas if self._variants else ()
         return arenas[0].report if arenas else None
+
+    @property
+    def eviction(self) -> EvictionTotals | None:
+        """What was evicted in the last usual step; None where nothing is, or before the first one."""
+        executable = self._variants[-1].runnable(0).executable if self._variants else None
+        return executable.totals if isinstance(executable, EvictingExecutable) else None
 
     def program_source(self) -> str:
         """Text of the program of a usual step as last planned, for reading.
@@ -370,6 +381,26 @@ class _Variant:
     def _lower(self, index: int, watches: tuple[Watch, ...]) -> _Runnable:
         program: CapturedProgram = self.planned.captured.programs[index]
         graph = program.graph
+        storages = self.planned.saved[index] if self.planned.saved else ()
+        on_storage = {
+            s: [i for i, v in enumerate(graph.inputs) if graph.values[v].storage == s] for s in storages
+        }
+        drawn = {node.effects.rng for node in graph.nodes if node.effects.rng is not None}
+        return _Runnable(
+            index,
+            self._executable(index, watches),
+            Binding(program, self.planned.captured.state),
+            tuple(positions[0] for positions in on_storage.values()),
+            frozenset(graph.values[graph.inputs[i]].name for found in on_storage.values() for i in found),
+            tuple(sorted({device.split(":")[0] for device in drawn})),
+        )
+
+    def _executable(self, index: int, watches: tuple[Watch, ...]) -> Executable:
+        graph = self.planned.captured.programs[index].graph
+        name = graph.name or "step"
+        if self.planned.evictions:
+            eviction = self.planned.evictions[index]
+            return EvictingExecutable(graph, registry(), eviction, name=name, watches=watches)
         arena = self.planned.arenas[index] if self.planned.arenas else None
         places = NO_PLACES if arena is None else arena.places
         lowered = lower(graph, self.planned.schedules[index], registry(), watches=watches, places=places)
@@ -378,16 +409,4 @@ class _Variant:
             nbytes = arena.report.arena_bytes
             block = self._arenas.reserve(arena.device, nbytes, arena.alignment, lasting=index == 0)
             tensors = block.tensors(lowered)
-        storages = self.planned.saved[index] if self.planned.saved else ()
-        on_storage = {
-            s: [i for i, v in enumerate(graph.inputs) if graph.values[v].storage == s] for s in storages
-        }
-        drawn = {node.effects.rng for node in graph.nodes if node.effects.rng is not None}
-        return _Runnable(
-            index,
-            Executable(lowered, name=graph.name or "step", places=tensors),
-            Binding(program, self.planned.captured.state),
-            tuple(positions[0] for positions in on_storage.values()),
-            frozenset(graph.values[graph.inputs[i]].name for found in on_storage.values() for i in found),
-            tuple(sorted({device.split(":")[0] for device in drawn})),
-        )
+        return Executable(lowered, name=name, places=tensors)

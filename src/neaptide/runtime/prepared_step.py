@@ -26,7 +26,7 @@ from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
-from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.plan_graph import (
     DEFAULT_STRATEGY,
     GraphCosts,
@@ -35,11 +35,13 @@ from neaptide.planner.plan_graph import (
     compile_step_problem,
     plan_graph,
 )
+from neaptide.planner.strategies import early_updates
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import BudgetRecord, Plan, described_role
 from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.arena_planning import plan_arena
 from neaptide.runtime.capturing import capture
+from neaptide.runtime.evicting import Eviction, EvictionOptions, check_eviction
 from neaptide.runtime.out_probe import probe_outs
 from neaptide.runtime.planned_step import PlannedVariant
 from neaptide.schedule.checkpointed import checkpointed_sequence
@@ -79,6 +81,7 @@ class PreparedStep:
             done for a preset or for a step on tensors without bytes.
         progress: told what is going on.
         allow_nondeterministic: operations whose bits differ from run to run may be recomputed.
+        refresh: measure this machine and the operations again, whatever the cache has.
     """
 
     def __init__(
@@ -89,15 +92,19 @@ class PreparedStep:
         run_operations: bool = True,
         progress: Progress | None = None,
         allow_nondeterministic: bool = False,
+        refresh: bool = False,
     ) -> None:
         self.captured = captured
         self.allow_nondeterministic = allow_nondeterministic
         self._say = progress or (lambda _text: None)
-        self.device: Device = this_machine() if device is None else get_device(device)
+        self._refresh = refresh
+        self._measured: MeasuredCost | None = None
+        self.device: Device = this_machine(refresh=refresh) if device is None else get_device(device)
         has_bytes = all(slot.current().device.type != "meta" for slot in captured.state.tensors)
         self.is_measured = run_operations and device is None and has_bytes
         self._costs: dict[int, GraphCosts] = {}
         self._problems: dict[int, StepProblem] = {}
+        self._written: dict[int, PlannedSequence] = {}
         self.surprises: dict[str, None] = {}
 
     def costs(self, index: int = 0) -> GraphCosts:
@@ -107,7 +114,9 @@ class PreparedStep:
             cost: MeasuredCost | EstimatedCost
             if self.is_measured:
                 self._say(f"timing the operations of {graph.name or 'the step'}")
-                cost = MeasuredCost(registry())
+                # One for all programs: they have most calls in common, and with `refresh` each is run once.
+                self._measured = self._measured or MeasuredCost(registry(), refresh=self._refresh)
+                cost = self._measured
                 cost.prepare(graph)
             else:
                 cost = EstimatedCost(self.device, registry())
@@ -158,6 +167,12 @@ class PreparedStep:
 
         Where that is higher than without (it can be, at another step), it is the program without.
         """
+        if index not in self._written:
+            self._written[index] = self._lower_as_written(index)
+        return self._written[index]
+
+    def _lower_as_written(self, index: int) -> PlannedSequence:
+        """The lower of the program with and without the user's own activation checkpointing."""
         problem, program = self.problem(index), self.captured.programs[index]
         plain = baseline(problem)
         if not program.checkpoints:
@@ -205,6 +220,7 @@ class PreparedStep:
                 atomic=options.atomic,
                 allow_nondeterministic=self.allow_nondeterministic,
                 interrupt=options.interrupt,
+                own=self.as_written(index) if program.checkpoints else None,
             )
             limit = allowed if limit is None else limit
             plans.append(found)
@@ -265,6 +281,26 @@ class PreparedStep:
             )
         return replace(variant, arenas=tuple(arenas))
 
+    def evicting(self, options: SearchOptions, eviction: EvictionOptions) -> PlannedVariant:
+        """Every program in its own order, evicting while it runs (`runtime.evicting`).
+
+        Only updates run earlier where that is free: gradients that wait for them cannot be evicted. Each program is run
+        on paper first, with the bytes and seconds that are known of it.
+
+        Raises:
+            InfeasibleBudget: nothing is left to evict at some step.
+        """
+        evictions = []
+        limit: int | None = None
+        for index, program in enumerate(self.captured.programs):
+            step = self.problem(index)
+            allowed = self._allowed(options, index, limit)
+            early = early_updates.solve(PlanningProblem(step, 0), Limits()).require()
+            evictions.append(Eviction(step, early.sequence, allowed, eviction))
+            check_eviction(evictions[-1], program.graph.name or "the step")
+            limit = allowed if limit is None else limit
+        return replace(self.baseline_variant(), evictions=tuple(evictions))
+
     def baseline_variant(self) -> PlannedVariant:
         """Every program in the order in which it was captured."""
         return PlannedVariant(
@@ -297,6 +333,7 @@ def prepare(
     progress: Progress | None = None,
     changing: frozenset[str] = frozenset(),
     allow_nondeterministic: bool = False,
+    refresh: bool = False,
 ) -> PreparedStep:
     """Capture a step and get ready to cost it; see `frontends.torch_step.capture_step` for the arguments.
 
@@ -315,6 +352,7 @@ def prepare(
         run_operations=run_operations,
         progress=progress,
         allow_nondeterministic=allow_nondeterministic,
+        refresh=refresh,
     )
 
 

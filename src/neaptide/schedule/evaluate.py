@@ -8,6 +8,7 @@ touch; everything else moves along with its execution. O(steps) in numpy plus O(
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -58,6 +59,8 @@ Span: TypeAlias = tuple[int, int]
 @dataclass(slots=True)
 class _Undo:
     order: Ints
+    ids: int
+    places: list[int] | None
     executions: dict[int, list[int]] = field(default_factory=dict)
     blocks: dict[int, list[int]] = field(default_factory=dict)
     spans: dict[int, tuple[Span, ...]] = field(default_factory=dict)
@@ -113,13 +116,35 @@ class Evaluator:
         self.order: Ints = np.array(order, dtype=np.int64)
         self.spans: list[tuple[Span, ...]] = [() for _ in problem.storage_bytes]
         self._profile: Ints | None = None
+        self._peak: int | None = None
+        self._places: list[int] | None = None
         self._undo: list[_Undo] = []
         self._locate()
-        for storage, creator in enumerate(problem.creator):
-            if creator >= 0:
-                self._charge(storage, self._find_spans(storage))
+        self._charge_all()
+
+    def copy(self) -> Evaluator:
+        """The same sequence to change on its own, without what could be undone. O(steps), none of it per storage."""
+        twin = copy(self)
+        twin.part()
+        return twin
+
+    def part(self) -> None:
+        """Have nothing in common with the evaluator that this one is a shallow copy of."""
+        # What hangs in these lists is replaced, never changed in place.
+        self.node_of, self.executions, self.spans = self.node_of[:], self.executions[:], self.spans[:]
+        self._blocks, self._anchor = self._blocks.copy(), self._anchor.copy()
+        self.position, self._scratch = self.position.copy(), self._scratch.copy()
+        self._allocated, self._freed = self._allocated.copy(), self._freed.copy()
+        self._undo = []
 
     # What there is to ask.
+
+    @property
+    def places(self) -> list[int]:
+        """`position` as a list, whose items are read faster one at a time; a new one after each change."""
+        if self._places is None:
+            self._places = self.position[: len(self.node_of)].tolist()
+        return self._places
 
     @property
     def bytes(self) -> Ints:
@@ -133,7 +158,9 @@ class Evaluator:
     @property
     def peak(self) -> int:
         """Highest bytes at any position, workspace included: what a budget is held on."""
-        return int(self.bytes.max()) if len(self.order) else self.problem.resident_bytes
+        if self._peak is None:
+            self._peak = int(self.bytes.max()) if len(self.order) else self.problem.resident_bytes
+        return self._peak
 
     @property
     def peak_without_workspace(self) -> int:
@@ -173,13 +200,12 @@ class Evaluator:
 
     def place_of(self, node: int) -> int:
         """Position of the first execution of a node; one past the last position for the node count."""
-        return len(self.order) if node == self.problem.node_count else int(self.position[node])
+        return len(self.order) if node == self.problem.node_count else self.places[node]
 
     def events(self, storage: int) -> list[int]:
         """Executions that touch a storage, in running order."""
-        position = self.position
         found = [e for node in self.problem.roles[storage] for e in self.executions[node]]
-        found.sort(key=position.__getitem__)
+        found.sort(key=self.places.__getitem__)
         return found
 
     # Changes.
@@ -190,7 +216,7 @@ class Evaluator:
         Raises:
             ValueError: when a repetition to remove is not there, or a node with repetitions is moved.
         """
-        undo = _Undo(self.order)
+        undo = _Undo(self.order, len(self.node_of), self._places)
         self._undo.append(undo)
         if isinstance(change, Insert):
             self._insert(change, undo)
@@ -199,14 +225,7 @@ class Evaluator:
         else:
             self._move(change)
         self._locate()
-        touched: dict[int, None] = {}
-        problem = self.problem
-        for node in change.nodes:
-            for value in (*problem.operands[node], *problem.results[node]):
-                storage = problem.value_storage[value]
-                if storage >= 0 and problem.creator[storage] >= 0:
-                    touched[storage] = None
-        for storage in touched:
+        for storage in dict.fromkeys(s for node in change.nodes for s in self._touched(node)):
             found = self._find_spans(storage)
             if found != self.spans[storage]:
                 undo.spans[storage] = self.spans[storage]
@@ -225,9 +244,13 @@ class Evaluator:
         self._blocks.update(undo.blocks)
         self.order = undo.order
         self._locate()
+        self._places = undo.places
         for storage, spans in undo.spans.items():
             self._discharge(storage)
             self._charge(storage, spans)
+        for execution in range(undo.ids, len(self.node_of)):
+            self._anchor.pop(execution, None)
+        del self.node_of[undo.ids :]
 
     def forget_undo(self) -> None:
         """Make all changes so far final."""
@@ -235,22 +258,17 @@ class Evaluator:
 
     def _insert(self, change: Insert, undo: _Undo) -> None:
         block = self._blocks.get(change.before, [])
-        undo.blocks[change.before] = block
-        start = self.place_of(change.before) - len(block)
-        places: list[int] = []
-        added: list[int] = []
         merged = list(block)
+        index = 0
         for node in sorted(change.nodes):
-            index = next((i for i, e in enumerate(block) if self.node_of[e] > node), len(block))
+            while index < len(merged) and self.node_of[merged[index]] <= node:
+                index += 1
             execution = self._new_execution(node)
             self._anchor[execution] = change.before
             undo.executions[node] = self.executions[node]
             self.executions[node] = [*self.executions[node], execution]
-            merged.insert(index + len(added), execution)
-            places.append(start + index)
-            added.append(execution)
-        self._blocks[change.before] = merged
-        self.order = np.insert(self.order, places, added)
+            merged.insert(index, execution)
+        self._replace_block(change.before, merged, undo)
 
     def _remove(self, change: Remove, undo: _Undo) -> None:
         block = self._blocks.get(change.before, [])
@@ -258,14 +276,19 @@ class Evaluator:
         if len(gone) != len(change.nodes):
             self._undo.pop()
             raise ValueError(f"{change} names a repetition that is not there")
-        undo.blocks[change.before] = block
-        places = []
         for node, execution in gone.items():
-            places.append(int(self.position[execution]))
             undo.executions[node] = self.executions[node]
             self.executions[node] = [e for e in self.executions[node] if e != execution]
-        self._blocks[change.before] = [e for e in block if self.node_of[e] not in gone]
-        self.order = np.delete(self.order, places)
+        self._replace_block(change.before, [e for e in block if self.node_of[e] not in gone], undo)
+
+    def _replace_block(self, before: int, block: list[int], undo: _Undo) -> None:
+        """Other repetitions directly before a node."""
+        old = self._blocks.get(before, [])
+        undo.blocks[before] = old
+        self._blocks[before] = block
+        end = self.place_of(before)
+        parts = (self.order[: end - len(old)], np.array(block, dtype=np.int64), self.order[end:])
+        self.order = np.concatenate(parts)
 
     def _move(self, change: Move) -> None:
         if any(self._blocks.get(node) for node in (*change.nodes, change.before)):
@@ -294,17 +317,59 @@ class Evaluator:
 
     def _locate(self) -> None:
         self.position[self.order] = np.arange(len(self.order))
-        self._profile = None
+        self._profile = self._peak = self._places = None
 
     # Lifetimes.
+
+    def _charge_all(self) -> None:
+        """Find the instances of every storage, those whose nodes all run once without replaying the names."""
+        problem, places = self.problem, self.places
+        again = {
+            storage
+            for node, ran in enumerate(self.executions)
+            if len(ran) > 1
+            for storage in self._touched(node)
+        }
+        starts: list[int] = []
+        ends: list[int] = []
+        started: list[int] = []
+        ended: list[int] = []
+        for storage, creator in enumerate(problem.creator):
+            if creator < 0:
+                continue
+            if storage in again:
+                self._charge(storage, self._find_spans(storage))
+                continue
+            starts.append(creator)
+            started.append(storage)
+            if storage in self._outputs:
+                self.spans[storage] = ((creator, TO_END),)
+            else:
+                last = max(problem.roles[storage], key=places.__getitem__)
+                self.spans[storage] = ((creator, last),)
+                ends.append(last)
+                ended.append(storage)
+        sizes = np.array(problem.storage_bytes, dtype=np.int64)
+        np.add.at(self._allocated, starts, sizes[started])
+        np.add.at(self._freed, ends, sizes[ended])
+
+    def _touched(self, node: int) -> list[int]:
+        """Storages that the program creates and a node touches."""
+        problem = self.problem
+        values = (*problem.operands[node], *problem.results[node])
+        storages = dict.fromkeys(problem.value_storage[value] for value in values)
+        return [s for s in storages if s >= 0 and problem.creator[s] >= 0]
 
     def _find_spans(self, storage: int) -> tuple[Span, ...]:
         """Instances of a storage: replay the names on it, in running order."""
         roles = self.problem.roles[storage]
         executions = self.executions
         outputs = self._outputs.get(storage, ())
-        if all(len(executions[node]) == 1 for node in roles):
-            last = TO_END if outputs else max(roles, key=self.position.__getitem__)
+        for node in roles:
+            if len(executions[node]) != 1:
+                break
+        else:
+            last = TO_END if outputs else max(roles, key=self.places.__getitem__)
             return ((self.problem.creator[storage], last),)
         holder: dict[int, int] = {}
         start: list[int] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from neaptide.analysis.alias import is_pure_view, values_by_storage
@@ -70,6 +70,8 @@ class StepProblem:
         order_lower_bound_bytes: no schedule without recomputation has.
         is_contraction: by node, whether it multiplies and sums (matmul, convolution, attention, recurrence), so that
             its time is that of arithmetic rather than of the bytes it touches. By default none does.
+        is_plain: by node, whether running it again is all that it takes to make again what it creates: nothing writes
+            or views that, it may run twice, and no caller's storage that it reads is ever overwritten. Derived.
     """
 
     device: str
@@ -98,12 +100,20 @@ class StepProblem:
     order_lower_bound_bytes: int
     repeat_seconds: tuple[float, ...] = ()
     is_contraction: tuple[bool, ...] = ()
+    is_plain: tuple[bool, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.repeat_seconds:
             object.__setattr__(self, "repeat_seconds", self.seconds)
         if not self.is_contraction:
             object.__setattr__(self, "is_contraction", (False,) * len(self.operands))
+        plain = tuple(
+            not self.refusals[node]
+            and not any(self.writers[s] or self.views[s] for s in created)
+            and not any(self.is_resident[s] and self.writers[s] for s, _ in self.reads[node])
+            for node, created in enumerate(self.created)
+        )
+        object.__setattr__(self, "is_plain", plain)
 
     @property
     def node_count(self) -> int:

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from neaptide.analysis.bounds import most_forced_bytes
 from neaptide.errors import UsageError
 from neaptide.schedule.problem import Role, StepProblem
 
@@ -100,7 +101,14 @@ def from_nodes(nodes: Sequence[InstanceNode]) -> StepProblem:
         phases=tuple(_PHASES.get(node.phase, node.phase) for node in nodes),
         storage_names=tuple(node.name for node in nodes),
         lower_bound_bytes=_lower_bound(nodes, operands),
-        order_lower_bound_bytes=_lower_bound(nodes, operands),
+        order_lower_bound_bytes=most_forced_bytes(
+            each,
+            tuple((*reads, index) for index, reads in enumerate(operands)),
+            outputs,
+            operands,
+            tuple(node.size for node in nodes),
+            tuple(node.workspace for node in nodes),
+        ),
         is_contraction=_contractions(nodes, operands),
     )
 

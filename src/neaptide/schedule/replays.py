@@ -8,8 +8,12 @@ that one node creates: the creator, the writers that have run by then, and the v
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
+from neaptide.outcome import LimitGuard
 from neaptide.schedule.evaluate import TO_END, Evaluator, Insert, Remove
+
+_NODES_PER_TRY: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,8 @@ class Replays:
         problem = self.problem
         place = self.evaluator.place_of(before)
         block = self.evaluator.repeated(before)
+        if problem.is_plain[creator]:
+            return Remove((creator,) if creator in block else (), before)
         mine = set(problem.created[creator])
         gone = {creator}
         for storage in mine:
@@ -117,7 +123,9 @@ class Replays:
                 for read, version in problem.reads[node]:
                     if read in mine and self._version(read, place) != version:
                         return None
-        return Remove(tuple(n for n in block if n in gone), before)
+        nodes = tuple(n for n in block if n in gone)
+        # Made again more than once there: one of them is for another's sake.
+        return None if len(set(nodes)) < len(nodes) else Remove(nodes, before)
 
     def seconds_of(self, change: Remove | Insert) -> float:
         """Seconds of the nodes of a change."""
@@ -129,6 +137,9 @@ class Replays:
         if creator in draft.units:
             return
         draft.units.add(creator)
+        if self.problem.is_plain[creator]:
+            self._add(draft, creator)
+            return
         for node in self._unit(creator, draft):
             self._add(draft, node)
 
@@ -149,11 +160,11 @@ class Replays:
         return unit
 
     def _is_used_from(self, value: int, start: int) -> bool:
-        evaluator = self.evaluator
+        places, executions = self.evaluator.places, self.evaluator.executions
         return value in self.problem.outputs or any(
-            evaluator.position[execution] >= start
+            places[execution] >= start
             for node in self.problem.consumers[value]
-            for execution in evaluator.executions[node]
+            for execution in executions[node]
         )
 
     def _add(self, draft: _Draft, node: int) -> None:
@@ -164,12 +175,16 @@ class Replays:
         if problem.refusals[node]:
             raise _RefusedError(f"node {node} {problem.refusals[node]}")
         draft.nodes.add(node)
-        versions = dict(problem.reads[node])
+        versions: dict[int, int] | None = None
         for value in problem.operands[node]:
             storage = problem.value_storage[value]
             if storage < 0:
                 continue
-            is_current = storage not in versions or self._version(storage, draft.place) == versions[storage]
+            is_current = True
+            if problem.writers[storage]:
+                versions = dict(problem.reads[node]) if versions is None else versions
+                wanted = versions.get(storage)
+                is_current = wanted is None or self._version(storage, draft.place) == wanted
             if problem.creator[storage] < 0:
                 if not is_current:
                     raise _RefusedError(
@@ -180,24 +195,26 @@ class Replays:
 
     def _provide(self, draft: _Draft, node: int, value: int, *, is_current: bool) -> None:
         """Have an operand bound to a live instance when the block runs."""
-        problem, evaluator = self.problem, self.evaluator
+        problem = self.problem
         storage = problem.value_storage[value]
         creator = problem.creator[storage]
         is_made_here = creator in draft.units or creator in draft.there
-        if not is_made_here and not self._is_live(storage, draft):
-            is_light = problem.storage_bytes[storage] <= draft.light
-            is_late = self._last_place(storage, draft.place) >= draft.hold_from
-            if is_current and (is_light or is_late or self._unit_refusal(creator, draft)):
-                draft.held.add(storage)
-            else:
+        if not is_made_here:
+            last = self._last_place(storage, draft.place)
+            if last < draft.start:
+                # It is dead by then.
+                is_light = problem.storage_bytes[storage] <= draft.light
+                if is_current and (is_light or last >= draft.hold_from or self._unit_refusal(creator, draft)):
+                    draft.held.add(storage)
+                else:
+                    draft.waiting.append(storage)
+                    is_made_here = True
+            elif not is_current:
+                if refusal := self._unit_refusal(creator, draft):
+                    raise _RefusedError(f"node {node} reads {problem.storage_names[storage]}, {refusal}")
                 draft.waiting.append(storage)
                 is_made_here = True
-        elif not is_made_here and not is_current:
-            if refusal := self._unit_refusal(creator, draft):
-                raise _RefusedError(f"node {node} reads {problem.storage_names[storage]}, {refusal}")
-            draft.waiting.append(storage)
-            is_made_here = True
-        if is_made_here or len(evaluator.executions[creator]) > 1:
+        if problem.views[storage] and (is_made_here or len(self.evaluator.executions[creator]) > 1):
             self._bind(draft, value)
 
     def _bind(self, draft: _Draft, value: int) -> None:
@@ -210,25 +227,22 @@ class Replays:
                 self._add(draft, node)
                 value = role[node].needs[0]
 
-    def _is_live(self, storage: int, draft: _Draft) -> bool:
-        """Whether an instance reaches into the block or to the step behind it."""
-        position = self.evaluator.position
-        return any(
-            position[start] < draft.place and (end == TO_END or position[end] >= draft.start)
-            for start, end in self.evaluator.spans[storage]
-        )
-
     def _last_place(self, storage: int, place: int) -> int:
-        """Where the last instance that begins before a position ends; -1 when there is none."""
-        position = self.evaluator.position
-        return max(
-            (int(position[end]) for start, end in self.evaluator.spans[storage] if position[start] < place),
-            default=-1,
-        )
+        """Where the instances that begin before a position end: the largest; -1 when there is none."""
+        places = self.evaluator.places
+        last = -1
+        for start, end in self.evaluator.spans[storage]:
+            if places[start] < place:
+                if end == TO_END:
+                    return len(self.evaluator.order)
+                last = max(last, places[end])
+        return last
 
     def _unit_refusal(self, creator: int, draft: _Draft) -> str:
         """Why what a node creates cannot be made again here, looking at the unit alone; empty when it can."""
         problem = self.problem
+        if problem.is_plain[creator]:
+            return ""
         for node in self._unit(creator, draft):
             if problem.refusals[node]:
                 return f"node {node} {problem.refusals[node]}"
@@ -241,3 +255,22 @@ class Replays:
         """Version of a storage at a position: how many of its writers have run for the first time."""
         writers = self.problem.writers[storage]
         return sum(self.evaluator.place_of(w) < place for w in writers) if writers else 0
+
+
+class ChargedReplays(Replays):
+    """Replays whose closures are charged to a guard by their length.
+
+    Near the lowest peak each of them repeats half the program, so that tries are no measure of the work.
+    """
+
+    def __init__(self, evaluator: Evaluator, guard: LimitGuard) -> None:
+        super().__init__(evaluator)
+        self._guard = guard
+
+    def closure(
+        self, storage: int, before: int, *, hold_share: float = 0.0, hold_from: int | None = None
+    ) -> Closure:
+        found = super().closure(storage, before, hold_share=hold_share, hold_from=hold_from)
+        if work := len(found.nodes) // _NODES_PER_TRY:
+            self._guard.exhausted(work)
+        return found

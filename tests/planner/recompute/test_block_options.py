@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -8,8 +9,9 @@ from neaptide.corpus.training_steps import conv_step, transformer_step
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.block_options import chain_costs, everything, nothing
-from neaptide.planner.recompute.blocks import find_blocks
+from neaptide.planner.recompute.blocks import BlockChain, find_blocks
 from neaptide.planner.recompute.chain_plans import phases_of
+from neaptide.planner.recompute.chain_search import chain_of, costs_of
 from neaptide.planner.recompute.forward_units import forward_units
 from neaptide.planner.recompute.retention import carry_out
 from planner_problems import compiled
@@ -75,3 +77,16 @@ def test_the_number_of_options_is_limited():
     chain = chain_of_step(step, 3)
     assert max(len(o) for o in chain_costs(step, chain).options) > 4
     assert max(len(o) for o in chain_costs(step, chain, most=4).options) == 4
+
+
+def test_blocks_are_solved_once_for_all_budgets_and_strategies_of_a_search(caplog):
+    step = compiled(transformer_step(layers=10))
+    problem = PlanningProblem(step, step.lower_bound_bytes)
+    with caplog.at_level(logging.INFO, logger="neaptide.planner.recompute"):
+        for budget in (problem.budget_bytes, 2 * problem.budget_bytes):
+            same = replace(problem, budget_bytes=budget)
+            chain = chain_of(same, 8)
+            assert isinstance(chain, BlockChain)
+            assert costs_of(same, chain) is costs_of(same, chain)
+    assert caplog.text.count("options of") == 4
+    assert caplog.text.count("taken from an earlier search") == 3

@@ -54,8 +54,9 @@ def test_from_the_peak_down_to_the_lowest_peak_found(family):
     curve = outcome.require()
     check(step, curve)
     first, last = curve.points[0], curve.points[-1]
-    assert first.budget_bytes == first.peak_bytes == curve.baseline_peak_bytes
-    assert first.sequence == tuple(range(step.node_count))
+    # Another order may have a lower peak in the same time.
+    assert first.peak_bytes <= first.budget_bytes == curve.baseline_peak_bytes
+    assert sorted(first.sequence) == list(range(step.node_count))
     assert last.peak_bytes == curve.lowest_peak_bytes
     assert all(point.is_reached for point in curve.points)
     assert last.peak_bytes < 0.8 * first.peak_bytes

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.errors import VerifyError
 from neaptide.schedule.order.evaluate import DownsetState, evaluate_order
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
@@ -17,7 +18,7 @@ problems = st.builds(
 
 
 @given(problems)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_bytes_equal_the_words_of_the_form_for_every_order(problem):
     for order in itertools.islice(all_orders(problem), 60):
         profile = evaluate_order(problem, order)
@@ -27,7 +28,7 @@ def test_bytes_equal_the_words_of_the_form_for_every_order(problem):
 
 
 @given(problems, st.booleans(), st.integers(0, 99))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_moving_state_agrees_with_the_evaluator(problem, reverse, seed):
     rng = random.Random(seed)
     state = DownsetState(problem, reverse=reverse)

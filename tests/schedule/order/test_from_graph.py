@@ -3,6 +3,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.corpus.random_graphs import random_graph
 from neaptide.ir.registry import OpRegistry, OpSpec
@@ -12,7 +13,7 @@ from neaptide.schedule.order.from_graph import order_problem
 
 
 @given(st.integers(0, 10**6), st.integers(0, 25), st.integers(0, 99))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_bytes_equal_the_reference_for_random_orders(seed, n, choice):
     graph = random_graph(seed, n)
     rng = random.Random(choice)

@@ -3,6 +3,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.corpus.random_graphs import random_graph
 from neaptide.corpus.training_steps import conv_step, toy_registry
 from neaptide.schedule.evaluate import Evaluator
@@ -12,7 +13,7 @@ from neaptide.schedule.problem import compile_problem
 
 
 @given(st.integers(0, 10**6), st.integers(1, 25), st.integers(0, 99))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_peaks_of_random_orders_are_those_of_the_step(seed, n, choice):
     graph = random_graph(seed, n)
     draw = random.Random(choice)

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.schedule.order.evaluate import DownsetState, evaluate_order
 from neaptide.schedule.order.heuristics import LIST_METHODS, lpmf, xla_list
@@ -57,7 +58,7 @@ def test_xla_list_ignores_what_an_op_needs_while_it_runs():
 @given(
     st.builds(random_problem, st.integers(0, 10**6), st.integers(1, 7), in_place=st.booleans()), st.booleans()
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_wide_beam_is_exact_and_a_narrow_one_never_below(problem, reverse):
     best = brute_force(problem)
     lattice = Lattice(problem, reverse=reverse)

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.corpus.series_parallel import pumpkin, series_parallel
 from neaptide.corpus.three_partition import hard_pumpkin, three_partition_numbers
 from neaptide.errors import UsageError
@@ -23,7 +24,7 @@ small = st.builds(
 
 
 @given(small)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_small_problems_are_proved(problem):
     outcome = best_order(problem)
     result = outcome.require()

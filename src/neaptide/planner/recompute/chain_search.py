@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from neaptide.outcome import LimitGuard, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
+from neaptide.planner.recompute.block_options import chain_costs
 from neaptide.planner.recompute.blocks import MOST_BLOCKS, BlockChain, find_blocks
+from neaptide.planner.recompute.chain_program import ChainCosts
 from neaptide.planner.recompute.forward_units import ForwardUnits, forward_units
 from neaptide.planner.recompute.retention import Phase, best_of
+
+_log: Final = logging.getLogger(__name__)
 
 
 def start_of(problem: PlanningProblem, name: str) -> PlannedSequence:
@@ -30,14 +36,32 @@ def units_of(problem: PlanningProblem) -> ForwardUnits | str:
 
 
 def chain_of(problem: PlanningProblem, most: int = MOST_BLOCKS) -> BlockChain | str:
-    """The start as a chain of blocks, or why it is none."""
+    """The start as a chain of blocks, or why it is none. Found once for all that share `PlanningProblem.shared`."""
+    key = ("chain", problem.first_sequence(), most)
+    known = problem.shared.get(key)
+    if isinstance(known, BlockChain):
+        return known
     forward = units_of(problem)
     if isinstance(forward, str):
         return forward
     chain = find_blocks(forward, most)
     if len(chain.blocks) < 2:
         return "the forward part has no place where little crosses"
+    problem.shared[key] = chain
     return chain
+
+
+def costs_of(problem: PlanningProblem, chain: BlockChain) -> ChainCosts:
+    """The options of a chain's blocks, each distinct one solved once, whatever budgets and strategies ask for them."""
+    # The chain is kept beside its costs, so its identity is not taken by another.
+    key = ("costs", id(chain))
+    known = problem.shared.get(key)
+    if isinstance(known, tuple) and known[0] is chain and isinstance(known[1], ChainCosts):
+        _log.info("options of %d blocks taken from an earlier search of this step", len(chain.blocks))
+        return known[1]
+    costs = chain_costs(problem.step, chain)
+    problem.shared[key] = (chain, costs)
+    return costs
 
 
 def conclude(

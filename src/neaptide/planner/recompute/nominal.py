@@ -7,10 +7,10 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.block_options import chain_costs
 from neaptide.planner.recompute.blocks import BlockChain
 from neaptide.planner.recompute.chain_plans import table_of
 from neaptide.planner.recompute.chain_program import ChainProgram
+from neaptide.planner.recompute.chain_search import costs_of
 from neaptide.planner.recompute.retention import carry_out
 
 SLOTS: Final = 400
@@ -27,7 +27,7 @@ class NominalBudgets:
         self.chain = chain
         self.guard = guard
         self.name = name
-        self.costs = chain_costs(problem.step, chain)
+        self.costs = costs_of(problem, chain)
         self.program = ChainProgram(self.costs, int(_LARGEST * problem.budget_bytes), SLOTS)
         guard.exhausted(len(chain.blocks) ** 2)
         self._found: dict[frozenset[tuple[int, int | None, int, int]], PlannedSequence] = {}

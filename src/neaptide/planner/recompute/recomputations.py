@@ -34,14 +34,16 @@ def recompute_units(evaluator: Evaluator) -> list[RecomputeUnit]:
     units = []
     for before in evaluator.anchors():
         block = evaluator.repeated(before)
-        for creator in block:
+        for place, creator in enumerate(block):
             created = step.created[creator]
             if not created:
                 continue
             mine = {creator}
             for storage in created:
                 mine.update(step.writers[storage], step.views[storage])
-            nodes = tuple(node for node in block if node in mine)
+            rest = block[place + 1 :]
+            end = rest.index(creator) if creator in rest else len(rest)
+            nodes = (creator, *(node for node in rest[:end] if node in mine))
             units.append(
                 RecomputeUnit(
                     creator,

@@ -53,7 +53,7 @@ def carry_out(
         if closure.nodes and not closure.refusal:
             evaluator.apply(replays.insertion(closure, before))
             evaluator.forget_undo()
-    return PlannedSequence.evaluate(problem.step, evaluator.sequence(), name)
+    return PlannedSequence.of(evaluator, name)
 
 
 def best_of(

@@ -7,7 +7,6 @@ The rule knows one number, the bytes saved; where they are alive, and what is al
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Collection
 from typing import Final
 
@@ -16,23 +15,14 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from neaptide.planner.recompute.forward_units import ForwardUnits
 from neaptide.schedule.order.bounds.flow import INFINITE, FlowNetwork
+from neaptide.schedule.problem import StepProblem
 
-# Contractions by what they cost: so much more per byte touched than the middle one of all units.
-_INTENSE: Final = 2.0
 _GAP: Final = 1e-4
 
 
-def compute_intensive(forward: ForwardUnits) -> frozenset[int]:
-    """Units that take long for the bytes that they touch: what the rule never makes again by default."""
-    rates = {}
-    for creator, unit in forward.units.items():
-        touched = unit.nbytes + sum(forward.units[c].nbytes for c in unit.operands)
-        if touched and unit.seconds:
-            rates[creator] = unit.seconds / touched
-    if not rates:
-        return frozenset()
-    limit = _INTENSE * statistics.median(rates.values())
-    return frozenset(creator for creator, rate in rates.items() if rate > limit)
+def compute_intensive(step: StepProblem, forward: ForwardUnits) -> frozenset[int]:
+    """Creators of the units made by contractions: what the rule never makes again by default."""
+    return frozenset(creator for creator in forward.units if step.is_contraction[creator])
 
 
 def saved_units(forward: ForwardUnits, banned: Collection[int]) -> frozenset[int]:

@@ -154,6 +154,8 @@ class StageProgram:
         """
         if self._room < 0.0:
             return StageSolution(Verdict.INFEASIBLE, None, math.inf, 0)
+        if not self._rows.column_high:
+            return self._without_choice()
         matrix, low, high = self._matrix()
         cost = self._cost()
         constraints = [LinearConstraint(matrix, low, high)]
@@ -178,6 +180,12 @@ class StageProgram:
         verdict = Verdict.PROVED if found.status == _SOLVED else Verdict.STOPPED
         bound = self._safe(found.get("mip_dual_bound"))
         return StageSolution(verdict, self._read(found.x), bound, explored)
+
+    def _without_choice(self) -> StageSolution:
+        """Nothing is held and nothing can run again: what is left of the rows holds or does not."""
+        if all(low <= 0.0 <= high for low, high in zip(self._rows.low, self._rows.high, strict=True)):
+            return StageSolution(Verdict.PROVED, ((),) * self.units.stages, 0.0, 0)
+        return StageSolution(Verdict.INFEASIBLE, None, math.inf, 0)
 
     @property
     def _largest(self) -> float:

@@ -24,10 +24,17 @@ NAMES: Final = (
     "revolve",
     "rotor",
     "block_dp",
+    "lagrangian",
     "checkmate",
     "moccasin",
     "min_cut",
     "min_cut_ratios",
+    "dtr",
+    "dtr_classes",
+    "dtr_local",
+    "evict_cheapest",
+    "evict_largest",
+    "evict_oldest",
 )
 
 

@@ -17,10 +17,14 @@ from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.chain_search import chain_of, hand_back, start_of
 from neaptide.planner.recompute.nominal import NominalBudgets
 from neaptide.planner.recompute.retention import with_moves
-from neaptide.planner.strategies.greedy_recompute import GreedyRecompute
+from neaptide.planner.strategies.greedy_recompute import GreedyRecompute, descent_guard
 
 NAME: Final = "block_dp"
 _MOST_BLOCKS: Final = (8, 16)
+# From here on there is one cut, into blocks of about so many nodes: solving one takes more than linear time.
+_MANY_NODES: Final = 1500
+_NODES_PER_BLOCK: Final = 125
+_MOST_LARGE: Final = 24
 # Nominal budgets, as shares of the wanted one.
 _SHARES: Final = (1.0, 0.97, 0.94, 1.06, 1.1, 1.3, 1.45)
 
@@ -34,7 +38,7 @@ def solve(
     best = start
     details = []
     tried: set[tuple[int, ...]] = set()
-    for most in _MOST_BLOCKS:
+    for most in _cuts(problem.step.node_count):
         chain = chain_of(problem, most)
         if isinstance(chain, str):
             if best is start:
@@ -47,7 +51,9 @@ def solve(
             if plan is None or plan.sequence in tried:
                 continue
             tried.add(plan.sequence)
-            found = _polished(problem, guard, plan)
+            inner = descent_guard(guard, problem.step.node_count, interrupt)
+            found = _polished(problem, inner, plan)
+            guard.exhausted(inner.work)
             if found.rank(problem.budget_bytes) < best.rank(problem.budget_bytes):
                 best = found
     if best is not start:
@@ -56,9 +62,22 @@ def solve(
     return guard.finish(best, best=best.seconds, detail=detail)
 
 
+def has_many_alike(problem: PlanningProblem) -> bool:
+    """Whether a program is so large, and its blocks so much alike, that this comes before searches on the whole graph."""
+    if problem.step.node_count < _MANY_NODES:
+        return False
+    chain = chain_of(problem, _cuts(problem.step.node_count)[0])
+    return not isinstance(chain, str) and 2 * chain.distinct <= len(chain.blocks)
+
+
+def _cuts(nodes: int) -> tuple[int, ...]:
+    """How many blocks there are at most, for each cut that is tried."""
+    return _MOST_BLOCKS if nodes < _MANY_NODES else (min(nodes // _NODES_PER_BLOCK, _MOST_LARGE),)
+
+
 def _polished(problem: PlanningProblem, guard: LimitGuard, plan: PlannedSequence) -> PlannedSequence:
     """A plan repaired where it is above the budget, holding more where there is room."""
     search = GreedyRecompute(replace(problem, start=plan.sequence), guard)
     search.descend()
     search.put_back()
-    return PlannedSequence.evaluate(problem.step, search.evaluator.sequence(), NAME)
+    return PlannedSequence.of(search.evaluator, NAME)

@@ -16,7 +16,7 @@ from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.closure_model import ClosureModel, held_creators, model_at
 from neaptide.planner.recompute.forward_units import turning_point
 from neaptide.planner.recompute.recomputations import recompute_moves
-from neaptide.planner.strategies.greedy_recompute import GreedyRecompute
+from neaptide.planner.strategies.greedy_recompute import GreedyRecompute, descent_guard
 from neaptide.schedule.evaluate import Evaluator
 
 NAME: Final = "closure"
@@ -60,11 +60,16 @@ def solve(
             if held is None or held in tried:
                 continue
             tried.add(held)
-            found = _carry_out(problem, guard, model, held)
+            inner = descent_guard(guard, step.node_count, interrupt)
+            found = _carry_out(problem, inner, model, held)
+            guard.exhausted(inner.work)
             if found.rank(problem.budget_bytes) < best.rank(problem.budget_bytes):
                 best, misses = found, 0
             else:
                 misses += 1
+            if inner.check_now() == "work":
+                # Repairs have piled up: what holds less has more of them.
+                break
     if best is not start:
         moves = recompute_moves(Evaluator(step, best.sequence))
         best = replace(best, moves=(*problem.start_moves, *moves))
@@ -84,4 +89,4 @@ def _carry_out(
     )
     search.descend()
     search.put_back()
-    return PlannedSequence.evaluate(problem.step, search.evaluator.sequence(), NAME)
+    return PlannedSequence.of(search.evaluator, NAME)

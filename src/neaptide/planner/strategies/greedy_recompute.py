@@ -23,7 +23,7 @@ from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.recomputations import recompute_moves, recompute_units
 from neaptide.schedule.evaluate import TO_END, Evaluator, Remove
 from neaptide.schedule.problem import StepProblem
-from neaptide.schedule.replays import Closure, Replays
+from neaptide.schedule.replays import ChargedReplays, Closure, Replays
 
 NAME: Final = "greedy_recompute"
 # An operand this much smaller than what it helps to make is held on to rather than made again.
@@ -34,6 +34,10 @@ _WORTHWHILE: Final = 0.002
 _MOST_EXECUTIONS: Final = 8
 _PUT_BACK_ROUNDS: Final = 4
 _DROPS_PER_STORAGE: Final = 3
+# Changes tried by one descent of a search that makes many: one that works needs one or two a node, one that thrashes
+# takes any number.
+_TRIES_PER_NODE: Final = 5
+_LEAST_TRIES: Final = 1000
 
 Gap: TypeAlias = tuple[int, int]
 """Executions between which a storage lies idle."""
@@ -71,11 +75,19 @@ def solve_with_noise(
     search = GreedyRecompute(problem, guard, noisy_factors(problem.step, noise, limits.seed), slack)
     search.descend()
     search.put_back()
-    step, sequence = problem.step, search.evaluator.sequence()
     moves = (*problem.start_moves, *recompute_moves(search.evaluator))
-    value = PlannedSequence.evaluate(step, sequence, NAME, moves)
-    is_free = len(sequence) == step.node_count and value.peak_with_workspace_bytes <= problem.budget_bytes
+    value = PlannedSequence.of(search.evaluator, NAME, moves)
+    is_whole = len(value.sequence) == problem.step.node_count
+    is_free = is_whole and value.peak_with_workspace_bytes <= problem.budget_bytes
     return guard.finish(value, best=value.seconds, bound=value.seconds if is_free else None)
+
+
+def descent_guard(guard: LimitGuard, nodes: int, interrupt: threading.Event | None) -> LimitGuard:
+    """What one descent of many may take of a search's limits; its work is still to be charged to that."""
+    tries = _TRIES_PER_NODE * nodes + _LEAST_TRIES
+    if guard.limits.work is not None:
+        tries = min(tries, max(guard.limits.work - guard.work, 0))
+    return LimitGuard(Limits(guard.remaining_s(), tries, guard.limits.seed), interrupt)
 
 
 def noisy_factors(step: StepProblem, noise: float, seed: int) -> Mapping[int, float]:
@@ -117,14 +129,18 @@ class GreedyRecompute:
         guard: LimitGuard,
         factors: Mapping[int, float] = MappingProxyType({}),
         slack: float = 0.0,
+        evaluator: Evaluator | None = None,
     ) -> None:
-        """`factors` multiply the prices of storages; `slack` is as in `solve_with_noise`."""
+        """`factors` multiply the prices of storages; `slack` is as in `solve_with_noise`.
+
+        `evaluator` stands for the problem's start where that is at hand; it is changed.
+        """
         self.step = problem.step
         self.budget = problem.budget_bytes
         self.guard = guard
         self.factors = factors
-        self.evaluator = Evaluator(problem.step, problem.first_sequence())
-        self.replays = Replays(self.evaluator)
+        self.evaluator = evaluator or Evaluator(problem.step, problem.first_sequence())
+        self.replays: Replays = ChargedReplays(self.evaluator, guard)
         self.candidates = [
             s
             for s, creator in enumerate(self.step.creator)
@@ -224,7 +240,7 @@ class GreedyRecompute:
                 for (_, end), (start, last) in pairwise(spans):
                     # What nothing uses is not held on to.
                     if start in gone and last != start and end != TO_END:
-                        between = evaluator.bytes[evaluator.position[end] + 1 : evaluator.position[start]]
+                        between = evaluator.bytes[evaluator.places[end] + 1 : evaluator.places[start]]
                         most = int(between.max(initial=0))
                         if most + step.storage_bytes[storage] - spared > allowed:
                             return True
@@ -252,7 +268,7 @@ class GreedyRecompute:
                 continue
             if self._drop(option, highest):
                 dropped = True
-                place = evaluator.position[highest]
+                place = evaluator.places[highest]
                 if evaluator.peak <= self.budget or evaluator.bytes_at(place) < evaluator.peak:
                     return True
             else:
@@ -262,7 +278,7 @@ class GreedyRecompute:
 
     def _best_option(self, storage: int, gap: Gap, highest: int) -> _Option | None:
         """The first way of making a storage again that has not failed yet."""
-        place = int(self.evaluator.position[highest])
+        place = self.evaluator.places[highest]
         count = self.step.node_count
         next_use = count if gap[1] == TO_END else self.evaluator.anchor_of(gap[1])
         held: tuple[int, ...] = ()
@@ -293,9 +309,7 @@ class GreedyRecompute:
     def _end_before(self, storage: int, place: int) -> int:
         """Position of the last use of a storage before a position."""
         evaluator = self.evaluator
-        return max(
-            (q for e in evaluator.events(storage) if (q := int(evaluator.position[e])) < place), default=-1
-        )
+        return max((q for e in evaluator.events(storage) if (q := evaluator.places[e]) < place), default=-1)
 
     def _offers(self, highest: int) -> list[tuple[float, int, bool]]:
         """Storages that lie idle across a step, with a price that is not too high: their own creator's seconds."""
@@ -317,18 +331,18 @@ class GreedyRecompute:
     def _gap(self, storage: int, highest: int) -> Gap | None:
         """Last execution before a step and first behind it that touch a storage; None when it is not idle there."""
         evaluator = self.evaluator
-        position = evaluator.position
-        place = position[highest]
-        if not any(
-            position[start] < place and (end == TO_END or position[end] > place)
-            for start, end in evaluator.spans[storage]
-        ):
+        places = evaluator.places
+        place = places[highest]
+        for start, end in evaluator.spans[storage]:
+            if places[start] < place and (end == TO_END or places[end] > place):
+                break
+        else:
             return None
         last, following = -1, TO_END
         last_place, following_place = -1, len(evaluator.order)
         for node in self.step.roles[storage]:
             for execution in evaluator.executions[node]:
-                here = position[execution]
+                here = places[execution]
                 if here == place:
                     return None
                 if last_place < here < place:
@@ -343,15 +357,16 @@ class GreedyRecompute:
         if not closure.nodes or any(len(evaluator.executions[n]) >= _MOST_EXECUTIONS for n in closure.nodes):
             return None
         removed = 0
-        until = len(evaluator.order) if gap[1] == TO_END else evaluator.position[gap[1]]
+        places = evaluator.places
+        until = position_of(evaluator, gap[1])
         for sibling in step.created[step.creator[storage]]:
             idle = gap if sibling == storage else self._gap(sibling, highest)
-            if idle is not None and (idle[1] == TO_END or evaluator.position[idle[1]] >= until):
+            if idle is not None and position_of(evaluator, idle[1]) >= until:
                 removed += step.storage_bytes[sibling]
-        place = evaluator.position[highest]
+        place = places[highest]
         for held in closure.held:
             if all(
-                position_of(evaluator, end) < place or evaluator.position[start] > place
+                position_of(evaluator, end) < place or places[start] > place
                 for start, end in evaluator.spans[held]
             ):
                 removed -= step.storage_bytes[held]
@@ -363,9 +378,9 @@ class GreedyRecompute:
         """Repeat a closure, unless a step gets higher than is allowed or the highest one no lower."""
         evaluator = self.evaluator
         allowed = max(evaluator.peak, self.ceiling)
-        here = evaluator.bytes_at(evaluator.position[highest])
+        here = evaluator.bytes_at(evaluator.places[highest])
         evaluator.apply(self.replays.insertion(option.closure, option.before))
-        if evaluator.peak > allowed or evaluator.bytes_at(evaluator.position[highest]) >= here:
+        if evaluator.peak > allowed or evaluator.bytes_at(evaluator.places[highest]) >= here:
             evaluator.undo()
             return False
         evaluator.forget_undo()
@@ -380,13 +395,13 @@ class GreedyRecompute:
         for node in closure.nodes:
             if not self.step.created[node] or len(evaluator.executions[node]) < 3:
                 continue
-            later = [e for e in evaluator.executions[node] if evaluator.position[e] > place]
+            later = [e for e in evaluator.executions[node] if evaluator.places[e] > place]
             if later:
-                following = min(later, key=evaluator.position.__getitem__)
+                following = min(later, key=evaluator.places.__getitem__)
                 if following != node:
                     self.take_back(node, evaluator.anchor_of(following), evaluator.peak)
 
 
 def position_of(evaluator: Evaluator, end: int) -> int:
     """Position at which a span ends."""
-    return len(evaluator.order) if end == TO_END else int(evaluator.position[end])
+    return len(evaluator.order) if end == TO_END else evaluator.places[end]

@@ -26,7 +26,7 @@ def solve(
     forward = units_of(problem)
     if isinstance(forward, str):
         return hand_back(problem, guard, NAME, forward)
-    saved = saved_units(forward, compute_intensive(forward))
+    saved = saved_units(forward, compute_intensive(problem.step, forward))
     detail = f"{len(saved)} of {len(forward.units)} units held"
     return conclude(problem, guard, NAME, forward, [held_table(forward, saved)], detail)
 

@@ -1,7 +1,10 @@
 """PyTorch's `activation_memory_budget`: the minimum cut with fewer bans, for a share of the bytes it saves by default.
 
 A knapsack picks the contractions that are worth their bytes; the others may be made again like anything else. A share
-is no budget in bytes, so all are simulated and the best one that fits counts.
+is no budget in bytes, so all are simulated and the best one that fits counts. PyTorch weighs contractions by counted
+operations, one that its counter does not know as nothing; here they weigh their seconds, so the plans are somewhat
+better. Ratio 1 is its cut with all heuristics off; PyTorch's mildest plans, which also hold whatever is not
+element-wise, lie between that and no plan.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from neaptide.planner.recompute.forward_units import ForwardUnits
 from neaptide.planner.recompute.retention import Phase
 from neaptide.planner.recompute.saved_cut import compute_intensive, saved_units, worth_saving
 from neaptide.planner.strategies.min_cut import held_table
+from neaptide.schedule.problem import StepProblem
 
 NAME: Final = "min_cut_ratios"
 _RATIOS: Final = tuple(k / 20 for k in range(20, -1, -1))
@@ -30,13 +34,14 @@ def solve(
     forward = units_of(problem)
     if isinstance(forward, str):
         return hand_back(problem, guard, NAME, forward)
+    tables = (table for _, table in ratio_tables(problem.step, forward))
     detail = f"{len(_RATIOS)} ratios"
-    return conclude(problem, guard, NAME, forward, ratio_tables(forward), detail)
+    return conclude(problem, guard, NAME, forward, tables, detail)
 
 
-def ratio_tables(forward: ForwardUnits) -> Iterator[list[Phase]]:
-    """The retention tables of all ratios, each once."""
-    intense = compute_intensive(forward)
+def ratio_tables(step: StepProblem, forward: ForwardUnits) -> Iterator[tuple[float, list[Phase]]]:
+    """Ratios from 1 down, and the retention table of each that differs from the ones before."""
+    intense = compute_intensive(step, forward)
     by_default = forward.nbytes(saved_units(forward, intense))
     seen: set[frozenset[int]] = set()
     for ratio in _RATIOS:
@@ -44,4 +49,4 @@ def ratio_tables(forward: ForwardUnits) -> Iterator[list[Phase]]:
         saved = saved_units(forward, banned)
         if saved not in seen:
             seen.add(saved)
-            yield held_table(forward, saved)
+            yield ratio, held_table(forward, saved)

@@ -16,7 +16,6 @@ from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.recomputations import recompute_moves, recompute_units
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute, noisy_factors
 from neaptide.schedule.evaluate import Evaluator
-from neaptide.schedule.problem import StepProblem
 
 NAME: Final = "ruin_recreate"
 _SHARES: Final = (0.05, 0.1, 0.2, 0.4)
@@ -38,29 +37,32 @@ def solve(
     guard = LimitGuard(limits, interrupt)
     step = problem.step
     draw = random.Random(limits.seed)  # noqa: S311 - no secrets here
-    start = PlannedSequence.evaluate(step, problem.first_sequence(), NAME, problem.start_moves)
+    reached = Evaluator(step, problem.first_sequence())
+    start = PlannedSequence.of(reached, NAME, problem.start_moves)
     best = start
     misses = 0
     for _ in range(min(_MOST_ROUNDS, _NODE_ROUNDS // max(step.node_count, 1))):
         is_spent = misses >= _MOST_MISSES or guard.work >= _MOST_CHANGES
         if is_spent or guard.check_now() is not None or len(best.sequence) == step.node_count:
             break
-        found = _round(replace(problem, start=best.sequence), guard, draw)
+        evaluator = _round(problem, reached.copy(), guard, draw)
+        found = PlannedSequence.of(evaluator, NAME)
         if found.rank(problem.budget_bytes) < best.rank(problem.budget_bytes):
-            best, misses = found, 0
+            best, reached, misses = found, evaluator, 0
         else:
             misses += 1
     if best is not start:
         orders = tuple(move for move in problem.start_moves if not move.is_recomputation)
-        best = replace(best, moves=(*orders, *recompute_moves(Evaluator(step, best.sequence))))
+        best = replace(best, moves=(*orders, *recompute_moves(reached)))
     return guard.finish(best, best=best.seconds)
 
 
-def _round(problem: PlanningProblem, guard: LimitGuard, draw: random.Random) -> PlannedSequence:
-    """Ruin a part of the start and build it up again."""
-    step: StepProblem = problem.step
-    factors = noisy_factors(step, _NOISE, draw.randrange(2**32))
-    search = GreedyRecompute(problem, guard, factors, draw.choice(_SLACKS))
+def _round(
+    problem: PlanningProblem, evaluator: Evaluator, guard: LimitGuard, draw: random.Random
+) -> Evaluator:
+    """Ruin a part of a sequence and build it up again."""
+    factors = noisy_factors(problem.step, _NOISE, draw.randrange(2**32))
+    search = GreedyRecompute(problem, guard, factors, draw.choice(_SLACKS), evaluator)
     units = recompute_units(search.evaluator)
     count = max(1, int(draw.choice(_SHARES) * len(units)))
     if draw.random() < 0.5:
@@ -72,4 +74,4 @@ def _round(problem: PlanningProblem, guard: LimitGuard, draw: random.Random) -> 
         search.take_back(unit.creator, unit.before)
     search.descend()
     search.put_back()
-    return PlannedSequence.evaluate(step, search.evaluator.sequence(), NAME)
+    return search.evaluator

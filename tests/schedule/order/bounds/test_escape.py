@@ -3,6 +3,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.corpus.conv_backward import Update
 from neaptide.corpus.training_networks import TRAINING_STEPS, training_step
 from neaptide.outcome import LimitGuard, Limits
@@ -26,7 +27,7 @@ def escape(problem, order, *, reverse, floor=0, upper=10**9):
 
 
 @given(small, st.booleans(), st.integers(0, 2**32))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_bound_is_between_the_cut_bound_and_the_optimum(problem, reverse, seed):
     order = random.Random(seed).choice(list(all_orders(problem))[:200])
     optimum = brute_force(problem)

@@ -1,6 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.schedule.order.bounds.cuts import lowest_state, state_bytes
 from neaptide.schedule.order.bounds.lower import cut_bound, op_bounds, per_op_bound, rest_bytes
@@ -17,7 +18,7 @@ problems = st.builds(
 
 
 @given(problems)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_bounds_are_ordered_and_below_the_optimum(problem):
     order = range(problem.op_count)
     cut = cut_bound(problem, order)
@@ -32,7 +33,7 @@ def test_bounds_are_ordered_and_below_the_optimum(problem):
 
 
 @given(problems)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_lazy_bound_equals_the_largest_over_all_ops(problem):
     """The cut of every op, from a list of all downsets."""
     full = (1 << problem.op_count) - 1

@@ -4,6 +4,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.schedule.order.incremental.carried import carried_bound
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from schedule.order.order_problems import brute_force, random_problem
@@ -29,7 +30,7 @@ def with_fewer_reads(problem, rng):
 
 
 @given(st.integers(0, 10**6), st.integers(1, 6), st.booleans(), st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_carried_bound_holds(seed, n, in_place, adds):
     problem = random_problem(seed, n, in_place=in_place)
     edit = with_reader if adds else with_fewer_reads

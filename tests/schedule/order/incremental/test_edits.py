@@ -3,6 +3,7 @@ import random
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.incremental.edits import fission, fuse, recompute, split
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
@@ -17,7 +18,7 @@ def chain(*sizes):
 
 
 @given(st.integers(0, 10**6), st.integers(2, 20), st.booleans(), st.sampled_from(EDIT_KINDS))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_an_edit_touches_only_what_it_says(seed, n, mutation, kind):
     problem = random_problem(seed, n, in_place=True, mutation=mutation)
     edit = random_edit(problem, kind, random.Random(seed))

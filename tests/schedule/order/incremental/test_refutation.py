@@ -3,6 +3,7 @@ import random
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.incremental.correspondence import Correspondence
@@ -38,7 +39,7 @@ def case(seed, n, kind, in_place, mutation):
 
 
 @given(st.integers(0, 10**6), st.integers(1, 6), st.booleans(), st.booleans(), st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_search_agrees_with_brute_force(seed, n, in_place, mutation, reverse):
     problem = random_problem(seed, n, in_place=in_place, mutation=mutation)
     best = brute_force(problem)
@@ -49,7 +50,7 @@ def test_search_agrees_with_brute_force(seed, n, in_place, mutation, reverse):
 
 
 @given(st.integers(0, 10**6), st.integers(3, 14), KINDS, st.booleans(), st.booleans(), st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_an_old_search_says_nothing_false_about_an_edit(seed, n, kind, in_place, mutation, reverse):
     problem, edit = case(seed, n, kind, in_place, mutation)
     best, then = lowest_peak(problem), lowest_peak(edit.problem)
@@ -63,7 +64,7 @@ def test_an_old_search_says_nothing_false_about_an_edit(seed, n, kind, in_place,
 
 
 @given(st.integers(0, 10**6), st.integers(3, 14), KINDS, st.booleans(), st.booleans(), st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_a_set_that_no_order_leaves(seed, n, kind, in_place, mutation, reverse):
     problem, edit = case(seed, n, kind, in_place, mutation)
     best, then = lowest_peak(problem), lowest_peak(edit.problem)
@@ -80,7 +81,7 @@ def test_a_set_that_no_order_leaves(seed, n, kind, in_place, mutation, reverse):
 
 
 @given(st.integers(0, 10**6), st.integers(3, 20), KINDS, st.booleans(), st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_what_is_left_of_equal_ops_is_found_again(seed, n, kind, mutation, reverse):
     problem, edit = case(seed, n, kind, True, mutation)
     same = Correspondence(problem, edit, reverse=reverse)

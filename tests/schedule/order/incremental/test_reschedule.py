@@ -4,6 +4,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.corpus.nas_networks import nas_network
 from neaptide.corpus.rand_wire import rand_wire
 from neaptide.corpus.random_orders import layered, local
@@ -54,7 +55,7 @@ def test_edits_reach_peak_and_bound_of_a_full_run():
 
 
 @given(st.integers(0, 10**6), st.integers(3, 6), st.booleans(), st.booleans(), st.sampled_from(EDIT_KINDS))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_bound_is_below_every_order_of_the_edited_problem(seed, n, in_place, mutation, kind):
     problem = random_problem(seed, n, in_place=in_place, mutation=mutation)
     edit = random_edit(problem, kind, random.Random(seed))

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.errors import VerifyError
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
@@ -18,7 +19,7 @@ def by_downsets(problem: OrderProblem) -> tuple[int, ...]:
     return downset_dp(problem, LimitGuard(Limits())) or ()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([best_order, by_downsets]))
 def test_oracle_construction_dominates_every_order(seed, oracle) -> None:
     rng = random.Random(seed)

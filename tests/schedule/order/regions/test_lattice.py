@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.schedule.order.bounds.cuts import lowest_downset
 from neaptide.schedule.order.regions import lattice
 from neaptide.schedule.order.regions.lattice import dominant_segments, level_of, levels_of, peak_bound
@@ -31,7 +32,7 @@ def test_dominant_segments_dominate_every_order(quick_states: int, monkeypatch: 
         assert peak_bound(region) <= peak_rise(segments)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(seeds)
 def test_bytes_of_downsets_are_submodular_and_the_cut_finds_the_lowest(seed: int) -> None:
     rng = random.Random(seed)

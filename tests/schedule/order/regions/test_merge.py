@@ -3,6 +3,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.schedule.order.regions.merge import UpHeap, merge_independent
 from neaptide.schedule.order.regions.segments import (
     Segment,
@@ -15,7 +16,7 @@ from neaptide.schedule.order.regions.segments import (
 from small_orders import linear_extensions, random_chain
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.integers(0, 2**32))
 def test_merged_profiles_dominate_every_interleaving(seed: int) -> None:
     rng = random.Random(seed)

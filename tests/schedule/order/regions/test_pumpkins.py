@@ -4,6 +4,7 @@ import threading
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.schedule.order.regions.lattice import levels_of
 from neaptide.schedule.order.regions.pumpkins import (
@@ -29,7 +30,7 @@ def random_pumpkin(rng: random.Random, chains: int, longest: int) -> Pumpkin:
     return Pumpkin(rng.randint(0, 15), tuple(built))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 2**32))
 def test_few_places_suffice_for_the_phase_split(seed: int) -> None:
     rng = random.Random(seed)

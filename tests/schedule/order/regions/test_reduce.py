@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.outcome import Limits
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
@@ -14,7 +15,7 @@ from small_orders import all_orders, best_peak, from_edges, random_problem
 seeds = st.integers(0, 2**32)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(seeds)
 def test_reduction_keeps_the_best_peak_and_every_order_expands(seed: int) -> None:
     rng = random.Random(seed)

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.corpus import series_parallel as generators
 from neaptide.outcome import TerminationReason
 from neaptide.schedule.order.evaluate import evaluate_order
@@ -41,7 +42,7 @@ def random_edges(rng: random.Random, count: int) -> list[tuple[int, int]]:
     return [(place[a], place[b]) for a, b in edges]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(seeds)
 def test_edge_buffer_order_dominates_every_order(seed: int) -> None:
     rng = random.Random(seed)
@@ -67,7 +68,7 @@ def test_edge_buffer_order_dominates_every_order(seed: int) -> None:
     assert all(dominates(mine, profile_of(problem, order)) for order in all_orders(problem))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(seeds)
 def test_shared_tensors_of_small_graphs_are_ordered_best(seed: int) -> None:
     rng = random.Random(seed)

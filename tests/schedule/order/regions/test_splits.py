@@ -3,6 +3,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.regions.splits import (
@@ -24,7 +25,7 @@ def problem_of(seed: int) -> OrderProblem:
     return random_problem(rng, rng.randint(1, 6), mutation=rng.random() < 0.3)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(seeds)
 def test_minimal_downsets_split_one_side_without_loss(seed: int) -> None:
     problem = problem_of(seed)
@@ -38,7 +39,7 @@ def test_minimal_downsets_split_one_side_without_loss(seed: int) -> None:
             assert best_peak(down) <= best
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(seeds)
 def test_certified_split_gives_the_best_peak(seed: int) -> None:
     problem = problem_of(seed)
@@ -50,7 +51,7 @@ def test_certified_split_gives_the_best_peak(seed: int) -> None:
         assert max(best_peak(first), best_peak(second)) == best
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(seeds)
 def test_parts_of_an_order_have_the_bytes_of_the_whole(seed: int) -> None:
     problem = problem_of(seed)
@@ -64,7 +65,7 @@ def test_parts_of_an_order_have_the_bytes_of_the_whole(seed: int) -> None:
     assert tuple(profile_of(problem, order)[1::2]) == whole
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(seeds)
 def test_articulation_ops_stand_at_one_place_in_every_order(seed: int) -> None:
     problem = problem_of(seed)

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.errors import VerifyError
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
@@ -22,7 +23,7 @@ def random_parents(rng: random.Random, count: int) -> list[int]:
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(seeds)
 def test_liu_dominates_every_order_of_an_in_tree(seed: int) -> None:
     rng = random.Random(seed)
@@ -38,7 +39,7 @@ def test_liu_dominates_every_order_of_an_in_tree(seed: int) -> None:
     assert all(dominates(mine, profile_of(problem, order)) for order in all_orders(problem))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(seeds)
 def test_out_tree_with_a_buffer_per_edge_is_the_reverse(seed: int) -> None:
     rng = random.Random(seed)
@@ -59,7 +60,7 @@ def test_out_tree_with_a_buffer_per_edge_is_the_reverse(seed: int) -> None:
     assert evaluate_order(reduced.problem, range(reduced.problem.op_count)).peak_bytes == best.peak_bytes
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(seeds)
 def test_shared_out_trees_are_reduced_exactly(seed: int) -> None:
     rng = random.Random(seed)

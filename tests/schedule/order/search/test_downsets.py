@@ -3,6 +3,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.search.bitset_lattice import Lattice
@@ -21,7 +22,7 @@ problems = st.builds(
 
 
 @given(problems, st.booleans(), st.integers(0, 99))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_lattice_moves_agree_with_the_evaluator(problem, reverse, seed):
     rng = random.Random(seed)
     lattice = Lattice(problem, reverse=reverse)
@@ -83,7 +84,7 @@ def minpeak(lattice, left, nbytes, ready, memo):
 
 
 @given(problems, st.booleans(), st.booleans(), st.integers(0, 60))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_free_moves_lose_no_completion(problem, reverse, runs, above):
     lattice = Lattice(problem, reverse=reverse)
     memo = {}
@@ -106,7 +107,7 @@ def test_free_moves_lose_no_completion(problem, reverse, runs, above):
 
 
 @given(problems, st.booleans(), st.booleans())
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 def test_search_finds_the_optimum_in_both_directions(problem, reverse, runs):
     best = brute_force(problem)
     search = DownsetSearch(Lattice(problem, reverse=reverse), lower_bytes=0, upper_bytes=best + 1, runs=runs)
@@ -130,7 +131,7 @@ def test_search_in_small_steps_gives_the_same_order_and_valid_bounds(seed, rever
 
 
 @given(problems)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_dynamic_program_finds_the_optimum(problem):
     best = brute_force(problem)
     order = downset_dp(problem, LimitGuard(Limits()))

@@ -3,6 +3,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.schedule.order.evaluate import DownsetState, evaluate_order
 from neaptide.schedule.order.search.hierarchical import hierarchical_order
@@ -48,7 +49,7 @@ def test_post_dominators_and_blocks(problem):
 
 
 @given(problems, st.integers(1, 8), st.integers(0, 99))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_coarse_peaks_are_never_below_what_they_stand_for(problem, most, seed):
     groups = [part.members() for part in cut_to_size(blocks(problem), most)]
     coarse = macro_problem(problem, groups)

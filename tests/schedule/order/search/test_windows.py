@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.schedule.order.bounds.lower import sub_problem_bound
 from neaptide.schedule.order.evaluate import DownsetState, evaluate_order
@@ -21,7 +22,7 @@ small = st.builds(
 
 
 @given(problems, st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_hills_of_a_window_are_those_of_the_whole(problem, data):
     state = DownsetState(problem)
     between = [state.bytes]
@@ -43,7 +44,7 @@ def test_hills_of_a_window_are_those_of_the_whole(problem, data):
 
 
 @given(small)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_sub_problem_bound_is_below_the_optimum(problem):
     bound = sub_problem_bound(problem, range(problem.op_count), floor=0, guard=LimitGuard(Limits()))
     assert bound <= brute_force(problem)

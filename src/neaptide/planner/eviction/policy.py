@@ -1,0 +1,105 @@
+"""Which unit to evict: the heuristics of Kirisame et al. (ICLR 2021), section 4.1 and appendix, and their peers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Final
+
+from neaptide.errors import UsageError
+from neaptide.planner.eviction.neighbourhoods import (
+    ClassNeighbourhoods,
+    ExactNeighbourhoods,
+    Neighbourhoods,
+    NoNeighbourhoods,
+)
+from neaptide.planner.eviction.pool import Pool
+
+
+@dataclass(frozen=True, slots=True)
+class Heuristic:
+    """A score; the unit with the least is evicted.
+
+    Attributes:
+        name: what it is called.
+        neighbourhoods: what else would have to run again; None: seconds do not count at all.
+        by_bytes: large units first.
+        by_staleness: units first that have not been accessed for long.
+    """
+
+    name: str
+    neighbourhoods: Callable[[Pool], Neighbourhoods] | None
+    by_bytes: bool
+    by_staleness: bool
+
+
+_ALL: Final = (
+    Heuristic("dtr", ExactNeighbourhoods, by_bytes=True, by_staleness=True),
+    Heuristic("dtr_classes", ClassNeighbourhoods, by_bytes=True, by_staleness=True),
+    Heuristic("dtr_local", lambda _pool: NoNeighbourhoods(), by_bytes=True, by_staleness=True),
+    Heuristic(
+        "evict_cheapest",
+        partial(ExactNeighbourhoods, with_descendants=False),
+        by_bytes=True,
+        by_staleness=False,
+    ),
+    Heuristic("evict_largest", None, by_bytes=True, by_staleness=False),
+    Heuristic("evict_oldest", None, by_bytes=False, by_staleness=True),
+)
+HEURISTICS: Final[Mapping[str, Heuristic]] = MappingProxyType({h.name: h for h in _ALL})
+"""By name. In the paper they are h_DTR, h_DTR^eq, h_local, h_MSPS, h_size and h_LRU."""
+
+
+def heuristic(name: str) -> Heuristic:
+    """The heuristic of a name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name not in HEURISTICS:
+        raise UsageError(
+            f"no way to evict is called {name!r}", next_step=f"choose one of {', '.join(HEURISTICS)}"
+        )
+    return HEURISTICS[name]
+
+
+class EvictionPolicy:
+    """Scores the units of a pool."""
+
+    def __init__(self, pool: Pool, chosen: Heuristic) -> None:
+        self._pool = pool
+        self._chosen = chosen
+        self.neighbourhoods = (chosen.neighbourhoods or (lambda _pool: NoNeighbourhoods()))(pool)
+
+    def victim(self) -> int | None:
+        """The unit to evict next; None when nothing may be. O(units that are there and their neighbourhoods).
+
+        What the program itself needs no longer goes first: it has been made again for another's sake.
+        """
+        pool = self._pool
+        best: tuple[bool, float, int, int] | None = None
+        for unit in pool.evictable:
+            if pool.locks[unit]:
+                continue
+            nbytes = pool.bytes_there(unit)
+            if nbytes:
+                rank = (pool.holds_wanted(unit), self._score(unit, nbytes), -nbytes, unit)
+                if best is None or rank < best:
+                    best = rank
+        return None if best is None else best[3]
+
+    def _score(self, unit: int, nbytes: int) -> float:
+        chosen, pool = self._chosen, self._pool
+        score = 1.0
+        if chosen.neighbourhoods is not None:
+            score = pool.cost[unit] + self.neighbourhoods.seconds(unit)
+        if chosen.by_bytes:
+            score /= nbytes
+        if chosen.by_staleness:
+            stale = pool.clock - pool.last_access[unit]
+            if stale <= 0:
+                return float("inf")
+            score /= stale
+        return score

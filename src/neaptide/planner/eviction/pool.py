@@ -1,0 +1,114 @@
+"""What is there and what is not, while a program runs under an eviction policy."""
+
+from __future__ import annotations
+
+from neaptide.planner.eviction.units import Units
+
+
+class Pool:
+    """The storages of a run.
+
+    Attributes:
+        units: of the program.
+        position: first executions that have happened.
+        clock: seconds of all executions so far.
+        used_bytes: of everything that is there, what the caller owns included.
+        present: by storage.
+        nbytes: by storage, as planned until it is made, then as it is.
+        node_seconds: by node, of a repetition.
+        cost: by unit, seconds of making it again when all that it reads is there.
+        last_access: by unit, the clock when it was last made or read.
+        locks: by unit, how many executions that are being prepared need it.
+        lost: units that can never be made again.
+        evictable: units that are there, in part at least, and may be evicted when they are not locked.
+    """
+
+    def __init__(self, units: Units) -> None:
+        problem = units.problem
+        count = problem.node_count
+        self.units = units
+        self.position = 0
+        self.clock = 0.0
+        self.used_bytes = problem.resident_bytes
+        self.present = [False] * len(problem.storage_bytes)
+        self.nbytes = list(problem.storage_bytes)
+        self.node_seconds = list(problem.repeat_seconds)
+        self.cost = [0.0] * count
+        self.last_access = [0.0] * count
+        self.locks = [0] * count
+        self.lost = set(units.refused)
+        self.evictable: dict[int, None] = {}
+
+    def has_run(self, node: int) -> bool:
+        """Whether a node has run for the first time."""
+        return self.units.place[node] < self.position
+
+    def is_wanted(self, storage: int) -> bool:
+        """Whether the program itself still needs a storage, or hands it back."""
+        return self.units.last_use[storage] >= self.position
+
+    def is_kept(self, unit: int) -> bool:
+        """Whether a unit is better not evicted any more."""
+        begin = self.units.kept_from.get(unit, -1)
+        return begin >= 0 and self.units.place[begin] <= self.position
+
+    def is_missed(self, unit: int) -> bool:
+        """Whether something is gone that the program still needs."""
+        return any(
+            not self.present[s] and self.is_wanted(s) for s in self.units.problem.created[unit]
+        ) and self.has_run(unit)
+
+    def is_whole(self, unit: int) -> bool:
+        """Whether all that a node creates is there."""
+        return all(self.present[s] for s in self.units.problem.created[unit])
+
+    def holds_wanted(self, unit: int) -> bool:
+        """Whether something is there that the program still needs."""
+        return any(self.present[s] and self.is_wanted(s) for s in self.units.problem.created[unit])
+
+    def bytes_there(self, unit: int) -> int:
+        """Bytes that an eviction of a unit frees."""
+        return sum(self.nbytes[s] for s in self.units.problem.created[unit] if self.present[s])
+
+    def put(self, storage: int, nbytes: int) -> None:
+        """A storage has been made."""
+        unit = self.units.problem.creator[storage]
+        self.present[storage] = True
+        self.nbytes[storage] = nbytes
+        self.used_bytes += nbytes
+        if unit not in self.lost and not self.is_kept(unit):
+            self.evictable[unit] = None
+
+    def take(self, storage: int) -> None:
+        """A storage is gone."""
+        unit = self.units.problem.creator[storage]
+        self.present[storage] = False
+        self.used_bytes -= self.nbytes[storage]
+        if not any(self.present[s] for s in self.units.problem.created[unit]):
+            self.evictable.pop(unit, None)
+
+    def lose(self, unit: int) -> None:
+        """A unit can no longer be made again: what is there of it stays until it is needed no longer."""
+        self.lost.add(unit)
+        self.evictable.pop(unit, None)
+
+    def note_run(self, node: int, seconds: float) -> None:
+        """A node has run once more; the units that it reads and makes have been accessed."""
+        problem = self.units.problem
+        self.clock += seconds
+        for value in problem.operands[node]:
+            storage = problem.value_storage[value]
+            if storage >= 0 and (unit := problem.creator[storage]) >= 0:
+                self.last_access[unit] = self.clock
+        if problem.created[node]:
+            self.last_access[node] = self.clock
+
+    def settle(self, unit: int) -> None:
+        """Take a unit off those that may be evicted, if a writer that has just run makes it one to keep."""
+        if self.is_kept(unit):
+            self.evictable.pop(unit, None)
+
+    def price(self, unit: int) -> None:
+        """Add up the cost of a unit anew: a writer of it has run, or its times are known better."""
+        chain = self.units.chains[unit]
+        self.cost[unit] = sum(self.node_seconds[n] for n in chain if n == unit or self.has_run(n))

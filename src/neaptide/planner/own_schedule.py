@@ -1,0 +1,58 @@
+"""The schedule that the user wrote, with activation checkpointing of his own, beside what a search found."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import Final
+
+from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
+from neaptide.planner.objective import PlannedSequence, PlanningProblem
+from neaptide.planner.recompute.recomputations import recompute_moves
+from neaptide.planner.strategies import strategy
+from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.problem import StepProblem
+
+_IMPROVER: Final = "ruin_recreate"
+
+
+def no_worse_than(
+    own: PlannedSequence,
+    outcome: Outcome[PlannedSequence],
+    step: StepProblem,
+    budget_bytes: int,
+    limits: Limits,
+    interrupt: threading.Event | None = None,
+) -> Outcome[PlannedSequence]:
+    """The outcome of a search, or the user's own schedule, improved, where that is better.
+
+    Args:
+        own: the user's schedule.
+        outcome: of a search; it must have a value.
+        step: the problem of both.
+        budget_bytes: highest peak with workspace.
+        limits: of the improvement, which takes place only where it is needed.
+        interrupt: set it to take the schedule as it is.
+    """
+    if outcome.require().rank(budget_bytes) <= own.rank(budget_bytes):
+        return outcome
+    begun = replace(own, moves=tuple(recompute_moves(Evaluator(step, own.sequence))))
+    start = PlanningProblem(step, budget_bytes, start=begun.sequence, start_moves=begun.moves)
+    improved = strategy(_IMPROVER)(start, limits, interrupt)
+    best = min(begun, improved.require(), key=lambda made: made.rank(budget_bytes))
+    return Outcome(
+        best,
+        _ending(best, outcome.termination, improved.termination, budget_bytes),
+        outcome.seconds + improved.seconds,
+        outcome.work + improved.work,
+    )
+
+
+def _ending(
+    best: PlannedSequence, searched: Termination, improved: Termination, budget_bytes: int
+) -> Termination:
+    """Within the budget nothing is known of the least time of this order; above it the bounds on bytes still hold."""
+    if best.peak_with_workspace_bytes > budget_bytes:
+        return replace(searched, best=best.peak_with_workspace_bytes)
+    detail = "begun from the activation checkpointing in the code of the step"
+    return Termination(TerminationReason.FEASIBLE, improved.limit, detail, best.seconds)

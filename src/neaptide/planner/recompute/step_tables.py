@@ -1,0 +1,89 @@
+"""Who makes, needs and overwrites what, as flat arrays, with positions in one order of first executions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neaptide.schedule.evaluate import Evaluator, Ints
+from neaptide.schedule.problem import StepProblem
+
+Flags: TypeAlias = NDArray[np.bool_]
+Floats: TypeAlias = NDArray[np.float64]
+
+
+class StepTables:
+    """Needs of a step in flat arrays.
+
+    Attributes:
+        step: the program.
+        order: nodes by position.
+        position: the inverse.
+        profile: bytes at each position, when nothing runs again.
+        seconds: by node, of a repetition.
+        sizes: bytes by storage.
+        creator: by storage; -1 for what the caller owns.
+        may_repeat: by node.
+        need: pairs of node and storage that it needs, as two arrays.
+        repeat: the same for a repetition, without what the node creates itself.
+        write: pairs of node and storage that it overwrites.
+        is_output: by storage.
+        made: by node, storages that it creates or overwrites.
+        read_again: by node, storages that a repetition reads.
+        fixed_bytes: by node, bytes beside what is held while it runs: resident, its new outputs, its workspace.
+    """
+
+    def __init__(self, step: StepProblem, sequence: Sequence[int] | None) -> None:
+        self.step = step
+        first = range(step.node_count) if sequence is None else dict.fromkeys(sequence)
+        evaluator = Evaluator(step, tuple(first))
+        self.order: Ints = evaluator.order
+        self.profile: Ints = evaluator.bytes
+        self.position: Ints = evaluator.position[: step.node_count].copy()
+        self.seconds: Floats = np.array(step.repeat_seconds, dtype=np.float64)
+        self.sizes: Ints = np.array(step.storage_bytes, dtype=np.int64)
+        self.creator: Ints = np.array(step.creator, dtype=np.int64)
+        self.may_repeat: Flags = np.array([not refusal for refusal in step.refusals], dtype=bool)
+        self.need = _pairs(
+            (node, step.value_storage[value]) for node, values in enumerate(step.operands) for value in values
+        )
+        self.repeat = _pairs(
+            (node, storage)
+            for node, reads in enumerate(step.reads)
+            for storage, _ in reads
+            if storage < 0 or step.creator[storage] != node
+        )
+        self.write = _pairs((node, storage) for storage, nodes in enumerate(step.writers) for node in nodes)
+        outputs = {step.value_storage[value] for value in step.outputs}
+        self.is_output: Flags = np.array([s in outputs for s in range(len(self.sizes))], dtype=bool)
+        self.made = [list(storages) for storages in step.created]
+        for storage, nodes in enumerate(step.writers):
+            for node in nodes:
+                self.made[node].append(storage)
+        self.read_again = [[s for s, _ in reads if s >= 0] for reads in step.reads]
+        created = np.zeros(step.node_count, dtype=np.int64)
+        for node, storages in enumerate(step.created):
+            created[node] = sum(step.storage_bytes[s] for s in storages)
+        self.fixed_bytes: Ints = created + np.array(step.workspace, dtype=np.int64) + step.resident_bytes
+
+    def made_before(self, position: int) -> Flags:
+        """By storage, whether a node before a position creates it."""
+        return (self.creator >= 0) & (self.position < position)[self.creator]
+
+    def used_within(self, start: int, end: int) -> Flags:
+        """By storage, whether a node between two positions needs it, the second excluded."""
+        nodes, storages = self.need
+        places = self.position[nodes]
+        used = np.zeros(len(self.sizes), dtype=bool)
+        used[storages[(places >= start) & (places < end)]] = True
+        return used
+
+
+def _pairs(pairs: Iterable[tuple[int, int]]) -> tuple[Ints, Ints]:
+    """Distinct pairs of node and storage as two arrays; host scalars have no storage."""
+    found = sorted({(node, storage) for node, storage in pairs if storage >= 0})
+    array = np.array(found, dtype=np.int64).reshape(-1, 2)
+    return array[:, 0], array[:, 1]

@@ -1,0 +1,69 @@
+"""Dynamic tensor rematerialization (Kirisame et al., ICLR 2021), simulated: evict greedily when the budget is reached.
+
+The policy sees what has happened, never what comes: it is a peer of planning, and what `eviction="dtr"` does at run
+time (`neaptide.planner.eviction`). The answer is a plan, so it is at or below the bytes of the run: between its last
+use and its next recomputation nothing is held.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from neaptide.outcome import LimitGuard, Limits, Outcome
+from neaptide.planner.eviction.policy import heuristic
+from neaptide.planner.eviction.simulate import SimulatedRun, StoppedError, simulate
+from neaptide.planner.objective import PlannedSequence, PlanningProblem
+from neaptide.planner.recompute.chain_search import hand_back, start_of
+from neaptide.planner.recompute.recomputations import recompute_moves
+from neaptide.schedule.evaluate import Evaluator
+from neaptide.units import format_bytes
+
+NAME: Final = "dtr"
+
+
+def solve(
+    problem: PlanningProblem, limits: Limits, interrupt: threading.Event | None = None
+) -> Outcome[PlannedSequence]:
+    """What the policy does under the budget; the start where that is no better. Work is executions."""
+    return solve_with(NAME, problem, limits, interrupt)
+
+
+def solve_with(
+    name: str, problem: PlanningProblem, limits: Limits, interrupt: threading.Event | None = None
+) -> Outcome[PlannedSequence]:
+    """The same with one of the other heuristics of `neaptide.planner.eviction.policy`."""
+    guard = LimitGuard(limits, interrupt)
+    order = problem.first_sequence()
+    if len(order) != problem.step.node_count:
+        return hand_back(problem, guard, name, "the start has recomputations already")
+    start = start_of(problem, name)
+    if start.peak_with_workspace_bytes <= problem.budget_bytes:
+        return hand_back(problem, guard, name, "the start is within the budget")
+    try:
+        found = simulate(
+            problem.step,
+            order,
+            heuristic(name),
+            problem.budget_bytes,
+            lambda: guard.exhausted() is None,
+        )
+    except StoppedError:
+        return hand_back(problem, guard, name, "stopped before the end of the simulated run")
+    made = PlannedSequence.evaluate(problem.step, found.sequence, name)
+    detail = _detail(problem, found, made)
+    if start.rank(problem.budget_bytes) <= made.rank(problem.budget_bytes):
+        return guard.finish(start, best=start.seconds, detail=detail)
+    moves = (*problem.start_moves, *recompute_moves(Evaluator(problem.step, found.sequence)))
+    value = PlannedSequence.evaluate(problem.step, found.sequence, name, moves)
+    return guard.finish(value, best=value.seconds, detail=detail)
+
+
+def _detail(problem: PlanningProblem, found: SimulatedRun, made: PlannedSequence) -> str:
+    totals = found.totals
+    text = f"{totals.evicted} evictions, highest at {format_bytes(totals.peak_bytes)}"
+    if totals.gave_up:
+        return f"{text}; it gave up evicting after {totals.executions} executions"
+    if made.peak_with_workspace_bytes > problem.budget_bytes:
+        return f"{text}; nothing was left to evict there, so the budget is not met"
+    return text

@@ -1,0 +1,19 @@
+"""Evict what takes the least seconds per byte to make again, evicted operands included (MSPS; Capuchin, ASPLOS 2020)."""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from neaptide.outcome import Limits, Outcome
+from neaptide.planner.objective import PlannedSequence, PlanningProblem
+from neaptide.planner.strategies.dtr import solve_with
+
+NAME: Final = "evict_cheapest"
+
+
+def solve(
+    problem: PlanningProblem, limits: Limits, interrupt: threading.Event | None = None
+) -> Outcome[PlannedSequence]:
+    """What the policy does under the budget; the start where that is no better. Work is executions."""
+    return solve_with(NAME, problem, limits, interrupt)

@@ -1,0 +1,94 @@
+"""Strategies that simulate eviction: no worse than their start, the same twice, and between the planners."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chain_play import chain_step
+from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
+from neaptide.outcome import Limits, TerminationReason
+from neaptide.planner.eviction.policy import HEURISTICS
+from neaptide.planner.objective import PlanningProblem
+from neaptide.planner.recompute.certificate import recompute_bound
+from neaptide.planner.strategies import early_updates, program_order, strategy
+from neaptide.schedule.problem import compile_problem
+from planner_problems import compiled, judge
+from strategies import graphs
+
+STEPS = {
+    "transformer": transformer_step(layers=4),
+    "dropout": transformer_step(layers=2, dropout=True, clip=True),
+    "conv": conv_step(blocks=5, batch=16),
+}
+
+
+@pytest.mark.parametrize("name", HEURISTICS)
+@given(data=st.data(), share=st.floats(0.2, 1.0))
+@settings(max_examples=10)
+def test_any_graph_stays_legal_and_no_higher(name, data, share):
+    graph = data.draw(graphs(min_nodes=2))
+    workspace = {node.id: 7 for node in graph.nodes[::3]}
+    step = compile_problem(graph, toy_registry(), workspace=workspace)
+    before = program_order.baseline(step)
+    budget = int(share * before.peak_with_workspace_bytes)
+    outcome = strategy(name)(PlanningProblem(step, budget), Limits())
+    found = outcome.require()
+    judge(graph, found, workspace)
+    assert found.rank(budget) <= before.rank(budget)
+    assert found.strategy == name
+    if found.peak_with_workspace_bytes > budget and len(found.sequence) > step.node_count:
+        assert "not met" in outcome.termination.detail or "gave up" in outcome.termination.detail
+
+
+@pytest.mark.parametrize("made", STEPS.values(), ids=STEPS)
+def test_training_steps_from_either_order(made):
+    step = compiled(made)
+    early = early_updates.solve(PlanningProblem(step, 0), Limits()).require()
+    budget = step.resident_bytes + int(0.7 * (early.peak_with_workspace_bytes - step.resident_bytes))
+    for start, before in ((None, program_order.baseline(step)), (early.sequence, early)):
+        found = strategy("dtr")(PlanningProblem(step, budget, start), Limits()).require()
+        judge(made.graph, found, None, made.registry)
+        assert found.rank(budget) <= before.rank(budget)
+        assert sum(len(m.nodes) for m in found.moves) <= len(found.sequence) - step.node_count
+    assert found.peak_with_workspace_bytes <= budget
+    bound = recompute_bound(step, budget, sequence=found.sequence)
+    assert bound.seconds <= found.seconds * (1 + 1e-9)
+
+
+def test_neighbourhoods_pay():
+    step = chain_step(64)
+    problem = PlanningProblem(step, 2200)
+    seconds = {name: strategy(name)(problem, Limits()).require().seconds for name in HEURISTICS}
+    assert seconds["dtr"] <= min(seconds["dtr_local"], seconds["evict_oldest"])
+
+
+def test_the_same_under_the_same_work_limit():
+    problem = PlanningProblem(chain_step(20), 1200)
+    for work in (0, 30, 1000):
+        one, two = (strategy("dtr")(problem, Limits(work=work)) for _ in range(2))
+        assert one.require() == two.require()
+        assert one.work <= work
+
+
+def test_what_it_cannot_work_on_is_handed_back_with_a_reason():
+    step = chain_step(6)
+    peak = program_order.baseline(step).peak_bytes
+    enough = strategy("dtr")(PlanningProblem(step, peak), Limits())
+    assert enough.termination.reason is TerminationReason.OPTIMAL
+    assert "within the budget" in enough.termination.detail
+    repeated = strategy("dtr")(PlanningProblem(step, 0, (0, 1, 2, 3, 4, 5, 0, *range(6, 12))), Limits())
+    assert "recomputations already" in repeated.termination.detail
+    too_little = strategy("dtr")(PlanningProblem(step, 1), Limits())
+    assert "not met" in too_little.termination.detail or "gave up" in too_little.termination.detail
+
+
+def test_an_interrupted_run_still_has_an_answer():
+    stop = threading.Event()
+    stop.set()
+    outcome = strategy("dtr")(PlanningProblem(chain_step(8), 300), Limits(), stop)
+    assert outcome.termination.reason is TerminationReason.INTERRUPTED
+    assert outcome.require().sequence == tuple(range(16))

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neaptide.corpus.recompute_forms import recompute_form
+from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
+from neaptide.outcome import Limits, TerminationReason
+from neaptide.planner.objective import PlanningProblem
+from neaptide.planner.recompute.certificate import recompute_bound
+from neaptide.planner.strategies import closure, lagrangian, program_order
+from neaptide.schedule.problem import compile_problem
+from neaptide.schedule.recompute_form import from_json
+from planner_problems import compiled, judge, least_seconds, random_chain
+from strategies import graphs
+
+
+def problem_of(step, share):
+    peak = program_order.baseline(step).peak_with_workspace_bytes
+    return PlanningProblem(step, step.resident_bytes + int(share * (peak - step.resident_bytes)))
+
+
+@pytest.mark.parametrize("family", ["transformer", "residual", "skips"])
+def test_budgets_are_met_at_no_more_than_the_price_at_one_step(family):
+    step = from_json(json.dumps(recompute_form(family, 150, 1)))
+    for share in (0.7, 0.5):
+        problem = problem_of(step, share)
+        outcome = lagrangian.solve(problem, Limits(work=20_000))
+        found = outcome.require()
+        one = closure.solve(problem, Limits()).require()
+        assert found.peak_with_workspace_bytes <= problem.budget_bytes
+        assert found.seconds - step.baseline_seconds <= 1.02 * (one.seconds - step.baseline_seconds)
+        assert outcome.termination.bound <= found.seconds
+
+
+@pytest.mark.parametrize(
+    "made", [transformer_step(layers=3, dropout=True), conv_step(blocks=4, batch=32)], ids=["gpt", "conv"]
+)
+def test_plans_of_training_steps_are_legal_and_keep_the_bound_of_their_order(made):
+    step = compiled(made)
+    problem = problem_of(step, 0.7)
+    outcome = lagrangian.solve(problem, Limits())
+    found = outcome.require()
+    judge(made.graph, found, None, made.registry)
+    assert found.peak_with_workspace_bytes <= problem.budget_bytes
+    assert recompute_bound(step, problem.budget_bytes).seconds <= found.seconds
+    assert step.baseline_seconds < outcome.termination.bound <= found.seconds
+
+
+def test_the_bound_is_none_too_high_and_plans_of_chains_are_often_the_fastest():
+    met = cases = 0
+    for seed in range(12):
+        step = random_chain(seed, 4)
+        problem = problem_of(step, 0.8)
+        best = least_seconds(step, problem.budget_bytes)
+        if best is None or best == step.baseline_seconds:
+            continue
+        outcome = lagrangian.solve(problem, Limits())
+        found = outcome.require()
+        cases += 1
+        if found.peak_with_workspace_bytes <= problem.budget_bytes:
+            assert outcome.termination.bound <= best + 1e-9
+            met += found.seconds <= best + 1e-9
+    assert cases >= 8
+    assert met >= cases // 2
+
+
+@given(st.data(), st.floats(0.3, 1.0))
+@settings(deadline=None)
+def test_any_graph_stays_legal_and_no_higher(data, share):
+    graph = data.draw(graphs(min_nodes=2))
+    step = compile_problem(graph, toy_registry())
+    before = program_order.baseline(step)
+    problem = PlanningProblem(step, int(share * before.peak_with_workspace_bytes))
+    after = lagrangian.solve(problem, Limits(work=500)).require()
+    judge(graph, after)
+    assert after.rank(problem.budget_bytes) <= before.rank(problem.budget_bytes)
+
+
+def test_the_answer_is_the_same_under_the_same_work_limit():
+    step = from_json(json.dumps(recompute_form("encoder_decoder", 120, 2)))
+    problem = problem_of(step, 0.5)
+    first, second = (lagrangian.solve(problem, Limits(work=900)) for _ in range(2))
+    assert first.require() == second.require()
+    assert first.work == second.work <= 900
+
+
+def test_starts_with_nothing_to_do_are_handed_back():
+    step = compiled(transformer_step(layers=1))
+    free = lagrangian.solve(PlanningProblem(step, 2**62), Limits())
+    assert free.termination.reason is TerminationReason.OPTIMAL
+    assert free.require().sequence == tuple(range(step.node_count))
+    problem = problem_of(step, 0.8)
+    planned = lagrangian.solve(problem, Limits()).require().sequence
+    tighter = PlanningProblem(step, step.lower_bound_bytes - 1, start=planned)
+    again = lagrangian.solve(tighter, Limits())
+    assert again.require().sequence == planned
+    if len(planned) > step.node_count:
+        assert "recomputations already" in again.termination.detail
