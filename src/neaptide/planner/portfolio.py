@@ -104,6 +104,8 @@ class _Portfolio:
             return self._outcome()
         if not by_blocks and self._gap() > _FAR:
             self._search("block_dp", starts[0])
+        if self._gap() > _NEAR:
+            self._search("lagrangian", starts[0])
         self._restart(starts)
         if self.best is not None:
             polished = replace(problem, start=self.best.sequence, start_moves=self.best.moves)
