@@ -208,7 +208,7 @@ def measure(*, quick: bool, folder: Path, again: bool = True) -> dict[str, Any]:
     paper = part(
         "paper_planning",
         lambda: paper_planning.collect(
-            [paper_planning.MAIN_MODEL] if quick else models,
+            [paper_planning.MAIN_MODEL] if quick else [*models, paper_planning.DEEP_MODEL],
             list(paper_planning.DEVICES[:1] if quick else paper_planning.DEVICES),
             peak=paper_planning.PEAK,
             time_limit_s=5.0 if quick else 20.0,

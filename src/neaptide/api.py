@@ -210,7 +210,7 @@ def compile_step(
 
     Raises:
         UsageError: an unknown strategy, `on_mismatch` or way to evict, or eviction together with a strategy, with
-            `atomic` or with an arena.
+            `atomic`, with an arena or with a budget's latency.
         InfeasibleBudget: at a call: no plan within its bytes was found.
     """
     check_on_mismatch(on_mismatch)
@@ -221,6 +221,7 @@ def compile_step(
             "a strategy": options.strategy != DEFAULT_STRATEGY,
             "atomic": options.atomic,
             "an arena": bool(arena),
+            "a latency": options.budget.latency is not None,
         },
     )
     first_bytes = 0

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from neaptide.cost.devices import Device, Link, MemorySpace
-from neaptide.cost.presets import device_names, get_device
+from neaptide.cost.presets import PRESETS, get_device
 from neaptide.errors import UsageError
 
 
@@ -24,7 +24,7 @@ def make_device(**changes):
     return Device(**{**values, **changes})
 
 
-@pytest.mark.parametrize("name", device_names())
+@pytest.mark.parametrize("name", PRESETS)
 def test_preset_survives_json(name):
     device = get_device(name)
     assert Device.from_json(device.to_json()) == device
@@ -32,7 +32,7 @@ def test_preset_survives_json(name):
     assert device.usable_bytes < device.main_space.capacity_bytes
 
 
-@pytest.mark.parametrize("name", device_names())
+@pytest.mark.parametrize("name", PRESETS)
 def test_preset_rates_are_ordered_as_hardware_is(name):
     rates = get_device(name).flops_per_s
     assert rates["float64"] < rates["float32"] <= rates["float16"]
@@ -43,7 +43,7 @@ def test_dense_rates_are_half_of_the_sparse_ones_printed_for_h100():
 
 
 def test_required_presets_are_there():
-    assert {"rtx3090", "rtx4090", "a100-40g", "a100-80g", "h100", "h200"} <= set(device_names())
+    assert {"rtx3090", "rtx4090", "a100-40g", "a100-80g", "h100", "h200"} <= set(PRESETS)
 
 
 def test_unknown_name_lists_the_known_ones():

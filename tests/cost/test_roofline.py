@@ -5,7 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from neaptide.cost.devices import Device, MemorySpace
-from neaptide.cost.presets import device_names, get_device
+from neaptide.cost.presets import PRESETS, get_device
 from neaptide.cost.roofline import seconds, utilisation
 from neaptide.errors import UsageError
 
@@ -23,7 +23,7 @@ TINY = Device(
 WORK = st.floats(min_value=0, max_value=1e18)
 # Small enough that the cost of one launch is not lost to rounding.
 MODEST_WORK = st.floats(min_value=0, max_value=1e12)
-DEVICES = st.sampled_from([get_device(name) for name in device_names()] + [TINY])
+DEVICES = st.sampled_from([get_device(name) for name in PRESETS] + [TINY])
 
 
 def test_hand_computed_times():

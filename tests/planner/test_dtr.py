@@ -14,7 +14,7 @@ from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.eviction.policy import HEURISTICS
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.certificate import recompute_bound
-from neaptide.planner.strategies import early_updates, program_order, strategy
+from neaptide.planner.strategies import NAMES, early_updates, program_order, strategy
 from neaptide.schedule.problem import compile_problem
 from planner_problems import compiled, judge
 from strategies import graphs
@@ -42,6 +42,10 @@ def test_any_graph_stays_legal_and_no_higher(name, data, share):
     assert found.strategy == name
     if found.peak_with_workspace_bytes > budget and len(found.sequence) > step.node_count:
         assert "not met" in outcome.termination.detail or "gave up" in outcome.termination.detail
+
+
+def test_every_way_to_evict_is_a_strategy():
+    assert [name for name in NAMES if name in HEURISTICS] == list(HEURISTICS)
 
 
 @pytest.mark.parametrize("made", STEPS.values(), ids=STEPS)

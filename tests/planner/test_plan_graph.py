@@ -4,11 +4,15 @@ import threading
 
 import pytest
 
+import neaptide.planner.plan_graph as plan_graph_module
 from frontends import steps
-from neaptide.errors import UsageError
+from neaptide.analysis.legality import check_schedule
+from neaptide.errors import UsageError, VerifyError
 from neaptide.frontends.torch_step import capture_step
+from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.outcome import Limits
+from neaptide.planner.arena_order import PlannedArena
 from neaptide.planner.budget import Budget
 from neaptide.planner.plan_graph import (
     STRATEGIES,
@@ -17,6 +21,8 @@ from neaptide.planner.plan_graph import (
     compile_step_problem,
     plan_graph,
 )
+from neaptide.planner.recompute.certificate import recompute_bound
+from neaptide.schedule.evaluate import Evaluator
 
 REGISTRY = registry()
 LIMITS = Limits(work=500)
@@ -57,6 +63,9 @@ def test_a_limit_in_bytes_overrides_the_budget(graph):
 def test_a_limit_on_time_alone_gives_the_lowest_peak_within_it(graph):
     free = plan(graph, Budget(None, latency="+0%"))
     slower = plan(graph, Budget(None, latency="+40%"))
+    for found in (free, slower):
+        # The least time under whatever budget gave the peak is nothing that was asked for.
+        assert (found.program.termination.reason, found.program.termination.bound) == ("feasible", None)
     assert free.program.predictions.seconds <= free.program.predictions.baseline_seconds * (1 + 1e-9)
     assert slower.program.predictions.seconds <= slower.program.predictions.baseline_seconds * 1.4
     assert slower.program.predictions.peak_bytes <= free.program.predictions.peak_bytes
@@ -98,3 +107,34 @@ def test_a_strategy_that_cannot_be_atomic_is_refused():
     check_strategy("greedy_recompute", atomic=True)
     with pytest.raises(UsageError, match="cannot make an atomic plan"):
         check_strategy("early_updates", atomic=True)
+
+
+def test_steps_moved_for_the_arena_get_the_bound_of_their_own_order(graph, monkeypatch):
+    def moved(graph, step, registry, sizes, sequence, *_, **__):
+        most = Evaluator(step, sequence).peak
+        for k in range(1, len(sequence)):
+            other = (*sequence[: k - 1], sequence[k], sequence[k - 1], *sequence[k + 1 :])
+            if len({*sequence[: k + 1]}) < k + 1:
+                break
+            try:
+                check_schedule(graph, Schedule.from_nodes(graph, other), registry)
+            except VerifyError:
+                continue
+            if Evaluator(step, other).peak <= most:
+                return PlannedArena(other, 0, 0)
+        raise AssertionError("nothing can be moved")
+
+    monkeypatch.setattr(plan_graph_module, "settle_arena", moved)
+    asked = []
+
+    def bound(step, budget, *, sequence, guard):
+        asked.append(sequence)
+        return recompute_bound(step, budget, sequence=sequence, guard=guard)
+
+    monkeypatch.setattr(plan_graph_module, "recompute_bound", bound)
+    found = plan(graph, Budget("85%"))
+    assert found.program.moves.recomputations
+    assert asked == [found.program.sequence]
+    assert (
+        found.program.termination.bound <= found.program.termination.best == found.program.predictions.seconds
+    )

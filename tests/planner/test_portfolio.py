@@ -11,7 +11,8 @@ from neaptide.corpus.random_graphs import random_graph
 from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.errors import UsageError
 from neaptide.outcome import Limits, TerminationReason
-from neaptide.planner.portfolio import plan_sequence
+from neaptide.planner.portfolio import bounded_ending, plan_sequence
+from neaptide.planner.recompute.certificate import RecomputeBound
 from neaptide.planner.strategies import NAMES, program_order, strategy
 from neaptide.schedule.problem import compile_problem
 from planner_problems import compiled, judge, least_seconds
@@ -124,3 +125,14 @@ def test_strategies_are_found_by_name():
         assert callable(strategy(name))
     with pytest.raises(UsageError, match="no strategy is called 'magic'"):
         strategy("magic")
+
+
+@pytest.mark.parametrize(("seconds", "is_infeasible"), [(3.5, False), (float("inf"), True)])
+def test_a_bound_that_contradicts_a_plan_is_not_given(seconds, is_infeasible):
+    step = compiled(conv_step(blocks=2, batch=1))
+    plan = program_order.baseline(step)
+    wrong = RecomputeBound(plan.seconds + seconds, 0, is_infeasible, 1)
+    ended = bounded_ending(step, plan, wrong, None, interrupted=False)
+    assert ended.reason is TerminationReason.FEASIBLE
+    assert ended.bound is None
+    assert "contradicts" in ended.detail

@@ -159,12 +159,14 @@ def test_a_step_is_compiled_with_eviction():
 
 
 @pytest.mark.parametrize(
-    "other", [{"strategy": "closure"}, {"atomic": True}, {"arena": True}], ids=["strategy", "atomic", "arena"]
+    "other",
+    [{"strategy": "closure"}, {"atomic": True}, {"arena": True}, {"budget": Budget("75%", latency="+10%")}],
+    ids=["strategy", "atomic", "arena", "latency"],
 )
 def test_what_needs_a_plan_excludes_eviction(other):
     step, _ = contestants.build(conv, 0)
     with pytest.raises(UsageError, match="exclude each other"):
-        neaptide.compile_step(step, budget="75%", eviction="dtr", **other)
+        neaptide.compile_step(step, **{"budget": "75%", "eviction": "dtr"} | other)
 
 
 def test_an_unknown_way_to_evict_is_refused_at_once():

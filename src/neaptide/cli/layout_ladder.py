@@ -50,7 +50,7 @@ def show_ladder(request: Request) -> int:
         alignment=request.settings.alignment or PROGRAM_ALIGNMENT,
     )
     if request.console.as_json:
-        request.console.json({"ladder": [ladder_entry(row) for row in rows]})
+        request.console.json({"ladder": [_entry(row) for row in rows]})
     else:
         from neaptide.report.document import Table, document
 
@@ -61,7 +61,7 @@ def show_ladder(request: Request) -> int:
     return exit_codes.DONE
 
 
-def ladder_entry(row: LadderRow) -> dict[str, Any]:
+def _entry(row: LadderRow) -> dict[str, Any]:
     """A rung for `--json`."""
     return {"name": row.name, "bytes": row.nbytes, "note": row.note}
 

@@ -162,8 +162,3 @@ def get_device(name: str) -> Device:
             f"there is no device named {name!r}", next_step=f"the known devices are {', '.join(PRESETS)}"
         )
     return device
-
-
-def device_names() -> tuple[str, ...]:
-    """Names that `get_device` knows."""
-    return tuple(PRESETS)

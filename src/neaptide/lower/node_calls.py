@@ -94,7 +94,7 @@ class _Writer:
             schedule=with_frees(graph, Schedule.program_order(graph)),
             source="\n".join(self.lines) + "\n",
             line_nodes=tuple(self.nodes),
-            line_steps=tuple(self.nodes),
+            line_steps=(None,) * len(self.lines),  # in what order they run is not known here
             names={**self.calls.globals, runner: None},
             watches=self.watches,
         )

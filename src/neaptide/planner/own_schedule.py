@@ -31,14 +31,14 @@ def no_worse_than(
         outcome: of a search; it must have a value.
         step: the problem of both.
         budget_bytes: highest peak with workspace.
-        limits: of the improvement, which takes place only where it is needed.
+        limits: of both together; the improvement has what the search left of them.
         interrupt: set it to take the schedule as it is.
     """
     if outcome.require().rank(budget_bytes) <= own.rank(budget_bytes):
         return outcome
     begun = replace(own, moves=tuple(recompute_moves(Evaluator(step, own.sequence))))
     start = PlanningProblem(step, budget_bytes, start=begun.sequence, start_moves=begun.moves)
-    improved = strategy(_IMPROVER)(start, limits, interrupt)
+    improved = strategy(_IMPROVER)(start, _left(limits, outcome), interrupt)
     best = min(begun, improved.require(), key=lambda made: made.rank(budget_bytes))
     return Outcome(
         best,
@@ -46,6 +46,12 @@ def no_worse_than(
         outcome.seconds + improved.seconds,
         outcome.work + improved.work,
     )
+
+
+def _left(limits: Limits, outcome: Outcome[PlannedSequence]) -> Limits:
+    time_s = None if limits.time_s is None else max(limits.time_s - outcome.seconds, 0.0)
+    work = None if limits.work is None else max(limits.work - outcome.work, 0)
+    return replace(limits, time_s=time_s, work=work)
 
 
 def _ending(

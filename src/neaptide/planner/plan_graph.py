@@ -15,13 +15,14 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.serial import fingerprint
-from neaptide.outcome import Limits, Outcome
+from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason
 from neaptide.planner.arena_order import settle_arena
 from neaptide.planner.atomic import AtomicStep, atomic_step, check_atomic
 from neaptide.planner.budget import Budget
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.own_schedule import no_worse_than
-from neaptide.planner.portfolio import plan_sequence
+from neaptide.planner.portfolio import bounded_ending, plan_sequence
+from neaptide.planner.recompute.certificate import recompute_bound
 from neaptide.planner.recompute.recomputations import recompute_moves
 from neaptide.planner.record import planned_program
 from neaptide.planner.strategies import NAMES, canonical_name, strategy
@@ -36,6 +37,7 @@ _FREE_STRATEGY = "best_order"  # by order alone: what is done without a budget
 _ATOMIC_STRATEGY = "greedy_recompute"  # the one that keeps to the order it is started from
 _RANDOM_STATE_SECONDS = 2e-5  # two states read and two put back, about 15 µs, and the context around them
 _RANDOM_STATE_BYTES: Final = {"cpu": 5056, "cuda": 16}
+_LEAST_MEMORY: Final = "the lowest peak found within the limit on time"
 _BISECTIONS = 7  # of the budget, when time is limited and memory is to be least: within 1 % of the range
 
 
@@ -169,7 +171,8 @@ def plan_graph(
         orders = tuple(move for move in found.moves if not move.is_recomputation)
         moves = (*orders, *recompute_moves(Evaluator(step, arena.sequence)))
         found = replace(evaluated, moves=moves)
-        outcome = replace(outcome, value=found)
+        ending = _ending_of_moved(outcome, found, step, allowed, limits, interrupt)
+        outcome = replace(outcome, value=found, termination=ending)
     schedule = Schedule.from_nodes(graph, found.sequence)
     check_schedule(graph, schedule, registry, allow_nondeterministic=allow_nondeterministic)
     program = planned_program(
@@ -237,6 +240,26 @@ def _with_atomic_cost(program: PlannedProgram, whole: AtomicStep) -> PlannedProg
     return replace(program, predictions=predictions, saved=whole.saved)
 
 
+def _ending_of_moved(
+    outcome: Outcome[PlannedSequence],
+    moved: PlannedSequence,
+    step: StepProblem,
+    allowed: int,
+    limits: Limits,
+    interrupt: threading.Event | None,
+) -> Termination:
+    """What is known of the time of a plan whose steps have been moved: a bound is one of its own order."""
+    ended, before = outcome.termination, outcome.require()
+    is_timed = before.peak_with_workspace_bytes <= allowed and len(before.sequence) > step.node_count
+    has_moved = tuple(dict.fromkeys(before.sequence)) != tuple(dict.fromkeys(moved.sequence))
+    if ended.bound is None or not is_timed or not has_moved:
+        return ended
+    guard = LimitGuard(Limits(limits.time_s), interrupt)
+    proved = recompute_bound(step, allowed, sequence=moved.sequence, guard=guard)
+    interrupted = ended.reason is TerminationReason.INTERRUPTED
+    return bounded_ending(step, moved, proved, ended.limit, interrupted=interrupted)
+
+
 def _least_memory(
     search: Callable[[int], Outcome[PlannedSequence]], longest: float, low: int, high: int
 ) -> Outcome[PlannedSequence]:
@@ -250,4 +273,7 @@ def _least_memory(
             best, high = outcome, middle
         else:
             low = middle
-    return best
+    # What is proved of the time is under a budget that nobody asked for.
+    ended = best.termination
+    reason = TerminationReason.FEASIBLE if ended.reason is TerminationReason.OPTIMAL else ended.reason
+    return replace(best, termination=replace(ended, reason=reason, detail=_LEAST_MEMORY, bound=None))

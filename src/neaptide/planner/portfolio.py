@@ -36,6 +36,8 @@ _NEAR_TRIES: Final = 8000
 _FAR_TRIES: Final = 15_000
 # The bound is right to about this share; a plan within it is the fastest.
 _PROVED: Final = 1e-8
+# A bound that is above a plan by more is wrong.
+_CONTRADICTION: Final = 1e-6
 
 
 def plan_sequence(
@@ -102,14 +104,18 @@ class _Portfolio:
         if self.budget < self.step.lower_bound_bytes:
             # Nothing can meet it; what has been found says how far one gets.
             return self._outcome()
-        if not by_blocks and self._gap() > _FAR:
-            self._search("block_dp", starts[0])
-        if self._gap() > _NEAR:
+        is_far = self._gap() > _FAR
+        if is_far:
+            if not by_blocks:
+                self._search("block_dp", starts[0])
             self._search("lagrangian", starts[0])
         self._restart(starts)
         if self.best is not None:
             polished = replace(problem, start=self.best.sequence, start_moves=self.best.moves)
             self._search("ruin_recreate", polished, _FAR_TRIES if self._gap() > _FAR else _NEAR_TRIES)
+        if not is_far and self._gap() > _NEAR:
+            # Polish is cheaper, and often closes a gap that is small already.
+            self._search("lagrangian", starts[0])
         return self._outcome()
 
     def _order_again(self, starts: list[PlanningProblem]) -> None:
@@ -223,10 +229,29 @@ class _Portfolio:
 
     def _within_budget(self, best: PlannedSequence, limit: str | None, *, interrupted: bool) -> Termination:
         """How a search ended that met its budget by recomputation."""
-        bound = min(self._bound().seconds, best.seconds)
-        if best.seconds - bound <= _PROVED * self.step.baseline_seconds:
-            reason, limit = TerminationReason.OPTIMAL, None
-        else:
-            reason = TerminationReason.INTERRUPTED if interrupted else TerminationReason.FEASIBLE
-        detail = "the bound holds for this order of first executions"
-        return Termination(reason, limit, detail, best.seconds, bound)
+        return bounded_ending(self.step, best, self._bound(), limit, interrupted=interrupted)
+
+
+def bounded_ending(
+    step: StepProblem, found: PlannedSequence, proved: RecomputeBound, limit: str | None, *, interrupted: bool
+) -> Termination:
+    """How a search ended that met its budget by recomputation.
+
+    Args:
+        step: the program.
+        found: a plan within the budget.
+        proved: what is known of the budget and the plan's own order of first executions.
+        limit: that the search ran into.
+        interrupted: whether the user stopped it.
+    """
+    open_reason = TerminationReason.INTERRUPTED if interrupted else TerminationReason.FEASIBLE
+    above = found.seconds - proved.seconds
+    if proved.is_infeasible or above < -_CONTRADICTION * step.baseline_seconds:
+        detail = "what was proved contradicts this plan, so no bound is given: a fault of neaptide, please report it"
+        return Termination(open_reason, limit, detail, found.seconds)
+    if above <= _PROVED * step.baseline_seconds:
+        reason, limit = TerminationReason.OPTIMAL, None
+    else:
+        reason = open_reason
+    detail = "the bound holds for this order of first executions"
+    return Termination(reason, limit, detail, found.seconds, min(proved.seconds, found.seconds))

@@ -29,7 +29,7 @@ class CurveLines:
     Attributes:
         plans: peak and overhead of each plan that is within its budget, from the smallest peak up.
         bounds: budget and least overhead that is proved for it, from the smallest up.
-        lowest_bound_bytes: no plan has a lower peak.
+        lowest_bound_bytes: no plan with this order of first executions has a lower peak.
         most_bytes: the largest peak.
         most_overhead: the largest overhead, never zero.
     """
@@ -114,9 +114,9 @@ def _svg_legend() -> Iterator[str]:
     yield f'<circle cx="{_LEFT + 7}" cy="45" r="4" fill="{_PLAN}"/>'
     yield f'<text x="{_LEFT + 20}" y="50">plans</text>'
     yield f'<path d="M{_LEFT + 75} 45h22" stroke="{_BOUND}" stroke-width="1.6" stroke-dasharray="5 3"/>'
-    yield f'<text x="{_LEFT + 104}" y="50">proved bound</text>'
-    yield f'<rect x="{_LEFT + 205}" y="38" width="14" height="14" fill="#ddd"/>'
-    yield f'<text x="{_LEFT + 225}" y="50">out of reach</text>'
+    yield f'<text x="{_LEFT + 104}" y="50">proved bound for this order</text>'
+    yield f'<rect x="{_LEFT + 295}" y="38" width="14" height="14" fill="#ddd"/>'
+    yield f'<text x="{_LEFT + 315}" y="50">out of reach</text>'
 
 
 def _svg_axes(lines: CurveLines) -> Iterator[str]:
@@ -165,7 +165,12 @@ def _save_png(path: Path, curve: RecomputeCurve, title: str) -> None:
     axes = figure.subplots()
     axes.axvspan(0, lines.lowest_bound_bytes, color="#ddd", label="out of reach")
     if lines.bounds:
-        axes.plot(*zip(*lines.bounds, strict=True), color=_BOUND, linestyle="--", label="proved bound")
+        axes.plot(
+            *zip(*lines.bounds, strict=True),
+            color=_BOUND,
+            linestyle="--",
+            label="proved bound for this order",
+        )
     if lines.plans:
         axes.plot(*zip(*lines.plans, strict=True), color=_PLAN, marker="o", label="plans")
     axes.set_xlim(0, lines.most_bytes)

@@ -132,7 +132,10 @@ def _time_bound_line(program: PlannedProgram) -> str:
     is_timed = made.peak_with_workspace_bytes <= program.budget_bytes and program.moves.recomputations
     if not is_timed or ended.bound is None or ended.best != made.seconds:
         return ""
-    least = f"Least time: no plan with this order of first executions runs shorter than {format_seconds(ended.bound)}"
+    least = (
+        "Least time: no plan within the budget with this order of first executions runs shorter than "
+        f"{format_seconds(ended.bound)}"
+    )
     above = (made.seconds - ended.bound) / made.baseline_seconds
     return f"{least}; this one is at most {100 * above:.2f} % of the baseline's time above it."
 

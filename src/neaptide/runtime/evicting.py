@@ -2,7 +2,7 @@
 
 Dynamic tensor rematerialization (Kirisame et al., ICLR 2021) with what a captured program makes known: who reads what,
 what is overwritten when, and what is needed no longer. The decisions are those of `neaptide.planner.eviction`, which
-the strategies of the same names simulate: with the same bytes and seconds they are the same.
+the strategies of the same names simulate: with the same bytes, seconds and order of first executions they are the same.
 """
 
 from __future__ import annotations

@@ -78,8 +78,8 @@ class PlannedVariant:
             dies before it has written others (atomic plans); empty for none at all.
         plan: where the schedules come from; None for program order.
         arenas: one for each program, which then runs inside of it; empty for none at all.
-        evictions: one for each program, which then runs node by node in the captured order and is told on the way
-            what to evict; empty for none at all.
+        evictions: one for each program, which then runs node by node in the order given there and is told on the
+            way what to evict; empty for none at all.
     """
 
     captured: CapturedStep

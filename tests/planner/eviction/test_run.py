@@ -16,7 +16,7 @@ from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits
 from neaptide.planner.eviction.policy import HEURISTICS, heuristic
 from neaptide.planner.eviction.run import MOST_EXECUTIONS, EvictionRun, Observed
-from neaptide.planner.eviction.simulate import StoppedError, simulate
+from neaptide.planner.eviction.simulate import SimulationStopped, simulate
 from neaptide.planner.eviction.units import eviction_units
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.strategies import program_order, strategy
@@ -97,7 +97,7 @@ def test_it_gives_up_where_it_only_thrashes_and_still_ends():
 
 def test_it_can_be_stopped():
     step = chain_step(10)
-    with pytest.raises(StoppedError):
+    with pytest.raises(SimulationStopped):
         simulate(step, range(20), heuristic("dtr"), 500, lambda: False)
 
 
@@ -124,3 +124,27 @@ def test_the_bytes_that_are_seen_count():
     assert totals.peak_bytes == machine.most
     # The first time that something is made its size is not known: it goes over by what was not foreseen.
     assert machine.most <= 4000 + 100
+
+
+class Slow:
+    """A machine on which one node takes longer than is known beforehand."""
+
+    def __init__(self, step, slow):
+        self.step, self.slow, self.dropped = step, slow, []
+
+    def execute(self, node, *, again):
+        sizes = [self.step.storage_bytes[s] for s in self.step.created[node]]
+        return Observed(sizes, 50.0 if node == self.slow else self.step.seconds[node])
+
+    def drop(self, storage):
+        self.dropped.append(self.step.creator[storage])
+
+
+@pytest.mark.parametrize("slow", range(3))
+def test_the_seconds_that_are_seen_count(slow):
+    step = chain_step(20)
+    machines = [Slow(step, -1), Slow(step, slow)]
+    for machine in machines:
+        EvictionRun(eviction_units(step, range(40)), heuristic("evict_cheapest"), 1000, machine).run()
+    usual, changed = (list(dict.fromkeys(machine.dropped)) for machine in machines)
+    assert usual.index(slow) < changed.index(slow)

@@ -1,17 +1,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
+from neaptide.analysis.legality import check_schedule
 from neaptide.corpus.random_graphs import random_graph
 from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
+from neaptide.ir.builder import GraphBuilder
+from neaptide.ir.schedule import Schedule
 from neaptide.outcome import LimitGuard, Limits
+from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.recompute.certificate import recompute_bound
+from neaptide.planner.recompute.floor_bound import pinned_bytes
+from neaptide.planner.recompute.step_tables import StepTables
 from neaptide.planner.strategies import program_order
 from neaptide.schedule.problem import compile_problem
 from planner_problems import compiled, least_seconds, random_chain, random_instance
@@ -90,3 +97,30 @@ def test_a_time_limit_ends_the_search_with_what_holds():
     cut = recompute_bound(step, int(0.8 * peak), guard=LimitGuard(Limits(time_s=0.0)))
     assert cut.programs == 0
     assert cut.seconds == step.baseline_seconds
+
+
+def test_a_view_does_not_ask_for_what_was_written_into_its_storage():
+    # The view runs behind the write, but nothing reads through it: the creator again is enough for it.
+    b = GraphBuilder("late view", toy_registry())
+    x = b.input("x", (4,))
+    (a,) = b.node("toy.add", x, x, outputs=["a: f32[100]"])
+    (r,) = b.node("toy.relu_", a, outputs=["r: f32[100] @a"])
+    (s,) = b.node("toy.mix", r, outputs=["s: f32[1]"])
+    (w,) = b.node("toy.add", x, x, outputs=["w: f32[100]"])
+    (t,) = b.node("toy.mix", w, outputs=["t: f32[1]"])
+    b.node("toy.view", a, outputs=["v: f32[10, 10] @a"])
+    b.output(s, t)
+    graph = b.finish()
+    step = compile_problem(graph, toy_registry())
+    sequence = (0, 1, 2, 3, 4, 0, 5)
+    check_schedule(graph, Schedule.from_nodes(graph, sequence), toy_registry())
+    plan = PlannedSequence.evaluate(step, sequence, "")
+    assert plan.peak_with_workspace_bytes < program_order.baseline(step).peak_with_workspace_bytes
+    bound = recompute_bound(step, plan.peak_with_workspace_bytes, sequence=sequence, thorough=True)
+    assert bound.seconds == pytest.approx(plan.seconds)
+    assert bound.seconds <= plan.seconds
+    # Nor is it out of reach when the write must not be repeated.
+    refused = replace(step, refusals=("", "not twice", "", "", "", ""))
+    tables = StepTables(refused, sequence)
+    assert int(pinned_bytes(tables).max()) <= plan.peak_with_workspace_bytes
+    assert not recompute_bound(refused, plan.peak_with_workspace_bytes, sequence=sequence).is_infeasible

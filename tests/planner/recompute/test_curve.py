@@ -8,12 +8,13 @@ from neaptide.corpus.recompute_forms import FAMILIES, recompute_form
 from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.errors import UsageError
 from neaptide.outcome import Limits, TerminationReason
-from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.recompute.curve import recompute_curve
+from neaptide.planner.strategies import strategy
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
-from neaptide.schedule.recompute_form import from_json
+from neaptide.schedule.recompute_form import InstanceNode, from_json, from_nodes
 from planner_problems import compiled, judge, least_seconds
 from strategies import graphs
 
@@ -170,3 +171,18 @@ def test_wishes_that_cannot_be_met():
         recompute_curve(step, count=1)
     with pytest.raises(UsageError, match="needs budgets"):
         recompute_curve(step, [])
+
+
+def test_plans_of_another_order_are_not_held_against_the_bound_of_this_one():
+    # Running the widest branch first lowers the peak, but by too little to take that order.
+    nodes = []
+    for k in range(5):
+        nodes.append(InstanceNode(f"wide {k}", 1004 if k == 4 else 1000, [], seconds=1.0))
+        nodes.append(InstanceNode(f"narrow {k}", 10, [2 * k], seconds=1.0))
+    nodes.append(InstanceNode("all", 1, [2 * k + 1 for k in range(5)], seconds=1.0, out=True))
+    step = from_nodes(nodes)
+    free = strategy("best_order")(PlanningProblem(step, 1050), Limits()).require()
+    assert free.peak_with_workspace_bytes < Evaluator(step).peak
+    curve = recompute_curve(step, [1054, 1052, 1050, 1040]).require()
+    for point in curve.points:
+        assert tuple(dict.fromkeys(point.sequence)) == tuple(range(step.node_count))

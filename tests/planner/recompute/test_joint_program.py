@@ -135,3 +135,15 @@ def test_a_step_without_room_for_its_operands_is_infeasible():
     ]
     assert solved(from_nodes(nodes), [2], 9)[1].is_infeasible
     assert not solved(from_nodes(nodes), [2], 10)[1].is_infeasible
+
+
+def test_multipliers_that_prove_nothing_fix_nothing():
+    step = random_chain(3, 6)
+    program, _ = solved(step, [6], share_of_peak(step, 0.75))
+    right = program.solve_whole(ANY, nodes=1000)
+    assert right.bound > 0.0
+    # Far too large: their value is below zero, and so must be what is left below a level.
+    program._multipliers = np.full(len(program._bounds), 50.0)
+    program._multipliers[program._byte_rows[0]] = 1e6
+    assert program._dual_bound()[0] < 0.0
+    assert program.solve_whole(2.0 * right.bound, nodes=1000).bound <= right.bound + 1e-3

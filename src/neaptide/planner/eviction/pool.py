@@ -15,7 +15,7 @@ class Pool:
         used_bytes: of everything that is there, what the caller owns included.
         present: by storage.
         nbytes: by storage, as planned until it is made, then as it is.
-        node_seconds: by node, of a repetition.
+        node_seconds: by node, of a repetition: as known beforehand, or as last seen where that was otherwise.
         cost: by unit, seconds of making it again when all that it reads is there.
         last_access: by unit, the clock when it was last made or read.
         locks: by unit, how many executions that are being prepared need it.
@@ -91,6 +91,14 @@ class Pool:
         """A unit can no longer be made again: what is there of it stays until it is needed no longer."""
         self.lost.add(unit)
         self.evictable.pop(unit, None)
+
+    def learn(self, node: int, seconds: float, *, again: bool) -> None:
+        """Expect a repetition of a node to take as long as an execution just took, where that was not known before."""
+        problem = self.units.problem
+        known = problem.repeat_seconds[node] if again else problem.seconds[node]
+        if seconds != known:
+            extra = 0.0 if again else problem.repeat_seconds[node] - problem.seconds[node]
+            self.node_seconds[node] = seconds + extra
 
     def note_run(self, node: int, seconds: float) -> None:
         """A node has run once more; the units that it reads and makes have been accessed."""

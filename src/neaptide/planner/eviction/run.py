@@ -172,6 +172,7 @@ class EvictionRun:
         seen = self._machine.execute(node, again=again)
         self._executions += 1
         self._gave_up = self._gave_up or self._executions > self._most_executions
+        pool.learn(node, seen.seconds, again=again)
         pool.note_run(node, seen.seconds)
         for storage, nbytes in zip(created, seen.nbytes, strict=True):
             pool.put(storage, nbytes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from neaptide.errors import NeaptideError
 from neaptide.planner.eviction.policy import Heuristic
 from neaptide.planner.eviction.run import EvictionRun, EvictionTotals, Observed
 from neaptide.planner.eviction.units import eviction_units
@@ -25,8 +26,8 @@ class SimulatedRun:
     totals: EvictionTotals
 
 
-class StoppedError(Exception):
-    """A simulation was stopped from outside."""
+class SimulationStopped(NeaptideError):  # noqa: N818 - what happened is name enough
+    """A simulated run was stopped from outside, so there is no sequence."""
 
 
 def simulate(
@@ -46,7 +47,7 @@ def simulate(
         has_time: asked before each execution.
 
     Raises:
-        StoppedError: there is no time.
+        SimulationStopped: there is no time.
     """
     paper = _Paper(problem, has_time)
     totals = EvictionRun(eviction_units(problem, order), chosen, budget_bytes, paper).run()
@@ -63,7 +64,7 @@ class _Paper:
 
     def execute(self, node: int, *, again: bool) -> Observed:
         if not self.has_time():
-            raise StoppedError
+            raise SimulationStopped("a simulated run was stopped before its end")
         self.sequence.append(node)
         problem = self.problem
         seconds = problem.repeat_seconds[node] if again else problem.seconds[node]

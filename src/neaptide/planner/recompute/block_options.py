@@ -7,6 +7,7 @@ before it is needed. Isomorphic blocks share their options.
 
 from __future__ import annotations
 
+import heapq
 import logging
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -22,13 +23,14 @@ MOST_OPTIONS: Final = 16
 _SHARES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 # Blocks with fewer units are covered by dropping one at a time.
 _MODEL_UNITS: Final = 12
+_MOST_DROPS: Final = 64
 _log = logging.getLogger(__name__)
 
 
 def chain_costs(step: StepProblem, chain: BlockChain, *, most: int = MOST_OPTIONS) -> ChainCosts:
     """The chain with at most `most` options a block; distinct blocks are solved once.
 
-    O(blocks^2 x units crossing + distinct blocks x units^2 x units of a block).
+    O(blocks^2 x units crossing + distinct blocks x units x what a unit needs again).
     """
     forward, blocks = chain.forward, chain.blocks
     solved: dict[int, list[Option]] = {}
@@ -99,20 +101,30 @@ def _pareto(options: Iterable[Option]) -> list[Option]:
 
 
 def _greedy_choices(forward: ForwardUnits, block: Block) -> Iterable[frozenset[int]]:
-    """Hold all that the backward reads, then drop what costs least per byte, until nothing is held."""
-    units, leaving = forward.units, set(block.leaving)
-    kept = set(block.reads) - leaving
-    wanted = set(block.reads) - leaving
-    base = leaving.union(block.entering)
+    """Hold all that the backward reads, then drop what costs least per byte, until nothing is held.
+
+    One unit at a time, or several in blocks so large that there are more than `_MOST_DROPS` of them.
+    """
+    units, base = forward.units, set(block.leaving).union(block.entering)
+    kept = set(block.reads).difference(block.leaving)
+    held, gone = kept | base, forward.missing(kept, kept | base)
+    at_once = -(-len(kept) // _MOST_DROPS)
+
+    def price(unit: int) -> tuple[float, int]:
+        if unit in base:
+            return 0.0, units[unit].position
+        held.discard(unit)
+        seconds = forward.seconds(forward.missing((unit,), held, gone))
+        held.add(unit)
+        return seconds / max(units[unit].nbytes, 1), units[unit].position
+
     yield frozenset(kept)
     while kept:
-        before = forward.seconds(forward.missing(wanted, kept | base))
-
-        def price(unit: int, before: float = before) -> tuple[float, int]:
-            after = forward.seconds(forward.missing(wanted, (kept - {unit}) | base))
-            return (after - before) / max(units[unit].nbytes, 1), units[unit].position
-
-        kept.discard(min(kept, key=price))
+        for unit in heapq.nsmallest(at_once, kept, key=price):
+            kept.discard(unit)
+            if unit not in base:
+                held.discard(unit)
+                gone.update(forward.missing((unit,), held, gone))
         yield frozenset(kept)
 
 

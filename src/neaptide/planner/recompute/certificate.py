@@ -63,7 +63,7 @@ class _Effort:
     level: float
 
 
-_USUAL: Final = _Effort(6, 3, 4, 8000, 20, 3000, 0.005)
+_USUAL: Final = _Effort(6, 3, 4, 8000, 1, 3000, 0.005)
 _THOROUGH: Final = _Effort(16, 8, 5, 16000, 400, 8000, 0.02)
 
 

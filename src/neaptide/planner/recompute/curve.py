@@ -20,6 +20,8 @@ from neaptide.units import format_bytes
 DEFAULT_POINTS: Final = 20
 # Below this part of the baseline's time, a gap counts as none.
 _PROVED: Final = 1e-8
+# A bound that is above a plan by more of the baseline's time is wrong.
+_CONTRADICTION: Final = 1e-6
 
 
 def recompute_curve(
@@ -94,7 +96,7 @@ def _outcome(search: CurveSearch, budgets: Sequence[int]) -> Outcome[RecomputeCu
     limit = stopped if stopped in {"time", "work"} and reason is not TerminationReason.OPTIMAL else None
     peak = format_bytes(lowest.peak_with_workspace_bytes)
     floor = (
-        f"the lowest peak is {peak}, and proved to be"
+        f"the lowest peak is {peak}, and proved to be for this order of first executions"
         if bound_bytes == lowest.peak_with_workspace_bytes
         else f"the lowest peak found is {peak}, none is below {format_bytes(bound_bytes)}"
     )
@@ -106,7 +108,9 @@ def _point(search: CurveSearch, budget: int) -> CurvePoint:
     best = search.archive.best(budget)
     bound = search.bounds.seconds(budget)
     if best is not None:
-        bound = min(bound, best.seconds)
+        # Within rounding a bound may be above its plan; further above it is wrong, and not shown.
+        is_sound = bound <= best.seconds + _CONTRADICTION * search.step.baseline_seconds
+        bound = min(bound if is_sound else search.step.baseline_seconds, best.seconds)
     shown = best or search.archive.lowest()
     return CurvePoint(
         budget, shown.peak_with_workspace_bytes, shown.seconds, bound, shown.strategy, shown.sequence

@@ -43,7 +43,7 @@ class RecomputeCurve:
         baseline_peak_bytes: of program order, with workspace.
         baseline_seconds: of program order.
         lowest_peak_bytes: the lowest peak found.
-        lowest_bound_bytes: no plan has a lower peak (with this order of first executions).
+        lowest_bound_bytes: no plan with this order of first executions has a lower peak.
     """
 
     points: tuple[CurvePoint, ...]

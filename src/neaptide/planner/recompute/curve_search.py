@@ -116,6 +116,8 @@ class CurveSearch:
         self.baseline = baseline(step)
         self.archive.note(self.baseline)
         self.start = self._best_start()
+        # Plans of orders that were not chosen are not kept: what is proved holds for this one.
+        self.archive.note(self.start)
         self.bounds = BoundEnvelope(step, self.start.sequence, guard=self.guard)
         self.tries = min(_TRIES_PER_NODE * step.node_count + 100, _MOST_TRIES)
         self._models: dict[int, ClosureModel] = {}
@@ -203,7 +205,7 @@ class CurveSearch:
                 return True
         if best is not None and effort.ruins < _RUINS:
             effort.ruins += 1
-            self._run_strategy("ruin_recreate", best, budget, self.tries, effort.ruins)
+            self.archive.note(self._run_strategy("ruin_recreate", best, budget, self.tries, effort.ruins))
             return True
         return False
 
@@ -333,9 +335,7 @@ class CurveSearch:
         limits = self._left(tries)
         outcome = strategy(name)(problem, replace(limits, seed=limits.seed + number), self.interrupt)
         self.guard.exhausted(outcome.work)
-        found = outcome.require()
-        self.archive.note(found)
-        return found
+        return outcome.require()
 
     def _left(self, tries: int | None) -> Limits:
         """What is left of the limits, for one search of so many tries."""

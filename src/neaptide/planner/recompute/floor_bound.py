@@ -56,23 +56,26 @@ def floor_bound(tables: StepTables, lowest: int, guard: LimitGuard | None = None
 def pinned_bytes(tables: StepTables) -> Ints:
     """By position, bytes that are there for sure: what the node touches, and what cannot be made again. O(size)."""
     count = len(tables.order)
-    # From where on a storage cannot be made again: behind the first of its makers that may not run twice.
-    stuck = np.full(len(tables.sizes), count, dtype=np.int64)
-    created = np.flatnonzero(tables.creator >= 0)
-    makers = np.concatenate((tables.creator[created], tables.write[0]))
-    made = np.concatenate((created, tables.write[1]))
-    refused = ~tables.may_repeat[makers]
-    np.minimum.at(stuck, made[refused], tables.position[makers[refused]])
+    created = tables.creator >= 0
+    is_stuck = created & ~tables.may_repeat[tables.creator]
+    # From where on a storage cannot be made again: behind its creator, or the first of its writers, that may not run
+    # twice. A writer's work is not missed by views, which see it only for those who read them.
+    stuck = np.where(is_stuck, tables.position[tables.creator], count)
+    writers, written = tables.write
+    refused = ~tables.may_repeat[writers] & ~is_stuck[written]
+    np.minimum.at(stuck, written[refused], tables.position[writers[refused]])
     nodes, storages = tables.need
     last = np.where(tables.is_output, count - 1, -1)
-    np.maximum.at(last, storages, tables.position[nodes])
-    crossing = (last > stuck) & (tables.creator >= 0)
+    misses = is_stuck[storages]
+    np.maximum.at(last, storages[misses], tables.position[nodes[misses]])
+    np.maximum.at(last, tables.touch[1], tables.position[tables.touch[0]])
+    crossing = (last > stuck) & created
     change = np.zeros(count + 1, dtype=np.int64)
     np.add.at(change, stuck[crossing] + 1, tables.sizes[crossing])
     np.add.at(change, last[crossing] + 1, -tables.sizes[crossing])
     found: Ints = np.cumsum(change[:-1]) + tables.fixed_bytes[tables.order]
     place = tables.position[nodes]
-    loose = (tables.creator[storages] >= 0) & (stuck[storages] >= place)
+    loose = created[storages] & ((stuck[storages] >= place) | (last[storages] < place))
     # What the node itself creates is among its outputs.
     loose &= tables.creator[storages] != nodes
     np.add.at(found, place[loose], tables.sizes[storages[loose]])

@@ -59,14 +59,20 @@ class ForwardUnits:
     other_bytes: tuple[int, ...]
     between_bytes: tuple[int, ...]
 
-    def missing(self, wanted: Iterable[int], there: Collection[int]) -> set[int]:
-        """Units that must be made again so that all wanted ones are there. O(units found + their operands)."""
+    def missing(self, wanted: Iterable[int], there: Collection[int], known: Collection[int] = ()) -> set[int]:
+        """Units that must be made again so that all wanted ones are there. O(units found + their operands).
+
+        Args:
+            wanted: the units.
+            there: units that are there already.
+            known: units known to be missing, closed under what they need; they are left out.
+        """
         units = self.units
         found: set[int] = set()
         waiting = [u for u in wanted if u not in there and not units[u].is_pinned]
         while waiting:
             unit = waiting.pop()
-            if unit not in found:
+            if unit not in found and unit not in known:
                 found.add(unit)
                 waiting.extend(u for u in units[unit].operands if u not in there and not units[u].is_pinned)
         return found

@@ -123,7 +123,7 @@ class JointProgram:
         if found.x is None:
             return JointSolution(is_infeasible=False, bound=0.0)
         self._multipliers = np.maximum(-np.asarray(found.ineqlin.marginals), 0.0)
-        return self._solution(found.x, self._dual_bound()[0] * self._second_scale)
+        return self._solution(found.x, max(self._dual_bound()[0], 0.0) * self._second_scale)
 
     def solve_whole(self, below_seconds: float, *, nodes: int, time_s: float | None = None) -> JointSolution:
         """The optimum in whole numbers, if it is below some seconds; needs `relax` first.
@@ -168,7 +168,7 @@ class JointProgram:
         parts = np.where(reduced > 0.0, reduced * self._low, reduced * self._high)
         fixed = multipliers * self._bounds
         rounding = _ROUNDING * float(np.abs(parts).max(initial=0.0) + np.abs(fixed).max(initial=0.0))
-        return max(float(parts.sum() - fixed.sum()) - rounding, 0.0), reduced
+        return float(parts.sum() - fixed.sum()) - rounding, reduced
 
     def _fixed(self, level: float) -> tuple[Floats, Floats]:
         """Bounds of the variables in all whole solutions cheaper than a level."""
@@ -233,13 +233,15 @@ class JointProgram:
         is_last = end == len(self.positions)
         until = len(tables.order) if is_last else self.positions[end]
         used = tables.used_within(self.positions[k], until)
+        touched = tables.used_within(self.positions[k], until, touched=True)
         if is_last:
             used |= tables.is_output
-        used &= made
-        # A used storage is held, or its maker runs again, and so do the nodes that have overwritten it.
+            touched |= tables.is_output
+        # A used storage is held, or its maker runs again, and so do the nodes that have overwritten it, unless only
+        # views use it, whose version is that of who reads them.
         nodes, storages = tables.write
-        written = used[storages] & self._before[k][nodes]
-        whole = np.flatnonzero(used)
+        written = (touched & made)[storages] & self._before[k][nodes]
+        whole = np.flatnonzero(used & made)
         makers = np.concatenate((tables.creator[whole], nodes[written]))
         self._add(((held[np.concatenate((whole, storages[written]))], -1.0), (again[makers], -1.0)), -1.0)
         # What runs again needs each operand held or made again.

@@ -28,6 +28,7 @@ class StepTables:
         creator: by storage; -1 for what the caller owns.
         may_repeat: by node.
         need: pairs of node and storage that it needs, as two arrays.
+        touch: those of them whose bytes the node reads or writes; a view needs its storage in whatever version.
         repeat: the same for a repetition, without what the node creates itself.
         write: pairs of node and storage that it overwrites.
         is_output: by storage.
@@ -49,6 +50,12 @@ class StepTables:
         self.may_repeat: Flags = np.array([not refusal for refusal in step.refusals], dtype=bool)
         self.need = _pairs(
             (node, step.value_storage[value]) for node, values in enumerate(step.operands) for value in values
+        )
+        self.touch = _pairs(
+            (node, storage)
+            for node, values in enumerate(step.operands)
+            for storage in {step.value_storage[value] for value in values}
+            if _touches(step, node, storage)
         )
         self.repeat = _pairs(
             (node, storage)
@@ -73,13 +80,19 @@ class StepTables:
         """By storage, whether a node before a position creates it."""
         return (self.creator >= 0) & (self.position < position)[self.creator]
 
-    def used_within(self, start: int, end: int) -> Flags:
-        """By storage, whether a node between two positions needs it, the second excluded."""
-        nodes, storages = self.need
+    def used_within(self, start: int, end: int, *, touched: bool = False) -> Flags:
+        """By storage, whether a node between two positions needs it, or even touches it; the second excluded."""
+        nodes, storages = self.touch if touched else self.need
         places = self.position[nodes]
         used = np.zeros(len(self.sizes), dtype=bool)
         used[storages[(places >= start) & (places < end)]] = True
         return used
+
+
+def _touches(step: StepProblem, node: int, storage: int) -> bool:
+    """Whether a node reads or writes a storage that it needs: what it does not hand on it needs for nothing else."""
+    hands_on = any(step.value_storage[value] == storage for value in step.results[node])
+    return not hands_on or node in step.writers[storage] or any(s == storage for s, _ in step.reads[node])
 
 
 def _pairs(pairs: Iterable[tuple[int, int]]) -> tuple[Ints, Ints]:

@@ -1,14 +1,27 @@
-"""Strategies by name. Each module has `solve(problem, limits, interrupt=None) -> Outcome[PlannedSequence]`."""
+"""Strategies by name. Each module has `solve(problem, limits, interrupt=None) -> Outcome[PlannedSequence]`.
+
+The ways to evict are one module, `dtr`, whose `solve_with` takes the name of the heuristic first.
+"""
 
 from __future__ import annotations
 
 import importlib
 import threading
+from functools import partial
 from typing import Final, Protocol
 
 from neaptide.errors import UsageError
 from neaptide.outcome import Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
+
+_EVICTION: Final = (
+    "dtr",
+    "dtr_classes",
+    "dtr_local",
+    "evict_cheapest",
+    "evict_largest",
+    "evict_oldest",
+)
 
 NAMES: Final = (
     "program_order",
@@ -29,12 +42,7 @@ NAMES: Final = (
     "moccasin",
     "min_cut",
     "min_cut_ratios",
-    "dtr",
-    "dtr_classes",
-    "dtr_local",
-    "evict_cheapest",
-    "evict_largest",
-    "evict_oldest",
+    *_EVICTION,
 )
 
 
@@ -64,5 +72,7 @@ def strategy(name: str) -> Strategy:
     known = canonical_name(name)
     if known not in NAMES:
         raise UsageError(f"no strategy is called {name!r}", next_step=f"choose one of {', '.join(NAMES)}")
+    if known in _EVICTION:
+        return partial(importlib.import_module(f"{__name__}.dtr").solve_with, known)
     solve: Strategy = importlib.import_module(f"{__name__}.{known}").solve
     return solve

@@ -1,38 +1,36 @@
 """Dynamic tensor rematerialization (Kirisame et al., ICLR 2021), simulated: evict greedily when the budget is reached.
 
 The policy sees what has happened, never what comes: it is a peer of planning, and what `eviction="dtr"` does at run
-time (`neaptide.planner.eviction`). The answer is a plan, so it is at or below the bytes of the run: between its last
+time (`neaptide.planner.eviction`), where updates are moved forward before. The other heuristics are strategies of this
+module too. The answer is a plan, so it is at or below the bytes of the run: between its last
 use and its next recomputation nothing is held.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.eviction.policy import heuristic
-from neaptide.planner.eviction.simulate import SimulatedRun, StoppedError, simulate
+from neaptide.planner.eviction.simulate import SimulatedRun, SimulationStopped, simulate
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.chain_search import hand_back, start_of
 from neaptide.planner.recompute.recomputations import recompute_moves
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.units import format_bytes
 
-NAME: Final = "dtr"
-
-
-def solve(
-    problem: PlanningProblem, limits: Limits, interrupt: threading.Event | None = None
-) -> Outcome[PlannedSequence]:
-    """What the policy does under the budget; the start where that is no better. Work is executions."""
-    return solve_with(NAME, problem, limits, interrupt)
-
 
 def solve_with(
     name: str, problem: PlanningProblem, limits: Limits, interrupt: threading.Event | None = None
 ) -> Outcome[PlannedSequence]:
-    """The same with one of the other heuristics of `neaptide.planner.eviction.policy`."""
+    """What a policy does under the budget; the start where that is no better. Work is executions.
+
+    Args:
+        name: of the strategy and of the heuristic, one of `neaptide.planner.eviction.policy.HEURISTICS`.
+        problem: the program; first executions keep the order of its start.
+        limits: of the search.
+        interrupt: set it to get the start.
+    """
     guard = LimitGuard(limits, interrupt)
     order = problem.first_sequence()
     if len(order) != problem.step.node_count:
@@ -48,7 +46,7 @@ def solve_with(
             problem.budget_bytes,
             lambda: guard.exhausted() is None,
         )
-    except StoppedError:
+    except SimulationStopped:
         return hand_back(problem, guard, name, "stopped before the end of the simulated run")
     made = PlannedSequence.evaluate(problem.step, found.sequence, name)
     detail = _detail(problem, found, made)

@@ -70,7 +70,8 @@ def solve(
     if best.peak_with_workspace_bytes > problem.budget_bytes:
         return guard.finish(best, best=best.seconds)
     bound = step.baseline_seconds + search.bound
-    return guard.finish(best, best=best.seconds, bound=min(bound, best.seconds))
+    detail = "the bound holds for this order of first executions"
+    return guard.finish(best, best=best.seconds, bound=min(bound, best.seconds), detail=detail)
 
 
 class _Search:
