@@ -25,13 +25,11 @@ from neaptide.planner.strategies.greedy_recompute import GreedyRecompute
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
-from neaptide.schedule.replays import Closure, Replays
 
 # Work of one descent: changes tried, and some for the nodes that they repeat. One that works needs one or two a node,
 # one that thrashes takes any number.
 _TRIES_PER_NODE: Final = 5
 _MOST_TRIES: Final = 8000
-_NODES_PER_TRY: Final = 8
 # All descents behind the floor together, unless the caller's limits allow less.
 _ALL_TRIES_PER_NODE: Final = 100
 # Shares of the room that the closure model is given, each tried when those before it did not do.
@@ -60,22 +58,6 @@ _FAR: Final = 3e-3
 # States and cuts of the search for a better order, times nodes; another order counts when the peak falls by this much.
 _ORDER_NODE_WORK: Final = 500_000
 _WORTHWHILE: Final = 0.99
-
-
-class _ChargedReplays(Replays):
-    """Replays whose closures are charged by their length: near the floor each of them repeats half the program."""
-
-    def __init__(self, evaluator: Evaluator, guard: LimitGuard) -> None:
-        super().__init__(evaluator)
-        self._guard = guard
-
-    def closure(
-        self, storage: int, before: int, *, hold_share: float = 0.0, hold_from: int | None = None
-    ) -> Closure:
-        found = super().closure(storage, before, hold_share=hold_share, hold_from=hold_from)
-        if work := len(found.nodes) // _NODES_PER_TRY:
-            self._guard.exhausted(work)
-        return found
 
 
 @dataclass(slots=True)
@@ -318,9 +300,7 @@ class CurveSearch:
     def _search(self, plan: PlannedSequence, budget: int) -> GreedyRecompute:
         """A descent from a plan, with tries of its own; they are charged when its result is kept."""
         guard = LimitGuard(self._left(self.tries), self.interrupt)
-        search = GreedyRecompute(PlanningProblem(self.step, budget, start=plan.sequence), guard)
-        search.replays = _ChargedReplays(search.evaluator, guard)
-        return search
+        return GreedyRecompute(PlanningProblem(self.step, budget, start=plan.sequence), guard)
 
     def _keep(self, search: GreedyRecompute, name: str) -> PlannedSequence:
         self.guard.exhausted(search.guard.work)
