@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from neaptide.corpus.random_graphs import random_graph
 from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.errors import UsageError
+from neaptide.ir.builder import GraphBuilder
 from neaptide.outcome import Limits, TerminationReason
+from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.portfolio import bounded_ending, plan_sequence
 from neaptide.planner.recompute.certificate import RecomputeBound
 from neaptide.planner.strategies import NAMES, program_order, strategy
@@ -136,3 +138,13 @@ def test_a_bound_that_contradicts_a_plan_is_not_given(seconds, is_infeasible):
     assert ended.reason is TerminationReason.FEASIBLE
     assert ended.bound is None
     assert "contradicts" in ended.detail
+
+
+@pytest.mark.parametrize("name", [*NAMES, "default"])
+def test_a_program_without_operations_is_handed_back(name):
+    build = GraphBuilder("empty", toy_registry())
+    build.output(build.input("x", (21,)))
+    step = compile_problem(build.finish(), toy_registry())
+    problem = PlanningProblem(step, 10)
+    ended = plan_sequence(step, 10, Limits()) if name == "default" else strategy(name)(problem, Limits())
+    assert ended.require().sequence == ()

@@ -85,6 +85,8 @@ class _Portfolio:
     def run(self) -> Outcome[PlannedSequence]:
         problem = PlanningProblem(self.step, self.budget)
         baseline = self._try("program_order", problem)
+        if not self.step.node_count:
+            return self._outcome()
         starts = [problem]
         if not self._is_free():
             early = self._try("early_updates", problem)

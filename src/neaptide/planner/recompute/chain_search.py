@@ -27,6 +27,8 @@ def units_of(problem: PlanningProblem) -> ForwardUnits | str:
     order = problem.first_sequence()
     if len(order) != problem.step.node_count:
         return "the start has recomputations already"
+    if not problem.step.node_count:
+        return "nothing runs"
     if start_of(problem, "").peak_with_workspace_bytes <= problem.budget_bytes:
         return "the start is within the budget"
     forward = forward_units(problem.step, order)

@@ -56,6 +56,8 @@ def floor_bound(tables: StepTables, lowest: int, guard: LimitGuard | None = None
 def pinned_bytes(tables: StepTables) -> Ints:
     """By position, bytes that are there for sure: what the node touches, and what cannot be made again. O(size)."""
     count = len(tables.order)
+    if not count:
+        return np.zeros(0, dtype=np.int64)
     created = tables.creator >= 0
     is_stuck = created & ~tables.may_repeat[tables.creator]
     # From where on a storage cannot be made again: behind its creator, or the first of its writers, that may not run

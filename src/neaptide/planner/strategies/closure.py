@@ -47,7 +47,8 @@ def solve(
     step = problem.step
     start = PlannedSequence.evaluate(step, problem.first_sequence(), NAME, problem.start_moves)
     best = start
-    if len(start.sequence) == step.node_count and start.peak_with_workspace_bytes > problem.budget_bytes:
+    is_above = start.peak_with_workspace_bytes > problem.budget_bytes
+    if is_above and 0 < step.node_count == len(start.sequence):
         evaluator = Evaluator(step, problem.first_sequence())
         model = model_at(evaluator, turning_point(evaluator))
         tried: set[frozenset[int]] = set()

@@ -61,6 +61,8 @@ def solve(
         return guard.finish(start, best=start.seconds, bound=start.seconds if is_free else None)
     if len(start.sequence) != step.node_count:
         return guard.finish(start, best=start.seconds, detail="the start has recomputations already")
+    if not step.node_count:
+        return guard.finish(start, best=start.seconds, detail="nothing runs")
     search = _Search(problem, guard, start)
     search.run()
     best = search.best
