@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from deep_step import deep_factory
+from dies_at import DiesAt
 from frontends import steps
 from neaptide.cost.allocator_events import record
 from neaptide.errors import LoweringError, StepInterrupted, UsageError
@@ -149,20 +149,6 @@ def test_a_step_that_dies_between_updates_is_reported():
         runner(batch)
     with pytest.raises(StepInterrupted):
         runner(batch)
-
-
-class DiesAt(TorchDispatchMode):
-    """Raises instead of the n-th operation; counts them all."""
-
-    def __init__(self, number):
-        super().__init__()
-        self.number, self.count = number, 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.count += 1
-        if self.count == self.number:
-            raise RuntimeError("the disk is on fire")
-        return func(*args, **(kwargs or {}))
 
 
 def test_results_of_one_step_survive_the_next():

@@ -8,9 +8,9 @@ import weakref
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import neaptide
+from dies_at import DiesAt
 from frontends import steps
 from neaptide.errors import InfeasibleBudget, StepInterrupted, UsageError
 from neaptide.lower.node_calls import node_calls
@@ -180,18 +180,6 @@ def test_a_budget_that_it_cannot_keep_is_refused_before_the_step_runs():
     with pytest.raises(InfeasibleBudget, match="evicting by dtr does not keep") as caught:
         fast(batch)
     assert caught.value.smallest_peak_bytes >= caught.value.lower_bound_bytes > 0
-
-
-class DiesAt(TorchDispatchMode):
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.number, self.count = number, 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.count += 1
-        if self.count == self.number:
-            raise RuntimeError("the disk is on fire")
-        return func(*args, **(kwargs or {}))
 
 
 def test_a_step_that_dies_says_where_and_what_it_had_written():

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from dies_at import DiesAt
 from frontends import steps
 from neaptide.errors import CaptureError, StepInterrupted, StepMismatch
 from neaptide.outcome import Limits
@@ -83,22 +83,6 @@ def with_plan(make: Callable[[], Made], *, atomic: bool = False, warm: int = 0) 
 
 def _never(_args: Any, _kwargs: Any, _changing: frozenset[str]) -> PlannedVariant:
     raise AssertionError("planned again")
-
-
-class DiesAt(TorchDispatchMode):
-    """Raises instead of the n-th operation; counts them all."""
-
-    def __init__(self, number: int, error: type[BaseException] = RuntimeError) -> None:
-        super().__init__()
-        self.number, self.error, self.count = number, error, 0
-        self.op = ""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.count += 1
-        if self.count == self.number:
-            self.op = str(func)
-            raise self.error("the disk is on fire")
-        return func(*args, **(kwargs or {}))
 
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
