@@ -10,13 +10,13 @@ import pytest
 from neaptide.corpus.layouts import nested
 from neaptide.corpus.random_graphs import random_graph
 from neaptide.ir import serial
-from neaptide.layout.best_layout import METHODS
+from neaptide.layout.best_layout import METHODS, best_layout
 from neaptide.layout.heuristics.rules import GRID
 from neaptide.layout.minimalloc_csv import read_csv, write_csv
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.result import Certificate, Layout
 from neaptide.layout.validate import check_layout
-from neaptide.outcome import TerminationReason
+from neaptide.outcome import Limits, TerminationReason
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "layout-form.md").read_text(encoding="utf-8")
 
@@ -178,6 +178,20 @@ def test_ladder_of_a_graph(call, tmp_path):
     shown = call("layout", "graph.json", "--ladder").out
     for word in (*names, "100.0%", rungs[2]["note"]):
         assert word in shown
+
+
+def test_the_ladder_keeps_to_limits_and_seed(call, tmp_path, monkeypatch):
+    (tmp_path / "graph.json").write_bytes(serial.to_json(random_graph(4, 12)))
+    seen = []
+
+    def searched(problem, limits, interrupt):
+        seen.append(limits)
+        return best_layout(problem, limits, interrupt)
+
+    monkeypatch.setattr("neaptide.layout.in_place.ladder.best_layout", searched)
+    for options in ((), ("--time-limit", "3s", "--seed", "5"), ("--work-limit", "700")):
+        assert call("layout", "graph.json", "--ladder", *options).code == 0
+    assert seen == [Limits(time_s=20.0), Limits(time_s=3.0, seed=5), Limits(work=700)]
 
 
 @pytest.mark.parametrize(

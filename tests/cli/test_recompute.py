@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from neaptide.cli.config import Settings
 from neaptide.corpus.recompute_forms import recompute_form
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.recompute_form import from_json
@@ -130,6 +131,28 @@ def test_sweep_prints_a_curve_and_writes_table_and_picture(call, instance, tmp_p
     text = call("sweep", instance, "--points", "4", *WORK).out
     assert "time against memory" in text
     assert "of 4 budgets proved" in text
+
+
+def test_a_curve_that_was_cut_short_says_so_everywhere(call, instance):
+    words = "the work limit ended the search"
+    cut = call("sweep", instance, "--points", "4", "--work-limit", "50")
+    assert f"Not finished: {words}" in cut.out
+    assert words in cut.err
+    assert json.loads(call("sweep", instance, "--json", "--work-limit", "50").out)["limit"] == "work"
+    whole = call("sweep", instance, "--points", "4", "--json", "--work-limit", "1000000")
+    assert json.loads(whole.out)["limit"] is None
+    assert "limit ended" not in whole.err
+
+
+def test_larger_programs_have_more_time_for_their_curve(call, instance):
+    assert "for at most 20.00 s" in call("sweep", instance, "--points", "2").err
+    assert "at most" not in call("sweep", instance, "--points", "2", *WORK).err
+    defaults = json.loads(call("sweep", instance, "--print-config", "--json").out)
+    assert defaults["time_limit"]["value"] == "30ms an operation, at least 20s"
+    assert "30ms an operation" in " ".join(call("sweep", "--help").out.split())
+    assert Settings().curve_time_limit_s(10_000) == 300.0
+    assert Settings(time_limit="5s").curve_time_limit_s(10_000) == 5.0
+    assert Settings(work_limit=7).curve_time_limit_s(10_000) is None
 
 
 def test_sweep_of_a_program(call):

@@ -9,14 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chain_play import chain_step
-from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
+from neaptide.corpus.training_steps import conv_step, transformer_step
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.eviction.policy import HEURISTICS
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.certificate import recompute_bound
 from neaptide.planner.strategies import NAMES, early_updates, program_order, strategy
-from neaptide.schedule.problem import compile_problem
-from planner_problems import compiled, judge
+from planner_problems import compiled, judge, stays_legal_and_no_higher
 from strategies import graphs
 
 STEPS = {
@@ -30,16 +29,8 @@ STEPS = {
 @given(data=st.data(), share=st.floats(0.2, 1.0))
 @settings(max_examples=10)
 def test_any_graph_stays_legal_and_no_higher(name, data, share):
-    graph = data.draw(graphs(min_nodes=2))
-    workspace = {node.id: 7 for node in graph.nodes[::3]}
-    step = compile_problem(graph, toy_registry(), workspace=workspace)
-    before = program_order.baseline(step)
-    budget = int(share * before.peak_with_workspace_bytes)
-    outcome = strategy(name)(PlanningProblem(step, budget), Limits())
+    step, budget, outcome = stays_legal_and_no_higher(name, data.draw(graphs(min_nodes=2)), share)
     found = outcome.require()
-    judge(graph, found, workspace)
-    assert found.rank(budget) <= before.rank(budget)
-    assert found.strategy == name
     if found.peak_with_workspace_bytes > budget and len(found.sequence) > step.node_count:
         assert "not met" in outcome.termination.detail or "gave up" in outcome.termination.detail
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,8 @@ from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.certificate import recompute_bound
-from neaptide.planner.strategies import closure, lagrangian, program_order
+from neaptide.planner.strategies import closure, greedy_recompute, lagrangian, program_order
+from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.recompute_form import from_json
 from planner_problems import compiled, judge, least_seconds, random_chain
@@ -28,12 +30,10 @@ def test_budgets_are_met_at_no_more_than_the_price_at_one_step(family):
     step = from_json(json.dumps(recompute_form(family, 150, 1)))
     for share in (0.7, 0.5):
         problem = problem_of(step, share)
-        outcome = lagrangian.solve(problem, Limits(work=20_000))
-        found = outcome.require()
+        found = lagrangian.solve(problem, Limits(work=20_000)).require()
         one = closure.solve(problem, Limits()).require()
         assert found.peak_with_workspace_bytes <= problem.budget_bytes
         assert found.seconds - step.baseline_seconds <= 1.02 * (one.seconds - step.baseline_seconds)
-        assert outcome.termination.bound <= found.seconds
 
 
 @pytest.mark.parametrize(
@@ -42,15 +42,13 @@ def test_budgets_are_met_at_no_more_than_the_price_at_one_step(family):
 def test_plans_of_training_steps_are_legal_and_keep_the_bound_of_their_order(made):
     step = compiled(made)
     problem = problem_of(step, 0.7)
-    outcome = lagrangian.solve(problem, Limits())
-    found = outcome.require()
+    found = lagrangian.solve(problem, Limits()).require()
     judge(made.graph, found, None, made.registry)
     assert found.peak_with_workspace_bytes <= problem.budget_bytes
-    assert recompute_bound(step, problem.budget_bytes).seconds <= found.seconds
-    assert step.baseline_seconds < outcome.termination.bound <= found.seconds
+    assert step.baseline_seconds < recompute_bound(step, problem.budget_bytes).seconds <= found.seconds
 
 
-def test_the_bound_is_none_too_high_and_plans_of_chains_are_often_the_fastest():
+def test_plans_of_chains_are_mostly_the_fastest():
     met = cases = 0
     for seed in range(12):
         step = random_chain(seed, 4)
@@ -58,14 +56,35 @@ def test_the_bound_is_none_too_high_and_plans_of_chains_are_often_the_fastest():
         best = least_seconds(step, problem.budget_bytes)
         if best is None or best == step.baseline_seconds:
             continue
-        outcome = lagrangian.solve(problem, Limits())
-        found = outcome.require()
+        found = lagrangian.solve(problem, Limits()).require()
         cases += 1
         if found.peak_with_workspace_bytes <= problem.budget_bytes:
-            assert outcome.termination.bound <= best + 1e-9
+            assert found.seconds >= best - 1e-9
             met += found.seconds <= best + 1e-9
     assert cases >= 8
-    assert met >= cases // 2
+    assert met >= 0.8 * cases
+
+
+def test_what_others_have_found_is_drawn_on():
+    step = from_json(json.dumps(recompute_form("skips", 120, 0)))
+    problem = problem_of(step, 0.5)
+    good = lagrangian.solve(problem, Limits()).require()
+    nodes = step.node_count
+    seen, waiting, known = set(), [], set()
+    for node in good.sequence:
+        if node in seen:
+            waiting.append(node)
+        else:
+            seen.add(node)
+            known.update((repeated, node) for repeated in waiting)
+            waiting = []
+    assert len(good.sequence) > nodes
+    start = greedy_recompute.solve(problem, Limits()).require()
+    assert good.seconds < start.seconds
+    again = replace(problem, start=start.sequence, known=frozenset(known))
+    # Without a look at whole numbers: the plan is found in the pool.
+    found = lagrangian.solve(again, Limits()).require()
+    assert found.seconds <= good.seconds + 1e-9
 
 
 @given(st.data(), st.floats(0.3, 1.0))
@@ -93,10 +112,16 @@ def test_starts_with_nothing_to_do_are_handed_back():
     free = lagrangian.solve(PlanningProblem(step, 2**62), Limits())
     assert free.termination.reason is TerminationReason.OPTIMAL
     assert free.require().sequence == tuple(range(step.node_count))
-    problem = problem_of(step, 0.8)
-    planned = lagrangian.solve(problem, Limits()).require().sequence
+    planned = lagrangian.solve(problem_of(step, 0.8), Limits()).require().sequence
     tighter = PlanningProblem(step, step.lower_bound_bytes - 1, start=planned)
-    again = lagrangian.solve(tighter, Limits())
-    assert again.require().sequence == planned
-    if len(planned) > step.node_count:
-        assert "recomputations already" in again.termination.detail
+    again = lagrangian.solve(tighter, Limits()).require()
+    assert again.peak_with_workspace_bytes <= Evaluator(step, planned).peak
+
+
+def test_a_plan_that_is_fast_enough_is_not_searched_further():
+    step = from_json(json.dumps(recompute_form("skips", 120, 0)))
+    problem = problem_of(step, 0.5)
+    usual = lagrangian.solve(problem, Limits())
+    short = lagrangian.solve(replace(problem, enough_seconds=1e9), Limits())
+    assert short.work < usual.work
+    assert short.require().peak_with_workspace_bytes <= problem.budget_bytes

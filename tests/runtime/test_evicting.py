@@ -180,6 +180,21 @@ def test_a_budget_that_it_cannot_keep_is_refused_before_the_step_runs():
     with pytest.raises(InfeasibleBudget, match="evicting by dtr does not keep") as caught:
         fast(batch)
     assert caught.value.smallest_peak_bytes >= caught.value.lower_bound_bytes > 0
+    assert "run with eviction, it comes to a peak of" in str(caught.value)
+
+
+def test_a_check_that_has_no_time_left_refuses_and_says_so():
+    step, batch = contestants.build(conv, 0)
+    fast = neaptide.compile_step(step, budget="75%", eviction="dtr", time_limit_s=0.0)
+    with pytest.raises(InfeasibleBudget, match="not found out within the time limit") as caught:
+        fast(batch)
+    assert "without eviction" in caught.value.why
+    assert caught.value.smallest_peak_bytes >= caught.value.lower_bound_bytes > 0
+
+
+def test_hyphens_and_underscores_name_the_same():
+    assert neaptide.EvictionOptions("dtr-classes") == neaptide.EvictionOptions("dtr_classes")
+    assert neaptide.EvictionOptions("evict-oldest").heuristic == "evict_oldest"
 
 
 def test_a_step_that_dies_says_where_and_what_it_had_written():

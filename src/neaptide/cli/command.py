@@ -55,9 +55,6 @@ _SETTINGS: Final[Mapping[str, Callable[[], click.Option]]] = {
         shell_complete=_complete_device,
         help="Plan for this device, see `neaptide devices`; by default this machine.",
     ),
-    "time_limit": lambda: click.Option(
-        ["--time-limit"], metavar="TIME", help="Stop planning after this long; 20s by default."
-    ),
     "work_limit": lambda: click.Option(
         ["--work-limit"],
         metavar="N",
@@ -141,6 +138,7 @@ def make_command(
     draws: bool = False,
     draws_text: bool = True,
     has_ladder: bool = False,
+    time_limit: str = config.DEFAULT_TIME_LIMIT,
 ) -> click.Command:
     """A command of the command line.
 
@@ -156,13 +154,17 @@ def make_command(
         draws: whether there is `--picture FILE`.
         draws_text: whether there is `--text` beside it.
         has_ladder: whether there is `--ladder`.
+        time_limit: the default of `--time-limit`, in words.
     """
     params: list[click.Parameter] = []
     if target is not None:
         # Asked for below, not here: --print-config does without.
         params.append(click.Argument(["target"], required=False, metavar=target))
     required = ("target", "plan") if needs_plan else ("target",)
-    params += [_SETTINGS[setting]() for setting in settings]
+    params += [
+        _time_limit_option(time_limit) if setting == "time_limit" else _SETTINGS[setting]()
+        for setting in settings
+    ]
     if needs_plan or takes_plan:
         params.append(
             click.Option(
@@ -199,7 +201,7 @@ def make_command(
 
     @click.pass_context
     def run(context: click.Context, /, **given: Any) -> int:
-        return _run(context, action, given, settings, required)
+        return _run(context, action, given, settings, required, time_limit)
 
     return click.Command(name, params=params, callback=run, help=help_text, no_args_is_help=False)
 
@@ -214,6 +216,7 @@ def _run(
     given: dict[str, Any],
     settings: tuple[str, ...],
     required: tuple[str, ...],
+    time_limit: str,
 ) -> int:
     console: Console = context.obj
     console.configure(as_json=given["as_json"], quiet=given["quiet"], verbosity=given["verbose"])
@@ -225,7 +228,7 @@ def _run(
     for variable in config.unknown_variables(os.environ):
         console.note(f"nothing reads the environment variable {variable}")
     if given.get("print_config"):
-        return _print_config(console, resolved, settings)
+        return _print_config(console, resolved.as_json(settings, time_limit=time_limit))
     _require(context, given, *required)
     output: Path | None = given.get("output")
     picture: Path | None = given.get("picture")
@@ -257,10 +260,15 @@ def _require(context: click.Context, given: Mapping[str, Any], *names: str) -> N
             raise click.MissingParameter(ctx=context, param=param)
 
 
-def _print_config(console: Console, resolved: config.Resolved, settings: tuple[str, ...]) -> int:
+def _time_limit_option(default: str) -> click.Option:
+    return click.Option(
+        ["--time-limit"], metavar="TIME", help=f"Stop planning after this long; {default} by default."
+    )
+
+
+def _print_config(console: Console, content: Mapping[str, Any]) -> int:
     from neaptide.report.document import Table, document
 
-    content = resolved.as_json(settings)
     if console.as_json:
         console.json(content)
         return 0

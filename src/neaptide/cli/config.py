@@ -26,6 +26,10 @@ _YES_NO: Final = {
     "off": False,
 }
 DEFAULT_TIME_LIMIT_S: Final = 20.0
+CURVE_TIME_LIMIT_S: Final = 0.03
+"""For each operation: curves take about a third of it where nothing else runs."""
+DEFAULT_TIME_LIMIT: Final = f"{DEFAULT_TIME_LIMIT_S:g}s"
+CURVE_TIME_LIMIT: Final = f"{CURVE_TIME_LIMIT_S * 1e3:g}ms an operation, at least {DEFAULT_TIME_LIMIT}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,8 @@ class Settings:
         peak: highest bytes, a share of the baseline or a reduction of it.
         latency: longest step time, or an increase over the baseline.
         device: a preset's name; None for this machine.
-        time_limit: of planning, a duration; None for `DEFAULT_TIME_LIMIT_S`, or for none with a work limit.
+        time_limit: of planning, a duration; None for the default of the command, or for none with a work
+            limit.
         work_limit: of planning, in changes tried; the answer is then the same on every machine.
         seed: of all random choices.
         strategy: of the planner.
@@ -89,6 +94,11 @@ class Settings:
             return parse_duration(self.time_limit)
         return DEFAULT_TIME_LIMIT_S if self.work_limit is None else None
 
+    def curve_time_limit_s(self, operations: int) -> float | None:
+        """Seconds that the plans of a whole curve may take; by default more for a larger program."""
+        is_default = self.time_limit is None and self.work_limit is None
+        return max(DEFAULT_TIME_LIMIT_S, CURVE_TIME_LIMIT_S * operations) if is_default else self.time_limit_s
+
 
 NAMES: Final = tuple(field.name for field in fields(Settings))
 
@@ -100,11 +110,13 @@ class Resolved:
     settings: Settings
     sources: Mapping[str, str]
 
-    def as_json(self, names: Iterable[str] = NAMES) -> dict[str, Any]:
-        """Value in force and source of each of these settings."""
+    def as_json(
+        self, names: Iterable[str] = NAMES, *, time_limit: str = DEFAULT_TIME_LIMIT
+    ) -> dict[str, Any]:
+        """Value in force and source of each of these settings; `time_limit` is the command's default, in words."""
         values = asdict(self.settings)
         if self.settings.time_limit is None and self.settings.work_limit is None:
-            values["time_limit"] = f"{DEFAULT_TIME_LIMIT_S:g}s"
+            values["time_limit"] = time_limit
         return {name: {"value": values[name], "source": self.sources[name]} for name in names}
 
 

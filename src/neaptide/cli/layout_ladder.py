@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
+from neaptide.cli.interrupts import asking_before_aborting
 from neaptide.errors import UsageError
 from neaptide.units import format_bytes
 
@@ -22,6 +23,7 @@ def show_ladder(request: Request) -> int:
     from neaptide.cli.layout_source import PROGRAM_ALIGNMENT, Program, find_source
     from neaptide.layout.in_place.ladder import memory_ladder
     from neaptide.ops import registry
+    from neaptide.outcome import Limits
 
     given = {
         "--capacity": request.settings.capacity,
@@ -42,13 +44,18 @@ def show_ladder(request: Request) -> int:
             why="which results can lie on top of operands is not in it",
             next_step="give a program, a plan or a graph as JSON",
         )
-    rows = memory_ladder(
-        found.graph,
-        found.schedule,
-        registry(),
-        storage_bytes=found.storage_bytes,
-        alignment=request.settings.alignment or PROGRAM_ALIGNMENT,
-    )
+    settings = request.settings
+    limits = Limits(time_s=settings.time_limit_s, work=settings.work_limit, seed=settings.seed)
+    with asking_before_aborting() as interrupt:
+        rows = memory_ladder(
+            found.graph,
+            found.schedule,
+            registry(),
+            storage_bytes=found.storage_bytes,
+            alignment=settings.alignment or PROGRAM_ALIGNMENT,
+            limits=limits,
+            interrupt=interrupt,
+        )
     if request.console.as_json:
         request.console.json({"ladder": [_entry(row) for row in rows]})
     else:

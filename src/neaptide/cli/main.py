@@ -11,6 +11,7 @@ import click
 from neaptide import __version__
 from neaptide.cli import commands, exit_codes, layout, machine, ordering, recompute
 from neaptide.cli.command import make_command
+from neaptide.cli.config import CURVE_TIME_LIMIT
 from neaptide.cli.console import Console
 from neaptide.errors import NeaptideError
 
@@ -127,11 +128,12 @@ cli = click.Group(
             recompute.sweep,
             "Plan for many budgets in one search: the curve of time against memory.\n\n"
             "TARGET is a recompute instance as JSON, or a program like that of the other commands. "
-            "Ctrl-C stops the search and keeps the best curve so far.",
+            "Ctrl-C stops the search and keeps the best curve so far; a curve that was cut short says so.",
             settings=("points", "time_limit", "work_limit", "seed"),
             output="Write the curve as CSV.",
             draws=True,
             draws_text=False,
+            time_limit=CURVE_TIME_LIMIT,
         ),
         make_command(
             "doctor",

@@ -73,11 +73,15 @@ def sweep(request: Request) -> int:
     if request.picture is not None:
         check_picture_path(request.picture)
     step = _step(request)
-    console.progress(f"planning {step.node_count} operations for {settings.points} budgets")
-    limits = Limits(settings.time_limit_s, settings.work_limit, settings.seed)
+    time_s = settings.curve_time_limit_s(step.node_count)
+    most = "" if time_s is None else f", for at most {format_seconds(time_s)}"
+    console.progress(f"planning {step.node_count} operations for {settings.points} budgets{most}")
+    limits = Limits(time_s, settings.work_limit, settings.seed)
     with asking_before_aborting() as interrupt:
         outcome = recompute_curve(step, count=settings.points, limits=limits, interrupt=interrupt)
     curve = outcome.require()
+    if outcome.termination.limit is not None:
+        console.note(_cut_short(outcome))
     if request.output is not None:
         write_result(request.output, curve_csv(curve))
         console.progress(f"curve saved in {request.output}")
@@ -177,6 +181,7 @@ def curve_content(curve: RecomputeCurve, outcome: Outcome[RecomputeCurve]) -> di
         "lowest_bound_bytes": curve.lowest_bound_bytes,
         "solve_seconds": outcome.seconds,
         "status": str(outcome.termination.reason),
+        "limit": outcome.termination.limit,
         "points": [
             {
                 "budget_bytes": point.budget_bytes,
@@ -215,14 +220,18 @@ def curve_document(curve: RecomputeCurve, outcome: Outcome[RecomputeCurve], name
         budget, peak = format_bytes(point.budget_bytes), format_bytes(point.peak_bytes)
         rows.append((budget, peak, share, f"{added:+.2%}", f"{least:+.2%}", point.strategy))
     header = ("budget", "peak", "of the peak", "added time", "bound", "strategy")
-    limit = outcome.termination.limit
     return document(
         f"{name}: time against memory",
         Table(header, tuple(rows), left=frozenset({5})),
         f"{outcome.termination.detail}. Bounds hold for this order of first executions.",
-        None if limit is None else f"The {limit} limit ended the search.",
+        None if outcome.termination.limit is None else f"Not finished: {_cut_short(outcome)}.",
         f"{outcome.work} changes tried in {format_seconds(outcome.seconds)}",
     )
+
+
+def _cut_short(outcome: Outcome[RecomputeCurve]) -> str:
+    limit = outcome.termination.limit
+    return f"the {limit} limit ended the search, so plans may be far from their bounds; a higher --{limit}-limit helps"
 
 
 def _methods(chosen: str, also: Sequence[str]) -> list[str]:

@@ -19,6 +19,9 @@ class PlanningProblem:
         budget_bytes: highest peak, workspace included.
         start: the order of first executions to work on; None for program order.
         start_moves: the moves that led to it.
+        known: (node, node before whose first execution it runs again) of repetitions that may be good, from other plans
+            and from bounds; a strategy may draw on them.
+        enough_seconds: a plan within the budget that takes no longer need not be improved.
         shared: what strategies work out about the step whatever its budget, and need not work out again: problems
             made from one another by `dataclasses.replace` have it in common.
     """
@@ -27,6 +30,8 @@ class PlanningProblem:
     budget_bytes: int
     start: tuple[int, ...] | None = None
     start_moves: tuple[Move, ...] = ()
+    known: frozenset[tuple[int, int]] = frozenset()
+    enough_seconds: float = 0.0
     shared: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
 
     def first_sequence(self) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -23,6 +23,7 @@ from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.own_schedule import no_worse_than
 from neaptide.planner.portfolio import bounded_ending, plan_sequence
 from neaptide.planner.recompute.certificate import recompute_bound
+from neaptide.planner.recompute.least_memory import LEAST_MEMORY, least_memory
 from neaptide.planner.recompute.recomputations import recompute_moves
 from neaptide.planner.record import planned_program
 from neaptide.planner.strategies import NAMES, canonical_name, strategy
@@ -37,8 +38,6 @@ _FREE_STRATEGY = "best_order"  # by order alone: what is done without a budget
 _ATOMIC_STRATEGY = "greedy_recompute"  # the one that keeps to the order it is started from
 _RANDOM_STATE_SECONDS = 2e-5  # two states read and two put back, about 15 µs, and the context around them
 _RANDOM_STATE_BYTES: Final = {"cpu": 5056, "cuda": 16}
-_LEAST_MEMORY: Final = "the lowest peak found within the limit on time"
-_BISECTIONS = 7  # of the budget, when time is limited and memory is to be least: within 1 % of the range
 
 
 @dataclass(frozen=True)
@@ -137,23 +136,29 @@ def plan_graph(
     if atomic:
         whole = atomic_step(step, evaluate_storage_bytes(graph, None, costs.storage_bytes))
 
-    def search(bytes_allowed: int) -> Outcome[PlannedSequence]:
-        if whole is not None:
-            problem = PlanningProblem(whole.step, bytes_allowed, start=whole.order)
-            return strategy(_ATOMIC_STRATEGY)(problem, limits, interrupt)
-        if strategy_name != DEFAULT_STRATEGY:
-            return strategy(strategy_name)(PlanningProblem(step, bytes_allowed), limits, interrupt)
-        if budget.is_none:
-            outcome = strategy(_FREE_STRATEGY)(PlanningProblem(step, bytes_allowed), limits, interrupt)
-        else:
-            outcome = plan_sequence(step, bytes_allowed, limits, interrupt=interrupt)
-        return outcome if own is None else no_worse_than(own, outcome, step, bytes_allowed, limits, interrupt)
-
-    longest = budget.resolve_latency(before.seconds)
-    if budget.peak is None and longest is not None:
-        outcome = _least_memory(search, longest, step.lower_bound_bytes, before.peak_with_workspace_bytes)
+    longest = budget.resolve_latency(before.seconds) if budget.peak is None else None
+    if longest is not None:
+        outcome = least_memory(
+            step if whole is None else whole.step,
+            longest,
+            limits,
+            interrupt,
+            strategy_name=None if canonical_name(strategy_name) == DEFAULT_STRATEGY else strategy_name,
+            order=None if whole is None else whole.order,
+            known=() if own is None or whole is not None else (own,),
+        )
+    elif whole is not None:
+        problem = PlanningProblem(whole.step, allowed, start=whole.order)
+        outcome = strategy(_ATOMIC_STRATEGY)(problem, limits, interrupt)
+    elif strategy_name != DEFAULT_STRATEGY:
+        outcome = strategy(strategy_name)(PlanningProblem(step, allowed), limits, interrupt)
     else:
-        outcome = search(allowed)
+        if budget.is_none:
+            outcome = strategy(_FREE_STRATEGY)(PlanningProblem(step, allowed), limits, interrupt)
+        else:
+            outcome = plan_sequence(step, allowed, limits, interrupt=interrupt)
+        if own is not None:
+            outcome = no_worse_than(own, outcome, step, allowed, limits, interrupt)
     found = outcome.require()
     arena = settle_arena(
         graph,
@@ -171,7 +176,10 @@ def plan_graph(
         orders = tuple(move for move in found.moves if not move.is_recomputation)
         moves = (*orders, *recompute_moves(Evaluator(step, arena.sequence)))
         found = replace(evaluated, moves=moves)
-        ending = _ending_of_moved(outcome, found, step, allowed, limits, interrupt)
+        if longest is not None:
+            ending = _ending_of_moved_peak(outcome, found)
+        else:
+            ending = _ending_of_moved(outcome, found, step, allowed, limits, interrupt)
         outcome = replace(outcome, value=found, termination=ending)
     schedule = Schedule.from_nodes(graph, found.sequence)
     check_schedule(graph, schedule, registry, allow_nondeterministic=allow_nondeterministic)
@@ -240,6 +248,16 @@ def _with_atomic_cost(program: PlannedProgram, whole: AtomicStep) -> PlannedProg
     return replace(program, predictions=predictions, saved=whole.saved)
 
 
+def _ending_of_moved_peak(outcome: Outcome[PlannedSequence], moved: PlannedSequence) -> Termination:
+    """What is known of the peak of a plan whose steps have been moved: nothing where the order is another."""
+    ended, before = outcome.termination, outcome.require()
+    if tuple(dict.fromkeys(before.sequence)) == tuple(dict.fromkeys(moved.sequence)):
+        return replace(ended, best=moved.peak_with_workspace_bytes)
+    reason = TerminationReason.FEASIBLE if ended.reason is TerminationReason.OPTIMAL else ended.reason
+    detail = ended.detail if ended.reason is TerminationReason.INFEASIBLE else LEAST_MEMORY
+    return Termination(reason, ended.limit, detail, moved.peak_with_workspace_bytes)
+
+
 def _ending_of_moved(
     outcome: Outcome[PlannedSequence],
     moved: PlannedSequence,
@@ -258,22 +276,3 @@ def _ending_of_moved(
     proved = recompute_bound(step, allowed, sequence=moved.sequence, guard=guard)
     interrupted = ended.reason is TerminationReason.INTERRUPTED
     return bounded_ending(step, moved, proved, ended.limit, interrupted=interrupted)
-
-
-def _least_memory(
-    search: Callable[[int], Outcome[PlannedSequence]], longest: float, low: int, high: int
-) -> Outcome[PlannedSequence]:
-    """The lowest peak whose time is within `longest`, by bisection of the budget; time falls as memory grows."""
-    best = search(high)
-    for _ in range(_BISECTIONS):
-        middle = (low + high) // 2
-        outcome = search(middle)
-        found = outcome.require()
-        if found.seconds <= longest and found.peak_with_workspace_bytes <= middle:
-            best, high = outcome, middle
-        else:
-            low = middle
-    # What is proved of the time is under a budget that nobody asked for.
-    ended = best.termination
-    reason = TerminationReason.FEASIBLE if ended.reason is TerminationReason.OPTIMAL else ended.reason
-    return replace(best, termination=replace(ended, reason=reason, detail=_LEAST_MEMORY, bound=None))

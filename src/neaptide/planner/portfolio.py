@@ -9,6 +9,7 @@ from typing import Final
 from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.certificate import RecomputeBound, recompute_bound
+from neaptide.planner.recompute.recomputations import repetition_pairs
 from neaptide.planner.strategies import strategy
 from neaptide.planner.strategies.block_dp import has_many_alike
 from neaptide.planner.strategies.greedy_recompute import descent_guard, solve_with_noise
@@ -27,13 +28,18 @@ _WORTHWHILE: Final = 0.99
 # A plan this close to the proved least time, as a share of the baseline's, is not searched further.
 _CLOSE_ENOUGH: Final = 1e-4
 # One this close needs no search on the whole graph beside the one by blocks.
-_NEAR: Final = 1e-3
+_NEAR: Final = 5e-4
 # One this far above it calls for the program over blocks, which also makes things a third time, and for more polish.
 _FAR: Final = 3e-3
-# Changes tried by a descent from a whole order, and by the polish of a plan that is near or far.
+# Changes tried by a descent from a whole order, and by the two polishes of a plan.
 _DESCENT_TRIES: Final = 20_000
-_NEAR_TRIES: Final = 8000
-_FAR_TRIES: Final = 15_000
+_RUIN_TRIES: Final = 15_000
+_PRICES_TRIES: Final = 10_000
+# Turns of ruin and prices; a turn that wins less than this share of the baseline's time is the last.
+_MOST_TURNS: Final = 2
+_RISE: Final = 3e-4
+# What the first look at prices may take.
+_QUICK_TRIES: Final = 2500
 # The bound is right to about this share; a plan within it is the fastest.
 _PROVED: Final = 1e-8
 # A bound that is above a plan by more is wrong.
@@ -80,10 +86,12 @@ class _Portfolio:
         self.interrupt = interrupt
         self.guard = LimitGuard(limits, interrupt)
         self.best: PlannedSequence | None = None
+        self.known: set[tuple[int, int]] = set()
+        self.shared: dict[object, object] = {}
         self._bounds: dict[tuple[int, ...], RecomputeBound] = {}
 
     def run(self) -> Outcome[PlannedSequence]:
-        problem = PlanningProblem(self.step, self.budget)
+        problem = PlanningProblem(self.step, self.budget, shared=self.shared)
         baseline = self._try("program_order", problem)
         if not self.step.node_count:
             return self._outcome()
@@ -100,25 +108,49 @@ class _Portfolio:
         if by_blocks:
             # What is solved once for all blocks that are alike costs little, and often leaves nothing to win.
             self._search("block_dp", starts[0])
+        if self.budget >= self.step.lower_bound_bytes:
+            self._polish("lagrangian", _QUICK_TRIES)
         for start in starts:
-            if not by_blocks or self._gap() > _NEAR:
+            if self._gap() > _NEAR:
                 self._search("closure", start)
         if self.budget < self.step.lower_bound_bytes:
             # Nothing can meet it; what has been found says how far one gets.
             return self._outcome()
-        is_far = self._gap() > _FAR
-        if is_far:
+        if self._gap() > _NEAR:
+            self._polish("lagrangian", _PRICES_TRIES)
+        if self._gap() > _FAR:
             if not by_blocks:
                 self._search("block_dp", starts[0])
-            self._search("lagrangian", starts[0])
-        self._restart(starts)
-        if self.best is not None:
-            polished = replace(problem, start=self.best.sequence, start_moves=self.best.moves)
-            self._search("ruin_recreate", polished, _FAR_TRIES if self._gap() > _FAR else _NEAR_TRIES)
-        if not is_far and self._gap() > _NEAR:
-            # Polish is cheaper, and often closes a gap that is small already.
-            self._search("lagrangian", starts[0])
+            self._restart(starts)
+        self._alternate()
         return self._outcome()
+
+    def _alternate(self) -> None:
+        """Ruin and prices in turn: each finds repetitions that the other would not, until both find little."""
+        for _ in range(_MOST_TURNS):
+            if self._gap() <= _FAR or not self._goes_on():
+                return
+            before = self._gap()
+            self._polish("ruin_recreate", _RUIN_TRIES)
+            self._polish("lagrangian", _PRICES_TRIES)
+            if before - self._gap() < _RISE:
+                return
+
+    def _polish(self, name: str, work: int | None = None) -> None:
+        """Try a strategy on the best sequence so far, with all repetitions that have been seen at hand."""
+        best = self.best
+        if best is not None and not self._is_done():
+            enough = self._bound().seconds + _CLOSE_ENOUGH * self.step.baseline_seconds
+            start = PlanningProblem(
+                self.step,
+                self.budget,
+                best.sequence,
+                best.moves,
+                known=frozenset(self.known),
+                enough_seconds=enough,
+                shared=self.shared,
+            )
+            self._search(name, start, work)
 
     def _order_again(self, starts: list[PlanningProblem]) -> None:
         """Where the bound for orders says that a better one may exist, look for it; it takes the place of the last."""
@@ -161,6 +193,7 @@ class _Portfolio:
     def _note(self, outcome: Outcome[PlannedSequence]) -> PlannedSequence:
         self.guard.exhausted(outcome.work)
         found = outcome.require()
+        self.known.update(repetition_pairs(found.sequence, self.step.node_count))
         if self.best is None or found.rank(self.budget) < self.best.rank(self.budget):
             self.best = found
         return found
@@ -187,7 +220,10 @@ class _Portfolio:
         assert self.best is not None
         order = tuple(dict.fromkeys(self.best.sequence))
         if order not in self._bounds:
-            self._bounds[order] = recompute_bound(self.step, self.budget, sequence=order, guard=self.guard)
+            bound = recompute_bound(self.step, self.budget, sequence=order, guard=self.guard)
+            self._bounds[order] = bound
+            ends = (*order, self.step.node_count)
+            self.known.update((node, ends[position]) for node, position in bound.repetitions)
         return self._bounds[order]
 
     def _gap(self) -> float:

@@ -22,11 +22,13 @@ from neaptide.ir.schedule import Schedule
 from neaptide.lower.node_calls import RUNNER, NodeCalls, NodeFunction, node_calls
 from neaptide.lower.program import Watch
 from neaptide.lower.random_states import DrawnAgain, random_state
+from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.eviction.policy import heuristic
 from neaptide.planner.eviction.run import EvictionRun, EvictionTotals, Observed
-from neaptide.planner.eviction.simulate import simulate
+from neaptide.planner.eviction.simulate import SimulationStopped, simulate
 from neaptide.planner.eviction.units import eviction_units
 from neaptide.runtime.executor import Executable
+from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 from neaptide.units import format_bytes
 
@@ -36,7 +38,8 @@ class EvictionOptions:
     """How a step is run under eviction.
 
     Attributes:
-        heuristic: what is evicted first, a name of `neaptide.planner.eviction.policy.HEURISTICS`.
+        heuristic: what is evicted first, a name of `neaptide.planner.eviction.policy.HEURISTICS`, with underscores or
+            hyphens; underscores are kept.
         timed: take the seconds of operations as they run, rather than those known beforehand. The decisions then
             differ from run to run, and the budget is not known to be kept before it is tried.
 
@@ -48,7 +51,8 @@ class EvictionOptions:
     timed: bool = False
 
     def __post_init__(self) -> None:
-        heuristic(self.heuristic)
+        # Frozen, so this is the only way in; programs that compare names then see one spelling.
+        object.__setattr__(self, "heuristic", heuristic(self.heuristic).name)
 
 
 def eviction_options(
@@ -91,20 +95,39 @@ class Eviction:
     options: EvictionOptions
 
 
-def check_eviction(eviction: Eviction, name: str) -> None:
+def check_eviction(eviction: Eviction, name: str, time_s: float | None = None) -> None:
     """Run the policy on paper, with the bytes and seconds that are known beforehand. O(executions x storages).
 
+    Args:
+        eviction: what is decided with.
+        name: of the step, for messages.
+        time_s: how long that may take; None: as long as it takes.
+
     Raises:
-        InfeasibleBudget: nothing is left to evict at some step.
+        InfeasibleBudget: nothing is left to evict at some step, or that was not found out in time.
     """
     problem, options = eviction.problem, eviction.options
     chosen = heuristic(options.heuristic)
-    totals = simulate(problem, eviction.order, chosen, eviction.budget_bytes).totals
+    guard = LimitGuard(Limits(time_s))
+    try:
+        run = simulate(
+            problem, eviction.order, chosen, eviction.budget_bytes, lambda: guard.exhausted() is None
+        )
+    except SimulationStopped as error:
+        raise InfeasibleBudget(
+            f"whether evicting by {options.heuristic} keeps {name} within {format_bytes(eviction.budget_bytes)} was not "
+            "found out within the time limit",
+            smallest_peak_bytes=Evaluator(problem, eviction.order).peak,
+            lower_bound_bytes=problem.lower_bound_bytes,
+            why="a run that takes long on paper makes much again; the smallest peak known is that without eviction",
+            next_step="allow more bytes or a longer time_limit_s, or plan the step",
+        ) from error
+    totals = run.totals
     if totals.peak_bytes > eviction.budget_bytes:
         gave_up = f"it gave up after {totals.executions} executions of {problem.node_count} operations"
         raise InfeasibleBudget(
             f"evicting by {options.heuristic} does not keep {name} within {format_bytes(eviction.budget_bytes)}; "
-            f"it comes to {format_bytes(totals.peak_bytes)}",
+            f"run with eviction, it comes to a peak of {format_bytes(totals.peak_bytes)}",
             smallest_peak_bytes=totals.peak_bytes,
             lower_bound_bytes=problem.lower_bound_bytes,
             why=gave_up if totals.gave_up else "nothing that may be made again was left to evict",

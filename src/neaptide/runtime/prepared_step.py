@@ -288,7 +288,7 @@ class PreparedStep:
         on paper first, with the bytes and seconds that are known of it.
 
         Raises:
-            InfeasibleBudget: nothing is left to evict at some step.
+            InfeasibleBudget: nothing is left to evict at some step, or that was not found out within the time limit.
         """
         evictions = []
         limit: int | None = None
@@ -297,7 +297,7 @@ class PreparedStep:
             allowed = self._allowed(options, index, limit)
             early = early_updates.solve(PlanningProblem(step, 0), Limits()).require()
             evictions.append(Eviction(step, early.sequence, allowed, eviction))
-            check_eviction(evictions[-1], program.graph.name or "the step")
+            check_eviction(evictions[-1], program.graph.name or "the step", options.limits.time_s)
             limit = allowed if limit is None else limit
         return replace(self.baseline_variant(), evictions=tuple(evictions))
 

@@ -4,14 +4,17 @@ from hypothesis import given
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.registry import OpRegistry, OpSpec
 from neaptide.ir.schedule import Schedule
+from neaptide.layout.best_layout import best_layout
 from neaptide.layout.bounds import arena_lower_bound
 from neaptide.layout.from_schedule import OUTSIDE, schedule_buffers
 from neaptide.layout.heuristics.tags import NO_TAG
+from neaptide.layout.in_place import ladder
 from neaptide.layout.in_place.choices import choose_in_place
 from neaptide.layout.in_place.ladder import memory_ladder, schedule_tags
 from neaptide.layout.in_place.shared_buffers import share
 from neaptide.layout.result import Layout
 from neaptide.ops import registry
+from neaptide.outcome import Limits
 from strategies import graphs
 
 TOY = OpRegistry([OpSpec("toy.mix", in_place=(0, 1, 2)), OpSpec("toy.expand_like", in_place=(0,))])
@@ -49,6 +52,24 @@ def test_the_static_plan_is_checked():
         memory_ladder(
             graph, Schedule.program_order(graph), registry(), plan=lambda p: Layout((0,) * len(p), 1024)
         )
+
+
+def test_the_static_plan_has_the_limits_of_the_caller(monkeypatch):
+    seen = []
+
+    def searched(problem, limits, interrupt):
+        seen.append(limits)
+        return best_layout(problem, limits, interrupt)
+
+    monkeypatch.setattr(ladder, "best_layout", searched)
+    graph = chain(tail=1)
+    for limits in (None, Limits(seed=3), Limits(time_s=9.0)):
+        memory_ladder(graph, Schedule.program_order(graph), registry(), limits=limits)
+    assert [(found.time_s, found.seed, found.work is None) for found in seen] == [
+        (None, 0, False),
+        (None, 3, False),
+        (9.0, 0, True),
+    ]
 
 
 @given(graphs(min_nodes=1, max_nodes=24))

@@ -81,7 +81,7 @@ def test_the_choice_of_steps_finds_nearly_the_bound_of_all_steps(made):
         budget = step.resident_bytes + int(share * (peak - step.resident_bytes))
         some = recompute_bound(step, budget).seconds - step.baseline_seconds
         every = recompute_bound(step, budget, thorough=True).seconds - step.baseline_seconds
-        assert 0.95 * every <= some <= every + 1e-9
+        assert 0.9 * every <= some <= every + 1e-9
 
 
 def test_room_for_all_costs_nothing_and_room_for_nothing_is_refuted():

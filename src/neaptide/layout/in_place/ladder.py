@@ -6,8 +6,9 @@ by liveness counters while the program runs; addresses planned ahead.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from neaptide.ir.graph import Graph
@@ -26,7 +27,7 @@ from neaptide.layout.validate import check_layout
 from neaptide.outcome import Limits
 
 _PLAN_WORK: Final = 200_000
-"""Nodes and placements of the search for the static plan."""
+"""Nodes and placements of the search for the static plan, without limits of the caller's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ def memory_ladder(
     device: str | None = None,
     alignment: int = 64,
     plan: Callable[[LayoutProblem], Layout] | None = None,
+    limits: Limits | None = None,
+    interrupt: threading.Event | None = None,
 ) -> tuple[LadderRow, ...]:
     """No reuse, in-place, sharing by liveness counter, static plan: one row each.
 
@@ -68,7 +71,9 @@ def memory_ladder(
         storage_bytes: sizes by storage id that replace the recorded ones.
         device: whose memory; by default the one with the largest total of storages.
         alignment: of every buffer; sizes are rounded up to it.
-        plan: makes the static plan; by default all methods together do, within a fixed amount of work.
+        plan: makes the static plan; by default all methods together do.
+        limits: of the search for the static plan; where they limit nothing, a fixed amount of work does.
+        interrupt: set it to take the best static plan so far.
     """
     buffers = schedule_buffers(
         graph,
@@ -83,7 +88,7 @@ def memory_ladder(
     ).choices
     shared = share(buffers, choices)
     tags = schedule_tags(graph, buffers, choices)
-    layout = (plan or _planned)(shared.problem)
+    layout = _planned(shared.problem, limits, interrupt) if plan is None else plan(shared.problem)
     check_layout(shared.problem, layout)
     passed = len(buffers.problem) - len(shared.problem)
     return (
@@ -147,7 +152,10 @@ def _total(problem: LayoutProblem) -> int:
     return sum(-(-buffer.nbytes // buffer.alignment) * buffer.alignment for buffer in problem.buffers)
 
 
-def _planned(problem: LayoutProblem) -> Layout:
-    found = best_layout(problem, Limits(work=_PLAN_WORK)).require().layout
+def _planned(problem: LayoutProblem, limits: Limits | None, interrupt: threading.Event | None) -> Layout:
+    limits = limits or Limits()
+    if limits.time_s is None and limits.work is None:
+        limits = replace(limits, work=_PLAN_WORK)
+    found = best_layout(problem, limits, interrupt).require().layout
     assert found is not None  # no capacity was given
     return found

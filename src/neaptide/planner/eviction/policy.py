@@ -53,16 +53,17 @@ HEURISTICS: Final[Mapping[str, Heuristic]] = MappingProxyType({h.name: h for h i
 
 
 def heuristic(name: str) -> Heuristic:
-    """The heuristic of a name.
+    """The heuristic of a name; `dtr-classes` and `dtr_classes` are the same.
 
     Raises:
         UsageError: there is none.
     """
-    if name not in HEURISTICS:
+    known = name.replace("-", "_")
+    if known not in HEURISTICS:
         raise UsageError(
             f"no way to evict is called {name!r}", next_step=f"choose one of {', '.join(HEURISTICS)}"
         )
-    return HEURISTICS[name]
+    return HEURISTICS[known]
 
 
 class EvictionPolicy:

@@ -7,8 +7,8 @@ again under these rules bound every plan from below, for each p and, stronger, f
 ask for between each other adds up.
 
 Which steps count is found out by carrying out the answer so far: where its bytes are above the budget, it needs a row.
-Three passes: one step at a time, then several together, both in fractions; and last, when asked to be thorough, in
-whole numbers, which lifts the bound to what those steps really cost.
+Three passes: one step at a time; then several together in rounds, both in fractions; and last in whole numbers, which
+lifts the bound to what those steps really cost, where the program is small enough.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from typing import Final
 import numpy as np
 
 from neaptide.outcome import LimitGuard
-from neaptide.planner.recompute.joint_lifetimes import joint_lifetimes
+from neaptide.planner.recompute.floor_bound import pinned_bytes
+from neaptide.planner.recompute.joint_lifetimes import joint_repetitions
 from neaptide.planner.recompute.joint_program import JointProgram, JointSolution
+from neaptide.planner.recompute.joint_rounds import JointAnswer, JointRounds, RoundLimits, worst_steps
 from neaptide.planner.recompute.step_tables import StepTables
 from neaptide.schedule.evaluate import Ints
 from neaptide.schedule.problem import StepProblem
@@ -30,14 +32,14 @@ _GRID: Final = 16
 _COARSE_GRID: Final = 6
 _FATTEST: Final = 8
 _FIRST_BACKWARD: Final = 12
-# Bytes above the budget by less than this share ask for no row.
-_TOLERATED: Final = 1e-4
 # A bound that rises by less than this share has not risen.
 _RISE: Final = 1e-5
 # Steps this close to one that has been looked at say the same.
 _APART: Final = 6
-# A step counts while it has this share of the largest multiplier.
-_BINDING: Final = 1e-4
+# What runs again to a smaller share in an answer is not worth naming.
+_LEAST_SHARE: Final = 0.5
+# Steps that the rounds start from.
+_FIRST_STEPS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +48,20 @@ class _Effort:
 
     Attributes:
         misses: steps that bring nothing before one alone is settled.
-        joint_misses: the same for several together.
-        most_steps: at once.
-        most_variables: of a program with several steps.
-        whole_nodes: of branch and bound; none without it.
-        whole_variables: of the largest program that is solved in whole numbers.
-        level: above the bound in fractions, as a share of it, up to which whole numbers are looked at.
+        rounds: how far the program of several grows.
+        whole_nodes: of branch and bound.
+        levels: up to how many variables a program is solved in whole numbers, ascending, and how far above its
+            bound in fractions they are looked for, as a share of it; the less, the more is fixed beforehand.
     """
 
     misses: int
-    joint_misses: int
-    most_steps: int
-    most_variables: int
+    rounds: RoundLimits
     whole_nodes: int
-    whole_variables: int
-    level: float
+    levels: tuple[tuple[int, float], ...]
 
 
-_USUAL: Final = _Effort(6, 3, 4, 8000, 1, 3000, 0.005)
-_THOROUGH: Final = _Effort(16, 8, 5, 16000, 400, 8000, 0.02)
+_USUAL: Final = _Effort(6, RoundLimits(2, 1e-3, 6000), 1, ((400, 0.1), (2500, 0.002)))
+_THOROUGH: Final = _Effort(16, RoundLimits(4, 1e-4, 20000), 400, ((6000, 0.1),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +73,15 @@ class RecomputeBound:
         node: at whose first execution that is decided; the dearest of several; -1 when nothing has to run again.
         is_infeasible: no plan with this order of first executions is within the budget.
         programs: linear and mixed-integer programs solved.
+        repetitions: (node, position of the first execution that it stands in front of) of what the programs' answers
+            run again, in fractions and in whole numbers: what a good plan is likely to choose from.
     """
 
     seconds: float
     node: int
     is_infeasible: bool
     programs: int
+    repetitions: frozenset[tuple[int, int]] = frozenset()
 
 
 def recompute_bound(
@@ -107,14 +107,6 @@ def recompute_bound(
     return _Search(tables, budget_bytes, guard, _THOROUGH if thorough else _USUAL).run(thorough=thorough)
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """A program that has been solved in fractions."""
-
-    program: JointProgram
-    solution: JointSolution
-
-
 class _Search:
     """The steps whose program gives the largest bound."""
 
@@ -127,8 +119,8 @@ class _Search:
         self.effort = effort
         self.is_above = tables.profile > budget_bytes
         self.programs = 0
-        self.tried: dict[tuple[int, ...], float] = {}
-        self.best: _Answer | None = None
+        self.tried: dict[int, float] = {}
+        self.best: JointAnswer | None = None
         self.refuted_at = -1
 
     def run(self, *, thorough: bool) -> RecomputeBound:
@@ -140,47 +132,42 @@ class _Search:
         if self.refuted_at >= 0:
             node = int(self.tables.order[self.refuted_at])
             return RecomputeBound(float("inf"), node, is_infeasible=True, programs=self.programs)
-        if self.best is None:
+        if self.best is None or self.best.solution.bound <= 0.0:
             return RecomputeBound(baseline, -1, is_infeasible=False, programs=self.programs)
-        solution = self.best.solution
-        extra = max(solution.bound, self._whole(self.best) if solution.bound > 0.0 else 0.0)
-        if extra <= 0.0:
-            return RecomputeBound(baseline, -1, is_infeasible=False, programs=self.programs)
-        dearest = int(np.argmax(solution.multipliers))
-        node = int(self.tables.order[self.best.program.positions[dearest]])
-        return RecomputeBound(baseline + extra, node, is_infeasible=False, programs=self.programs)
+        solution, positions = self.best.solution, self.best.program.positions
+        whole = self._whole(self.best)
+        answers = [solution] if whole is None or not whole.held else [solution, whole]
+        return RecomputeBound(
+            baseline + max(solution.bound, 0.0 if whole is None else whole.bound),
+            int(self.tables.order[positions[int(np.argmax(solution.multipliers))]]),
+            is_infeasible=False,
+            programs=self.programs,
+            repetitions=frozenset().union(
+                *(joint_repetitions(self.tables, positions, a, _LEAST_SHARE) for a in answers)
+            ),
+        )
 
     def _goes_on(self) -> bool:
         return self.refuted_at < 0 and (self.guard is None or self.guard.check_now() is None)
 
+    def _remaining_s(self) -> float | None:
+        return None if self.guard is None else self.guard.remaining_s()
+
     def _look_at_operands(self) -> None:
-        """Refute a budget that a step is above with what has to be there: operands, and what cannot be made again."""
-        tables = self.tables
-        nodes, storages = tables.need
-        owned = tables.creator < 0
-        is_stuck = ~owned & ~tables.may_repeat[tables.creator]
-        at = np.zeros(len(tables.order) + 2, dtype=np.int64)
-        loose = ~is_stuck[storages] & ~owned[storages]
-        np.add.at(at, tables.position[nodes[loose]], tables.sizes[storages[loose]])
-        last = np.where(tables.is_output, len(tables.order) - 1, -1)
-        np.maximum.at(last, storages, tables.position[nodes])
-        stuck = np.flatnonzero(is_stuck & (last > tables.position[tables.creator]))
-        change = np.zeros_like(at)
-        np.add.at(change, tables.position[tables.creator[stuck]] + 1, tables.sizes[stuck])
-        np.add.at(change, last[stuck] + 1, -tables.sizes[stuck])
-        at = (at + np.cumsum(change))[: len(tables.order)] + tables.fixed_bytes[tables.order]
-        if int(at.max(initial=0)) > self.budget:
-            self.refuted_at = int(at.argmax())
+        """Refute a budget that a step is above with what has to be there."""
+        pinned = pinned_bytes(self.tables)
+        if int(pinned.max(initial=0)) > self.budget:
+            self.refuted_at = int(pinned.argmax())
 
     def _look_at_single_steps(self, choice: Sequence[int]) -> None:
         for position in choice:
-            self._look((position,))
+            self._look(position)
         misses = 0
         while self._goes_on() and misses < self.effort.misses:
             following = self._next_single()
             if following is None:
                 return
-            misses = 0 if self._look((following,)) else misses + 1
+            misses = 0 if self._look(following) else misses + 1
 
     def _next_single(self) -> int | None:
         """The worst step of the best answer that is new; then those beside its own, with other scratch bytes."""
@@ -188,89 +175,52 @@ class _Search:
         if best is None:
             return None
         place = best.program.positions[0]
-        worst = [p for p in self._worst_steps(best) if (p,) not in self.tried]
-        beside = [p for p in (place - 2, place - 1, place + 1, place + 2) if self._is_new(p)]
-        return next(iter([*worst[:1], *beside]), None)
+        worst = worst_steps(self.tables, self.budget, best, self.effort.misses)
+        beside = [place + by for by in (-2, -1, 1, 2) if 0 <= place + by < len(self.is_above)]
+        new = [p for p in worst if p not in self.tried][:1]
+        new += [p for p in beside if self.is_above[p] and p not in self.tried]
+        return next(iter(new), None)
 
-    def _is_new(self, position: int) -> bool:
-        return (
-            0 <= position < len(self.is_above)
-            and bool(self.is_above[position])
-            and (position,) not in self.tried
-        )
-
-    def _look_at_several(self) -> None:
-        misses = 0
-        while self._goes_on() and self.best is not None and misses < self.effort.joint_misses:
-            positions = self._binding(self.best)
-            if len(positions) >= self.effort.most_steps:
-                return
-            size = self.best.program.size / max(len(positions), 1)
-            if size * (len(positions) + 1) ** 2 > self.effort.most_variables:
-                return
-            following = self._next_several(self.best, positions)
-            if following is None:
-                return
-            misses = 0 if self._look(following) else misses + 1
-
-    def _next_several(self, best: _Answer, positions: tuple[int, ...]) -> tuple[int, ...] | None:
-        """The steps that bind with one more: in turn the worst of the best answer, and the dearest by themselves."""
-        alone = [p[0] for p in sorted(self.tried, key=lambda p: -self.tried[p]) if len(p) == 1]
-        alone = [p for p in alone if min(abs(p - q) for q in positions) >= _APART]
-        worst = self._worst_steps(best)
-        mixed = [p for pair in zip(worst, alone, strict=False) for p in pair] or [*worst, *alone]
-        for position in mixed:
-            together = tuple(sorted({*positions, position}))
-            if together not in self.tried:
-                return together
-        return None
-
-    def _worst_steps(self, answer: _Answer) -> list[int]:
-        """Steps at which an answer is above the budget, worst first, apart from each other and from its own."""
-        program = answer.program
-        profile = joint_lifetimes(self.tables, program.positions, answer.solution).profile
-        excess = np.where(self.is_above, profile - self.budget * (1.0 + _TOLERATED), 0.0)
-        excess[list(program.positions)] = 0.0
-        found: list[int] = []
-        while len(found) < self.effort.misses and float(excess.max(initial=0.0)) > 0.0:
-            worst = int(excess.argmax())
-            found.append(worst)
-            excess[max(worst - _APART, 0) : worst + _APART + 1] = 0.0
-        return found
-
-    def _binding(self, answer: _Answer) -> tuple[int, ...]:
-        """The steps of an answer whose bytes bind: without the others its bound is the same."""
-        multipliers = answer.solution.multipliers
-        least = _BINDING * max(multipliers, default=0.0)
-        pairs = zip(answer.program.positions, multipliers, strict=True)
-        return tuple(p for p, multiplier in pairs if multiplier > least)
-
-    def _look(self, positions: tuple[int, ...]) -> bool:
-        """Solve the program of some steps; whether its bound is the largest so far."""
-        if not self._goes_on() or positions in self.tried:
+    def _look(self, position: int) -> bool:
+        """Solve the program of a step; whether its bound is the largest so far."""
+        if not self._goes_on() or position in self.tried:
             return False
-        program = JointProgram(self.tables, positions, self.budget)
-        solution = program.relax()
+        program = JointProgram(self.tables, (position,), self.budget)
+        solution = program.relax(self._remaining_s())
         self.programs += 1
-        self.tried[positions] = solution.bound
+        self.tried[position] = solution.bound
         if solution.is_infeasible:
-            self.refuted_at = positions[-1]
+            self.refuted_at = position
             return False
         most = 0.0 if self.best is None else self.best.solution.bound
-        if self.best is None or solution.bound > most * (1.0 + _RISE):
-            self.best = _Answer(program, solution)
-            return True
-        return False
+        if not solution.held or (self.best is not None and solution.bound <= most * (1.0 + _RISE)):
+            return False
+        self.best = JointAnswer(program, solution)
+        return True
 
-    def _whole(self, answer: _Answer) -> float:
-        """The bound of an answer in whole numbers, without the steps that do not bind."""
-        effort = self.effort
-        if not effort.whole_nodes or answer.program.size > effort.whole_variables or not self._goes_on():
-            return 0.0
-        below = answer.solution.bound * (1.0 + effort.level)
-        time_s = None if self.guard is None else self.guard.remaining_s()
+    def _look_at_several(self) -> None:
+        """Start from the dearest steps apart from each other."""
+        if self.best is None or not self._goes_on():
+            return
+        first: list[int] = []
+        for position in sorted(self.tried, key=lambda p: (-self.tried[p], p)):
+            if len(first) < _FIRST_STEPS and all(abs(position - other) >= _APART for other in first):
+                first.append(position)
+        rounds = JointRounds(self.tables, self.budget, self.effort.rounds, self.guard)
+        rounds.run(first)
+        self.programs += rounds.programs
+        self.refuted_at = rounds.refuted_at
+        if rounds.best is not None and rounds.best.solution.bound > self.best.solution.bound:
+            self.best = rounds.best
+
+    def _whole(self, answer: JointAnswer) -> JointSolution | None:
+        """The program of an answer in whole numbers; None where that would take too long."""
+        level = next((level for most, level in self.effort.levels if answer.program.size <= most), None)
+        if level is None or not self._goes_on():
+            return None
+        below = answer.solution.bound * (1.0 + level)
         self.programs += 1
-        return answer.program.solve_whole(below, nodes=effort.whole_nodes, time_s=time_s).bound
+        return answer.program.solve_whole(below, nodes=self.effort.whole_nodes, time_s=self._remaining_s())
 
 
 def _choice(tables: StepTables, is_above: np.typing.NDArray[np.bool_], *, few: bool) -> list[int]:

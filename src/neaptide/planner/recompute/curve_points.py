@@ -85,6 +85,15 @@ class PlanArchive:
         within = [p for p in self.plans if p.peak_with_workspace_bytes <= budget_bytes]
         return min(within, key=lambda p: p.rank(budget_bytes), default=None)
 
+    def lowest_within(self, seconds: float) -> PlannedSequence | None:
+        """The plan with the lowest peak among those that take no longer; None when each does. O(plans)."""
+        fast = [p for p in self.plans if p.seconds <= seconds]
+        return min(fast, key=lambda p: p.peak_with_workspace_bytes, default=None)
+
+    def fastest(self) -> PlannedSequence:
+        """The plan that takes least; there must be one."""
+        return min(self.plans, key=lambda p: p.seconds)
+
     def lowest(self) -> PlannedSequence:
         """The plan with the lowest peak; there must be one."""
         return min(self.plans, key=lambda p: p.peak_with_workspace_bytes)

@@ -20,6 +20,7 @@ from neaptide.planner.recompute.closure_model import ClosureModel, held_creators
 from neaptide.planner.recompute.curve_points import PlanArchive
 from neaptide.planner.recompute.curve_starts import chain_plans
 from neaptide.planner.recompute.forward_units import turning_point
+from neaptide.planner.recompute.recomputations import repetition_pairs
 from neaptide.planner.strategies import strategy
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute
 from neaptide.planner.strategies.program_order import baseline
@@ -45,6 +46,8 @@ _PROVED: Final = 1e-8
 # An improvement by this share of the gap is one.
 _IMPROVEMENT: Final = 0.1
 _RUINS: Final = 6
+# For single budgets only, where what is cheap does not do.
+_COSTLY: Final = ("block_dp", "lagrangian", "ruin_recreate")
 # The way to the floor: descents until two lower the peak by less than a share.
 _MOST_STALLS: Final = 2
 _FLOOR_PROGRESS: Final = 0.01
@@ -89,15 +92,33 @@ class CurveSearch:
         bounds: for that order.
     """
 
-    def __init__(self, step: StepProblem, limits: Limits, interrupt: threading.Event | None) -> None:
+    def __init__(
+        self,
+        step: StepProblem,
+        limits: Limits,
+        interrupt: threading.Event | None,
+        *,
+        order: tuple[int, ...] | None = None,
+    ) -> None:
+        """Nothing has been searched yet but the order to start from.
+
+        Args:
+            step: the problem.
+            limits: of the whole search.
+            interrupt: set it to stop.
+            order: of first executions that every plan keeps to; by default the best one that is found.
+        """
         self.step = step
         self.limits = limits
         self.interrupt = interrupt
         self.guard = LimitGuard(limits, interrupt)
         self.archive = PlanArchive()
+        self._shared: dict[object, object] = {}
         self.baseline = baseline(step)
-        self.archive.note(self.baseline)
-        self.start = self._best_start()
+        if order is None:
+            self.archive.note(self.baseline)
+        kept = None if order is None else PlannedSequence.evaluate(step, order, self.baseline.strategy)
+        self.start = kept or self._best_start()
         # Plans of orders that were not chosen are not kept: what is proved holds for this one.
         self.archive.note(self.start)
         self.bounds = BoundEnvelope(step, self.start.sequence, guard=self.guard)
@@ -106,11 +127,22 @@ class CurveSearch:
 
     def find_floor(self, budget: int, count: int) -> None:
         """Plans of the chain program on the way down to a budget, and then as far below as descents get."""
+        self.climb_down(budget, count)
+        self.sink(budget)
+
+    def climb_down(self, budget: int, count: int) -> None:
+        """So many plans of the chain program, from the peak of the start down to a budget."""
+        high, low = self.start.peak_with_workspace_bytes, max(budget, self.step.lower_bound_bytes)
+        if high > low:
+            order, shared = self.start.sequence, self._shared
+            for plan in chain_plans(self.step, order, high, low, count, self.guard, shared):
+                self.archive.note(plan)
+
+    def sink(self, budget: int) -> None:
+        """As far down to a budget as descents get, from plans of the closure model and the lowest ones known."""
         high, low = self.start.peak_with_workspace_bytes, max(budget, self.step.lower_bound_bytes)
         if high <= low:
             return
-        for plan in chain_plans(self.step, self.start.sequence, high, low, count, self.guard):
-            self.archive.note(plan)
         chain = sorted(self.archive.plans, key=lambda plan: plan.peak_with_workspace_bytes)[:_CHAIN_SINKS]
         for share in _SINK_SHARES:
             self._sink(self._close(low + int(share * (high - low)), 1.0) or self.start, low)
@@ -146,6 +178,26 @@ class CurveSearch:
         if not is_certified:
             self._certify(budgets)
         self._take_back_all(budgets)
+
+    def attempts(self, budget: int) -> Iterator[None]:
+        """One way after the other to a better plan for a budget, each at the next call; whoever has enough stops."""
+        effort = _Effort(set(), iter(self._closures()))
+        while not self._stops() and self._attempt(budget, effort):
+            yield
+
+    def costly_attempts(self, budget: int) -> Iterator[None]:
+        """The strategies that a curve of many budgets has no time for, each at the next call."""
+        for name in _COSTLY:
+            if not self._stops():
+                best = self.archive.best(budget) or self.archive.lowest()
+                plan = self.start if name == "block_dp" else best
+                self.archive.note(self._run_strategy(name, plan, budget, _MOST_TRIES))
+                yield
+
+    def certify(self, budget: int) -> None:
+        """Ask the certificate of one budget, which looks at several steps together, unless the program is too large."""
+        if self.step.node_count <= _CERTIFIED_NODES:
+            self.bounds.certify(budget)
 
     def gap(self, budget: int) -> float:
         """Distance of the best plan from its bound as a share of the baseline's time; 0 where nothing can be won."""
@@ -206,11 +258,9 @@ class CurveSearch:
 
     def _certify(self, budgets: Sequence[int]) -> None:
         """The certificates of those budgets that are farthest from their bounds."""
-        if self.step.node_count > _CERTIFIED_NODES:
-            return
         far = [b for b in budgets if self.gap(b) > _FAR and self.archive.best(b) is not None]
         for budget in sorted(far, key=self.gap)[:_CERTIFICATES]:
-            self.bounds.certify(budget)
+            self.certify(budget)
 
     def _is_settled(self, budget: int) -> bool:
         """Whether no plan can be faster: order alone meets the budget, or the bound is met."""
@@ -225,7 +275,8 @@ class CurveSearch:
         """Updates hoisted, and another order where the bound of orders says that a better one may exist."""
         found = self.baseline
         early = self._run_strategy("early_updates", found, found.peak_with_workspace_bytes)
-        if early.peak_with_workspace_bytes < found.peak_with_workspace_bytes:
+        if early.peak_with_workspace_bytes <= found.peak_with_workspace_bytes:
+            # Even where the peak is elsewhere: gradients that are gone leave room under smaller budgets.
             found = early
         if self.step.order_lower_bound_bytes > _WORTHWHILE * found.peak_with_workspace_bytes or self._stops():
             return found
@@ -311,7 +362,11 @@ class CurveSearch:
     def _run_strategy(
         self, name: str, plan: PlannedSequence, budget: int, tries: int | None = None, number: int = 0
     ) -> PlannedSequence:
-        problem = PlanningProblem(self.step, budget, start=plan.sequence)
+        pairs = (repetition_pairs(other.sequence, self.step.node_count) for other in self.archive.plans)
+        known = frozenset[tuple[int, int]]().union(*pairs)
+        problem = PlanningProblem(
+            self.step, budget, plan.sequence, plan.moves, known=known, shared=self._shared
+        )
         limits = self._left(tries)
         outcome = strategy(name)(problem, replace(limits, seed=limits.seed + number), self.interrupt)
         self.guard.exhausted(outcome.work)

@@ -24,7 +24,13 @@ _REACH: Final = 1.75
 
 
 def chain_plans(
-    step: StepProblem, order: tuple[int, ...], high: int, low: int, count: int, guard: LimitGuard
+    step: StepProblem,
+    order: tuple[int, ...],
+    high: int,
+    low: int,
+    count: int,
+    guard: LimitGuard,
+    shared: dict[object, object] | None = None,
 ) -> Iterator[PlannedSequence]:
     """Plans of one order, from the largest budget down. None where the step is no chain of blocks.
 
@@ -35,12 +41,14 @@ def chain_plans(
         low: bytes below which there is nothing to be found.
         count: of budgets for each table.
         guard: charged with the recomputations that are carried out; stops the search.
+        shared: of the planning problems of the step; chains that are there already are not made again.
     """
+    known = {} if shared is None else shared
     for most, part in _TABLES:
         if guard.check_now() is not None:
             return
         top = high // part
-        problem = PlanningProblem(step, int(top / _REACH), start=order)
+        problem = PlanningProblem(step, int(top / _REACH), start=order, shared=known)
         chain = chain_of(problem, most)
         if isinstance(chain, str) or top <= low:
             continue

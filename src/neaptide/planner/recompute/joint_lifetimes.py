@@ -8,7 +8,7 @@ bytes at first executions follow; where they are above the budget the program sh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -21,44 +21,17 @@ from neaptide.schedule.evaluate import Ints
 _NOTHING: Final = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
-class Repetition:
-    """A node that runs again.
-
-    Attributes:
-        node: which.
-        position: of the first execution that it stands directly before; the number of nodes for the end.
-        window: number of the chosen step behind which it runs.
-    """
-
-    node: int
-    position: int
-    window: int
-
-
-@dataclass(frozen=True, slots=True)
-class JointLifetimes:
-    """Repetitions in the order of windows and nodes, and bytes at each first execution."""
-
-    repetitions: tuple[Repetition, ...]
-    profile: Floats
-
-
-def joint_lifetimes(
-    tables: StepTables, positions: Sequence[int], solution: JointSolution, least_share: float = _NOTHING
-) -> JointLifetimes:
-    """Lifetimes of an answer at some positions. O(windows x (storages + needs)).
+def joint_profile(tables: StepTables, positions: Sequence[int], solution: JointSolution) -> Floats:
+    """Bytes at each first execution when an answer is carried out. O(windows x (storages + needs)).
 
     Args:
         tables: of the step.
         positions: of the program, ascending.
-        solution: its answer; shares count as such in the bytes.
-        least_share: what runs again to a smaller share is left out.
+        solution: its answer; shares count as such.
     """
     count = len(tables.order)
     change = np.zeros(count + 2)
     sizes = tables.sizes.astype(np.float64)
-    found: list[Repetition] = []
     starts, ends = [-1, *positions], [*positions, count]
     for window, (start, end) in enumerate(zip(starts, ends, strict=True)):
         is_last = window == len(positions)
@@ -67,8 +40,7 @@ def joint_lifetimes(
         first = np.where((later > _NOTHING) & (first > end), end, first)
         if window:
             held, again = solution.held[window - 1], solution.again[window - 1]
-            ranks = _ranks(tables, first, last, again, least_share)
-            found.extend(Repetition(node, rank, window - 1) for node, rank in sorted(ranks.items()))
+            ranks = _ranks(tables, first, last, again)
             across = np.flatnonzero(held > _NOTHING)
             _hold(change, start, np.full(len(across), start), held[across] * sizes[across])
             there = np.flatnonzero((held > _NOTHING) & ((last >= 0) | (later > _NOTHING)))
@@ -88,7 +60,28 @@ def joint_lifetimes(
         _hold(change, born[new], until, sizes[new])
         _hold(change, until + 1, np.full(len(new), end - 1), later[new] * sizes[new])
     scratch = np.array(tables.step.workspace, dtype=np.int64)[tables.order]
-    return JointLifetimes(tuple(found), np.cumsum(change)[:count] + scratch + tables.step.resident_bytes)
+    profile: Floats = np.cumsum(change)[:count] + scratch + tables.step.resident_bytes
+    return profile
+
+
+def joint_repetitions(
+    tables: StepTables, positions: Sequence[int], solution: JointSolution, least_share: float
+) -> set[tuple[int, int]]:
+    """(node, position of the first execution that it stands in front of) of what an answer runs again.
+
+    The number of nodes stands for the end. What runs again to a smaller share than `least_share` is left out.
+    O(windows x (storages + needs)).
+    """
+    count = len(tables.order)
+    found: set[tuple[int, int]] = set()
+    for window, (start, end) in enumerate(pairwise((*positions, count))):
+        is_last = end == count
+        first, last = _uses(tables, start + 1, end)
+        later = np.where(tables.is_output, 1.0, 0.0) if is_last else solution.held[window + 1]
+        first = np.where((later > _NOTHING) & (first > end), end, first)
+        again = np.where(solution.again[window] >= least_share, solution.again[window], 0.0)
+        found.update(_ranks(tables, first, last, again).items())
+    return found
 
 
 def _uses(tables: StepTables, start: int, end: int) -> tuple[Ints, Ints]:
@@ -103,9 +96,9 @@ def _uses(tables: StepTables, start: int, end: int) -> tuple[Ints, Ints]:
     return first, last
 
 
-def _ranks(tables: StepTables, first: Ints, last: Ints, again: Floats, least_share: float) -> dict[int, int]:
+def _ranks(tables: StepTables, first: Ints, last: Ints, again: Floats) -> dict[int, int]:
     """Where each repetition of a window stands; `first` and `last` uses come to include repetitions."""
-    nodes = np.flatnonzero(again > least_share)
+    nodes = np.flatnonzero(again > _NOTHING)
     ranks: dict[int, int] = {}
     none = len(tables.order) + 1
     for node in nodes[np.argsort(-tables.position[nodes], kind="stable")].tolist():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from neaptide.planner.moves import Move, MoveKind
@@ -54,6 +55,21 @@ def recompute_units(evaluator: Evaluator) -> list[RecomputeUnit]:
                 )
             )
     return units
+
+
+def repetition_pairs(sequence: Sequence[int], end: int) -> set[tuple[int, int]]:
+    """(node, node before whose first execution it runs again) of a sequence; `end` stands for none."""
+    found: set[tuple[int, int]] = set()
+    waiting: list[int] = []
+    seen: set[int] = set()
+    for node in (*sequence, end):
+        if node in seen:
+            waiting.append(node)
+        else:
+            seen.add(node)
+            found.update((repeated, node) for repeated in waiting)
+            waiting = []
+    return found
 
 
 def recompute_moves(evaluator: Evaluator) -> tuple[Move, ...]:

@@ -1,15 +1,16 @@
-"""Recomputation by a Lagrangian over several steps: a multiplier for the bytes of each step that a plan so far breaks.
+"""Recomputation by prices of bytes at every moment: a pool of repetitions that grows by what pays, then whole numbers.
 
-The joint program at a few steps decides what is held across each of them and what runs again between them. It starts
-at the step where most is held for later. Each answer is carried out exactly: where a first execution is above the
-budget then, its bytes join the program, and steps whose multiplier is zero leave it. Repair and put back make a plan
-of each answer; the best one counts. Multipliers also say which choices no plan better than the best one makes, and
-when nothing is left to choose, the best one is proved to be the fastest of its order of first executions.
+The multipliers of a linear program over a pool of repetitions price a byte at each first execution and repetition
+(a Lagrangian over all steps at once). What pays at these prices and is not in the pool joins it, until nothing does
+(column generation, Dantzig and Wolfe 1960). Each answer is rounded and carried out exactly, repaired and put back;
+the best plan counts. Then the choice is made in whole numbers, first where the best plan and the program disagree
+(Danna, Rothberg and Le Pape 2005, RINS), then in stretches of neighbours.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -17,169 +18,246 @@ import numpy as np
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.forward_units import turning_point
-from neaptide.planner.recompute.joint_lifetimes import Repetition, joint_lifetimes
-from neaptide.planner.recompute.joint_program import JointProgram, JointSolution
+from neaptide.planner.recompute.certificate import recompute_bound
 from neaptide.planner.recompute.recomputations import recompute_moves
-from neaptide.planner.recompute.step_tables import StepTables
-from neaptide.planner.strategies.greedy_recompute import GreedyRecompute
+from neaptide.planner.recompute.repetition_pool import Item, RepetitionPool
+from neaptide.planner.recompute.repetition_prices import RepetitionPrices
+from neaptide.planner.recompute.repetition_program import PoolAnswer, RepetitionProgram
+from neaptide.planner.recompute.stage_units import StageUnits, stage_units
+from neaptide.planner.recompute.step_tables import Flags
+from neaptide.planner.strategies import closure, greedy_recompute
+from neaptide.planner.strategies.greedy_recompute import GreedyRecompute, descent_guard
 from neaptide.schedule.evaluate import Evaluator
 
 NAME: Final = "lagrangian"
 _MOST_ROUNDS: Final = 12
-_MOST_STEPS: Final = 6
-# The search ends after this many answers in a row that made no better plan.
-_MOST_MISSES: Final = 4
-# Programs with more variables are answered in fractions, rounded; still larger ones are not made.
-_WHOLE_VARIABLES: Final = 3000
-_MOST_VARIABLES: Final = 40000
-# A step counts while it has this share of the largest multiplier.
-_BINDING: Final = 1e-4
-# Nodes of branch and bound.
-_WHOLE_NODES: Final = 30
-# Without a plan within the budget, whole answers are looked for up to this share above the bound.
-_LEVEL: Final = 0.05
-# Fractions from here on count as one.
+# New items in one round, as a share of the nodes, and at least.
+_NEW_SHARE: Final = 1 / 6
+_LEAST_NEW: Final = 40
+# Pools with more items, per node, are not extended.
+_MOST_ITEMS: Final = 1.5
 _HALF: Final = 0.5
-# A plan this close to the proved least time, as a share of the baseline's, is not searched further.
-_CLOSE_ENOUGH: Final = 2e-5
+# Shares that differ by less agree.
+_AGREED: Final = 0.01
+# Items that are free at once, and nodes of branch and bound.
+_FREE: Final = 100
+# Pools of so many variables are tried as a whole first.
+_MOST_VARIABLES: Final = 450
+_WHOLE_NODES: Final = 1
+_MOST_MISSES: Final = 4
+# What costs up to so many times what it saves joins the pool when nothing better is left.
+_SLACKS: Final = (1.3, 2.0)
+_MOST_WHOLE: Final = 12
+# Charged for a linear program, by its items; and for one in whole numbers, by rows of bytes times variables.
+_ITEMS_PER_TRY: Final = 16
+_LEAST_TRIES: Final = 100
+_ENTRIES_PER_TRY: Final = 50
 
 
 def solve(
     problem: PlanningProblem, limits: Limits, interrupt: threading.Event | None = None
 ) -> Outcome[PlannedSequence]:
-    """The start with recomputations that the joint program of several steps asks for, repaired and put back.
+    """The best plan of the pool; the peak is never higher than that of the larger of start and budget.
 
-    A start with repetitions, or one within the budget, is handed back as it is. The peak is never higher than that of
-    the larger of start and budget. The bound of the outcome holds for the start's order of first executions.
+    Where nothing is known yet, plans by marginal prices and by the closure model, and the bound on the time of any plan,
+    give the first repetitions to choose from. O(rounds x one sparse linear program with a few variables for each
+    item), then at most some integer programs of limited size.
     """
     guard = LimitGuard(limits, interrupt)
     step = problem.step
     start = PlannedSequence.evaluate(step, problem.first_sequence(), NAME, problem.start_moves)
-    if start.peak_with_workspace_bytes <= problem.budget_bytes:
-        is_free = len(start.sequence) == step.node_count
-        return guard.finish(start, best=start.seconds, bound=start.seconds if is_free else None)
-    if len(start.sequence) != step.node_count:
-        return guard.finish(start, best=start.seconds, detail="the start has recomputations already")
-    if not step.node_count:
-        return guard.finish(start, best=start.seconds, detail="nothing runs")
-    search = _Search(problem, guard, start)
-    search.run()
-    best = search.best
-    if best is not start:
-        moves = recompute_moves(Evaluator(step, best.sequence))
-        best = replace(best, moves=(*problem.start_moves, *moves))
-    if best.peak_with_workspace_bytes > problem.budget_bytes:
+    is_whole = len(start.sequence) == step.node_count
+    if not step.node_count or (is_whole and start.peak_with_workspace_bytes <= problem.budget_bytes):
+        return guard.finish(start, best=start.seconds, bound=start.seconds if is_whole else None)
+    least = None
+    firsts = [start]
+    if not problem.known:
+        if is_whole:
+            firsts.extend(_first_plans(problem, guard, interrupt))
+        problem, least = _with_bound(problem, guard)
+    firsts.sort(key=lambda plan: plan.rank(problem.budget_bytes))
+    search = _Search(problem, guard, interrupt, firsts)
+    search.grow()
+    search.settle()
+    best = start
+    if search.best.rank(problem.budget_bytes) < start.rank(problem.budget_bytes):
+        orders = tuple(move for move in problem.start_moves if not move.is_recomputation)
+        moves = (*orders, *recompute_moves(Evaluator(step, search.best.sequence)))
+        best = replace(search.best, strategy=NAME, moves=moves)
+    if least is None or best.peak_with_workspace_bytes > problem.budget_bytes:
         return guard.finish(best, best=best.seconds)
-    bound = step.baseline_seconds + search.bound
     detail = "the bound holds for this order of first executions"
-    return guard.finish(best, best=best.seconds, bound=min(bound, best.seconds), detail=detail)
+    return guard.finish(best, best=best.seconds, bound=min(least, best.seconds), detail=detail)
+
+
+def _first_plans(
+    problem: PlanningProblem, guard: LimitGuard, interrupt: threading.Event | None
+) -> list[PlannedSequence]:
+    """Plans of strategies that take little time."""
+    found = []
+    for strategy in (greedy_recompute, closure):
+        inner = descent_guard(guard, problem.step.node_count, interrupt)
+        outcome = strategy.solve(problem, inner.limits, interrupt)
+        guard.exhausted(outcome.work)
+        found.append(outcome.require())
+    return found
+
+
+def _with_bound(problem: PlanningProblem, guard: LimitGuard) -> tuple[PlanningProblem, float | None]:
+    """The problem with what the bound knows: the least time, and repetitions that its answer asks for."""
+    order = tuple(dict.fromkeys(problem.first_sequence()))
+    bound = recompute_bound(problem.step, problem.budget_bytes, sequence=order, guard=guard)
+    if bound.is_infeasible:
+        return problem, None
+    ends = (*order, problem.step.node_count)
+    known = frozenset((node, ends[position]) for node, position in bound.repetitions)
+    enough = max(problem.enough_seconds, bound.seconds)
+    return replace(problem, known=known, enough_seconds=enough), bound.seconds
 
 
 class _Search:
-    def __init__(self, problem: PlanningProblem, guard: LimitGuard, start: PlannedSequence) -> None:
+    def __init__(
+        self,
+        problem: PlanningProblem,
+        guard: LimitGuard,
+        interrupt: threading.Event | None,
+        firsts: Sequence[PlannedSequence],
+    ) -> None:
         self.problem = problem
         self.step = problem.step
         self.budget = problem.budget_bytes
         self.guard = guard
-        self.best = start
-        self.bound = 0.0
-        self.tables = StepTables(problem.step, problem.first_sequence())
+        self.interrupt = interrupt
+        order = tuple(dict.fromkeys(problem.first_sequence()))
+        self.units: StageUnits = stage_units(problem.step, order)
+        self.program = RepetitionProgram(problem.budget_bytes, problem.step.baseline_seconds)
+        self.best = firsts[0]
+        self.chosen = self._items_of(firsts[0].sequence)
+        self.items = self._known_items().union(*(self._items_of(plan.sequence) for plan in firsts))
+        self.pool = RepetitionPool(self.units, self.items)
+        self.answer: PoolAnswer | None = None
 
-    def run(self) -> None:
-        """Answer, carry out, add the step that was broken, until none is or nothing is left to be won."""
-        first = turning_point(Evaluator(self.step, self.problem.first_sequence()))
-        rows: dict[int, int] = {first: 0}
-        tried: set[tuple[tuple[int, int], ...]] = set()
-        misses = 0
+    def grow(self) -> None:
+        """Answer in fractions and add what pays, until nothing does."""
+        most = max(_LEAST_NEW, int(_NEW_SHARE * self.step.node_count))
         for _ in range(_MOST_ROUNDS):
-            if self.guard.exhausted(len(rows)):
+            if self.guard.exhausted(1 + len(self.items) // _ITEMS_PER_TRY):
                 return
-            tried.add(tuple(sorted(rows.items())))
-            program = JointProgram(self.tables, sorted(rows), self.budget, rows)
-            if program.size > _MOST_VARIABLES:
+            answer = self.program.relax(self.pool)
+            if answer is None:
                 return
-            relaxed = program.relax()
-            if relaxed.is_infeasible or not relaxed.held:
+            self.answer = answer
+            self._try(answer)
+            if len(self.items) > _MOST_ITEMS * self.step.node_count:
                 return
-            is_bound = not any(rows.values())
-            if is_bound:
-                self.bound = max(self.bound, relaxed.bound)
-            before = self.best
-            broken = self._carry_out(program.positions, relaxed)
-            if len(tried) > 1 or not broken:
-                whole = self._whole(program, relaxed, is_bound=is_bound)
-                broken = broken if whole is None else self._carry_out(program.positions, whole)
-            misses = 0 if self.best is not before else misses + 1
-            binding = self._binding(program.positions, relaxed.multipliers)
-            kept = {p: rows[p] for p in binding}
-            following = ({**kept, position: withheld} for position, withheld in broken)
-            new = next((r for r in following if tuple(sorted(r.items())) not in tried), None)
-            if new is None or misses >= _MOST_MISSES or self._is_close():
+            prices = RepetitionPrices(self.pool, answer)
+            new = prices.missing(most)
+            if not self._add(new):
                 return
-            rows = new
 
-    def _whole(
-        self, program: JointProgram, relaxed: JointSolution, *, is_bound: bool
-    ) -> JointSolution | None:
-        """The answer in whole numbers; None when that would be too long, or nothing better is left."""
-        if program.size > _WHOLE_VARIABLES or self._is_close() or self.guard.check_now() is not None:
-            return None
-        level = relaxed.bound * (1.0 + _LEVEL)
-        if self.best.peak_with_workspace_bytes <= self.budget:
-            level = self.best.seconds - self.step.baseline_seconds
-        whole = program.solve_whole(level, nodes=_WHOLE_NODES, time_s=self.guard.remaining_s())
-        if is_bound:
-            self.bound = max(self.bound, whole.bound)
-        return whole if whole.held else None
+    def settle(self) -> None:
+        """Choose in whole numbers, a part at a time; where that brings nothing, from a larger pool."""
+        misses = 0
+        slacks = list(_SLACKS)
+        for _ in range(_MOST_WHOLE):
+            if self.answer is None or self._is_enough() or self.guard.exhausted(self._whole_tries()):
+                return
+            if misses >= _MOST_MISSES or (misses and self.pool.variables <= _MOST_VARIABLES):
+                if not slacks or not self._widen(self.answer, slacks.pop(0)):
+                    return
+                misses = 0
+            chosen = np.array([item in self.chosen for item in self.pool.items], dtype=bool)
+            free = self._free(self.answer, chosen, misses)
+            answer = self.program.solve_whole(
+                self.pool, ~free, chosen, nodes=_WHOLE_NODES, time_s=self.guard.remaining_s()
+            )
+            misses = 0 if answer is not None and self._try(answer) else misses + 1
+            if misses == 0 and self._add(self.chosen):
+                self.answer = self.program.relax(self.pool)
 
-    def _is_close(self) -> bool:
-        """Whether nothing better than the best plan is left, or not by an amount that matters."""
-        left = self.best.seconds - self.step.baseline_seconds - self.bound
-        is_met = self.best.peak_with_workspace_bytes <= self.budget
-        return is_met and left <= _CLOSE_ENOUGH * self.step.baseline_seconds
+    def _whole_tries(self) -> int:
+        entries = len(self.program.watched) * self.pool.variables
+        return _LEAST_TRIES + entries // _ENTRIES_PER_TRY
 
-    def _carry_out(self, positions: tuple[int, ...], answer: JointSolution) -> list[tuple[int, int]]:
-        """Make a plan of an answer; which steps were above the budget before the repair, worst first."""
-        search = GreedyRecompute(self.problem, self.guard)
-        repetitions = joint_lifetimes(self.tables, positions, answer, _HALF).repetitions
-        for repetition in sorted(repetitions, key=lambda r: (r.position, self.tables.position[r.node])):
-            self._repeat(search, repetition)
-        broken = self._broken(search.evaluator)
+    def _is_enough(self) -> bool:
+        best = self.best
+        return best.peak_with_workspace_bytes <= self.budget and best.seconds <= self.problem.enough_seconds
+
+    def _widen(self, answer: PoolAnswer, slack: float) -> bool:
+        """Have items in the pool that nearly pay; whether there are any."""
+        prices = RepetitionPrices(self.pool, answer)
+        most = max(_LEAST_NEW, int(_NEW_SHARE * self.step.node_count))
+        new = [
+            *prices.missing(most, slack),
+            *prices.shifted(self.pool.profile(answer.values).tolist())[:most],
+        ]
+        if not self._add(new):
+            return False
+        self.answer = self.program.relax(self.pool)
+        return self.answer is not None
+
+    def _free(self, answer: PoolAnswer, chosen: Flags, number: int) -> Flags:
+        """The items of the next part: those on which plan and program disagree, then neighbours in turn."""
+        count = len(chosen)
+        if number == 0 and self.pool.variables <= _MOST_VARIABLES:
+            return np.ones(count, dtype=bool)
+        differs = np.flatnonzero(np.abs(answer.values[:count] - chosen) > _AGREED)
+        free = np.zeros(count, dtype=bool)
+        if number % 2 == 0 and len(differs):
+            offset = (number // 2 * _FREE // 2) % len(differs)
+            free[np.roll(differs, -offset)[:_FREE]] = True
+        else:
+            first = (number // 2 * _FREE // 2) % max(count, 1)
+            free[first : first + _FREE] = True
+        return free
+
+    def _try(self, answer: PoolAnswer) -> bool:
+        """Carry an answer out, repair it and put back; whether the plan is the best so far."""
+        by_stage: list[list[int]] = [[] for _ in range(self.units.stages)]
+        for (stage, unit), share in zip(self.pool.items, answer.values.tolist(), strict=False):
+            if share > _HALF:
+                by_stage[stage].append(unit)
+        start = replace(self.problem, start=self.units.sequence(by_stage))
+        inner = descent_guard(self.guard, self.step.node_count, self.interrupt)
+        search = GreedyRecompute(start, inner)
         search.descend()
         search.put_back()
-        plan = PlannedSequence.evaluate(self.step, search.evaluator.sequence(), NAME)
-        if plan.rank(self.budget) < self.best.rank(self.budget):
-            self.best = plan
-        return broken
+        self.guard.exhausted(inner.work)
+        plan = PlannedSequence.of(search.evaluator, NAME)
+        if plan.rank(self.budget) >= self.best.rank(self.budget):
+            return False
+        self.best = plan
+        self.chosen = self._items_of(plan.sequence)
+        return True
 
-    def _repeat(self, search: GreedyRecompute, repetition: Repetition) -> None:
-        """Make what a node creates again; its operands are held on to where they are not made again as well."""
-        created = self.step.created[repetition.node]
-        if not created or self.guard.exhausted():
-            return
-        is_end = repetition.position >= len(self.tables.order)
-        before = self.step.node_count if is_end else int(self.tables.order[repetition.position])
-        closure = search.replays.closure(created[0], before, hold_from=-1)
-        if closure.nodes and not closure.refusal:
-            search.evaluator.apply(search.replays.insertion(closure, before))
-            search.evaluator.forget_undo()
+    def _add(self, items: Iterable[Item]) -> bool:
+        """Have items in the pool; whether any is new."""
+        before = len(self.items)
+        self.items.update(items)
+        if len(self.items) == before:
+            return False
+        self.pool = RepetitionPool(self.units, self.items)
+        return True
 
-    def _broken(self, evaluator: Evaluator) -> list[tuple[int, int]]:
-        """Positions of first executions above the budget, or with repetitions in front of them that are, worst first.
+    def _known_items(self) -> set[Item]:
+        """Repetitions that others have found, where units may run again there."""
+        units = self.units
+        number_of = {unit.creator: number for number, unit in enumerate(units.units)}
+        stage_of = {node: stage for stage, node in enumerate(units.order)}
+        stage_of[self.step.node_count] = len(units.order)
+        found = {
+            (stage_of[before], number_of[node])
+            for node, before in self.problem.known
+            if node in number_of and before in stage_of
+        }
+        return {(s, u) for s, u in found if units.units[u].first <= s <= units.units[u].last}
 
-        With each the bytes by which those repetitions are above it: its row has to leave them free.
-        """
-        places = evaluator.position[self.tables.order]
-        at = evaluator.bytes[places]
-        starts = np.concatenate(([0], places[:-1] + 1))
-        most = np.maximum.reduceat(evaluator.bytes, starts)
-        worst = np.argsort(-most, kind="stable")
-        above = worst[most[worst] > self.budget].tolist()
-        return [(p, int(most[p] - at[p]) if most[p] > at[p] else 0) for p in above]
-
-    def _binding(self, positions: tuple[int, ...], multipliers: tuple[float, ...]) -> list[int]:
-        """The dearest positions, without those that do not bind."""
-        ranked = sorted(zip(multipliers, positions, strict=True), reverse=True)
-        least = _BINDING * max(multipliers, default=0.0)
-        return [p for multiplier, p in ranked[: _MOST_STEPS - 1] if multiplier > least]
+    def _items_of(self, sequence: Sequence[int]) -> set[Item]:
+        """The repetitions of a sequence that are in the space of plans in stages."""
+        units = self.units.units
+        return {
+            (stage, unit)
+            for stage, inside in enumerate(self.units.repeated_in(sequence))
+            for unit in inside
+            if units[unit].first <= stage <= units[unit].last
+        }
