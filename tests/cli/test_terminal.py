@@ -2,6 +2,8 @@
 
 import io
 import logging
+import subprocess
+import sys
 
 import pytest
 import rich.console
@@ -75,3 +77,18 @@ def test_log_records_go_to_stderr_by_level(capsys, quiet, verbosity, heard):
     assert captured.out == ""
     assert [line.split(":")[0] for line in captured.err.splitlines() if "after" not in line] == heard
     assert logging.getLogger("neaptide").level == logging.NOTSET
+
+
+def test_what_libraries_print_to_stdout_from_c_goes_to_stderr():
+    program = (
+        "import os\n"
+        "from neaptide.cli.console import undisturbed_stdout\n"
+        "with undisturbed_stdout():\n"
+        "    os.write(1, b'noise\\n')\n"
+        "    print('result')\n"
+        "print('after', flush=True)\n"
+        "os.write(1, b'plain\\n')\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout == "result\nafter\nplain\n"
+    assert ran.stderr == "noise\n"

@@ -23,6 +23,29 @@ _LOGGER: Final = "neaptide"
 _LOG_LEVELS: Final = (logging.WARNING, logging.INFO, logging.DEBUG)
 
 
+@contextmanager
+def undisturbed_stdout() -> Iterator[None]:
+    """Keeps stdout for what Python prints: notes that libraries print there from C go to stderr.
+
+    HiGHS has such notes, and one of them in front of a JSON object is one too many.
+    """
+    before = sys.stdout
+    if before is None:  # a program without stdout, such as one of pythonw
+        yield
+        return
+    before.flush()
+    own = os.dup(1)
+    os.dup2(2, 1)
+    with os.fdopen(own, "w", encoding=before.encoding, errors=before.errors) as stream:
+        sys.stdout = stream
+        try:
+            yield
+        finally:
+            stream.flush()
+            sys.stdout = before
+            os.dup2(own, 1)
+
+
 class Console:
     """Where a command prints.
 

@@ -12,7 +12,7 @@ from neaptide import __version__
 from neaptide.cli import commands, exit_codes, layout, machine, ordering, recompute
 from neaptide.cli.command import make_command
 from neaptide.cli.config import CURVE_TIME_LIMIT
-from neaptide.cli.console import Console
+from neaptide.cli.console import Console, undisturbed_stdout
 from neaptide.errors import NeaptideError
 
 _HELP = """Lower the high-water mark: plan a training step so that its peak memory fits a budget.
@@ -158,7 +158,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     # Read once, when torch is loaded: its start-up notes would stand in the middle of our output.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        with undisturbed_stdout():
+            return main(sys.argv[1:])
+    given = list(arguments)
     # Known before the arguments are read, for mistakes in the arguments themselves.
     console = Console(as_json="--json" in given)
     with console.listening():
