@@ -34,10 +34,12 @@ _FAR: Final = 3e-3
 # Changes tried by a descent from a whole order, and by the two polishes of a plan.
 _DESCENT_TRIES: Final = 20_000
 _RUIN_TRIES: Final = 15_000
-_PRICES_TRIES: Final = 10_000
-# Turns of ruin and prices; a turn that wins less than this share of the baseline's time is the last.
-_MOST_TURNS: Final = 2
-_RISE: Final = 3e-4
+_PRICES_TRIES: Final = 15_000
+# A plan of another order that runs this much more again may still overtake the best.
+_NOT_FAR_BEHIND: Final = 1.25
+# Turns of ruin and prices; one that closes less than this share of the gap is the last.
+_MOST_TURNS: Final = 6
+_CLOSED: Final = 0.05
 # What the first look at prices may take.
 _QUICK_TRIES: Final = 2500
 # The bound is right to about this share; a plan within it is the fastest.
@@ -88,6 +90,7 @@ class _Portfolio:
         self.best: PlannedSequence | None = None
         self.known: set[tuple[int, int]] = set()
         self.shared: dict[object, object] = {}
+        self._by_order: dict[tuple[int, ...], PlannedSequence] = {}
         self._bounds: dict[tuple[int, ...], RecomputeBound] = {}
 
     def run(self) -> Outcome[PlannedSequence]:
@@ -117,7 +120,7 @@ class _Portfolio:
             # Nothing can meet it; what has been found says how far one gets.
             return self._outcome()
         if self._gap() > _NEAR:
-            self._polish("lagrangian", _PRICES_TRIES)
+            self._polish("lagrangian", _PRICES_TRIES, all_orders=self._gap() > _FAR)
         if self._gap() > _FAR:
             if not by_blocks:
                 self._search("block_dp", starts[0])
@@ -133,24 +136,37 @@ class _Portfolio:
             before = self._gap()
             self._polish("ruin_recreate", _RUIN_TRIES)
             self._polish("lagrangian", _PRICES_TRIES)
-            if before - self._gap() < _RISE:
+            if self._gap() > (1.0 - _CLOSED) * before:
                 return
 
-    def _polish(self, name: str, work: int | None = None) -> None:
-        """Try a strategy on the best sequence so far, with all repetitions that have been seen at hand."""
-        best = self.best
-        if best is not None and not self._is_done():
-            enough = self._bound().seconds + _CLOSE_ENOUGH * self.step.baseline_seconds
-            start = PlanningProblem(
-                self.step,
-                self.budget,
-                best.sequence,
-                best.moves,
-                known=frozenset(self.known),
-                enough_seconds=enough,
-                shared=self.shared,
-            )
-            self._search(name, start, work)
+    def _polish(self, name: str, work: int | None = None, *, all_orders: bool = False) -> None:
+        """Try a strategy on the best sequence so far, with all repetitions that have been seen at hand.
+
+        With `all_orders`, on the best of each order of first executions that is not far behind.
+        """
+        if self.best is None:
+            return
+        first = self._extra(self.best)
+        plans = sorted(self._by_order.values(), key=lambda plan: plan.rank(self.budget))
+        for plan in plans if all_orders else plans[:1]:
+            if not self._is_done() and self._extra(plan) <= _NOT_FAR_BEHIND * first:
+                enough = self._bound().seconds + _CLOSE_ENOUGH * self.step.baseline_seconds
+                start = PlanningProblem(
+                    self.step,
+                    self.budget,
+                    plan.sequence,
+                    plan.moves,
+                    known=frozenset(self.known),
+                    enough_seconds=enough,
+                    shared=self.shared,
+                )
+                self._search(name, start, work)
+
+    def _extra(self, plan: PlannedSequence) -> float:
+        """Seconds that a plan runs again; without end when it is above the budget."""
+        if plan.peak_with_workspace_bytes > self.budget:
+            return float("inf")
+        return plan.seconds - self.step.baseline_seconds
 
     def _order_again(self, starts: list[PlanningProblem]) -> None:
         """Where the bound for orders says that a better one may exist, look for it; it takes the place of the last."""
@@ -194,6 +210,10 @@ class _Portfolio:
         self.guard.exhausted(outcome.work)
         found = outcome.require()
         self.known.update(repetition_pairs(found.sequence, self.step.node_count))
+        order = tuple(dict.fromkeys(found.sequence))
+        other = self._by_order.get(order)
+        if other is None or found.rank(self.budget) < other.rank(self.budget):
+            self._by_order[order] = found
         if self.best is None or found.rank(self.budget) < self.best.rank(self.budget):
             self.best = found
         return found

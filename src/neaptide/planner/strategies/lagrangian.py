@@ -160,7 +160,7 @@ class _Search:
         misses = 0
         slacks = list(_SLACKS)
         for _ in range(_MOST_WHOLE):
-            if self.answer is None or self._is_enough() or self.guard.exhausted(self._whole_tries()):
+            if self.answer is None or self._is_enough():
                 return
             if misses >= _MOST_MISSES or (misses and self.pool.variables <= _MOST_VARIABLES):
                 if not slacks or not self._widen(self.answer, slacks.pop(0)):
@@ -168,6 +168,8 @@ class _Search:
                 misses = 0
             chosen = np.array([item in self.chosen for item in self.pool.items], dtype=bool)
             free = self._free(self.answer, chosen, misses)
+            if self.guard.exhausted(self._tries_of(free)):
+                return
             answer = self.program.solve_whole(
                 self.pool, ~free, chosen, nodes=_WHOLE_NODES, time_s=self.guard.remaining_s()
             )
@@ -175,9 +177,10 @@ class _Search:
             if misses == 0 and self._add(self.chosen):
                 self.answer = self.program.relax(self.pool)
 
-    def _whole_tries(self) -> int:
-        entries = len(self.program.watched) * self.pool.variables
-        return _LEAST_TRIES + entries // _ENTRIES_PER_TRY
+    def _tries_of(self, free: Flags) -> int:
+        """What is charged for a program in whole numbers."""
+        entries = len(self.program.watched) * self.pool.variables * float(free.mean())
+        return _LEAST_TRIES + int(entries) // _ENTRIES_PER_TRY
 
     def _is_enough(self) -> bool:
         best = self.best
