@@ -168,7 +168,7 @@ class _Search:
                 misses = 0
             chosen = np.array([item in self.chosen for item in self.pool.items], dtype=bool)
             free = self._free(self.answer, chosen, misses)
-            if self.guard.exhausted(self._tries_of(free)):
+            if not free.any() or self.guard.exhausted(self._tries_of(free)):
                 return
             answer = self.program.solve_whole(
                 self.pool, ~free, chosen, nodes=_WHOLE_NODES, time_s=self.guard.remaining_s()
