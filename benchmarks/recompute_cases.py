@@ -13,7 +13,7 @@ from neaptide.corpus.recompute_forms import recompute_form
 from neaptide.outcome import Limits, Outcome, TerminationReason
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.portfolio import plan_sequence
-from neaptide.planner.recompute.curve import recompute_curve
+from neaptide.planner.recompute.curve.curve import recompute_curve
 from neaptide.planner.strategies import NAMES, strategy
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.problem import StepProblem

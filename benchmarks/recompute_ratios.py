@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.curve import recompute_curve
+from neaptide.planner.recompute.curve.curve import recompute_curve
 from neaptide.planner.recompute.forward_units import forward_units
 from neaptide.planner.recompute.retention import carry_out
 from neaptide.planner.strategies.min_cut_ratios import ratio_tables

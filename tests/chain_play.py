@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neaptide.planner.recompute.chain_program import ChainCosts, Option
+from neaptide.planner.recompute.chain.program import ChainCosts, Option
 from neaptide.schedule.recompute_form import InstanceNode, from_nodes
 
 

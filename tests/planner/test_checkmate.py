@@ -10,9 +10,9 @@ from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_
 from neaptide.ir.builder import GraphBuilder
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlanningProblem
-from neaptide.planner.recompute.certificate import recompute_bound
-from neaptide.planner.recompute.stage_program import StageProgram, Verdict
-from neaptide.planner.recompute.stage_units import stage_units
+from neaptide.planner.recompute.bounds.certificate import recompute_bound
+from neaptide.planner.recompute.stages.program import StageProgram, Verdict
+from neaptide.planner.recompute.stages.units import stage_units
 from neaptide.planner.strategies import checkmate, greedy_recompute, program_order
 from neaptide.schedule.problem import compile_problem
 from planner.stage_instances import cases

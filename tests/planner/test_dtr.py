@@ -13,7 +13,7 @@ from neaptide.corpus.training_steps import conv_step, transformer_step
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.eviction.policy import HEURISTICS
 from neaptide.planner.objective import PlanningProblem
-from neaptide.planner.recompute.certificate import recompute_bound
+from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.planner.strategies import NAMES, early_updates, program_order, strategy
 from planner_problems import compiled, judge, stays_legal_and_no_higher
 from strategies import graphs

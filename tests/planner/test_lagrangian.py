@@ -11,7 +11,7 @@ from neaptide.corpus.recompute_forms import recompute_form
 from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlanningProblem
-from neaptide.planner.recompute.certificate import recompute_bound
+from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.planner.strategies import closure, greedy_recompute, lagrangian, program_order
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem

@@ -10,9 +10,9 @@ from neaptide.cp_sat.check import check_solution
 from neaptide.cp_sat.solve import CpSatSession, solve_all
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.certificate import recompute_bound
-from neaptide.planner.recompute.interval_model import IntervalModel
-from neaptide.planner.recompute.stage_units import stage_units
+from neaptide.planner.recompute.bounds.certificate import recompute_bound
+from neaptide.planner.recompute.stages.interval_model import IntervalModel
+from neaptide.planner.recompute.stages.units import stage_units
 from neaptide.planner.strategies import greedy_recompute, moccasin, program_order
 from neaptide.schedule.problem import compile_problem
 from planner.stage_instances import cases

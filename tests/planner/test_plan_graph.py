@@ -21,7 +21,7 @@ from neaptide.planner.plan_graph import (
     compile_step_problem,
     plan_graph,
 )
-from neaptide.planner.recompute.certificate import recompute_bound
+from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.schedule.evaluate import Evaluator
 
 REGISTRY = registry()

@@ -14,7 +14,7 @@ from neaptide.ir.builder import GraphBuilder
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.portfolio import bounded_ending, plan_sequence
-from neaptide.planner.recompute.certificate import RecomputeBound
+from neaptide.planner.recompute.bounds.certificate import RecomputeBound
 from neaptide.planner.strategies import NAMES, program_order, strategy
 from neaptide.schedule.problem import compile_problem
 from planner_problems import compiled, judge, least_seconds

@@ -8,7 +8,7 @@ import pytest
 from chain_play import chain_step
 from neaptide.outcome import Limits
 from neaptide.planner.objective import PlanningProblem
-from neaptide.planner.recompute.blocks import find_blocks
+from neaptide.planner.recompute.chain.blocks import find_blocks
 from neaptide.planner.recompute.forward_units import forward_units
 from neaptide.planner.strategies import program_order, sqrt_n
 

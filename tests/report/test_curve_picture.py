@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from neaptide.errors import MissingExtra, UsageError
-from neaptide.planner.recompute.curve_points import CurvePoint, RecomputeCurve
+from neaptide.planner.recompute.curve.points import CurvePoint, RecomputeCurve
 from neaptide.report.curve_picture import curve_lines, curve_svg, save_curve
 from neaptide.report.picture_file import check_picture_path
 

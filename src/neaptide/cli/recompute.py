@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from neaptide.outcome import Outcome, Termination
     from neaptide.planner.objective import PlannedSequence
-    from neaptide.planner.recompute.curve_points import RecomputeCurve
+    from neaptide.planner.recompute.curve.points import RecomputeCurve
     from neaptide.report.document import Document
     from neaptide.schedule.problem import StepProblem
 
@@ -65,7 +65,7 @@ def recompute(request: Request) -> int:
 def sweep(request: Request) -> int:
     """Draws the curve of time against memory, from the peak without recomputation to the lowest peak found."""
     from neaptide.outcome import Limits
-    from neaptide.planner.recompute.curve import recompute_curve
+    from neaptide.planner.recompute.curve.curve import recompute_curve
     from neaptide.report.curve_picture import save_curve
     from neaptide.report.picture_file import check_picture_path
 
@@ -282,7 +282,7 @@ def _bound_overhead(
     step: StepProblem, outcome: Outcome[PlannedSequence], before: PlannedSequence, allowed: int
 ) -> float | None:
     """Least overhead that is proved for the order of a plan; None when nothing fits."""
-    from neaptide.planner.recompute.certificate import recompute_bound
+    from neaptide.planner.recompute.bounds.certificate import recompute_bound
 
     if allowed < step.lower_bound_bytes:
         return None

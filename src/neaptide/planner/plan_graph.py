@@ -22,8 +22,8 @@ from neaptide.planner.budget import Budget
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.own_schedule import no_worse_than
 from neaptide.planner.portfolio import bounded_ending, plan_sequence
-from neaptide.planner.recompute.certificate import recompute_bound
-from neaptide.planner.recompute.least_memory import LEAST_MEMORY, least_memory
+from neaptide.planner.recompute.bounds.certificate import recompute_bound
+from neaptide.planner.recompute.curve.least_memory import LEAST_MEMORY, least_memory
 from neaptide.planner.recompute.recomputations import recompute_moves
 from neaptide.planner.record import planned_program
 from neaptide.planner.strategies import NAMES, canonical_name, strategy

@@ -8,7 +8,7 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.certificate import RecomputeBound, recompute_bound
+from neaptide.planner.recompute.bounds.certificate import RecomputeBound, recompute_bound
 from neaptide.planner.recompute.recomputations import repetition_pairs
 from neaptide.planner.strategies import strategy
 from neaptide.planner.strategies.block_dp import has_many_alike

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from neaptide.planner.recompute.curve_points import CurvePoint, RecomputeCurve
+from neaptide.planner.recompute.curve.points import CurvePoint, RecomputeCurve
 from neaptide.report.picture_file import matplotlib_module, write_picture, xml_text
 from neaptide.units import format_bytes
 

@@ -14,8 +14,8 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.chain_search import chain_of, hand_back, start_of
-from neaptide.planner.recompute.nominal import NominalBudgets
+from neaptide.planner.recompute.chain.nominal import NominalBudgets
+from neaptide.planner.recompute.chain.search import chain_of, hand_back, start_of
 from neaptide.planner.recompute.retention import with_moves
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute, descent_guard
 

@@ -1,7 +1,7 @@
 """Checkmate (Jain et al., MLSys 2020): the integer program over stages, solved by branch and bound. Small graphs only.
 
 The program has a variable for each unit in each stage and is solved by HiGHS, which the interrupt cannot stop; its
-time limit can. Best and bound are those of plans in stages (`neaptide.planner.recompute.stage_units`) with this order of first
+time limit can. Best and bound are those of plans in stages (`neaptide.planner.recompute.stages.units`) with this order of first
 executions, and the answer says so.
 """
 
@@ -13,8 +13,8 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome, TerminationReason
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.stage_program import StageProgram, StageSolution, Verdict
-from neaptide.planner.recompute.stage_search import (
+from neaptide.planner.recompute.stages.program import StageProgram, StageSolution, Verdict
+from neaptide.planner.recompute.stages.search import (
     best_of,
     carried_out,
     ended,
@@ -22,7 +22,7 @@ from neaptide.planner.recompute.stage_search import (
     is_free,
     started_from,
 )
-from neaptide.planner.recompute.stage_units import stage_units
+from neaptide.planner.recompute.stages.units import stage_units
 
 NAME: Final = "checkmate"
 MOST_CHOICES: Final = 12_000

@@ -12,7 +12,7 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.chain_search import conclude, hand_back, units_of
+from neaptide.planner.recompute.chain.search import conclude, hand_back, units_of
 from neaptide.planner.recompute.forward_units import ForwardUnits
 from neaptide.planner.recompute.retention import Phase
 from neaptide.schedule.problem import StepProblem

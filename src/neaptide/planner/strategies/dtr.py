@@ -14,7 +14,7 @@ from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.eviction.policy import heuristic
 from neaptide.planner.eviction.simulate import SimulatedRun, SimulationStopped, simulate
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.chain_search import hand_back, start_of
+from neaptide.planner.recompute.chain.search import hand_back, start_of
 from neaptide.planner.recompute.recomputations import recompute_moves
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.units import format_bytes

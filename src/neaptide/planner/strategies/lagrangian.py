@@ -18,13 +18,13 @@ import numpy as np
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.certificate import recompute_bound
+from neaptide.planner.recompute.bounds.certificate import recompute_bound
+from neaptide.planner.recompute.bounds.step_tables import Flags
+from neaptide.planner.recompute.pool.pool import Item, RepetitionPool
+from neaptide.planner.recompute.pool.prices import RepetitionPrices
+from neaptide.planner.recompute.pool.program import PoolAnswer, RepetitionProgram
 from neaptide.planner.recompute.recomputations import recompute_moves
-from neaptide.planner.recompute.repetition_pool import Item, RepetitionPool
-from neaptide.planner.recompute.repetition_prices import RepetitionPrices
-from neaptide.planner.recompute.repetition_program import PoolAnswer, RepetitionProgram
-from neaptide.planner.recompute.stage_units import StageUnits, stage_units
-from neaptide.planner.recompute.step_tables import Flags
+from neaptide.planner.recompute.stages.units import StageUnits, stage_units
 from neaptide.planner.strategies import closure, greedy_recompute
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute, descent_guard
 from neaptide.schedule.evaluate import Evaluator

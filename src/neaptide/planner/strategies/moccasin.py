@@ -1,7 +1,7 @@
 """Moccasin (Bartan et al., ICML 2023): retention intervals in CP-SAT, started from the best plan so far.
 
 CP-SAT runs in a process of its own and needs the extra `exact`. Best and bound are those of plans in stages
-(`neaptide.planner.recompute.stage_units`) with this order of first executions in which a unit runs at most twice, those of the
+(`neaptide.planner.recompute.stages.units`) with this order of first executions in which a unit runs at most twice, those of the
 backward and those handed back once.
 """
 
@@ -15,8 +15,8 @@ from neaptide.cp_sat.solve import WORK_PER_SECOND
 from neaptide.cp_sat.solve import solve as solve_model
 from neaptide.outcome import LimitGuard, Limits, Outcome, TerminationReason
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.interval_model import IntervalModel
-from neaptide.planner.recompute.stage_search import (
+from neaptide.planner.recompute.stages.interval_model import IntervalModel
+from neaptide.planner.recompute.stages.search import (
     best_of,
     carried_out,
     ended,
@@ -24,7 +24,7 @@ from neaptide.planner.recompute.stage_search import (
     is_free,
     started_from,
 )
-from neaptide.planner.recompute.stage_units import stage_units
+from neaptide.planner.recompute.stages.units import stage_units
 from neaptide.planner.strategies import greedy_recompute
 
 NAME: Final = "moccasin"

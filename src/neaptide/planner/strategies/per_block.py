@@ -11,8 +11,8 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.chain_plans import segments_table
-from neaptide.planner.recompute.chain_search import chain_of, conclude, hand_back
+from neaptide.planner.recompute.chain.plans import segments_table
+from neaptide.planner.recompute.chain.search import chain_of, conclude, hand_back
 
 NAME: Final = "per_block"
 # About one block a layer, rather than one an operation.

@@ -15,10 +15,10 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.block_options import everything
-from neaptide.planner.recompute.blocks import BlockChain
-from neaptide.planner.recompute.chain_plans import phases_of
-from neaptide.planner.recompute.chain_search import chain_of, conclude, hand_back
+from neaptide.planner.recompute.chain.blocks import BlockChain
+from neaptide.planner.recompute.chain.options import everything
+from neaptide.planner.recompute.chain.plans import phases_of
+from neaptide.planner.recompute.chain.search import chain_of, conclude, hand_back
 from neaptide.planner.recompute.retention import Phase
 
 NAME: Final = "revolve"

@@ -1,7 +1,7 @@
 """The optimal persistent plan of a chain of unequal blocks (Beaumont et al. 2020, rotor), several options a block.
 
 The program rounds sizes up and adds worst cases, so it is solved for more than the budget, and the largest nominal
-budget whose plan really fits counts. `neaptide.planner.recompute.chain_program` has the recurrence.
+budget whose plan really fits counts. `neaptide.planner.recompute.chain.program` has the recurrence.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.chain_search import chain_of, hand_back, start_of
-from neaptide.planner.recompute.nominal import NominalBudgets
+from neaptide.planner.recompute.chain.nominal import NominalBudgets
+from neaptide.planner.recompute.chain.search import chain_of, hand_back, start_of
 from neaptide.planner.recompute.retention import with_moves
 
 NAME: Final = "rotor"

@@ -1,0 +1,1 @@
+"""What recomputation must cost at least, and how low a peak can get."""

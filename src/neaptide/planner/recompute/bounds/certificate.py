@@ -1,0 +1,236 @@
+"""Lower bounds on the time of a plan: what recomputation must cost, whoever plans it, in one order of first executions.
+
+Look at the moment when node p runs for the first time. A storage that was made before and is needed at p or later is
+either held across p, or its maker runs again later; a node that runs again needs each of its operands held across p
+or made again as well; and what is held must fit beside what p makes and its scratch bytes. The least seconds run
+again under these rules bound every plan from below, for each p and, stronger, for several of them at once: what they
+ask for between each other adds up.
+
+Which steps count is found out by carrying out the answer so far: where its bytes are above the budget, it needs a row.
+Three passes: one step at a time; then several together in rounds, both in fractions; and last in whole numbers, which
+lifts the bound to what those steps really cost, where the program is small enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from neaptide.outcome import LimitGuard
+from neaptide.planner.recompute.bounds.floor import pinned_bytes
+from neaptide.planner.recompute.bounds.joint_lifetimes import joint_repetitions
+from neaptide.planner.recompute.bounds.joint_program import JointProgram, JointSolution
+from neaptide.planner.recompute.bounds.joint_rounds import JointAnswer, JointRounds, RoundLimits, worst_steps
+from neaptide.planner.recompute.bounds.step_tables import StepTables
+from neaptide.schedule.evaluate import Ints
+from neaptide.schedule.problem import StepProblem
+
+_GRID: Final = 16
+_COARSE_GRID: Final = 6
+_FATTEST: Final = 8
+_FIRST_BACKWARD: Final = 12
+# A bound that rises by less than this share has not risen.
+_RISE: Final = 1e-5
+# Steps this close to one that has been looked at say the same.
+_APART: Final = 6
+# What runs again to a smaller share in an answer is not worth naming.
+_LEAST_SHARE: Final = 0.5
+# Steps that the rounds start from.
+_FIRST_STEPS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Effort:
+    """How far to look.
+
+    Attributes:
+        misses: steps that bring nothing before one alone is settled.
+        rounds: how far the program of several grows.
+        whole_nodes: of branch and bound.
+        levels: up to how many variables a program is solved in whole numbers, ascending, and how far above its
+            bound in fractions they are looked for, as a share of it; the less, the more is fixed beforehand.
+    """
+
+    misses: int
+    rounds: RoundLimits
+    whole_nodes: int
+    levels: tuple[tuple[int, float], ...]
+
+
+_USUAL: Final = _Effort(6, RoundLimits(2, 1e-3, 6000), 1, ((400, 0.1), (2500, 0.002)))
+_THOROUGH: Final = _Effort(16, RoundLimits(4, 1e-4, 20000), 400, ((6000, 0.1),))
+
+
+@dataclass(frozen=True, slots=True)
+class RecomputeBound:
+    """What recomputation costs at least.
+
+    Attributes:
+        seconds: no plan with this order of first executions runs shorter, recomputation included.
+        node: at whose first execution that is decided; the dearest of several; -1 when nothing has to run again.
+        is_infeasible: no plan with this order of first executions is within the budget.
+        programs: linear and mixed-integer programs solved.
+        repetitions: (node, position of the first execution that it stands in front of) of what the programs' answers
+            run again, in fractions and in whole numbers: what a good plan is likely to choose from.
+    """
+
+    seconds: float
+    node: int
+    is_infeasible: bool
+    programs: int
+    repetitions: frozenset[tuple[int, int]] = frozenset()
+
+
+def recompute_bound(
+    step: StepProblem,
+    budget_bytes: int,
+    *,
+    sequence: Sequence[int] | None = None,
+    guard: LimitGuard | None = None,
+    thorough: bool = False,
+) -> RecomputeBound:
+    """The largest bound over choices of steps. O(programs solved x one sparse program of a few times the graph's size).
+
+    Args:
+        step: the program.
+        budget_bytes: highest peak with workspace.
+        sequence: whose order of first executions counts; by default program order.
+        guard: its time limit ends the search early; what has been found by then holds.
+        thorough: look at more steps, at more of them together, and in whole numbers.
+    """
+    tables = StepTables(step, sequence)
+    if not (tables.profile > budget_bytes).any():
+        return RecomputeBound(step.baseline_seconds, -1, is_infeasible=False, programs=0)
+    return _Search(tables, budget_bytes, guard, _THOROUGH if thorough else _USUAL).run(thorough=thorough)
+
+
+class _Search:
+    """The steps whose program gives the largest bound."""
+
+    def __init__(
+        self, tables: StepTables, budget_bytes: int, guard: LimitGuard | None, effort: _Effort
+    ) -> None:
+        self.tables = tables
+        self.budget = budget_bytes
+        self.guard = guard
+        self.effort = effort
+        self.is_above = tables.profile > budget_bytes
+        self.programs = 0
+        self.tried: dict[int, float] = {}
+        self.best: JointAnswer | None = None
+        self.refuted_at = -1
+
+    def run(self, *, thorough: bool) -> RecomputeBound:
+        """One step at a time, several together, whole numbers."""
+        self._look_at_operands()
+        self._look_at_single_steps(_choice(self.tables, self.is_above, few=not thorough))
+        self._look_at_several()
+        baseline = self.tables.step.baseline_seconds
+        if self.refuted_at >= 0:
+            node = int(self.tables.order[self.refuted_at])
+            return RecomputeBound(float("inf"), node, is_infeasible=True, programs=self.programs)
+        if self.best is None or self.best.solution.bound <= 0.0:
+            return RecomputeBound(baseline, -1, is_infeasible=False, programs=self.programs)
+        solution, positions = self.best.solution, self.best.program.positions
+        whole = self._whole(self.best)
+        answers = [solution] if whole is None or not whole.held else [solution, whole]
+        return RecomputeBound(
+            baseline + max(solution.bound, 0.0 if whole is None else whole.bound),
+            int(self.tables.order[positions[int(np.argmax(solution.multipliers))]]),
+            is_infeasible=False,
+            programs=self.programs,
+            repetitions=frozenset().union(
+                *(joint_repetitions(self.tables, positions, a, _LEAST_SHARE) for a in answers)
+            ),
+        )
+
+    def _goes_on(self) -> bool:
+        return self.refuted_at < 0 and (self.guard is None or self.guard.check_now() is None)
+
+    def _remaining_s(self) -> float | None:
+        return None if self.guard is None else self.guard.remaining_s()
+
+    def _look_at_operands(self) -> None:
+        """Refute a budget that a step is above with what has to be there."""
+        pinned = pinned_bytes(self.tables)
+        if int(pinned.max(initial=0)) > self.budget:
+            self.refuted_at = int(pinned.argmax())
+
+    def _look_at_single_steps(self, choice: Sequence[int]) -> None:
+        for position in choice:
+            self._look(position)
+        misses = 0
+        while self._goes_on() and misses < self.effort.misses:
+            following = self._next_single()
+            if following is None:
+                return
+            misses = 0 if self._look(following) else misses + 1
+
+    def _next_single(self) -> int | None:
+        """The worst step of the best answer that is new; then those beside its own, with other scratch bytes."""
+        best = self.best
+        if best is None:
+            return None
+        place = best.program.positions[0]
+        worst = worst_steps(self.tables, self.budget, best, self.effort.misses)
+        beside = [place + by for by in (-2, -1, 1, 2) if 0 <= place + by < len(self.is_above)]
+        new = [p for p in worst if p not in self.tried][:1]
+        new += [p for p in beside if self.is_above[p] and p not in self.tried]
+        return next(iter(new), None)
+
+    def _look(self, position: int) -> bool:
+        """Solve the program of a step; whether its bound is the largest so far."""
+        if not self._goes_on() or position in self.tried:
+            return False
+        program = JointProgram(self.tables, (position,), self.budget)
+        solution = program.relax(self._remaining_s())
+        self.programs += 1
+        self.tried[position] = solution.bound
+        if solution.is_infeasible:
+            self.refuted_at = position
+            return False
+        most = 0.0 if self.best is None else self.best.solution.bound
+        if not solution.held or (self.best is not None and solution.bound <= most * (1.0 + _RISE)):
+            return False
+        self.best = JointAnswer(program, solution)
+        return True
+
+    def _look_at_several(self) -> None:
+        """Start from the dearest steps apart from each other."""
+        if self.best is None or not self._goes_on():
+            return
+        first: list[int] = []
+        for position in sorted(self.tried, key=lambda p: (-self.tried[p], p)):
+            if len(first) < _FIRST_STEPS and all(abs(position - other) >= _APART for other in first):
+                first.append(position)
+        rounds = JointRounds(self.tables, self.budget, self.effort.rounds, self.guard)
+        rounds.run(first)
+        self.programs += rounds.programs
+        self.refuted_at = rounds.refuted_at
+        if rounds.best is not None and rounds.best.solution.bound > self.best.solution.bound:
+            self.best = rounds.best
+
+    def _whole(self, answer: JointAnswer) -> JointSolution | None:
+        """The program of an answer in whole numbers; None where that would take too long."""
+        level = next((level for most, level in self.effort.levels if answer.program.size <= most), None)
+        if level is None or not self._goes_on():
+            return None
+        below = answer.solution.bound * (1.0 + level)
+        self.programs += 1
+        return answer.program.solve_whole(below, nodes=self.effort.whole_nodes, time_s=self._remaining_s())
+
+
+def _choice(tables: StepTables, is_above: np.typing.NDArray[np.bool_], *, few: bool) -> list[int]:
+    """Positions to start from: where the backward begins and the highest; or more of them, and an even grid."""
+    above: Ints = np.flatnonzero(is_above)
+    highest = above[np.argsort(-tables.profile[above], kind="stable")]
+    phases = tables.step.phases
+    first = next((k for k, node in enumerate(tables.order.tolist()) if phases[node] == "backward"), None)
+    begin = [] if first is None else above[(above >= first - 1) & (above < first + _FIRST_BACKWARD)].tolist()
+    grid = above[np.linspace(0, len(above) - 1, _COARSE_GRID if few else _GRID).astype(np.int64)].tolist()
+    if few:
+        return list(dict.fromkeys([*begin[:2], *highest[:1].tolist(), *grid]))
+    return list(dict.fromkeys([*begin, *highest[:_FATTEST].tolist(), *grid]))

@@ -1,0 +1,217 @@
+"""What recomputation costs at least under every budget: the upper envelope of lines from a few linear programs.
+
+In the certificate's program at one step the budget is in one right-hand side only. A solution of the dual stays
+feasible under every other budget: it is a line, seconds against bytes, and no budget costs less than the line says.
+For one step the least seconds are a convex, falling function of the budget that reaches zero where nothing has to run
+again, so two solved programs also give a chord above it in between; a step whose chord lies below the envelope cannot
+raise it and is not asked again. Certificates of single budgets, which look at several steps together, hold for all
+smaller budgets as well.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from neaptide.outcome import LimitGuard
+from neaptide.planner.recompute.bounds.certificate import RecomputeBound, recompute_bound
+from neaptide.planner.recompute.bounds.floor import floor_bound
+from neaptide.planner.recompute.bounds.joint_program import JointProgram
+from neaptide.planner.recompute.bounds.step_tables import StepTables
+from neaptide.schedule.problem import StepProblem
+
+# Positions that the lowest budget asks: an even grid, the highest ones, those where the backward begins.
+_GRID: Final = 16
+_FATTEST: Final = 8
+_FIRST_BACKWARD: Final = 12
+# Which steps are above a budget depends on it: so many budgets choose, those after the lowest a share of the positions.
+_CHOOSERS: Final = 4
+_FEWER: Final = 2
+# Programs for one further budget, and steps of the climb to a binding position.
+_PROGRAMS_A_BUDGET: Final = 4
+_MOST_CLIMBS: Final = 8
+# A chord is not believed to be further above the step's own line than this; it only ranks and skips.
+_FAR_ABOVE: Final = 1.25
+# A step that can raise the bound by less, as a part of the baseline's seconds, is not asked.
+_WORTHWHILE: Final = 3e-5
+
+
+@dataclass(frozen=True, slots=True)
+class BoundLine:
+    """A line below the seconds that must run again.
+
+    Attributes:
+        position: of the step that it was made at, in the order of first executions.
+        budget_bytes: under which it was made.
+        seconds: that run again at least under that budget.
+        slope: more seconds per byte more, never positive.
+    """
+
+    position: int
+    budget_bytes: int
+    seconds: float
+    slope: float
+
+    def at(self, budget_bytes: int) -> float:
+        """Seconds that run again at least under another budget; may be negative."""
+        return self.seconds + self.slope * (budget_bytes - self.budget_bytes)
+
+
+class BoundEnvelope:
+    """Lower bounds on the seconds of plans with one order of first executions, for all budgets.
+
+    Attributes:
+        step: the problem.
+        floor_bytes: no plan with this order has a lower peak.
+        lines: that are known.
+    """
+
+    def __init__(
+        self, step: StepProblem, sequence: Sequence[int] | None = None, *, guard: LimitGuard | None = None
+    ) -> None:
+        """Nothing is proved yet but that every node runs once.
+
+        Args:
+            step: the problem.
+            sequence: whose order of first executions counts; by default program order.
+            guard: its time limit and interrupt end the search for proofs; what has been found holds.
+        """
+        self.step = step
+        self.floor_bytes = step.lower_bound_bytes
+        self.lines: list[BoundLine] = []
+        self._guard = guard
+        self._tables = StepTables(step, sequence)
+        self._certificates: dict[int, RecomputeBound] = {}
+        # By position, budgets at which it was asked and the answers, ascending.
+        self._asked: dict[int, list[tuple[int, float]]] = {}
+
+    def seconds(self, budget_bytes: int) -> float:
+        """No plan within a budget is faster; infinite when it is proved that there is none. O(lines)."""
+        if budget_bytes < self.floor_bytes:
+            return float("inf")
+        least = self.step.baseline_seconds + max((line.at(budget_bytes) for line in self.lines), default=0.0)
+        known = (c.seconds for budget, c in self._certificates.items() if budget >= budget_bytes)
+        return max(least, self.step.baseline_seconds, *known)
+
+    def node(self, budget_bytes: int) -> int:
+        """The node at whose first execution a line decides; -1 when nothing has to run again. O(lines)."""
+        best = max(self.lines, key=lambda line: line.at(budget_bytes), default=None)
+        if best is None or best.at(budget_bytes) <= 0.0:
+            return -1
+        return int(self._tables.order[best.position])
+
+    def prove_floor(self, lowest: int) -> None:
+        """Raise `floor_bytes` as far as is proved; a plan with the peak `lowest` is known."""
+        self.floor_bytes = max(self.floor_bytes, floor_bound(self._tables, lowest, self._guard))
+
+    def prove(self, budgets: Iterable[int]) -> None:
+        """Find lines that are close to the bound at each of some budgets. O(50 + 4 budgets) linear programs."""
+        highest = int(self._tables.profile.max(initial=0))
+        wanted = sorted({b for b in budgets if self.floor_bytes <= b < highest})
+        for part in range(_CHOOSERS if wanted else 0):
+            budget = wanted[part * (len(wanted) - 1) // (_CHOOSERS - 1)]
+            for position in self._choice(budget, 1 if part == 0 else _FEWER):
+                self._ask(position, budget)
+            self._climb(budget)
+        for budget in _halving(wanted):
+            self._tighten(budget)
+
+    def certify(self, budget_bytes: int) -> None:
+        """Ask the certificate of one budget, which looks at several steps together."""
+        if budget_bytes in self._certificates or not self._goes_on():
+            return
+        order = self._tables.order.tolist()
+        found = recompute_bound(self.step, budget_bytes, sequence=order, guard=self._guard)
+        if found.is_infeasible:
+            self.floor_bytes = max(self.floor_bytes, budget_bytes + 1)
+        else:
+            self._certificates[budget_bytes] = found
+
+    def _tighten(self, budget: int) -> None:
+        """Ask the steps that may raise the bound at a budget, the most promising first."""
+        for _ in range(_PROGRAMS_A_BUDGET):
+            known = max((line.at(budget) for line in self.lines), default=0.0)
+            least = known + _WORTHWHILE * self.step.baseline_seconds
+            own = dict.fromkeys(self._asked, 0.0)
+            for line in self.lines:
+                own[line.position] = max(own[line.position], line.at(budget))
+            promising: list[tuple[float, int]] = []
+            for position, lower in own.items():
+                most = min(self._most(position, budget), _FAR_ABOVE * lower)
+                if most > least:
+                    promising.append((lower + most, -position))
+            if not promising or not self._goes_on():
+                return
+            self._ask(-max(promising)[1], budget)
+
+    def _climb(self, budget: int) -> None:
+        """Go from the binding step to a neighbour that binds more, as long as there is one."""
+        for _ in range(_MOST_CLIMBS):
+            best = max(self.lines, key=lambda line: line.at(budget), default=None)
+            if best is None:
+                return
+            before = best.at(budget)
+            for position in range(best.position - 2, best.position + 3):
+                if 0 <= position < len(self._tables.profile) and self._tables.profile[position] > budget:
+                    self._ask(position, budget)
+            if max(line.at(budget) for line in self.lines) <= before:
+                return
+
+    def _ask(self, position: int, budget: int) -> None:
+        """Solve the program of a step for a budget, unless that has been done."""
+        asked = self._asked.setdefault(position, [(int(self._tables.profile[position]), 0.0)])
+        if any(other == budget for other, _ in asked) or not self._goes_on():
+            return
+        solution = JointProgram(self._tables, (position,), budget).relax()
+        if solution.is_infeasible:
+            self.floor_bytes = max(self.floor_bytes, budget + 1)
+            return
+        asked.insert(bisect_left(asked, (budget,)), (budget, solution.bound))
+        if solution.bound > 0.0:
+            self.lines.append(BoundLine(position, budget, solution.bound, -sum(solution.multipliers)))
+
+    def _most(self, position: int, budget: int) -> float:
+        """The chord at a budget: a step's answer is not above it. Zero when it has been asked there already.
+
+        Infinite below the lowest budget at which it was asked.
+        """
+        asked = self._asked[position]
+        index = bisect_left(asked, (budget,))
+        if index == len(asked) or asked[index][0] == budget:
+            return 0.0
+        if index == 0:
+            return float("inf")
+        (low, most), (high, least) = asked[index - 1], asked[index]
+        return most + (least - most) * (budget - low) / (high - low)
+
+    def _choice(self, budget: int, divisor: int) -> list[int]:
+        """Positions to ask first: where the backward begins, the highest ones, an even grid."""
+        profile = self._tables.profile
+        above = np.flatnonzero(profile > budget)
+        grid = above[np.linspace(0, len(above) - 1, min(_GRID // divisor, len(above))).astype(np.int64)]
+        highest = above[np.argsort(-profile[above], kind="stable")[: _FATTEST // divisor]]
+        phases = self.step.phases
+        order = self._tables.order.tolist()
+        first = next((k for k, node in enumerate(order) if phases[node] == "backward"), len(order))
+        begin = above[(above >= first - 1) & (above < first + _FIRST_BACKWARD // divisor)]
+        return list(dict.fromkeys([*begin.tolist(), *highest.tolist(), *grid.tolist()]))
+
+    def _goes_on(self) -> bool:
+        return self._guard is None or self._guard.check_now() is None
+
+
+def _halving(budgets: Sequence[int]) -> list[int]:
+    """All budgets, the middle one before those of the halves."""
+    found: list[int] = []
+    waiting = [(0, len(budgets))]
+    while waiting:
+        low, high = waiting.pop(0)
+        if low < high:
+            middle = (low + high) // 2
+            found.append(budgets[middle])
+            waiting += ((low, middle), (middle + 1, high))
+    return found

@@ -1,0 +1,243 @@
+"""What recomputation must cost, seen at several steps at once: one program with a row of bytes for each of them.
+
+At a chosen step a storage is *held* across its first execution or it is not. Between two chosen steps a node runs
+*again* or it does not. What is used in a window between two of them is held at its beginning or its maker runs again
+inside; what runs again inside needs its operands likewise; what is held at the end was held at the beginning or is
+made again inside; and what is held at a chosen step fits beside what that step makes and its scratch bytes. Every
+plan with this order of first executions obeys these rules in whole numbers, so their least seconds bound it from
+below, and so do those of the relaxation.
+
+Windows next to each other carry the cost. They are all there is in whole numbers; in fractions a node may run again a
+little in each of many of them, and ask for a little of its operands. A longer window, in which a node runs again if it
+does in one of its parts, asks for them as a whole: with one from a step to the end, that step counts as much as it
+does alone, and with those that another step has cut in two, that step takes nothing away. All pairs of steps are many
+more windows than matter, so the caller chooses; whichever are left out, the bound holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from neaptide.planner.recompute.bounds.rounded_rows import RoundedRow
+from neaptide.planner.recompute.bounds.sparse_program import SparseAnswer, SparseProgram
+from neaptide.planner.recompute.bounds.step_tables import Floats, StepTables
+from neaptide.schedule.evaluate import Ints
+
+# Positions of two chosen steps; the second may be the number of nodes, for the end.
+Window: TypeAlias = tuple[int, int]
+
+# What has this share of the largest multiplier binds.
+_BINDING: Final = 1e-4
+_ANY_MULTIPLIER: Final = 1e-7
+
+
+@dataclass(frozen=True, slots=True)
+class JointSolution:
+    """An answer of the program.
+
+    Attributes:
+        is_infeasible: not even fractions fit into the bytes.
+        bound: seconds that every plan runs again at least, counted after the first of the steps.
+        held: by step, share of each storage that is held across it (0 for what is not made yet).
+        again: by step, share of each node that runs again between it and the next one.
+        multipliers: by step, seconds per byte of its rows; zero where the bytes do not bind.
+    """
+
+    is_infeasible: bool
+    bound: float
+    held: tuple[Floats, ...] = ()
+    again: tuple[Floats, ...] = ()
+    multipliers: tuple[float, ...] = ()
+
+
+class JointProgram:
+    """The program at some positions of an order.
+
+    Attributes:
+        tables: of the step.
+        positions: of the chosen steps, ascending.
+        windows: the longer ones.
+        rounded: the rows beside those of the bytes.
+    """
+
+    def __init__(
+        self,
+        tables: StepTables,
+        positions: Sequence[int],
+        budget_bytes: int,
+        *,
+        windows: Iterable[Window] | None = None,
+        rounded: Iterable[RoundedRow] = (),
+    ) -> None:
+        """O((steps + windows) x size of the problem).
+
+        Args:
+            tables: of the step.
+            positions: ascending, at least one.
+            budget_bytes: highest peak with workspace.
+            windows: longer ones that count; those that no step begins or ends at are left out. By default all.
+            rounded: rows of steps for whole numbers; those of other steps are left out.
+        """
+        self.tables = tables
+        self.positions = tuple(positions)
+        ends = [*positions, len(tables.order)]
+        self._number = {position: k for k, position in enumerate(ends)}
+        chosen = None if windows is None else set(windows)
+        self.windows: tuple[Window, ...] = tuple(
+            (start, end)
+            for k, start in enumerate(positions)
+            for end in ends[k + 2 :]
+            if chosen is None or (start, end) in chosen
+        )
+        self.rounded = tuple(row for row in rounded if row.position in positions)
+        self._program = SparseProgram()
+        self._byte_scale = float(max(tables.sizes.max(initial=1), 1))
+        self._second_scale = float(tables.seconds.max(initial=0.0)) or 1.0
+        self._made = [tables.made_before(p) for p in positions]
+        self._held = [self._program.variables(made) for made in self._made]
+        self._before = [tables.position < p for p in positions]
+        self._again = [self._program.variables(before) for before in self._before]
+        self._byte_rows = [self._add_bytes(k, budget_bytes) for k in range(len(positions))]
+        self._rounded_rows = [self._add_rounded(row) for row in self.rounded]
+        for k, again in enumerate(self._again):
+            self._add_window(k, k + 1, again)
+        self._longer: list[Ints] = []
+        self._tie_rows = [self._add_longer(start, end) for start, end in self.windows]
+        self._close()
+
+    @property
+    def size(self) -> int:
+        """Variables of the program."""
+        return self._program.size
+
+    def relax(self, time_s: float | None = None) -> JointSolution:
+        """The optimum in fractions. One sparse linear program; out of time, an answer that says nothing."""
+        return self._solution(self._program.relax(time_s))
+
+    def solve_whole(self, below_seconds: float, *, nodes: int, time_s: float | None = None) -> JointSolution:
+        """The optimum in whole numbers, if it is below some seconds; needs `relax` first.
+
+        Args:
+            below_seconds: dearer solutions are not looked for; the bound is at most this.
+            nodes: of branch and bound.
+            time_s: of the solver.
+        """
+        if not self.size:
+            return JointSolution(is_infeasible=False, bound=0.0)
+        level = below_seconds / self._second_scale
+        return self._solution(self._program.solve_whole(level, nodes=nodes, time_s=time_s))
+
+    def binding(self, solution: JointSolution) -> tuple[int, ...]:
+        """The positions whose bytes bind: without the others the bound of an answer is the same."""
+        least = _BINDING * max(solution.multipliers, default=0.0)
+        return tuple(
+            p for p, price in zip(self.positions, solution.multipliers, strict=True) if price > least
+        )
+
+    def binding_windows(self) -> tuple[Window, ...]:
+        """The longer windows that the last relaxation needs for its bound."""
+        prices = self._program.multipliers
+        if prices is None:
+            return ()
+        pairs = zip(self.windows, self._tie_rows, strict=True)
+        return tuple(window for window, rows in pairs if prices[rows].max(initial=0.0) > _ANY_MULTIPLIER)
+
+    def binding_rows(self) -> tuple[RoundedRow, ...]:
+        """The rounded rows that the last relaxation needs for its bound."""
+        prices = self._program.multipliers
+        if prices is None:
+            return ()
+        pairs = zip(self.rounded, self._rounded_rows, strict=True)
+        return tuple(row for row, number in pairs if prices[number] > _ANY_MULTIPLIER)
+
+    def _solution(self, answer: SparseAnswer) -> JointSolution:
+        bound = answer.bound * self._second_scale
+        x = answer.values
+        if x is None:
+            return JointSolution(answer.is_infeasible, bound)
+        multipliers = np.zeros(len(self.positions))
+        prices = self._program.multipliers
+        if prices is not None:
+            multipliers += prices[self._byte_rows]
+            for row, number in zip(self.rounded, self._rounded_rows, strict=True):
+                multipliers[self._number[row.position]] += prices[number]
+        multipliers *= self._second_scale / self._byte_scale
+        return JointSolution(
+            is_infeasible=False,
+            bound=bound,
+            held=tuple(np.where(held >= 0, x[held], 0.0) for held in self._held),
+            again=tuple(np.where(again >= 0, x[again], 0.0) for again in self._again),
+            multipliers=tuple(multipliers.tolist()),
+        )
+
+    def _add_bytes(self, k: int, budget_bytes: int) -> int:
+        tables = self.tables
+        storages = np.flatnonzero(self._made[k])
+        room = budget_bytes - int(tables.fixed_bytes[tables.order[self.positions[k]]])
+        sizes = tables.sizes[storages] / self._byte_scale
+        return self._program.add_row(self._held[k][storages], sizes, room / self._byte_scale)
+
+    def _add_rounded(self, row: RoundedRow) -> int:
+        columns = self._held[self._number[row.position]][row.storages]
+        return self._program.add_row(columns, row.nbytes / self._byte_scale, row.upper / self._byte_scale)
+
+    def _add_longer(self, start: int, end: int) -> slice:
+        """A longer window: a node runs again in it if it does in one of its parts."""
+        k, last = self._number[start], self._number[end]
+        again = self._program.variables(self._before[k])
+        self._longer.append(again)
+        self._add_window(k, last, again)
+        nodes = np.flatnonzero(self._before[k])
+        parts = [(self._again[part][nodes], -1.0) for part in range(k, last)]
+        return self._program.add_rows(((again[nodes], 1.0), *parts), 0.0)
+
+    def _add_window(self, k: int, end: int, again: Ints) -> None:
+        tables, program = self.tables, self._program
+        made, held, before = self._made[k], self._held[k], self._before[k]
+        is_last = end == len(self.positions)
+        until = len(tables.order) if is_last else self.positions[end]
+        used = tables.used_within(self.positions[k], until)
+        touched = tables.used_within(self.positions[k], until, touched=True)
+        if is_last:
+            used |= tables.is_output
+            touched |= tables.is_output
+        # A used storage is held, or its maker runs again, and so do the nodes that have overwritten it, unless only
+        # views use it, whose version is that of who reads them.
+        nodes, storages = tables.write
+        written = (touched & made)[storages] & before[nodes]
+        whole = np.flatnonzero(used & made)
+        makers = np.concatenate((tables.creator[whole], nodes[written]))
+        program.add_rows(
+            ((held[np.concatenate((whole, storages[written]))], -1.0), (again[makers], -1.0)), -1.0
+        )
+        # What runs again needs each operand held or made again.
+        nodes, storages = tables.repeat
+        asked = made[storages] & before[nodes] & tables.may_repeat[nodes]
+        nodes, storages = nodes[asked], storages[asked]
+        program.add_rows(
+            ((again[nodes], 1.0), (held[storages], -1.0), (again[tables.creator[storages]], -1.0)), 0.0
+        )
+        if not is_last:
+            storages = np.flatnonzero(made)
+            later = self._held[end][storages]
+            program.add_rows(
+                ((later, 1.0), (held[storages], -1.0), (again[tables.creator[storages]], -1.0)), 0.0
+            )
+
+    def _close(self) -> None:
+        """Costs, lower and upper bounds of the variables."""
+        tables = self.tables
+        cost, low, high = np.zeros(self.size), np.zeros(self.size), np.ones(self.size)
+        for again in self._again:
+            nodes = np.flatnonzero(again >= 0)
+            cost[again[nodes]] = tables.seconds[nodes] / self._second_scale
+        for again in (*self._again, *self._longer):
+            high[again[(again >= 0) & ~tables.may_repeat]] = 0.0
+        for k, position in enumerate(self.positions):
+            pinned = tables.used_within(position, position + 1) & self._made[k]
+            low[self._held[k][pinned]] = 1.0
+        self._program.close(cost, low, high)

@@ -1,0 +1,169 @@
+"""Minimize a cost over variables between bounds under sparse rows `sum <= upper`, in fractions or in whole numbers.
+
+The rows' multipliers prove the bound by themselves, whatever the solver's tolerances (Lagrangian duality): any
+multipliers that are not negative will do. With them a variable whose reduced cost alone exceeds what is left below a
+level can be fixed, if only what is cheaper than that level is looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+from scipy.sparse import csr_array
+
+from neaptide.planner.recompute.bounds.step_tables import Flags, Floats
+from neaptide.schedule.evaluate import Ints
+
+_SOLVED: Final = 0  # linprog's and milp's status
+_INFEASIBLE: Final = 2
+# How close to its optimum branch and bound stops; given away where it counts as a bound.
+_RELATIVE_GAP: Final = 1e-5
+_ABSOLUTE_GAP: Final = 1e-6
+# Rounding errors in sums of as many terms as there are rows, as a share of the largest.
+_ROUNDING: Final = 1e-9
+_LEAST_TIME_S: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class SparseAnswer:
+    """What the solver found.
+
+    Attributes:
+        is_infeasible: not even fractions obey the rows.
+        bound: no solution costs less.
+        values: of the variables; None when there is no answer.
+    """
+
+    is_infeasible: bool
+    bound: float
+    values: Floats | None = None
+
+
+class SparseProgram:
+    """Variables and rows, put together piece by piece, then `close`d and solved.
+
+    Attributes:
+        size: variables so far.
+        row_count: rows so far.
+        multipliers: by row, from the last relaxation; None before it.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.row_count = 0
+        self.multipliers: Floats | None = None
+        self._rows: list[Ints] = []
+        self._columns: list[Ints] = []
+        self._entries: list[Floats] = []
+        self._upper: list[Floats] = []
+
+    def variables(self, wanted: Flags) -> Ints:
+        """One variable for each wanted index; -1 for the others."""
+        indices = np.full(len(wanted), -1, dtype=np.int64)
+        chosen = np.flatnonzero(wanted)
+        indices[chosen] = self.size + np.arange(len(chosen))
+        self.size += len(chosen)
+        return indices
+
+    def add_row(self, columns: Ints, entries: Floats, upper: float) -> int:
+        """One row; its number."""
+        row = self.row_count
+        self._rows.append(np.full(len(columns), row))
+        self._columns.append(columns)
+        self._entries.append(entries)
+        self._upper.append(np.array([upper]))
+        self.row_count += 1
+        return row
+
+    def add_rows(self, terms: Sequence[tuple[Ints, float]], upper: float) -> slice:
+        """Rows of the same shape, the k-th with the k-th variable of each term; their numbers."""
+        count = len(terms[0][0])
+        first = self.row_count
+        rows = first + np.arange(count)
+        for columns, factor in terms:
+            self._rows.append(rows)
+            self._columns.append(columns)
+            self._entries.append(np.full(count, factor))
+        self._upper.append(np.full(count, upper))
+        self.row_count += count
+        return slice(first, self.row_count)
+
+    def close(self, cost: Floats, low: Floats, high: Floats) -> None:
+        """Nothing more is added; costs and bounds of the variables."""
+        self._cost, self._low, self._high = cost, low, high
+        places = np.concatenate(self._rows), np.concatenate(self._columns)
+        self._matrix = csr_array((np.concatenate(self._entries), places), shape=(self.row_count, self.size))
+        self._bounds: Floats = np.concatenate(self._upper)
+
+    def relax(self, time_s: float | None = None) -> SparseAnswer:
+        """The optimum in fractions, by the dual simplex. Out of time there is no answer, and the bound is zero."""
+        if not self.size:
+            return SparseAnswer(bool((self._bounds < 0.0).any()), 0.0)
+        found = linprog(
+            self._cost,
+            A_ub=self._matrix,
+            b_ub=self._bounds,
+            bounds=np.stack((self._low, self._high), axis=1),
+            method="highs-ds",
+            options={} if time_s is None else {"time_limit": max(time_s, _LEAST_TIME_S)},
+        )
+        if found.status == _INFEASIBLE:
+            return SparseAnswer(is_infeasible=True, bound=float("inf"))
+        if found.status != _SOLVED:
+            return SparseAnswer(is_infeasible=False, bound=0.0)
+        self.multipliers = np.maximum(-np.asarray(found.ineqlin.marginals), 0.0)
+        return SparseAnswer(False, max(self.dual_bound()[0], 0.0), np.asarray(found.x))
+
+    def solve_whole(self, level: float, *, nodes: int, time_s: float | None = None) -> SparseAnswer:
+        """The optimum in whole numbers, if it is below a level; needs `relax` first.
+
+        Args:
+            level: dearer solutions are not looked for; the bound is at most this.
+            nodes: of branch and bound.
+            time_s: of the solver.
+        """
+        low, high = self._fixed(level)
+        options: dict[str, float] = {"mip_rel_gap": _RELATIVE_GAP, "node_limit": nodes}
+        if time_s is not None:
+            options["time_limit"] = max(time_s, _LEAST_TIME_S)
+        found = milp(
+            self._cost,
+            constraints=LinearConstraint(self._matrix, -np.inf, self._bounds),
+            bounds=Bounds(low, high),
+            integrality=np.ones(self.size),
+            options=options,
+        )
+        if found.status == _INFEASIBLE:
+            return SparseAnswer(is_infeasible=False, bound=level)
+        reached = found.mip_dual_bound
+        bound = 0.0 if reached is None or not np.isfinite(reached) else float(reached)
+        if found.fun is not None:
+            bound = min(bound, float(found.fun))
+        bound -= _ABSOLUTE_GAP + _RELATIVE_GAP * abs(bound)
+        bound = max(min(bound, level), self.dual_bound()[0], 0.0)
+        return SparseAnswer(False, bound, None if found.x is None else np.round(found.x))
+
+    def dual_bound(self) -> tuple[float, Floats]:
+        """Value of the multipliers, and reduced costs. Holds for any multipliers that are not negative."""
+        multipliers = self.multipliers
+        if multipliers is None:
+            return 0.0, self._cost
+        reduced = self._cost + self._matrix.T @ multipliers
+        parts = np.where(reduced > 0.0, reduced * self._low, reduced * self._high)
+        fixed = multipliers * self._bounds
+        rounding = _ROUNDING * float(np.abs(parts).max(initial=0.0) + np.abs(fixed).max(initial=0.0))
+        return float(parts.sum() - fixed.sum()) - rounding, reduced
+
+    def _fixed(self, level: float) -> tuple[Floats, Floats]:
+        """Bounds of the variables in all whole solutions cheaper than a level."""
+        value, reduced = self.dual_bound()
+        left = level - value
+        low, high = self._low.copy(), self._high.copy()
+        if left >= 0.0:
+            high[reduced > left] = self._low[reduced > left]
+            low[reduced < -left] = self._high[reduced < -left]
+        return low, high

@@ -1,0 +1,91 @@
+"""What the strategies on chains of blocks share: where they start, and how they end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from neaptide.outcome import LimitGuard, Outcome
+from neaptide.planner.objective import PlannedSequence, PlanningProblem
+from neaptide.planner.recompute.chain.blocks import MOST_BLOCKS, BlockChain, find_blocks
+from neaptide.planner.recompute.chain.options import chain_costs
+from neaptide.planner.recompute.chain.program import ChainCosts
+from neaptide.planner.recompute.forward_units import ForwardUnits, forward_units
+from neaptide.planner.recompute.retention import Phase, best_of
+
+_log: Final = logging.getLogger(__name__)
+
+
+def start_of(problem: PlanningProblem, name: str) -> PlannedSequence:
+    """The start as an answer."""
+    return PlannedSequence.evaluate(problem.step, problem.first_sequence(), name, problem.start_moves)
+
+
+def units_of(problem: PlanningProblem) -> ForwardUnits | str:
+    """The forward part of the start, or why there is nothing to plan with it."""
+    order = problem.first_sequence()
+    if len(order) != problem.step.node_count:
+        return "the start has recomputations already"
+    if not problem.step.node_count:
+        return "nothing runs"
+    if start_of(problem, "").peak_with_workspace_bytes <= problem.budget_bytes:
+        return "the start is within the budget"
+    forward = forward_units(problem.step, order)
+    if not any(forward.reads):
+        return "nothing behind the forward part reads anything of it"
+    return forward
+
+
+def chain_of(problem: PlanningProblem, most: int = MOST_BLOCKS) -> BlockChain | str:
+    """The start as a chain of blocks, or why it is none. Found once for all that share `PlanningProblem.shared`."""
+    key = ("chain", problem.first_sequence(), most)
+    known = problem.shared.get(key)
+    if isinstance(known, BlockChain):
+        return known
+    forward = units_of(problem)
+    if isinstance(forward, str):
+        return forward
+    chain = find_blocks(forward, most)
+    if len(chain.blocks) < 2:
+        return "the forward part has no place where little crosses"
+    problem.shared[key] = chain
+    return chain
+
+
+def costs_of(problem: PlanningProblem, chain: BlockChain) -> ChainCosts:
+    """The options of a chain's blocks, each distinct one solved once, whatever budgets and strategies ask for them."""
+    # The chain is kept beside its costs, so its identity is not taken by another.
+    key = ("costs", id(chain))
+    known = problem.shared.get(key)
+    if isinstance(known, tuple) and known[0] is chain and isinstance(known[1], ChainCosts):
+        _log.info("options of %d blocks taken from an earlier search of this step", len(chain.blocks))
+        return known[1]
+    costs = chain_costs(problem.step, chain)
+    problem.shared[key] = (chain, costs)
+    return costs
+
+
+def conclude(
+    problem: PlanningProblem,
+    guard: LimitGuard,
+    name: str,
+    forward: ForwardUnits,
+    tables: Iterable[Sequence[Phase]],
+    detail: str,
+    *,
+    first_fit: bool = False,
+) -> Outcome[PlannedSequence]:
+    """The best of some retention tables and of the start; with `first_fit`, none is tried behind one that fits."""
+    best = best_of(problem, forward, tables, guard, name, first_fit=first_fit)
+    return guard.finish(best, best=best.seconds, detail=detail)
+
+
+def hand_back(problem: PlanningProblem, guard: LimitGuard, name: str, why: str) -> Outcome[PlannedSequence]:
+    """The start, and why it was not worked on."""
+    start = start_of(problem, name)
+    is_free = (
+        len(start.sequence) == problem.step.node_count
+        and start.peak_with_workspace_bytes <= problem.budget_bytes
+    )
+    return guard.finish(start, best=start.seconds, bound=start.seconds if is_free else None, detail=why)

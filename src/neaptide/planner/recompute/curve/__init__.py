@@ -1,0 +1,1 @@
+"""The whole front of time against memory, and one point of it."""

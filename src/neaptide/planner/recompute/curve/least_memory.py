@@ -1,0 +1,287 @@
+"""The lowest peak whose time is within a limit: a search for the curve of time against memory, around one point of it.
+
+The ladder of plans that a curve begins with says where the limit crosses it, and the lines below the curve say how far
+down a plan may be. Between the two a budget is chosen and worked on until its plan is fast enough or nothing helps any
+more, and so on while much is open. A single strategy, which knows nothing but budgets, is asked for one after the other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+
+from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason
+from neaptide.planner.objective import PlannedSequence, PlanningProblem
+from neaptide.planner.recompute.curve.points import PlanArchive
+from neaptide.planner.recompute.curve.search import CurveSearch
+from neaptide.planner.recompute.recomputations import recompute_moves
+from neaptide.planner.strategies import strategy
+from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.problem import StepProblem
+from neaptide.units import format_bytes, format_seconds
+
+LEAST_MEMORY: Final = "the lowest peak found within the limit on time"
+"""Why such a search ended."""
+
+# Plans of the ladder, for each of its tables.
+_RUNGS: Final = 20
+# The search ends when what is open is less than this part of the lowest peak.
+_CLOSE_ENOUGH: Final = 1e-3
+# Times that the bound is proved again where it crosses the limit.
+_PROOFS: Final = 4
+# A budget is given up after so many attempts in a row that brought its plan closer to the limit by less than a share.
+_MOST_MISSES: Final = 5
+_IMPROVEMENT: Final = 0.1
+# Budgets that are worked on at most, and with more effort; how often that is turned to.
+_MOST_BUDGETS: Final = 20
+_COSTLY_BUDGETS: Final = 3
+_COSTLY_PART: Final = 4  # of what is open: less is asked for at once, since what fails costs most
+_COSTLY_ROUNDS: Final = 2
+# More effort is worth its while where more is open than this part of the lowest peak.
+_FAR: Final = 7.5e-3
+# The bound is right to about this part of the baseline's time.
+_PROVED: Final = 1e-8
+
+
+def least_memory(
+    step: StepProblem,
+    longest: float,
+    limits: Limits,
+    interrupt: threading.Event | None = None,
+    *,
+    strategy_name: str | None = None,
+    order: tuple[int, ...] | None = None,
+    known: Sequence[PlannedSequence] = (),
+) -> Outcome[PlannedSequence]:
+    """The lowest peak found among plans that take no longer than a limit; the fastest plan where none is as fast.
+
+    The same under the same work limit and seed, whatever the machine, when there is no time limit.
+
+    Args:
+        step: the program.
+        longest: seconds of a step.
+        limits: of the whole search.
+        interrupt: set it to stop; the best answer so far is returned.
+        strategy_name: the only one to ask; by default several work together.
+        order: of first executions that every plan keeps to; by default the best one that is found.
+        known: plans that there are already; the answer is no worse than each of them.
+
+    Returns:
+        An outcome with a value always; its `best` and `bound` are bytes. `OPTIMAL`: no plan within the time with its
+        order of first executions has a lower peak. `INFEASIBLE`: no schedule is as fast.
+    """
+    source: _Source
+    if strategy_name is None:
+        source = _Curve(CurveSearch(step, limits, interrupt, order=order), longest, known)
+    else:
+        source = _Strategy(strategy_name, step, limits, interrupt, order)
+    return _Search(step, longest, source).run()
+
+
+class _Source(Protocol):
+    """Where plans come from: into the archive, at the next attempt on a budget.
+
+    Attributes:
+        archive: of plans; one of them takes no longer than the baseline.
+        guard: of all work.
+        start: the order of first executions that all plans with recomputation share.
+    """
+
+    archive: PlanArchive
+    guard: LimitGuard
+    start: PlannedSequence
+
+    def attempts(self, budget: int) -> Iterator[None]:
+        """One way after the other to get to a plan for a budget."""
+        ...
+
+    def costly_attempts(self, budget: int) -> Iterator[None]:
+        """Further ones, for few budgets."""
+        ...
+
+    def least_bytes(self) -> int:
+        """No plan with the order of the start that is fast enough has a lower peak."""
+        ...
+
+
+class _Curve:
+    """The search for a curve."""
+
+    def __init__(self, search: CurveSearch, longest: float, known: Sequence[PlannedSequence]) -> None:
+        self._search, self._longest = search, longest
+        self.archive, self.guard, self.start = search.archive, search.guard, search.start
+        for plan in known:
+            self.archive.note(plan)
+        search.climb_down(0, _RUNGS)
+        if self.archive.lowest().seconds <= longest:
+            # The floor may be within the time.
+            search.sink(0)
+        search.bounds.prove_floor(self.archive.lowest().peak_with_workspace_bytes)
+        self._prove()
+
+    def attempts(self, budget: int) -> Iterator[None]:
+        """What a curve has for one of its budgets."""
+        return self._search.attempts(budget)
+
+    def costly_attempts(self, budget: int) -> Iterator[None]:
+        """What a curve of many budgets has no time for, unless a certificate excludes the budget."""
+        self._search.certify(budget)
+        if self.least_bytes() <= budget:
+            yield from self._search.costly_attempts(budget)
+
+    def least_bytes(self) -> int:
+        """The budget at which the lines below the curve cross the limit."""
+        longest = self._longest + _PROVED * self._search.step.baseline_seconds
+        low, high = self._search.bounds.floor_bytes, self.start.peak_with_workspace_bytes
+        while low < high:
+            middle = (low + high) // 2
+            if self._search.bounds.seconds(middle) <= longest:
+                high = middle
+            else:
+                low = middle + 1
+        return high
+
+    def _prove(self) -> None:
+        """Raise the lines where they cross the limit."""
+        for _ in range(_PROOFS):
+            before = self.least_bytes()
+            self._search.bounds.prove([before])
+            if self.least_bytes() <= (1.0 + _CLOSE_ENOUGH) * before:
+                return
+
+
+class _Strategy:
+    """A strategy alone."""
+
+    def __init__(
+        self,
+        name: str,
+        step: StepProblem,
+        limits: Limits,
+        interrupt: threading.Event | None,
+        order: tuple[int, ...] | None,
+    ) -> None:
+        self.archive = PlanArchive()
+        self.guard = LimitGuard(limits, interrupt)
+        self._solve, self._limits, self._interrupt = strategy(name), limits, interrupt
+        self._problem = PlanningProblem(step, step.lower_bound_bytes, start=order)
+        self.start = PlannedSequence.evaluate(step, self._problem.first_sequence(), name)
+        self.archive.note(self.start)
+        self._ask(self.start.peak_with_workspace_bytes)
+
+    def attempts(self, budget: int) -> Iterator[None]:
+        """One run of the strategy."""
+        self._ask(budget)
+        yield
+
+    def costly_attempts(self, _budget: int) -> Iterator[None]:
+        """Nothing further."""
+        return iter(())
+
+    def least_bytes(self) -> int:
+        """What no plan at all goes below."""
+        return self._problem.step.lower_bound_bytes
+
+    def _ask(self, budget: int) -> None:
+        work = None if self._limits.work is None else max(self._limits.work - self.guard.work, 0)
+        left = Limits(self.guard.remaining_s(), work, self._limits.seed)
+        outcome = self._solve(replace(self._problem, budget_bytes=budget), left, self._interrupt)
+        self.guard.exhausted(outcome.work)
+        self.archive.note(outcome.require())
+
+
+class _Search:
+    def __init__(self, step: StepProblem, longest: float, source: _Source) -> None:
+        self.step = step
+        self.longest = longest
+        self.source = source
+
+    def run(self) -> Outcome[PlannedSequence]:
+        """Halve what is open; where much is left, try harder for a few budgets, and go on where that helped."""
+        self._narrow(self.source.attempts, _MOST_BUDGETS, 2, 0)
+        given_up = 0
+        for _ in range(_COSTLY_ROUNDS):
+            before = self.source.archive.lowest_within(self.longest)
+            if not self._is_open(_FAR, given_up):
+                break
+            given_up = self._narrow(self.source.costly_attempts, _COSTLY_BUDGETS, _COSTLY_PART, given_up)
+            if self.source.archive.lowest_within(self.longest) == before:
+                break
+            self._narrow(self.source.attempts, _MOST_BUDGETS, 2, 0)
+        return self._outcome(self.source.archive.lowest_within(self.longest))
+
+    def _narrow(self, attempts: Callable[[int], Iterator[None]], budgets: int, part: int, low: int) -> int:
+        """Go down by a part of what is open; a budget that is given up counts as too low, and is returned."""
+        for _ in range(budgets):
+            best = self.source.archive.lowest_within(self.longest)
+            if best is None or not self._is_open(_CLOSE_ENOUGH, low):
+                break
+            peak = best.peak_with_workspace_bytes
+            budget = peak - max((peak - max(low, self.source.least_bytes())) // part, 1)
+            if not self._reach(budget, attempts(budget)):
+                low = budget
+        return low
+
+    def _is_open(self, share: float, low: int) -> bool:
+        """Whether the peak may fall by more than a share of it, but not below some bytes."""
+        best = self.source.archive.lowest_within(self.longest)
+        if best is None or self.source.guard.check_now() is not None:
+            return False
+        peak = best.peak_with_workspace_bytes
+        return peak - max(low, self.source.least_bytes()) > max(share * peak, 1.0)
+
+    def _reach(self, budget: int, attempts: Iterator[None]) -> bool:
+        """Whether a plan for a budget becomes fast enough."""
+        misses, above = 0, self._above(budget)
+        for _ in attempts:
+            now = self._above(budget)
+            if now <= 0.0:
+                break
+            misses = 0 if now < (1.0 - _IMPROVEMENT) * above else misses + 1
+            above = min(above, now)
+            if misses >= _MOST_MISSES:
+                break
+        return self._above(budget) <= 0.0
+
+    def _above(self, budget: int) -> float:
+        """By how many seconds the fastest plan for a budget is too slow."""
+        best = self.source.archive.best(budget)
+        return float("inf") if best is None else best.seconds - self.longest
+
+    def _outcome(self, best: PlannedSequence | None) -> Outcome[PlannedSequence]:
+        guard = self.source.guard
+        stopped = guard.check_now()
+        limit = stopped if stopped in {"time", "work"} else None
+        reason = TerminationReason.INTERRUPTED if stopped == "interrupt" else TerminationReason.FEASIBLE
+        if best is None:
+            least = format_seconds(self.step.baseline_seconds)
+            detail = f"no schedule of these operations takes less than {least}"
+            best = self.source.archive.fastest()
+            ended = Termination(TerminationReason.INFEASIBLE, None, detail, best.peak_with_workspace_bytes)
+        else:
+            ended = self._ending(best, limit, reason)
+        return Outcome(self._with_moves(best), ended, guard.seconds(), guard.work)
+
+    def _ending(self, best: PlannedSequence, limit: str | None, reason: TerminationReason) -> Termination:
+        """What is proved of the peak: for the order of the start, or for all plans."""
+        peak, least = best.peak_with_workspace_bytes, self.source.least_bytes()
+        which = "plan with this order of first executions"
+        if not self._keeps_order(best) or least > peak:
+            # Of another order, or a bound that is wrong: neither says anything of this plan.
+            which, least = "plan", self.step.lower_bound_bytes
+        if least >= peak:
+            detail = f"the lowest peak within the limit on time: no {which} that is as fast has a lower one"
+            return Termination(TerminationReason.OPTIMAL, None, detail, peak, peak)
+        detail = f"{LEAST_MEMORY}; no {which} that is as fast is below {format_bytes(least)}"
+        return Termination(reason, limit, detail, peak, least)
+
+    def _keeps_order(self, plan: PlannedSequence) -> bool:
+        return tuple(dict.fromkeys(plan.sequence)) == self.source.start.sequence
+
+    def _with_moves(self, plan: PlannedSequence) -> PlannedSequence:
+        """The plan with how it differs from program order."""
+        start = self.source.start if self._keeps_order(plan) else plan
+        orders = (move for move in start.moves if not move.is_recomputation)
+        return replace(plan, moves=(*orders, *recompute_moves(Evaluator(self.step, plan.sequence))))

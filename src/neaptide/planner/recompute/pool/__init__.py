@@ -1,0 +1,1 @@
+"""Choosing from a pool of repetitions by prices of bytes."""

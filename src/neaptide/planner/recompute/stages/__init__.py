@@ -1,0 +1,1 @@
+"""Plans in stages: the space of the exact solvers."""

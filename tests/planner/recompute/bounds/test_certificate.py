@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from example_counts import examples
+from neaptide.analysis.legality import check_schedule
+from neaptide.corpus.random_graphs import random_graph
+from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
+from neaptide.ir.builder import GraphBuilder
+from neaptide.ir.schedule import Schedule
+from neaptide.outcome import LimitGuard, Limits
+from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.portfolio import plan_sequence
+from neaptide.planner.recompute.bounds.certificate import recompute_bound
+from neaptide.planner.recompute.bounds.floor import pinned_bytes
+from neaptide.planner.recompute.bounds.step_tables import StepTables
+from neaptide.planner.strategies import program_order
+from neaptide.schedule.problem import compile_problem
+from planner_problems import compiled, least_seconds, random_chain, random_instance
+from strategies import graphs
+
+
+@given(st.integers(0, 10**6), st.integers(4, 7), st.floats(0.4, 1.0))
+@settings(max_examples=examples(150), deadline=None)
+def test_no_sequence_is_faster_than_the_bound(seed, count, share):
+    step = random_instance(seed, count)
+    budget = int(share * program_order.baseline(step).peak_with_workspace_bytes)
+    best = least_seconds(step, budget, most=3)
+    for thorough in (False, True):
+        bound = recompute_bound(step, budget, thorough=thorough)
+        if best is None:
+            continue
+        assert not bound.is_infeasible
+        assert bound.seconds <= best + 1e-9
+
+
+def test_on_chains_that_must_recompute_the_bound_says_so_and_is_sometimes_the_optimum():
+    cases = met = 0
+    for seed in range(20):
+        step = random_chain(seed, 4)
+        budget = int(0.8 * program_order.baseline(step).peak_with_workspace_bytes)
+        best = least_seconds(step, budget)
+        bound = recompute_bound(step, budget, thorough=True)
+        if best is None or best == step.baseline_seconds:
+            continue
+        cases += 1
+        assert step.baseline_seconds < bound.seconds <= best + 1e-9
+        met += math.isclose(bound.seconds, best, rel_tol=1e-4)
+    assert cases >= 15
+    assert met >= 2
+
+
+@given(st.data(), st.floats(0.3, 1.0))
+@settings(deadline=None)
+def test_plans_of_any_graph_keep_the_bound_of_their_order(data, share):
+    graph = data.draw(graphs(min_nodes=2))
+    step = compile_problem(graph, toy_registry())
+    budget = int(share * program_order.baseline(step).peak_with_workspace_bytes)
+    outcome = plan_sequence(step, budget, Limits(work=500))
+    plan = outcome.require()
+    if plan.peak_with_workspace_bytes > budget:
+        return
+    bound = recompute_bound(step, budget, sequence=plan.sequence, thorough=True)
+    assert not bound.is_infeasible
+    assert bound.seconds <= plan.seconds + 1e-9 * step.baseline_seconds
+    assert outcome.termination.bound <= plan.seconds
+
+
+@pytest.mark.parametrize(
+    "made", [transformer_step(layers=6, dropout=True), conv_step(blocks=8, batch=32)], ids=["gpt", "conv"]
+)
+def test_the_choice_of_steps_finds_nearly_the_bound_of_all_steps(made):
+    step = compiled(made)
+    peak = program_order.baseline(step).peak_with_workspace_bytes
+    for share in (0.9, 0.7):
+        budget = step.resident_bytes + int(share * (peak - step.resident_bytes))
+        some = recompute_bound(step, budget).seconds - step.baseline_seconds
+        every = recompute_bound(step, budget, thorough=True).seconds - step.baseline_seconds
+        assert 0.9 * every <= some <= every + 1e-9
+
+
+def test_room_for_all_costs_nothing_and_room_for_nothing_is_refuted():
+    step = compile_problem(random_graph(4, 12), toy_registry())
+    peak = program_order.baseline(step).peak_with_workspace_bytes
+    assert recompute_bound(step, peak).seconds == step.baseline_seconds
+    assert recompute_bound(step, step.lower_bound_bytes - 1, thorough=True).is_infeasible
+
+
+def test_a_time_limit_ends_the_search_with_what_holds():
+    step = compiled(transformer_step(layers=2))
+    peak = program_order.baseline(step).peak_with_workspace_bytes
+    cut = recompute_bound(step, int(0.8 * peak), guard=LimitGuard(Limits(time_s=0.0)))
+    assert cut.programs == 0
+    assert cut.seconds == step.baseline_seconds
+
+
+def test_a_view_does_not_ask_for_what_was_written_into_its_storage():
+    # The view runs behind the write, but nothing reads through it: the creator again is enough for it.
+    b = GraphBuilder("late view", toy_registry())
+    x = b.input("x", (4,))
+    (a,) = b.node("toy.add", x, x, outputs=["a: f32[100]"])
+    (r,) = b.node("toy.relu_", a, outputs=["r: f32[100] @a"])
+    (s,) = b.node("toy.mix", r, outputs=["s: f32[1]"])
+    (w,) = b.node("toy.add", x, x, outputs=["w: f32[100]"])
+    (t,) = b.node("toy.mix", w, outputs=["t: f32[1]"])
+    b.node("toy.view", a, outputs=["v: f32[10, 10] @a"])
+    b.output(s, t)
+    graph = b.finish()
+    step = compile_problem(graph, toy_registry())
+    sequence = (0, 1, 2, 3, 4, 0, 5)
+    check_schedule(graph, Schedule.from_nodes(graph, sequence), toy_registry())
+    plan = PlannedSequence.evaluate(step, sequence, "")
+    assert plan.peak_with_workspace_bytes < program_order.baseline(step).peak_with_workspace_bytes
+    bound = recompute_bound(step, plan.peak_with_workspace_bytes, sequence=sequence, thorough=True)
+    assert bound.seconds == pytest.approx(plan.seconds)
+    assert bound.seconds <= plan.seconds
+    # Nor is it out of reach when the write must not be repeated.
+    refused = replace(step, refusals=("", "not twice", "", "", "", ""))
+    tables = StepTables(refused, sequence)
+    assert int(pinned_bytes(tables).max()) <= plan.peak_with_workspace_bytes
+    assert not recompute_bound(refused, plan.peak_with_workspace_bytes, sequence=sequence).is_infeasible

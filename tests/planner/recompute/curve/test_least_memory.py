@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neaptide.corpus.recompute_forms import FAMILIES, recompute_form
+from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
+from neaptide.outcome import Limits, TerminationReason
+from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.portfolio import plan_sequence
+from neaptide.planner.recompute.curve.least_memory import least_memory
+from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.problem import compile_problem
+from neaptide.schedule.recompute_form import from_json
+from planner_problems import compiled, judge, least_seconds
+from strategies import graphs
+
+LIMITS = Limits(work=3000)
+
+
+def instance(family, nodes=60, seed=0):
+    return from_json(json.dumps(recompute_form(family, nodes, seed)))
+
+
+def once(step):
+    """Seconds of every operation once."""
+    return step.sequence_seconds(range(step.node_count))
+
+
+def check(step, outcome, longest):
+    found, ended = outcome.require(), outcome.termination
+    again = PlannedSequence.evaluate(step, found.sequence, found.strategy, found.moves)
+    assert again == found
+    assert found.seconds <= longest
+    assert found.peak_with_workspace_bytes <= Evaluator(step).peak
+    assert step.lower_bound_bytes <= ended.bound <= ended.best == found.peak_with_workspace_bytes
+    assert (ended.reason is TerminationReason.OPTIMAL) == (ended.bound == ended.best)
+    assert sum(move.predicted_delta_seconds for move in found.moves) == pytest.approx(
+        found.seconds - once(step)
+    )
+    return found
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_more_time_never_needs_more_memory(family):
+    step = instance(family)
+    peaks = []
+    for more in (0.0, 0.02, 0.1, 0.3):
+        longest = (1 + more) * once(step)
+        peaks.append(check(step, least_memory(step, longest, LIMITS), longest).peak_with_workspace_bytes)
+    assert peaks == sorted(peaks, reverse=True)
+    assert peaks[-1] < 0.9 * peaks[0]
+
+
+@pytest.mark.parametrize("family", ["transformer", "small_ops"])
+def test_nearly_as_low_as_a_plan_for_that_very_budget_would_be(family):
+    step = instance(family, 90)
+    longest = 1.05 * once(step)
+    found = check(step, least_memory(step, longest, Limits(work=20_000)), longest)
+    lower = plan_sequence(step, int(0.99 * found.peak_with_workspace_bytes), Limits(work=3000)).require()
+    assert lower.seconds > longest or lower.peak_with_workspace_bytes > found.peak_with_workspace_bytes
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("more", [0.0, 0.15, 0.4])
+def test_the_bound_holds_against_brute_force(seed, more):
+    step = from_json(json.dumps(there_and_back(seed)))
+    longest = (1 + more) * once(step)
+    outcome = least_memory(step, longest, Limits())
+    found = check(step, outcome, longest)
+
+    def is_reached(budget):
+        seconds = least_seconds(step, budget, most=3)
+        return seconds is not None and seconds <= longest * (1 + 1e-12)
+
+    least = next(b for b in range(step.lower_bound_bytes, Evaluator(step).peak + 1) if is_reached(b))
+    assert outcome.termination.bound <= least <= found.peak_with_workspace_bytes
+
+
+def there_and_back(seed):
+    """A chain whose backward reads what the forward made."""
+    rows = [
+        {"size": 3 + (seed * 7 + k * 5) % 6, "deps": [k - 1] if k else [], "seconds": 1.0 + k}
+        for k in range(4)
+    ]
+    rows += [
+        {"size": 2, "deps": [3 - k, *([3 + k] if k else [])], "seconds": 1.0, "phase": "bwd"}
+        for k in range(4)
+    ]
+    rows[-1]["out"] = True
+    return [{"name": f"n{k}", **row} for k, row in enumerate(rows)]
+
+
+def test_the_same_under_a_work_limit_and_better_with_more():
+    step = instance("skips", 80)
+    longest = 1.1 * once(step)
+    peaks = []
+    for work in (0, 300, 3000):
+        limits = Limits(work=work, seed=3)
+        one, other = (least_memory(step, longest, limits) for _ in range(2))
+        assert one.value == other.value
+        assert one.termination == other.termination
+        assert one.work <= work
+        peaks.append(check(step, one, longest).peak_with_workspace_bytes)
+    assert peaks == sorted(peaks, reverse=True)
+    assert peaks[-1] < peaks[0]
+
+
+def test_an_interrupt_leaves_what_there_is():
+    interrupt = threading.Event()
+    interrupt.set()
+    step = instance("transformer")
+    outcome = least_memory(step, 1.1 * once(step), Limits(), interrupt)
+    assert outcome.termination.reason is TerminationReason.INTERRUPTED
+    assert len(outcome.require().sequence) == step.node_count
+
+
+@pytest.mark.parametrize("name", [None, "greedy_recompute"])
+def test_less_time_than_every_operation_takes_once_is_proved_to_be_too_little(name):
+    step = instance("transformer")
+    outcome = least_memory(step, 0.9 * once(step), LIMITS, strategy_name=name)
+    assert outcome.termination.reason is TerminationReason.INFEASIBLE
+    assert "takes less than" in outcome.termination.detail
+    assert outcome.require().seconds == once(step)
+
+
+@pytest.mark.parametrize("name", ["greedy_recompute", "sqrt-n", "dtr"])
+def test_one_strategy_alone_is_asked_for_budgets(name):
+    step = instance("transformer")
+    longest = 1.2 * once(step)
+    outcome = least_memory(step, longest, Limits(work=20_000), strategy_name=name)
+    found = check(step, outcome, longest)
+    assert found.peak_with_workspace_bytes < Evaluator(step).peak
+    assert outcome.work <= 20_000
+
+
+@pytest.mark.parametrize("make", [transformer_step, conv_step])
+def test_steps_with_updates_views_and_writes_in_place(make):
+    made = make()
+    step = compiled(made)
+    longest = 1.1 * once(step)
+    judge(made.graph, check(step, least_memory(step, longest, LIMITS), longest))
+
+
+def test_an_order_that_is_given_is_kept():
+    step = compiled(transformer_step())
+    longest = 1.1 * once(step)
+    order = tuple(range(step.node_count))
+    found = check(step, least_memory(step, longest, LIMITS, order=order), longest)
+    assert tuple(dict.fromkeys(found.sequence)) == order
+    assert found.peak_with_workspace_bytes < Evaluator(step).peak
+    free = check(step, least_memory(step, longest, LIMITS), longest)
+    assert tuple(dict.fromkeys(free.sequence)) != order
+
+
+def test_no_worse_than_a_plan_that_is_known():
+    step = instance("transformer")
+    longest = 1.1 * once(step)
+    best = least_memory(step, longest, Limits(work=20_000)).require()
+    outcome = least_memory(step, longest, Limits(work=0), known=[best])
+    assert check(step, outcome, longest).sequence == best.sequence
+
+
+@settings(max_examples=15, deadline=None)
+@given(graphs(), st.sampled_from([1.0, 1.1, 1.6]))
+def test_plans_of_random_graphs_are_legal(graph, times):
+    step = compile_problem(graph, toy_registry())
+    longest = times * once(step)
+    judge(graph, check(step, least_memory(step, longest, Limits(work=2000)), longest))
