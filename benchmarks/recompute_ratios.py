@@ -1,8 +1,8 @@
 """`activation_memory_budget` beside ours: at each peak that one of its ratios reaches, both overheads.
 
 Its plans come from PyTorch's own partitioner where the models behind an instance can be traced (`torch_partitioner`),
-and from the simulation in `min_cut_ratios`. Ours is one curve with the peaks of all of them as budgets; its bounds say
-how small the quotient of both could be at best.
+and from the simulation in `min_cut_ratios`. Ours is the default planner's answer for each of those peaks, or the one for
+a lower peak where that is faster; its bounds say how small the quotient of both could be at best.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.curve.curve import recompute_curve
+from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.recompute.forward_units import forward_units
 from neaptide.planner.recompute.retention import carry_out
 from neaptide.planner.strategies.min_cut_ratios import ratio_tables
@@ -38,18 +38,14 @@ def against_ratios(
         name: of the instance.
         step: its problem.
         published: by share of the peak, the best overhead known of a ratio within it; None: no ratio is.
-        time_limit_s: of our curve.
+        time_limit_s: of each of our searches.
     """
     before = baseline(step)
     theirs = [*_by_pytorch(name, step), *_simulated(step), *_published(published, before)]
-    limits = Limits(time_s=time_limit_s)
-    curve = recompute_curve(step, sorted({peak for _, _, peak, _ in theirs}), limits=limits).require()
-    ours = {point.budget_bytes: point for point in curve.points}
+    ours = _front(step, sorted({peak for _, _, peak, _ in theirs}), Limits(time_s=time_limit_s))
     rows: list[Row] = []
     for source, ratio, peak_bytes, overhead in theirs:
-        found = ours.get(peak_bytes)
-        own = None if found is None else curve.overhead(found.seconds)
-        least = None if found is None else curve.overhead(found.bound_seconds)
+        own, least = ours.get(peak_bytes, (None, None))
         rows.append(
             {
                 "source": source,
@@ -62,6 +58,23 @@ def against_ratios(
             }
         )
     return {"ratios": rows, "nodes": step.node_count, "met": _met(name, rows)}
+
+
+def _front(
+    step: StepProblem, budgets: Sequence[int], limits: Limits
+) -> dict[int, tuple[float, float | None]]:
+    """By budget, from the lowest on, overhead of the fastest plan so far and its bound; none where none fits."""
+    found: dict[int, tuple[float, float | None]] = {}
+    fastest = float("inf")
+    for budget in budgets:
+        outcome = plan_sequence(step, budget, limits)
+        plan, bound = outcome.require(), outcome.termination.bound
+        if plan.peak_with_workspace_bytes > budget:
+            continue
+        fastest = min(fastest, plan.seconds)
+        least = None if bound is None else max(bound / step.baseline_seconds - 1.0, 0.0)
+        found[budget] = fastest / step.baseline_seconds - 1.0, least
+    return found
 
 
 def _by_pytorch(name: str, step: StepProblem) -> Iterator[tuple[str, float | None, int, float]]:

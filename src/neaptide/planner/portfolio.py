@@ -35,6 +35,8 @@ _FAR: Final = 3e-3
 _DESCENT_TRIES: Final = 20_000
 _RUIN_TRIES: Final = 15_000
 _PRICES_TRIES: Final = 15_000
+# A polish takes at most one of so many parts of the work that is left.
+_SHARES: Final = 3
 # A plan of another order that runs this much more again may still overtake the best.
 _NOT_FAR_BEHIND: Final = 1.25
 # Turns of ruin and prices; one that closes less than this share of the gap is the last.
@@ -111,7 +113,7 @@ class _Portfolio:
         if by_blocks:
             # What is solved once for all blocks that are alike costs little, and often leaves nothing to win.
             self._search("block_dp", starts[0])
-        if self.budget >= self.step.lower_bound_bytes:
+        if self._is_met():
             self._polish("lagrangian", _QUICK_TRIES)
         for start in starts:
             if self._gap() > _NEAR:
@@ -119,7 +121,7 @@ class _Portfolio:
         if self.budget < self.step.lower_bound_bytes:
             # Nothing can meet it; what has been found says how far one gets.
             return self._outcome()
-        if self._gap() > _NEAR:
+        if self._is_met() and self._gap() > _NEAR:
             self._polish("lagrangian", _PRICES_TRIES, all_orders=self._gap() > _FAR)
         if self._gap() > _FAR:
             if not by_blocks:
@@ -146,6 +148,9 @@ class _Portfolio:
         """
         if self.best is None:
             return
+        if work is not None and self.limits.work is not None:
+            # Something is to be left for the others.
+            work = min(work, (self.limits.work - self.guard.work) // _SHARES)
         first = self._extra(self.best)
         plans = sorted(self._by_order.values(), key=lambda plan: plan.rank(self.budget))
         for plan in plans if all_orders else plans[:1]:
@@ -226,6 +231,10 @@ class _Portfolio:
     def _goes_on(self) -> bool:
         return self.guard.check_now() is None
 
+    def _is_met(self) -> bool:
+        """Whether the best one is within the budget."""
+        return self.best is not None and self.best.peak_with_workspace_bytes <= self.budget
+
     def _is_free(self) -> bool:
         """Whether the budget is met by an order alone: nothing can be faster."""
         best = self.best
@@ -249,7 +258,7 @@ class _Portfolio:
     def _gap(self) -> float:
         """How far above the proved least time the best one is, as a share of the baseline's; without end if too high."""
         best = self.best
-        if best is None or best.peak_with_workspace_bytes > self.budget:
+        if best is None or not self._is_met():
             return float("inf")
         if self._is_free() or not self.step.baseline_seconds:
             return 0.0

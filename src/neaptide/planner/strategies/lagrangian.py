@@ -41,8 +41,10 @@ _HALF: Final = 0.5
 _AGREED: Final = 0.01
 # Items that are free at once, and nodes of branch and bound.
 _FREE: Final = 100
-# Pools of so many variables are tried as a whole first.
-_MOST_VARIABLES: Final = 450
+# Rows of bytes times variables of a pool that is tried as a whole first, and times free items of a part: what takes
+# the solver tenths of a second.
+_WHOLE_ENTRIES: Final = 17_000
+_PART_ENTRIES: Final = 2500
 _WHOLE_NODES: Final = 1
 _MOST_MISSES: Final = 4
 # What costs up to so many times what it saves joins the pool when nothing better is left.
@@ -162,7 +164,7 @@ class _Search:
         for _ in range(_MOST_WHOLE):
             if self.answer is None or self._is_enough():
                 return
-            if misses >= _MOST_MISSES or (misses and self.pool.variables <= _MOST_VARIABLES):
+            if misses >= _MOST_MISSES or (misses and self._is_small()):
                 if not slacks or not self._widen(self.answer, slacks.pop(0)):
                     return
                 misses = 0
@@ -176,6 +178,10 @@ class _Search:
             misses = 0 if answer is not None and self._try(answer) else misses + 1
             if misses == 0 and self._add(self.chosen):
                 self.answer = self.program.relax(self.pool)
+
+    def _is_small(self) -> bool:
+        """Whether the whole pool can be chosen from in whole numbers."""
+        return len(self.program.watched) * self.pool.variables <= _WHOLE_ENTRIES
 
     def _tries_of(self, free: Flags) -> int:
         """What is charged for a program in whole numbers."""
@@ -202,16 +208,17 @@ class _Search:
     def _free(self, answer: PoolAnswer, chosen: Flags, number: int) -> Flags:
         """The items of the next part: those on which plan and program disagree, then neighbours in turn."""
         count = len(chosen)
-        if number == 0 and self.pool.variables <= _MOST_VARIABLES:
+        if number == 0 and self._is_small():
             return np.ones(count, dtype=bool)
+        size = min(_FREE, _PART_ENTRIES // max(len(self.program.watched), 1))
+        offset = number // 2 * size // 2
         differs = np.flatnonzero(np.abs(answer.values[:count] - chosen) > _AGREED)
         free = np.zeros(count, dtype=bool)
         if number % 2 == 0 and len(differs):
-            offset = (number // 2 * _FREE // 2) % len(differs)
-            free[np.roll(differs, -offset)[:_FREE]] = True
+            free[np.roll(differs, -(offset % len(differs)))[:size]] = True
         else:
-            first = (number // 2 * _FREE // 2) % max(count, 1)
-            free[first : first + _FREE] = True
+            first = offset % max(count, 1)
+            free[first : first + size] = True
         return free
 
     def _try(self, answer: PoolAnswer) -> bool:
