@@ -43,8 +43,8 @@ _AGREED: Final = 0.01
 _FREE: Final = 100
 # Rows of bytes times variables of a pool that is tried as a whole first, and times free items of a part: what takes
 # the solver tenths of a second.
-_WHOLE_ENTRIES: Final = 17_000
-_PART_ENTRIES: Final = 2500
+_WHOLE_ENTRIES: Final = 8000
+_PART_ENTRIES: Final = 4000
 _WHOLE_NODES: Final = 1
 _MOST_MISSES: Final = 4
 # What costs up to so many times what it saves joins the pool when nothing better is left.
