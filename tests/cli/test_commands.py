@@ -143,22 +143,24 @@ def test_an_output_without_a_folder_is_refused_before_planning(call, fake_api):
 
 
 def test_the_first_interrupt_asks_for_the_best_plan(call, fake_api):
+    before = signal.getsignal(signal.SIGINT)
     fake_api.during = lambda: os.kill(os.getpid(), signal.SIGINT)
     ending = call("plan", TARGET)
     assert ending.code == 0
     assert fake_api.calls[0][2]["interrupt"].is_set()
     assert "press Ctrl-C again" in ending.err
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_the_second_interrupt_aborts(call, fake_api):
+    before = signal.getsignal(signal.SIGINT)
     def twice():
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
 
     fake_api.during = twice
     assert call("plan", TARGET).code == 130
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_run(call, fake_api, samples, plan_file):

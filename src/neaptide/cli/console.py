@@ -30,7 +30,8 @@ def undisturbed_stdout() -> Iterator[None]:
     HiGHS has such notes, and one of them in front of a JSON object is one too many.
     """
     before = sys.stdout
-    if before is None:  # a program without stdout, such as one of pythonw
+    # A program without stdout, such as one of pythonw, or one whose Python output goes elsewhere already.
+    if before is None or before is not sys.__stdout__:
         yield
         return
     before.flush()
