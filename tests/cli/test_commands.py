@@ -154,6 +154,7 @@ def test_the_first_interrupt_asks_for_the_best_plan(call, fake_api):
 
 def test_the_second_interrupt_aborts(call, fake_api):
     before = signal.getsignal(signal.SIGINT)
+
     def twice():
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)

@@ -29,9 +29,9 @@ def undisturbed_stdout() -> Iterator[None]:
 
     HiGHS has such notes, and one of them in front of a JSON object is one too many.
     """
-    before = sys.stdout
+    before = sys.__stdout__
     # A program without stdout, such as one of pythonw, or one whose Python output goes elsewhere already.
-    if before is None or before is not sys.__stdout__:
+    if before is None or sys.stdout is not before:
         yield
         return
     before.flush()
