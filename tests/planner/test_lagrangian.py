@@ -12,6 +12,7 @@ from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
+from neaptide.planner.recompute.recomputations import repetition_pairs
 from neaptide.planner.strategies import closure, greedy_recompute, lagrangian, program_order
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
@@ -30,10 +31,12 @@ def test_budgets_are_met_at_no_more_than_the_price_at_one_step(family):
     step = from_json(json.dumps(recompute_form(family, 150, 1)))
     for share in (0.7, 0.5):
         problem = problem_of(step, share)
-        found = lagrangian.solve(problem, Limits(work=20_000)).require()
+        outcome = lagrangian.solve(problem, Limits(work=20_000))
+        found = outcome.require()
         one = closure.solve(problem, Limits()).require()
         assert found.peak_with_workspace_bytes <= problem.budget_bytes
         assert found.seconds - step.baseline_seconds <= 1.02 * (one.seconds - step.baseline_seconds)
+        assert outcome.termination.bound <= found.seconds
 
 
 @pytest.mark.parametrize(
@@ -42,13 +45,15 @@ def test_budgets_are_met_at_no_more_than_the_price_at_one_step(family):
 def test_plans_of_training_steps_are_legal_and_keep_the_bound_of_their_order(made):
     step = compiled(made)
     problem = problem_of(step, 0.7)
-    found = lagrangian.solve(problem, Limits()).require()
+    outcome = lagrangian.solve(problem, Limits())
+    found = outcome.require()
     judge(made.graph, found, None, made.registry)
     assert found.peak_with_workspace_bytes <= problem.budget_bytes
-    assert step.baseline_seconds < recompute_bound(step, problem.budget_bytes).seconds <= found.seconds
+    assert recompute_bound(step, problem.budget_bytes).seconds <= found.seconds
+    assert step.baseline_seconds < outcome.termination.bound <= found.seconds
 
 
-def test_plans_of_chains_are_mostly_the_fastest():
+def test_the_bound_is_none_too_high_and_plans_of_chains_are_mostly_the_fastest():
     met = cases = 0
     for seed in range(12):
         step = random_chain(seed, 4)
@@ -56,9 +61,11 @@ def test_plans_of_chains_are_mostly_the_fastest():
         best = least_seconds(step, problem.budget_bytes)
         if best is None or best == step.baseline_seconds:
             continue
-        found = lagrangian.solve(problem, Limits()).require()
+        outcome = lagrangian.solve(problem, Limits())
+        found = outcome.require()
         cases += 1
         if found.peak_with_workspace_bytes <= problem.budget_bytes:
+            assert outcome.termination.bound <= best + 1e-9
             assert found.seconds >= best - 1e-9
             met += found.seconds <= best + 1e-9
     assert cases >= 8
@@ -69,22 +76,22 @@ def test_what_others_have_found_is_drawn_on():
     step = from_json(json.dumps(recompute_form("skips", 120, 0)))
     problem = problem_of(step, 0.5)
     good = lagrangian.solve(problem, Limits()).require()
-    nodes = step.node_count
-    seen, waiting, known = set(), [], set()
-    for node in good.sequence:
-        if node in seen:
-            waiting.append(node)
-        else:
-            seen.add(node)
-            known.update((repeated, node) for repeated in waiting)
-            waiting = []
-    assert len(good.sequence) > nodes
     start = greedy_recompute.solve(problem, Limits()).require()
     assert good.seconds < start.seconds
-    again = replace(problem, start=start.sequence, known=frozenset(known))
-    # Without a look at whole numbers: the plan is found in the pool.
-    found = lagrangian.solve(again, Limits()).require()
+    known = frozenset(repetition_pairs(good.sequence, step.node_count))
+    found = lagrangian.solve(replace(problem, start=start.sequence, known=known), Limits()).require()
     assert found.seconds <= good.seconds + 1e-9
+
+
+def test_a_search_may_end_between_a_larger_pool_and_its_answer():
+    step = from_json(json.dumps(recompute_form("skips", 120, 0)))
+    problem = problem_of(step, 0.5)
+    start = greedy_recompute.solve(problem, Limits()).require()
+    later = replace(problem, start=start.sequence, known=frozenset({(0, step.node_count)}))
+    for work in range(0, 2000, 50):
+        outcome = lagrangian.solve(later, Limits(work=work))
+        assert outcome.work <= work
+        assert outcome.require().rank(problem.budget_bytes) <= start.rank(problem.budget_bytes)
 
 
 @given(st.data(), st.floats(0.3, 1.0))

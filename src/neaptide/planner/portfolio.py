@@ -237,12 +237,7 @@ class _Portfolio:
 
     def _is_free(self) -> bool:
         """Whether the budget is met by an order alone: nothing can be faster."""
-        best = self.best
-        return (
-            best is not None
-            and best.peak_with_workspace_bytes <= self.budget
-            and len(best.sequence) == self.step.node_count
-        )
+        return self.best is not None and self._is_met() and len(self.best.sequence) == self.step.node_count
 
     def _bound(self) -> RecomputeBound:
         """The least time of the best sequence's order of first executions."""
@@ -251,8 +246,7 @@ class _Portfolio:
         if order not in self._bounds:
             bound = recompute_bound(self.step, self.budget, sequence=order, guard=self.guard)
             self._bounds[order] = bound
-            ends = (*order, self.step.node_count)
-            self.known.update((node, ends[position]) for node, position in bound.repetitions)
+            self.known.update(bound.repetitions)
         return self._bounds[order]
 
     def _gap(self) -> float:

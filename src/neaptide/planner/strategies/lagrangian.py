@@ -111,10 +111,8 @@ def _with_bound(problem: PlanningProblem, guard: LimitGuard) -> tuple[PlanningPr
     bound = recompute_bound(problem.step, problem.budget_bytes, sequence=order, guard=guard)
     if bound.is_infeasible:
         return problem, None
-    ends = (*order, problem.step.node_count)
-    known = frozenset((node, ends[position]) for node, position in bound.repetitions)
     enough = max(problem.enough_seconds, bound.seconds)
-    return replace(problem, known=known, enough_seconds=enough), bound.seconds
+    return replace(problem, known=bound.repetitions, enough_seconds=enough), bound.seconds
 
 
 class _Search:
@@ -137,7 +135,7 @@ class _Search:
         self.chosen = self._items_of(firsts[0].sequence)
         self.items = self._known_items().union(*(self._items_of(plan.sequence) for plan in firsts))
         self.pool = RepetitionPool(self.units, self.items)
-        self.answer: PoolAnswer | None = None
+        self._relaxed: PoolAnswer | None = None
 
     def grow(self) -> None:
         """Answer in fractions and add what pays, until nothing does."""
@@ -145,16 +143,13 @@ class _Search:
         for _ in range(_MOST_ROUNDS):
             if self.guard.exhausted(1 + len(self.items) // _ITEMS_PER_TRY):
                 return
-            answer = self.program.relax(self.pool)
+            answer = self._answer()
             if answer is None:
                 return
-            self.answer = answer
             self._try(answer)
             if len(self.items) > _MOST_ITEMS * self.step.node_count:
                 return
-            prices = RepetitionPrices(self.pool, answer)
-            new = prices.missing(most)
-            if not self._add(new):
+            if not self._add(RepetitionPrices(self.pool, answer).missing(most)):
                 return
 
     def settle(self) -> None:
@@ -162,22 +157,28 @@ class _Search:
         misses = 0
         slacks = list(_SLACKS)
         for _ in range(_MOST_WHOLE):
-            if self.answer is None or self._is_enough():
+            relaxed = self._answer()
+            if relaxed is None or self._is_enough():
                 return
             if misses >= _MOST_MISSES or (misses and self._is_small()):
-                if not slacks or not self._widen(self.answer, slacks.pop(0)):
+                if not slacks or not self._widen(relaxed, slacks.pop(0)):
+                    return
+                relaxed = self._answer()
+                if relaxed is None:
                     return
                 misses = 0
             chosen = np.array([item in self.chosen for item in self.pool.items], dtype=bool)
-            free = self._free(self.answer, chosen, misses)
+            free = self._free(relaxed, chosen, misses)
             if not free.any() or self.guard.exhausted(self._tries_of(free)):
                 return
             answer = self.program.solve_whole(
                 self.pool, ~free, chosen, nodes=_WHOLE_NODES, time_s=self.guard.remaining_s()
             )
-            misses = 0 if answer is not None and self._try(answer) else misses + 1
-            if misses == 0 and self._add(self.chosen):
-                self.answer = self.program.relax(self.pool)
+            if answer is not None and self._try(answer):
+                self._add(self.chosen)
+                misses = 0
+            else:
+                misses += 1
 
     def _is_small(self) -> bool:
         """Whether the whole pool can be chosen from in whole numbers."""
@@ -196,14 +197,8 @@ class _Search:
         """Have items in the pool that nearly pay; whether there are any."""
         prices = RepetitionPrices(self.pool, answer)
         most = max(_LEAST_NEW, int(_NEW_SHARE * self.step.node_count))
-        new = [
-            *prices.missing(most, slack),
-            *prices.shifted(self.pool.profile(answer.values).tolist())[:most],
-        ]
-        if not self._add(new):
-            return False
-        self.answer = self.program.relax(self.pool)
-        return self.answer is not None
+        shifted = prices.shifted(self.pool.profile(answer.values).tolist())
+        return self._add([*prices.missing(most, slack), *shifted[:most]])
 
     def _free(self, answer: PoolAnswer, chosen: Flags, number: int) -> Flags:
         """The items of the next part: those on which plan and program disagree, then neighbours in turn."""
@@ -224,7 +219,8 @@ class _Search:
     def _try(self, answer: PoolAnswer) -> bool:
         """Carry an answer out, repair it and put back; whether the plan is the best so far."""
         by_stage: list[list[int]] = [[] for _ in range(self.units.stages)]
-        for (stage, unit), share in zip(self.pool.items, answer.values.tolist(), strict=False):
+        shares = answer.values[: len(self.pool.items)].tolist()
+        for (stage, unit), share in zip(self.pool.items, shares, strict=True):
             if share > _HALF:
                 by_stage[stage].append(unit)
         start = replace(self.problem, start=self.units.sequence(by_stage))
@@ -247,7 +243,14 @@ class _Search:
         if len(self.items) == before:
             return False
         self.pool = RepetitionPool(self.units, self.items)
+        self._relaxed = None
         return True
+
+    def _answer(self) -> PoolAnswer | None:
+        """The answer in fractions for the pool as it is."""
+        if self._relaxed is None:
+            self._relaxed = self.program.relax(self.pool, self.guard.remaining_s())
+        return self._relaxed
 
     def _known_items(self) -> set[Item]:
         """Repetitions that others have found, where units may run again there."""

@@ -73,8 +73,8 @@ class RecomputeBound:
         node: at whose first execution that is decided; the dearest of several; -1 when nothing has to run again.
         is_infeasible: no plan with this order of first executions is within the budget.
         programs: linear and mixed-integer programs solved.
-        repetitions: (node, position of the first execution that it stands in front of) of what the programs' answers
-            run again, in fractions and in whole numbers: what a good plan is likely to choose from.
+        repetitions: (node, node before whose first execution it runs again; the number of nodes for the end) of what
+            the programs' answers repeat, in fractions and in whole numbers: a good plan is likely to choose from them.
     """
 
     seconds: float

@@ -67,7 +67,7 @@ def joint_profile(tables: StepTables, positions: Sequence[int], solution: JointS
 def joint_repetitions(
     tables: StepTables, positions: Sequence[int], solution: JointSolution, least_share: float
 ) -> set[tuple[int, int]]:
-    """(node, position of the first execution that it stands in front of) of what an answer runs again.
+    """(node, node before whose first execution it runs again) of what an answer repeats.
 
     The number of nodes stands for the end. What runs again to a smaller share than `least_share` is left out.
     O(windows x (storages + needs)).
@@ -80,7 +80,10 @@ def joint_repetitions(
         later = np.where(tables.is_output, 1.0, 0.0) if is_last else solution.held[window + 1]
         first = np.where((later > _NOTHING) & (first > end), end, first)
         again = np.where(solution.again[window] >= least_share, solution.again[window], 0.0)
-        found.update(_ranks(tables, first, last, again).items())
+        ranks = _ranks(tables, first, last, again)
+        found.update(
+            (node, count if rank == count else int(tables.order[rank])) for node, rank in ranks.items()
+        )
     return found
 
 

@@ -6,16 +6,14 @@ above the budget there always is an answer, and its multipliers say what a byte 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, linprog, milp
-from scipy.sparse import csr_array
 
 from neaptide.planner.recompute.bounds.step_tables import Flags, Floats
 from neaptide.planner.recompute.pool.pool import Moment, RepetitionPool
+from neaptide.planner.recompute.sparse_program import SparseProgram
 from neaptide.schedule.evaluate import Ints
 
 # Bytes above the budget by less than this share ask for no row.
@@ -61,27 +59,28 @@ class RepetitionProgram:
     def __init__(self, budget_bytes: int, baseline_seconds: float) -> None:
         self.watched: set[Moment] = set()
         self._budget = budget_bytes
+        self._byte_scale = float(max(budget_bytes, 1))
         self._baseline_seconds = baseline_seconds
 
-    def relax(self, pool: RepetitionPool) -> PoolAnswer | None:
-        """The optimum in fractions; None when the solver gives none. A few sparse linear programs."""
+    def relax(self, pool: RepetitionPool, time_s: float | None = None) -> PoolAnswer | None:
+        """The optimum in fractions; None when the solver gives none. A few sparse linear programs.
+
+        Args:
+            pool: to choose from.
+            time_s: of the solver, for each.
+        """
         answer = None
+        low, high = np.zeros(len(pool.items)), np.ones(len(pool.items))
         for _ in range(_MOST_ANSWERS):
             rows = self._rows(pool)
-            matrix, upper, cost, per_second = self._arrays(pool, rows)
-            found = linprog(
-                cost,
-                A_ub=matrix,
-                b_ub=upper,
-                bounds=np.stack(self._limits(pool), axis=1),
-                method="highs",
-            )
-            if found.x is None:
+            program, per_second = self._program(pool, rows, low, high)
+            found = program.relax(time_s)
+            if found.values is None or program.multipliers is None:
                 return answer
             prices = np.zeros(len(pool.moments))
-            multipliers = np.maximum(-np.asarray(found.ineqlin.marginals), 0.0)[len(upper) - len(rows) :]
-            prices[rows] = multipliers / per_second / self._budget
-            answer = self._answer(pool, found.x, prices)
+            multipliers = program.multipliers[program.row_count - len(rows) :]
+            prices[rows] = multipliers / per_second / self._byte_scale
+            answer = self._answer(pool, found.values, prices)
             if not self._watch_more(pool, answer, rows):
                 break
         if len(self.watched) > _MANY_ROWS and answer is not None:
@@ -100,29 +99,15 @@ class RepetitionProgram:
             nodes: of branch and bound, for each of a few programs.
             time_s: of the solver.
         """
-        options: dict[str, float] = {"mip_rel_gap": _WHOLE_GAP, "node_limit": nodes}
-        if time_s is not None:
-            options["time_limit"] = max(time_s, 0.01)
-        count = len(pool.items)
-        whole = np.ones(pool.variables + 1)
-        whole[-1] = 0.0
         answer = None
+        low, high = np.where(fixed, chosen, 0.0), np.where(fixed, chosen, 1.0)
         for _ in range(_MOST_WHOLE_ANSWERS):
             rows = self._rows(pool)
-            matrix, upper, cost, _ = self._arrays(pool, rows)
-            low, high = self._limits(pool)
-            low[:count] = np.where(fixed, chosen, 0.0)
-            high[:count] = np.where(fixed, chosen, 1.0)
-            found = milp(
-                cost,
-                constraints=LinearConstraint(matrix, -np.inf, upper),
-                bounds=Bounds(low, high),
-                integrality=whole,
-                options=options,
-            )
-            if found.x is None:
+            program, _ = self._program(pool, rows, low, high)
+            found = program.solve_whole(nodes=nodes, time_s=time_s, relative_gap=_WHOLE_GAP)
+            if found.values is None:
                 return answer
-            answer = self._answer(pool, found.x, np.zeros(len(pool.moments)))
+            answer = self._answer(pool, found.values, np.zeros(len(pool.moments)))
             if answer.is_within or not self._watch_more(pool, answer, rows):
                 break
         return answer
@@ -152,46 +137,30 @@ class RepetitionProgram:
         highest = float(pool.profile(values).max(initial=0.0))
         return PoolAnswer(values, prices, seconds, highest <= self._budget * (1.0 + _TOLERATED))
 
-    def _limits(self, pool: RepetitionPool) -> tuple[Floats, Floats]:
-        low, high = np.zeros(pool.variables + 1), np.ones(pool.variables + 1)
-        high[-1] = _MOST_ABOVE
-        return low, high
-
-    def _arrays(self, pool: RepetitionPool, moments: Ints) -> tuple[csr_array, Floats, Floats, float]:
-        """Rows of implications and bytes, right sides, costs, and costs per second."""
-        budget = float(max(self._budget, 1))
-        rows: list[Ints] = []
-        columns: list[Ints] = []
-        entries: list[Floats] = []
-        upper: list[float] = []
-        parts = [(r, c, f) for r, (terms, _) in enumerate(pool.implications) for f, c in terms]
-        if parts:
-            flat = np.array(parts, dtype=np.float64)
-            rows.append(flat[:, 0].astype(np.int64))
-            columns.append(flat[:, 1].astype(np.int64))
-            entries.append(flat[:, 2])
-        upper.extend(right for _, right in pool.implications)
+    def _program(
+        self, pool: RepetitionPool, moments: Ints, low: Floats, high: Floats
+    ) -> tuple[SparseProgram, float]:
+        """Rows of implications, then of bytes at moments, with limits of items; and costs per second."""
+        program = SparseProgram()
         count = len(pool.items)
+        program.variables(np.ones(pool.variables, dtype=bool))
+        (above,) = program.variables(np.ones(1, dtype=bool))
+        for terms, right in pool.implications:
+            columns = np.array([variable for _, variable in terms], dtype=np.int64)
+            program.add_row(columns, np.array([factor for factor, _ in terms]), right)
         item_at = {int(moment): number for number, moment in enumerate(pool.item_moment)}
         for moment in moments.tolist():
             alive = np.flatnonzero((pool.stretch_start <= moment) & (pool.stretch_end >= moment))
-            terms: list[Iterable[float]] = [alive + count, [pool.variables]]
-            factors: list[Iterable[float]] = [pool.stretch_bytes[alive] / budget, [-1.0]]
-            if (item := item_at.get(moment)) is not None:
-                terms.append([item])
-                factors.append([pool.item_bytes[item] / budget])
-            columns.append(np.concatenate([np.asarray(t, dtype=np.int64) for t in terms]))
-            entries.append(np.concatenate([np.asarray(f, dtype=np.float64) for f in factors]))
-            rows.append(np.full(len(columns[-1]), len(upper)))
-            upper.append((self._budget - float(pool.always_bytes[moment])) / budget)
+            item = [item_at[moment]] if moment in item_at else []
+            columns = np.concatenate((alive + count, np.array([above, *item], dtype=np.int64)))
+            nbytes = np.concatenate((pool.stretch_bytes[alive], [-self._byte_scale], pool.item_bytes[item]))
+            room = self._budget - float(pool.always_bytes[moment])
+            program.add_row(columns, nbytes / self._byte_scale, room / self._byte_scale)
         per_second = 1.0 / (float(pool.seconds.max(initial=0.0)) or 1.0)
-        cost = np.zeros(pool.variables + 1)
+        cost = np.zeros(program.size)
         cost[:count] = pool.seconds * per_second
-        cost[-1] = _DEAR * max(self._baseline_seconds * per_second, 1.0)
-        shape = (len(upper), pool.variables + 1)
-        places = (
-            np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64),
-            np.concatenate(columns) if columns else np.zeros(0, dtype=np.int64),
-        )
-        values = np.concatenate(entries) if entries else np.zeros(0)
-        return csr_array((values, places), shape=shape), np.array(upper), cost, per_second
+        cost[above] = _DEAR * max(self._baseline_seconds * per_second, 1.0)
+        lows, highs = np.zeros(program.size), np.ones(program.size)
+        lows[:count], highs[:count], highs[above] = low, high, _MOST_ABOVE
+        program.close(cost, lows, highs, always_in_part=[int(above)])
+        return program, per_second

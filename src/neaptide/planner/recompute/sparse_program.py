@@ -92,12 +92,16 @@ class SparseProgram:
         self.row_count += count
         return slice(first, self.row_count)
 
-    def close(self, cost: Floats, low: Floats, high: Floats) -> None:
-        """Nothing more is added; costs and bounds of the variables."""
+    def close(self, cost: Floats, low: Floats, high: Floats, *, always_in_part: Sequence[int] = ()) -> None:
+        """Nothing more is added; costs and bounds of the variables, and which are never asked for in whole numbers."""
         self._cost, self._low, self._high = cost, low, high
-        places = np.concatenate(self._rows), np.concatenate(self._columns)
-        self._matrix = csr_array((np.concatenate(self._entries), places), shape=(self.row_count, self.size))
-        self._bounds: Floats = np.concatenate(self._upper)
+        self._is_whole = np.ones(self.size, dtype=bool)
+        self._is_whole[list(always_in_part)] = False
+        nothing = np.zeros(0, dtype=np.int64)
+        places = np.concatenate([nothing, *self._rows]), np.concatenate([nothing, *self._columns])
+        entries = np.concatenate([np.zeros(0), *self._entries])
+        self._matrix = csr_array((entries, places), shape=(self.row_count, self.size))
+        self._bounds: Floats = np.concatenate([np.zeros(0), *self._upper])
 
     def relax(self, time_s: float | None = None) -> SparseAnswer:
         """The optimum in fractions, by the dual simplex. Out of time there is no answer, and the bound is zero."""
@@ -118,23 +122,31 @@ class SparseProgram:
         self.multipliers = np.maximum(-np.asarray(found.ineqlin.marginals), 0.0)
         return SparseAnswer(False, max(self.dual_bound()[0], 0.0), np.asarray(found.x))
 
-    def solve_whole(self, level: float, *, nodes: int, time_s: float | None = None) -> SparseAnswer:
-        """The optimum in whole numbers, if it is below a level; needs `relax` first.
+    def solve_whole(
+        self,
+        level: float = float("inf"),
+        *,
+        nodes: int,
+        time_s: float | None = None,
+        relative_gap: float = _RELATIVE_GAP,
+    ) -> SparseAnswer:
+        """The optimum in whole numbers, if it is below a level; after `relax` variables are fixed for that.
 
         Args:
             level: dearer solutions are not looked for; the bound is at most this.
             nodes: of branch and bound.
             time_s: of the solver.
+            relative_gap: an answer this close to its bound is the last, as a share of it.
         """
         low, high = self._fixed(level)
-        options: dict[str, float] = {"mip_rel_gap": _RELATIVE_GAP, "node_limit": nodes}
+        options: dict[str, float] = {"mip_rel_gap": relative_gap, "node_limit": nodes}
         if time_s is not None:
             options["time_limit"] = max(time_s, _LEAST_TIME_S)
         found = milp(
             self._cost,
             constraints=LinearConstraint(self._matrix, -np.inf, self._bounds),
             bounds=Bounds(low, high),
-            integrality=np.ones(self.size),
+            integrality=self._is_whole.astype(np.float64),
             options=options,
         )
         if found.status == _INFEASIBLE:
@@ -143,9 +155,10 @@ class SparseProgram:
         bound = 0.0 if reached is None or not np.isfinite(reached) else float(reached)
         if found.fun is not None:
             bound = min(bound, float(found.fun))
-        bound -= _ABSOLUTE_GAP + _RELATIVE_GAP * abs(bound)
+        bound -= _ABSOLUTE_GAP + relative_gap * abs(bound)
         bound = max(min(bound, level), self.dual_bound()[0], 0.0)
-        return SparseAnswer(False, bound, None if found.x is None else np.round(found.x))
+        values = None if found.x is None else np.where(self._is_whole, np.round(found.x), found.x)
+        return SparseAnswer(False, bound, values)
 
     def dual_bound(self) -> tuple[float, Floats]:
         """Value of the multipliers, and reduced costs. Holds for any multipliers that are not negative."""
