@@ -69,10 +69,12 @@ def test_parts_are_joined_and_summed_and_the_last_may_be_shorter(length, step):
     assert ("min(" in program.source) == bool(length % step)
 
 
-def test_loop_holds_the_bytes_of_its_body_on_top():
-    graph = rows_loop(8, 2, rows_body(STEP(2)))
+@pytest.mark.parametrize(("length", "step"), [(8, 2), (8, 3), (7, 4), (5, 1)])
+def test_loop_holds_the_bytes_of_its_body_on_top(length, step):
+    rows = SizeExpr.dim("part") if length % step else STEP(step)
+    graph = rows_loop(length, step, rows_body(rows))
     profile = memory_profile(graph, Schedule.program_order(graph))
-    x, w = torch.randn(8, 4), torch.randn(4, 4)
+    x, w = torch.randn(length, 4), torch.randn(4, 4)
     executable = Executable(lower(graph, Schedule.program_order(graph), registry()), name="loop")
     with LiveBytesMeter([x, w], keep_timeline=True) as meter:
         outputs = executable.run([x, w])

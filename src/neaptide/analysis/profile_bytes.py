@@ -7,17 +7,20 @@ behind its last use, and an object whose count falls to zero gives its bytes bac
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from neaptide.analysis.alias import alias_operand
 from neaptide.analysis.kinds import storage_kinds
+from neaptide.analysis.loops import Binding, trips
 from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Source
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.values import Kind
+
+NodeBytes = Callable[[Graph, Node, Binding], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +160,30 @@ def memory_profile(
     )
 
 
-def loop_workspaces(graph: Graph, binding: Mapping[str, int] | None = None) -> dict[int, int]:
+def loop_workspaces(graph: Graph, binding: Binding | None = None) -> dict[int, int]:
     """Scratch bytes of the loops of a graph: what the body holds at its peak beyond its inputs."""
-    found = {}
-    for node in graph.nodes:
-        for loop in node.regions:
-            body = memory_profile(loop.body, Schedule.program_order(loop.body), binding=binding)
-            found[node.id] = body.peak_with_workspace_bytes - body.resident_bytes
-    return found
+    return {node.id: loop_workspace_bytes(graph, node, binding) for node in graph.nodes if node.regions}
+
+
+def loop_workspace_bytes(
+    graph: Graph, node: Node, binding: Binding | None = None, inner: NodeBytes | None = None
+) -> int:
+    """Most bytes that a trip of a loop holds beyond what it is handed.
+
+    Args:
+        graph: where the loop is.
+        node: the loop.
+        binding: values of symbolic dims around it.
+        inner: workspace of a node of the body under the sizes of a trip; none by default, except of further loops.
+    """
+    most = 0
+    for loop in node.regions:
+        for _, sizes in trips(graph, node, loop, binding):
+            scratch = None if inner is None else {n.id: inner(loop.body, n, sizes) for n in loop.body.nodes}
+            order = Schedule.program_order(loop.body)
+            body = memory_profile(loop.body, order, binding=sizes, workspace=scratch)
+            most = max(most, body.peak_with_workspace_bytes - body.resident_bytes)
+    return most
 
 
 def _deletions(graph: Graph, running: list[Node]) -> list[list[int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from neaptide.cost.loops import Binding, trips
+from neaptide.analysis.loops import Binding, trips
 from neaptide.cost.model import is_host_arithmetic
 from neaptide.cost.op_key import OpCall, digest, op_call
 from neaptide.cost.op_record import OpRecord, OutputFacts

@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from neaptide.analysis.loops import Binding
+from neaptide.analysis.profile_bytes import loop_workspace_bytes
 from neaptide.cost import host
 from neaptide.cost.cache import OpCostCache
 from neaptide.cost.calibrate import this_machine
 from neaptide.cost.graph_calls import GraphCalls, KeyedCall, keyed_call
-from neaptide.cost.loops import Binding, loop_seconds, loop_workspace_bytes
+from neaptide.cost.loops import loop_seconds
 from neaptide.cost.model import HOST_SCALAR_S, EstimatedCost, is_host_arithmetic
 from neaptide.cost.op_key import OpCall
 from neaptide.cost.op_record import OpRecord

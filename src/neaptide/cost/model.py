@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from neaptide.analysis.alias import is_pure_view
+from neaptide.analysis.loops import Binding
+from neaptide.analysis.profile_bytes import loop_workspace_bytes
 from neaptide.cost import roofline
 from neaptide.cost.devices import Device
-from neaptide.cost.loops import Binding, loop_seconds, loop_workspace_bytes
+from neaptide.cost.loops import loop_seconds
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import Call, OpRegistry, Trait, tensor_traffic
