@@ -6,7 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.cost.allocator_events import record
+from neaptide.cost.allocator_events import record, region
 from neaptide.cost.audit import audit
 from neaptide.cost.cache import OpCostCache
 from neaptide.cost.measured import MeasuredCost
@@ -109,3 +109,25 @@ def test_what_was_not_run_is_a_surprise_and_an_estimate_has_none(cost):
     ]
     estimated = audit(graph, FALLBACK)
     assert (estimated.workspace, estimated.storage_bytes, estimated.surprises) == ({}, {}, ())
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-4, 1.0, 100.0])
+def test_scratch_that_depends_on_the_numbers_is_counted_at_its_most_and_said(cost, scale):
+    b = GraphBuilder("exponential", registry())
+    x = b.input("x", (3, 3))
+    (y,) = b.node("aten.linalg_matrix_exp.default", x, outputs=["y: f32[3, 3]"])
+    b.output(y)
+    graph = b.finish()
+    cost.prepare(graph)
+    found = audit(graph, cost)
+    matrix = torch.full((3, 3), scale)
+    trace = record(lambda: _in_region(matrix))
+    assert found.workspace[0] >= trace.regions[-1].peak_bytes - matrix.nbytes
+    (surprise,) = found.surprises
+    assert "depends on the numbers" in surprise
+
+
+def _in_region(matrix):
+    for _ in range(2):  # the first run fills caches that stay
+        with region("exponential"):
+            torch.linalg.matrix_exp(matrix)

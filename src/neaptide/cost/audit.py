@@ -11,6 +11,7 @@ from neaptide.cost.model import CostModel, node_workspace
 from neaptide.cost.op_record import OutputFacts
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
+from neaptide.ir.registry import Trait
 from neaptide.units import format_bytes
 
 
@@ -65,6 +66,13 @@ def _surprises(graph: Graph, cost: MeasuredCost) -> Iterator[str]:
     for op, reason, count in cost.skipped(graph):
         calls = f" ({count} calls)" if count > 1 else ""
         yield f"{op} is estimated{calls}: {reason}"
+    for op in sorted({node.op for node in graph.nodes}):
+        row = cost.registry.find(op)
+        if row is not None and row.is_a(Trait.DATA_SIZED):
+            yield (
+                f"how much scratch {op} takes depends on the numbers in its operands: "
+                "the peak with workspace counts the most, a step may need less"
+            )
 
 
 def _differences(

@@ -105,6 +105,11 @@ class MeasuredCost:
         """True."""
         return True
 
+    @property
+    def registry(self) -> OpRegistry:
+        """The op table."""
+        return self._registry
+
     def prepare(
         self, graph: Graph, *, time_limit_s: float | None = None, interrupt: threading.Event | None = None
     ) -> Preparation:
@@ -232,7 +237,7 @@ class MeasuredCost:
 
     def _run(self, calls: Mapping[str, OpCall], guard: LimitGuard) -> None:
         largest_first = sorted(calls, key=lambda k: -(calls[k].operand_bytes + calls[k].output_bytes))
-        found = run_calls({key: calls[key] for key in largest_first}, guard)
+        found = run_calls({key: calls[key] for key in largest_first}, guard, self._registry)
         self._records.update(found)
         self._store({key: r for key, r in found.items() if not is_out_of_memory(r.failure)})
 

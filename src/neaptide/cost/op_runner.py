@@ -28,11 +28,14 @@ class OperandMaker:
 
     Floats are in [0.25, 1.25): no denormals, no domain errors. Masks are all true, integers zero unless they
     index something: those are spread over their table, since one row read again and again stays in the cache.
+
+    Args:
+        magnitude: floats are this many times as large.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, magnitude: float = 1.0) -> None:
         self._random = torch.Generator().manual_seed(_SEED)
-        self._pattern = torch.rand(_PATTERN_LENGTH, generator=self._random) + 0.25
+        self._pattern = (torch.rand(_PATTERN_LENGTH, generator=self._random) + 0.25) * magnitude
 
     def operands(self, call: OpCall) -> list[Any]:
         """Tensors and numbers for the operands of a call, by slot.

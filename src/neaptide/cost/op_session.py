@@ -17,7 +17,7 @@ from neaptide.cost.allocator_events import cuda_region, record, region
 from neaptide.cost.op_key import OpCall
 from neaptide.cost.op_record import OpRecord, OutputFacts
 from neaptide.cost.op_runner import LONG_RUN_S, OperandMaker, PreparedCall, find_op, is_on_cuda
-from neaptide.ir.registry import OpRegistry
+from neaptide.ir.registry import OpRegistry, Trait
 from neaptide.outcome import LimitGuard
 from neaptide.units import format_bytes
 
@@ -26,9 +26,11 @@ _RUN_ERRORS: Final = (RuntimeError, TypeError, ValueError, IndexError, Attribute
 # Of a call this long, what the recorder adds per event is lost in the noise.
 _TIMED_WHILE_RECORDED_S: Final = 1e-3
 _SEED: Final = 0
+# Numbers this many times as large make an operation take all the scratch bytes that it ever does.
+_LARGE: Final = 64.0
 
 
-def run_calls(calls: Mapping[str, OpCall], guard: LimitGuard) -> dict[str, OpRecord]:
+def run_calls(calls: Mapping[str, OpCall], guard: LimitGuard, registry: OpRegistry) -> dict[str, OpRecord]:
     """Runs calls alone and returns what was seen of each; those that the guard left no time for are missing.
 
     A call that raises gets a record with its failure. The recorder is started once, and only for calls on the CPU.
@@ -36,6 +38,7 @@ def run_calls(calls: Mapping[str, OpCall], guard: LimitGuard) -> dict[str, OpRec
     Args:
         calls: by a name that is unique.
         guard: asked before every call.
+        registry: says whose scratch bytes depend on the numbers; of those the most of small and large ones counts.
 
     Raises:
         UsageError: within another recording.
@@ -45,7 +48,7 @@ def run_calls(calls: Mapping[str, OpCall], guard: LimitGuard) -> dict[str, OpRec
     with undisturbed(devices):
         maker = OperandMaker()
         on_host = {key: call for key, call in calls.items() if not is_on_cuda(call)}
-        seen.update(_audit_on_host(on_host, maker, guard))
+        seen.update(_audit_on_host(on_host, maker, guard, registry))
         for key, call in calls.items():
             if is_on_cuda(call) and guard.check_now() is None:
                 seen[key] = _audit_on_cuda(call, maker)
@@ -108,7 +111,7 @@ def is_out_of_memory(failure: str) -> bool:
 
 
 def _audit_on_host(
-    calls: Mapping[str, OpCall], maker: OperandMaker, guard: LimitGuard
+    calls: Mapping[str, OpCall], maker: OperandMaker, guard: LimitGuard, registry: OpRegistry
 ) -> dict[str, OpRecord]:
     found: dict[str, OpRecord] = {}
     if not calls:
@@ -119,6 +122,9 @@ def _audit_on_host(
             if guard.check_now() is not None:
                 return
             found[key] = _audited(key, call, maker)
+            row = registry.find(call.op)
+            if row is not None and row.is_a(Trait.DATA_SIZED) and not found[key].failure:
+                _audited(_large(key), call, OperandMaker(_LARGE))
 
     trace = record(run_all)
     peaks: dict[str, int] = {}
@@ -126,9 +132,16 @@ def _audit_on_host(
         # The first run of a kind may fill caches that stay; the least of the runs is what a step sees.
         peaks[seen.name] = min(peaks.get(seen.name, seen.peak_bytes), seen.peak_bytes)
     return {
-        key: _with_workspace(seen, peaks[key] - seen.fresh_bytes) if not seen.failure else seen
+        key: _with_workspace(seen, max(peaks[key], peaks.get(_large(key), 0)) - seen.fresh_bytes)
+        if not seen.failure
+        else seen
         for key, seen in found.items()
     }
+
+
+def _large(key: str) -> str:
+    """Names the runs of a call on large numbers."""
+    return f"{key} on large numbers"
 
 
 def _audited(key: str, call: OpCall, maker: OperandMaker) -> OpRecord:

@@ -31,6 +31,7 @@ class Trait(StrEnum):
     LOSS = "loss"
     UPDATE = "update"
     HOST_SCALAR = "host_scalar"
+    DATA_SIZED = "data_sized"  # how much scratch it takes depends on the numbers in its operands
 
 
 class HasValues(Protocol):

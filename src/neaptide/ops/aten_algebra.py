@@ -21,9 +21,13 @@ _FACTORISATIONS = """
     _linalg_solve_ex.default,result=result+LU+pivots+info linalg_solve_triangular.default,out
     linalg_lu_solve.default,out triangular_solve.default,X=X+M cholesky.default,out
     cholesky_inverse.default,out cholesky_solve.default,out linalg_householder_product.default,out
-    linalg_matrix_exp.default,out linalg_ldl_factor_ex.default,out=LD+pivots+info
+    linalg_ldl_factor_ex.default,out=LD+pivots+info
     linalg_pinv.default,atol_rtol_float,atol_rtol_float_out,atol_rtol_tensor,atol_rtol_tensor_out,out,out_rcond_tensor=out,rcond_tensor
     linalg_cross.default,out lu_unpack.default,out=P+L+U
+"""
+# The degree of the Taylor polynomial follows from the norm (Bader, Blanes, Casas 2019).
+_EXPONENTIALS = """
+    linalg_matrix_exp.default,out
 """
 _DISTANCE = """
     _cdist_forward.default,out _euclidean_dist.default,out _pdist_forward.default,out
@@ -37,5 +41,6 @@ def rows() -> Iterator[OpSpec]:
     """Dense linear algebra and transforms."""
     yield from declare(_FFT, flops=formulas.fft)
     yield from declare(_FACTORISATIONS, flops=formulas.cubic)
+    yield from declare(_EXPONENTIALS, Trait.DATA_SIZED, flops=formulas.cubic)
     yield from declare(_DISTANCE, Trait.CONTRACTION, flops=formulas.distances)
     yield from declare(_DISTANCE_BACKWARD, Trait.CONTRACTION, flops=formulas.distances_backward)
