@@ -46,6 +46,10 @@ class UsageError(NeaptideError):
     exit_code = 2
 
 
+class UnreadableFile(UsageError):
+    """A file that is not there, or that cannot be read as what it should be."""
+
+
 class InvalidBudget(UsageError):
     """A budget that is NaN, negative, above 100 % or not a size at all."""
 

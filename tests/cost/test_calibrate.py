@@ -48,14 +48,61 @@ def test_refresh_and_other_thread_count_measure_again(measured, tmp_path, monkey
     assert len(calls) == 3
 
 
-def test_damaged_file_is_measured_again_with_a_warning(measured, tmp_path, monkeypatch, caplog):
+def edited(find, put):
+    def damage(path):
+        text = path.read_text()
+        assert find in text
+        path.write_text(text.replace(find, put, 1))
+
+    return damage
+
+
+def replaced_by_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+def replaced_by_device(path):
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+DAMAGE = {
+    "cut off": lambda path: path.write_text("{"),
+    "empty": lambda path: path.write_bytes(b""),
+    "no UTF-8": lambda path: path.write_bytes(b"\xff\xfe{\x00}\x00"),
+    "no object": lambda path: path.write_text("[1]"),
+    "deep": lambda path: path.write_text("[" * 100_000),
+    "a folder": replaced_by_folder,
+    "a device": replaced_by_device,
+    "huge": edited('"capacity_bytes": ', '"capacity_bytes": ' + "9" * 400),
+    "huge reserve": edited('"reserved_bytes": ', '"reserved_bytes": ' + "9" * 400),
+    "huge float": edited('"launch_s": ', '"launch_s": 1e400, "was": '),
+    "another type": edited('"kind": "cpu"', '"kind": {}'),
+    "a text for a number": edited('"reserved_bytes": 0', '"reserved_bytes": "0"'),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_damaged_file_is_measured_again_with_a_warning(measured, tmp_path, monkeypatch, caplog, what):
     monkeypatch.setattr(calibrate, "measure", lambda: measured)
     calibrate.this_machine(directory=tmp_path)
     (kept,) = tmp_path.iterdir()
-    kept.write_text("{")
+    DAMAGE[what](kept)
     with caplog.at_level(logging.WARNING):
         assert calibrate.this_machine(directory=tmp_path) == measured
-    assert "not readable" in caplog.text
+    assert "not readable" in caplog.records[0].message
+    assert all("\n" not in record.message for record in caplog.records)
+
+
+def test_folder_below_a_file_is_measured_with_a_warning(measured, tmp_path, monkeypatch, caplog):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(calibrate, "measure", lambda: measured)
+    with caplog.at_level(logging.WARNING):
+        assert calibrate.this_machine(directory=tmp_path / "file" / "cache") == measured
+    assert [record.message.split()[:6] for record in caplog.records] == [
+        ["the", "calibration", "could", "not", "be", "kept"]
+    ]
 
 
 def test_place_that_cannot_be_written_only_warns(measured, tmp_path, monkeypatch, caplog):

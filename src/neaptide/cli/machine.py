@@ -13,6 +13,7 @@ from typing import Final
 from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
 from neaptide.errors import UsageError
+from neaptide.reading import read_bytes
 from neaptide.units import format_bytes, format_seconds
 
 OLDEST_PYTHON: Final = (3, 11)
@@ -182,11 +183,12 @@ def _cache() -> Finding:
     from neaptide.cost.cache import cache_dir
 
     folder = cache_dir()
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    if not (existing.is_dir() and os.access(existing, os.W_OK)):
+    # Not Path.exists, which raises below a folder that may not be searched.
+    existing = next(path for path in map(str, (folder, *folder.absolute().parents)) if os.path.exists(path))  # noqa: PTH110
+    if not (os.path.isdir(existing) and os.access(existing, os.W_OK)):  # noqa: PTH112
         fix = "set NEAPTIDE_CACHE_DIR to a folder that can be written"
         return Finding("cache", WARNING, f"{folder} cannot be written", fix)
-    return Finding("cache", OK, f"{folder}{'' if folder.exists() else ' (made when needed)'}")
+    return Finding("cache", OK, f"{folder}{'' if existing == str(folder) else ' (made when needed)'}")
 
 
 def _calibrations() -> list[Finding]:
@@ -200,10 +202,9 @@ def _calibration(path: Path) -> Finding:
     from neaptide.cost.devices import Device
 
     try:
-        device = Device.from_json(path.read_bytes())
-    except (OSError, UsageError) as error:
-        what = error.what if isinstance(error, UsageError) else str(error)
-        return Finding("calibration", WARNING, f"{path}: {what}", f"delete {path}")
+        device = Device.from_json(read_bytes(path))
+    except UsageError as error:
+        return Finding("calibration", WARNING, f"{path}: {error.why or error.what}", f"delete {path}")
     return Finding(
         "calibration",
         OK,

@@ -1,11 +1,12 @@
 """Files that outlive a process: the cache directory, atomic writes, and a store of per-operator costs.
 
-A cache never decides whether something works: a lost or damaged file costs a new measurement and nothing
-else. Several processes may use one directory at the same time.
+A cache never decides whether something works: a file that is lost, damaged or out of reach costs a new measurement
+and one warning, and nothing else. Several processes may use one directory at the same time.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -18,18 +19,31 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from neaptide.errors import UsageError
-
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 # SQLite builds of the last decade take 999 bound values per statement; stay below.
 _KEYS_PER_QUERY: Final = 500
 _BUSY_TIMEOUT_S: Final = 30.0
 _BUSY_PAUSE_S: Final = 0.01
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-_DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+# What says nothing about the file itself, only about the place it is in and the processes beside this one.
+_SURROUNDINGS: Final = _BUSY | {
+    sqlite3.SQLITE_AUTH,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_NOLFS,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_TOOBIG,
+}
+# SQLite quotes from the schema in its messages; where that is damaged, the driver cannot decode them.
+_FAILURES: Final = (sqlite3.Error, UnicodeDecodeError)
+_SEAL_CHARS: Final = 16
 
 
 def cache_dir() -> Path:
@@ -39,12 +53,12 @@ def cache_dir() -> Path:
     """
     own = os.environ.get("NEAPTIDE_CACHE_DIR")
     if own:
-        return Path(own).expanduser()
+        return Path(os.path.expanduser(own))  # noqa: PTH111 - Path.expanduser raises for a user that is not there
     shared = os.environ.get("XDG_CACHE_HOME")
     # The XDG specification has relative paths ignored.
     if shared and Path(shared).is_absolute():
         return Path(shared) / "neaptide"
-    return Path.home() / ".cache" / "neaptide"
+    return Path(os.path.expanduser("~")) / ".cache" / "neaptide"  # noqa: PTH111 - Path.home raises without a home
 
 
 def write_atomic(path: Path, text: str) -> None:
@@ -63,32 +77,27 @@ def write_atomic(path: Path, text: str) -> None:
 class OpCostCache:
     """Costs by operator key, kept in one SQLite file that several processes may write at once.
 
-    Keys are strings that name everything a cost depends on; values are JSON objects. A file of another
-    schema version is emptied; a damaged one is set aside with a warning and started anew. An instance
-    belongs to the thread that made it.
+    Keys are strings that name everything a cost depends on; values are JSON objects, each under a seal that shows
+    damage. A file of another schema version is emptied; a damaged one is set aside with a warning and started anew.
+    Where there is no place for a file (a full or read-only disk, no permission, something else of that name), nothing
+    is found and nothing is kept, after one warning. An instance belongs to the thread that made it.
 
     Args:
         path: the file; by default `op_costs.sqlite3` in `cache_dir()`.
-
-    Raises:
-        UsageError: when the place cannot be written at all.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = cache_dir() / "op_costs.sqlite3" if path is None else path
+        self._connection: sqlite3.Connection | None = None
+        # Of the file that is open: another process may have set a damaged one aside meanwhile.
+        self._identity: tuple[int, int] | None = None
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = self._open_or_replace()
-        except (OSError, sqlite3.OperationalError) as error:
-            raise UsageError(
-                "the cost cache cannot be opened",
-                where=str(self.path),
-                why=str(error),
-                next_step="set NEAPTIDE_CACHE_DIR to a directory that can be written",
-            ) from error
+        except (OSError, *_FAILURES) as error:
+            self._give_up(error)
 
     def get_many(self, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """The stored values of those keys that have one."""
+        """The stored values of those keys that have one; a value that was damaged is none."""
         wanted = list(dict.fromkeys(keys))
 
         def read(connection: sqlite3.Connection) -> dict[str, dict[str, Any]]:
@@ -98,14 +107,14 @@ class OpCostCache:
                 marks = ",".join("?" * len(chunk))
                 # Only question marks are put into the text; the keys are bound.
                 query = f"SELECT key, value FROM op_costs WHERE key IN ({marks})"  # noqa: S608
-                found.update((key, json.loads(value)) for key, value in connection.execute(query, chunk))
+                found.update(_unsealed(connection.execute(query, chunk).fetchall(), self.path))
             return found
 
-        return self._with_repair(read)
+        return self._with_repair(read) or {}
 
     def put_many(self, values: Mapping[str, Mapping[str, Any]]) -> None:
         """Stores values under their keys in one transaction; a key that is there already is overwritten."""
-        rows = [(key, json.dumps(dict(value), sort_keys=True)) for key, value in values.items()]
+        rows = [(key, _sealed(key, value)) for key, value in values.items()]
 
         def write(connection: sqlite3.Connection) -> None:
             with connection:
@@ -115,8 +124,10 @@ class OpCostCache:
             self._with_repair(write)
 
     def close(self) -> None:
-        """Closes the file; the instance cannot be used afterwards."""
-        self._connection.close()
+        """Closes the file; nothing is found or kept afterwards."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def __enter__(self) -> Self:
         return self
@@ -126,34 +137,98 @@ class OpCostCache:
     ) -> None:
         self.close()
 
-    def _with_repair(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Runs `work`; when it finds the file damaged, once more on a new file."""
+    def _with_repair(self, work: Callable[[sqlite3.Connection], _T]) -> _T | None:
+        """Runs `work`; when it finds the file damaged, once more on a new file. None where there is no file."""
+        if self._connection is None:
+            return None
         try:
             return work(self._connection)
-        except sqlite3.DatabaseError as error:
-            if not _is_damage(error):
-                raise
-            self._connection.close()
-            self._set_aside(error)
-            self._connection = _open_patiently(self.path)
-            return work(self._connection)
+        except sqlite3.ProgrammingError:
+            raise  # ours: an instance that is used by another thread, say
+        except _FAILURES as error:
+            try:
+                if not _is_damage(error):
+                    raise
+                self._connection.close()
+                self._set_aside(error)
+                self._connection = self._open()
+                return work(self._connection)
+            except (OSError, *_FAILURES) as final:
+                self._give_up(final)
+                return None
 
     def _open_or_replace(self) -> sqlite3.Connection:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            return _open_patiently(self.path)
-        except sqlite3.DatabaseError as error:
+            return self._open()
+        except _FAILURES as error:
             if not _is_damage(error):
                 raise
             self._set_aside(error)
-            return _open_patiently(self.path)
+            return self._open()
 
-    def _set_aside(self, error: sqlite3.DatabaseError) -> None:
+    def _open(self) -> sqlite3.Connection:
+        if self.path.exists() and not self.path.is_file():
+            raise FileExistsError("it is no file")
+        connection = _open_patiently(self.path)
+        self._identity = _identity(self.path)
+        return connection
+
+    def _set_aside(self, error: Exception) -> None:
         _LOG.warning("the cost cache %s is damaged (%s); starting a new one", self.path, error)
-        # Another process may have found the same damage and moved the file first.
+        # Another process may have found the same damage and started a new file already.
+        if self._identity is not None and self._identity != _identity(self.path):
+            return
         with suppress(FileNotFoundError):
             self.path.replace(self.path.with_name(self.path.name + ".damaged"))
         for suffix in ("-wal", "-shm"):
             self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+
+    def _give_up(self, error: Exception) -> None:
+        """Goes on without a file."""
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        _LOG.warning(
+            "measured costs are not kept in %s (%s); NEAPTIDE_CACHE_DIR names another folder", self.path, why
+        )
+        with suppress(sqlite3.Error):
+            self.close()
+        self._connection = None
+
+
+def _sealed(key: str, value: Mapping[str, Any]) -> str:
+    """The text that is stored: a seal, and the value as JSON."""
+    text = json.dumps(dict(value), sort_keys=True)
+    return _seal(key, text) + text
+
+
+def _seal(key: str, text: str) -> str:
+    return hashlib.sha256(f"{key}\0{text}".encode()).hexdigest()[:_SEAL_CHARS]
+
+
+def _unsealed(rows: Iterable[tuple[Any, Any]], path: Path) -> dict[str, dict[str, Any]]:
+    """The values of rows whose seal is whole."""
+    found: dict[str, dict[str, Any]] = {}
+    damaged = 0
+    for key, value in rows:
+        # SQLite checks no types, so whatever was written comes back, text as bytes.
+        if isinstance(key, bytes) and isinstance(value, bytes):
+            name, stored = key.decode("utf-8", "replace"), value.decode("utf-8", "replace")
+            seal, text = stored[:_SEAL_CHARS], stored[_SEAL_CHARS:]
+            if seal == _seal(name, text):
+                found[name] = json.loads(text)
+                continue
+        damaged += 1
+    if damaged:
+        _LOG.warning("%d entries of the cost cache %s are damaged; measuring again", damaged, path)
+    return found
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _result_code(error: sqlite3.Error) -> int | None:
@@ -162,9 +237,12 @@ def _result_code(error: sqlite3.Error) -> int | None:
     return None if code is None else code & 0xFF
 
 
-def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    """Whether the file is broken, as opposed to locked, full or read-only."""
-    return _result_code(error) in _DAMAGED
+def _is_damage(error: sqlite3.Error | UnicodeDecodeError) -> bool:
+    """Whether the file is at fault (broken, or with other tables), as opposed to locked, full or read-only."""
+    if isinstance(error, UnicodeDecodeError):
+        return True
+    code = _result_code(error)
+    return code is not None and code not in _SURROUNDINGS
 
 
 def _open_patiently(path: Path) -> sqlite3.Connection:
@@ -185,6 +263,8 @@ def _open_patiently(path: Path) -> sqlite3.Connection:
 
 def _open(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S)
+    # Text that is no UTF-8 is damage of one entry; decoding it in the driver would take the whole answer down.
+    connection.text_factory = bytes
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         # A lost last transaction after a power cut is a lost measurement, not a broken file, in WAL mode.

@@ -19,6 +19,7 @@ import torch
 from neaptide.cost import cache, host
 from neaptide.cost.devices import HOST_SPACE, Device, MemorySpace
 from neaptide.errors import UsageError
+from neaptide.reading import read_bytes
 
 _LOG = logging.getLogger(__name__)
 
@@ -91,13 +92,12 @@ def _cache_key() -> str:
 
 def _read(path: Path) -> Device | None:
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
-    try:
-        return Device.from_json(text)
-    except UsageError as error:
-        _LOG.warning("the calibration in %s is not readable (%s); measuring again", path, error.what)
+        if not path.exists():
+            return None
+        return Device.from_json(read_bytes(path))
+    except (OSError, UsageError) as error:
+        why = error.why or error.what if isinstance(error, UsageError) else error
+        _LOG.warning("the calibration in %s is not readable (%s); measuring again", path, why)
         return None
 
 

@@ -6,20 +6,22 @@ A `Device` says where its numbers come from. Presets restate public data sheets 
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
 from neaptide.errors import UsageError
+from neaptide.reading import JsonError, decode_json
 
 DeviceKind = Literal["cpu", "cuda"]
 
 FORMAT: Final = "neaptide.device"
 VERSION: Final = 1
 HOST_SPACE: Final = "host"
+_MOST_BYTES: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +41,12 @@ class MemorySpace:
     alignment_bytes: int
 
     def __post_init__(self) -> None:
-        _require(self.capacity_bytes > 0, f"memory space {self.name!r}", "capacity_bytes is not above zero")
-        _require_positive(self.bandwidth_bytes_per_s, f"memory space {self.name!r}", "bandwidth_bytes_per_s")
+        where = f"memory space {self.name!r}"
+        _require(self.capacity_bytes > 0, where, "capacity_bytes is not above zero")
+        _require(self.capacity_bytes < _MOST_BYTES, where, "capacity_bytes is more than any memory has")
+        _require_positive(self.bandwidth_bytes_per_s, where, "bandwidth_bytes_per_s")
         power_of_two = self.alignment_bytes > 0 and self.alignment_bytes & (self.alignment_bytes - 1) == 0
-        _require(power_of_two, f"memory space {self.name!r}", "alignment_bytes is not a power of two")
+        _require(power_of_two, where, "alignment_bytes is not a power of two")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +162,8 @@ class Device:
             UsageError: for text that is no device file, of another version, or with impossible numbers.
         """
         try:
-            envelope: Any = msgspec.json.decode(text)
-        except msgspec.DecodeError as error:
+            envelope = decode_json(text)
+        except JsonError as error:
             raise UsageError(
                 "the device file is not JSON", why=str(error), next_step="write it anew with Device.to_json"
             ) from error
@@ -193,10 +197,13 @@ def _require(holds: bool, where: str, why: str) -> None:
 
 
 def _require_positive(value: float, where: str, label: str) -> None:
-    _require(math.isfinite(value) and value > 0, where, f"{label} is {value!r}, not a number above zero")
+    _require(_is_finite(value) and value > 0, where, f"{label} is {value!r}, not a number above zero")
 
 
 def _require_not_negative(value: float, where: str, label: str) -> None:
-    _require(
-        math.isfinite(value) and value >= 0, where, f"{label} is {value!r}, not a number of at least zero"
-    )
+    _require(_is_finite(value) and value >= 0, where, f"{label} is {value!r}, not a number of at least zero")
+
+
+def _is_finite(value: float) -> bool:
+    # A whole number of a file may be larger than any float, which `math.isfinite` does not take.
+    return abs(value) <= sys.float_info.max

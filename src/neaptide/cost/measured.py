@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Mapping
@@ -21,13 +19,10 @@ from neaptide.cost.model import HOST_SCALAR_S, EstimatedCost, is_host_arithmetic
 from neaptide.cost.op_key import OpCall
 from neaptide.cost.op_record import OpRecord
 from neaptide.cost.op_session import environment, is_out_of_memory, run_calls, why_not_run
-from neaptide.errors import UsageError
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
 from neaptide.outcome import LimitGuard, Limits, Stopwatch
-
-_LOG = logging.getLogger(__name__)
 
 _GRAPHS_REMEMBERED: Final = 8
 # Of the memory that is free now, the part that one operation may take for its operands and results.
@@ -91,7 +86,6 @@ class MeasuredCost:
     ) -> None:
         self._registry = registry
         self._cache = cache
-        self._is_homeless = False
         self._fallback = fallback
         self._max_bytes = max_bytes
         self._binding: Binding = dict(binding or {})
@@ -242,30 +236,18 @@ class MeasuredCost:
         self._store({key: r for key, r in found.items() if not is_out_of_memory(r.failure)})
 
     def _load(self, keys: list[str]) -> None:
-        cache = self._open_cache()
-        for key, plain in ({} if cache is None else cache.get_many(keys)).items():
+        for key, plain in self._kept().get_many(keys).items():
             record = OpRecord.from_json(plain)
             if record is not None:
                 self._records[key] = record
 
     def _store(self, records: Mapping[str, OpRecord]) -> None:
-        cache = self._open_cache()
-        if cache is None:
-            return
-        try:
-            cache.put_many({key: record.to_json() for key, record in records.items()})
-        except sqlite3.Error as error:
-            # A full disk, say: the next process measures again.
-            _LOG.warning("measured costs could not be kept in %s: %s", cache.path, error)
+        self._kept().put_many({key: record.to_json() for key, record in records.items()})
 
-    def _open_cache(self) -> OpCostCache | None:
-        """The cache; None where there is no place for one, which costs a new measurement in the next process."""
-        if self._cache is None and not self._is_homeless:
-            try:
-                self._cache = OpCostCache()
-            except UsageError as error:
-                self._is_homeless = True
-                _LOG.warning("measured costs are not kept: %s", error.why)
+    def _kept(self) -> OpCostCache:
+        """Where results are kept, opened when it is first needed."""
+        if self._cache is None:
+            self._cache = OpCostCache()
         return self._cache
 
     # -- numbers

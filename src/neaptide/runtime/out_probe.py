@@ -6,8 +6,6 @@ the tensors that it was given, and fills them with the same bits. Answers are ke
 
 from __future__ import annotations
 
-import logging
-import sqlite3
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +21,6 @@ from neaptide.cost.graph_calls import keyed_call
 from neaptide.cost.op_key import OpCall, Operand
 from neaptide.cost.op_runner import OperandMaker, PreparedCall, find_op, flat_results
 from neaptide.cost.op_session import environment, undisturbed, why_not_run
-from neaptide.errors import UsageError
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Ref
@@ -32,7 +29,6 @@ from neaptide.lower.out_variants import out_variants
 from neaptide.lower.places import OutVariant
 from neaptide.lower.torch_calls import result_structure
 
-_LOG = logging.getLogger(__name__)
 _SUFFIX: Final = ":out"
 _POISON: Final = 0xFF
 _SHARE_OF_FREE_MEMORY: Final = 0.5
@@ -230,11 +226,8 @@ class _Kept:
         if not trials:
             return {}
         if self._cache is None:
-            try:
-                self._cache = OpCostCache()
-            except UsageError as error:
-                _LOG.warning("which operations write where they are told is not kept: %s", error.why)
-        stored = {} if self._cache is None else self._cache.get_many(key + _SUFFIX for key in trials)
+            self._cache = OpCostCache()
+        stored = self._cache.get_many(key + _SUFFIX for key in trials)
         found = {
             key: facts
             for key, trial in trials.items()
@@ -244,26 +237,18 @@ class _Kept:
         if missing:
             _run(missing)
             fresh = {key: trial.facts() for key, trial in missing.items()}
-            self._store(fresh)
+            self._cache.put_many({key + _SUFFIX: _plain(one) for key, one in fresh.items()})
             found |= fresh
         return found
 
-    def _store(self, facts: Mapping[str, OutFacts]) -> None:
-        if self._cache is None:
-            return
-        plain = {
-            key + _SUFFIX: {
-                "op": "" if one.variant is None else one.variant.op,
-                "workspace_bytes": one.workspace_bytes,
-                "reason": one.reason,
-            }
-            for key, one in facts.items()
-        }
-        try:
-            self._cache.put_many(plain)
-        except sqlite3.Error as error:
-            # A full disk, say: the next process tries again.
-            _LOG.warning("what was learnt could not be kept in %s: %s", self._cache.path, error)
+
+def _plain(facts: OutFacts) -> dict[str, Any]:
+    """An answer as it is stored."""
+    return {
+        "op": "" if facts.variant is None else facts.variant.op,
+        "workspace_bytes": facts.workspace_bytes,
+        "reason": facts.reason,
+    }
 
 
 def _from_plain(plain: Mapping[str, Any] | None, variants: tuple[OutVariant, ...]) -> OutFacts | None:

@@ -1,0 +1,115 @@
+"""Files that somebody else wrote: read whole and within bounds, decoded, and every failure said in one sentence.
+
+A path may name a folder, a pipe that nobody writes to, or a device without end; a text may be nested deeper than any
+parser goes. None of these may hang a process or end it with anything but an error that names the file.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import stat
+from pathlib import Path
+from typing import Any, Final
+
+from neaptide.errors import UnreadableFile
+
+MOST_BYTES: Final = 1 << 30
+"""Of one file. The graph of a step with 100,000 operations has about 100 MB."""
+_KINDS: Final = (
+    (stat.S_ISDIR, "it is a folder"),
+    (stat.S_ISFIFO, "it is a pipe, not a file"),
+    (stat.S_ISSOCK, "it is a socket, not a file"),
+    (stat.S_ISCHR, "it is a device, not a file"),
+    (stat.S_ISBLK, "it is a device, not a file"),
+)
+_UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_SHOWN: Final = 200  # characters of a parser's own words
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """The content of a file, without the byte order mark of UTF-8.
+
+    Raises:
+        UnreadableFile: no such file, no permission, a folder, a pipe, a device, or more than `MOST_BYTES`.
+    """
+    try:
+        # A pipe without a writer would block the opening itself.
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        try:
+            mode = os.fstat(handle).st_mode
+            for is_kind, why in _KINDS:
+                if is_kind(mode):
+                    raise _unreadable(path, why)
+            with open(handle, "rb", closefd=False) as file:
+                data = file.read(MOST_BYTES + 1)
+        finally:
+            os.close(handle)
+    except (OSError, ValueError) as error:  # a path with a null character is a ValueError
+        raise _unreadable(path, _reason(error)) from error
+    if len(data) > MOST_BYTES:
+        raise _unreadable(path, f"it has more than {MOST_BYTES >> 30} GiB")
+    return data.removeprefix(codecs.BOM_UTF8)
+
+
+def read_text(path: str | Path) -> str:
+    """The content of a file of UTF-8 text, without its byte order mark.
+
+    Raises:
+        UnreadableFile: as `read_bytes`, or it is no UTF-8.
+    """
+    data = read_bytes(path)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _unreadable(path, why_not_utf8(data, error)) from error
+
+
+def why_not_utf8(data: bytes, error: UnicodeDecodeError) -> str:
+    """What is wrong with bytes that are no UTF-8, in words."""
+    if data.startswith(_UTF_16):
+        return "it is UTF-16; save it as UTF-8"
+    return f"it is no UTF-8 text: {error.reason} at byte {error.start}"
+
+
+def decode_json(data: str | bytes, kind: Any = Any) -> Any:
+    """The value of a JSON text, in a type that msgspec knows.
+
+    Raises:
+        JsonError: it is no JSON, nested too deeply, or of another type; its text says why.
+    """
+    import msgspec
+
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError as error:
+        if isinstance(data, bytes) and data.startswith(_UTF_16):
+            raise JsonError("it is UTF-16; save it as UTF-8") from error
+        raise JsonError(str(error)[:_SHOWN]) from error
+    except UnicodeDecodeError as error:
+        raise JsonError(f"it is no UTF-8 text: {error.reason}") from error
+    except RecursionError as error:
+        raise JsonError("it is nested too deeply") from error
+
+
+class JsonError(ValueError):
+    """Text that is not the JSON that was expected. Whoever reads it knows what the text was meant to be."""
+
+
+def _unreadable(path: str | Path, why: str) -> UnreadableFile:
+    return UnreadableFile(
+        f"{str(path)!r} cannot be read", where=_place(path), why=why, next_step="check the path"
+    )
+
+
+def _place(path: str | Path) -> str:
+    try:
+        return str(Path(path).absolute())
+    except (OSError, ValueError):  # the current folder is gone
+        return str(path)
+
+
+def _reason(error: OSError | ValueError) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror[0].lower() + error.strerror[1:]
+    return str(error)
