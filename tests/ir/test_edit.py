@@ -1,11 +1,14 @@
 """GraphEdit: insertions, removals and replaced uses, with storages and versions worked out again."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from hand_graphs import in_place_graph, loop_graph
 from neaptide.errors import VerifyError
-from neaptide.ir.edit import GraphEdit, NodeDraft
+from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Ref
 from neaptide.ir.text import print_graph
@@ -35,7 +38,7 @@ FOUR = (SizeExpr.const(4),)
 
 @given(graphs())
 def test_an_edit_without_changes_shares_everything(graph):
-    result = GraphEdit(graph).finish()
+    result = GraphEdit(graph).finish().graph
     assert result == graph
     assert all(new is old for new, old in zip(result.nodes, graph.nodes, strict=True))
     assert all(new is old for new, old in zip(result.values, graph.values, strict=True))
@@ -44,7 +47,7 @@ def test_an_edit_without_changes_shares_everything(graph):
 
 @pytest.mark.parametrize("make", [in_place_graph, loop_graph])
 def test_hand_graphs_survive(make):
-    assert GraphEdit(make()).finish() == make()
+    assert GraphEdit(make()).finish().graph == make()
 
 
 def test_views_and_results_in_place_follow_a_replaced_value():
@@ -53,7 +56,7 @@ def test_views_and_results_in_place_follow_a_replaced_value():
     copy = edit.fresh("copy", "float32", FOUR)
     edit.insert_after(0, NodeDraft("toy.copy", (1,), (copy,), (Ref(0),)))
     edit.replace_uses(1, copy, nodes=[1])
-    assert lines(edit.finish()) == [
+    assert lines(edit.finish().graph) == [
         "%a: f32[4] = toy.exp(%x) reads(@x)",
         "%copy: f32[4] = toy.copy(%a) reads(@a)",
         "%b: f32[4] @copy = toy.view(%copy)",
@@ -66,7 +69,7 @@ def test_versions_are_counted_again_after_an_insertion():
     edit = GraphEdit(parse_graph(CHAIN))
     again = edit.alias("again", "float32", FOUR, (SizeExpr.const(1),), SizeExpr.const(0), of=1)
     edit.insert_before(2, NodeDraft("toy.neg_", (1,), (again,), (Ref(0),), writes=(1,)))
-    result = edit.finish()
+    result = edit.finish().graph
     assert "%again: f32[4] @a.1 = toy.neg_(%a) reads(@a) writes(@a.1)" in lines(result)
     assert "%c: f32[4] @a.2 = toy.relu_(%b) reads(@a.1) writes(@a.2)" in lines(result)
     assert [(s.start, s.end) for s in result.segments] == [(0, 2), (2, 5)]
@@ -80,7 +83,7 @@ def test_insertions_keep_their_order():
     last = edit.fresh("r", "float32", FOUR)
     handle = edit.insert_before(3, NodeDraft("toy.exp", (0,), (last,), (Ref(0),)))
     edit.insert_before(handle, NodeDraft("toy.exp", (0,), (edit.scalar("n", "int64"),), (Ref(0),)))
-    result = edit.finish()
+    result = edit.finish().graph
     assert [line.split(":")[0] for line in lines(result)] == [
         "%p",
         "%q",
@@ -101,7 +104,7 @@ def test_a_removed_node_takes_its_storage_along():
     edit.replace_uses(3, 1)
     edit.remove(2)
     edit.remove(1)
-    result = edit.finish("short")
+    result = edit.finish("short").graph
     assert lines(result) == [
         "%a: f32[4] = toy.exp(%x) reads(@x)",
         "%d: f32[4] = toy.sum($0, $1) inputs(%a, %a) reads(@a)",
@@ -127,16 +130,16 @@ def test_uses_of_a_removed_value_are_refused():
 def test_a_node_can_be_replaced_by_one_with_the_same_outputs():
     edit = GraphEdit(parse_graph(CHAIN))
     edit.replace_node(0, NodeDraft("toy.log", (0,), (1,), (Ref(0), 2.0), (("base", 10),), reads=()))
-    assert lines(edit.finish())[0] == "%a: f32[4] = toy.log(%x, 2.0, base=10)"
+    assert lines(edit.finish().graph)[0] == "%a: f32[4] = toy.log(%x, 2.0, base=10)"
 
 
 def test_outputs_follow_replaced_uses_unless_told_otherwise():
     edit = GraphEdit(parse_graph(CHAIN))
     edit.replace_uses(4, 1)
-    assert edit.finish().outputs == (1,)
+    assert edit.finish().graph.outputs == (1,)
     edit = GraphEdit(parse_graph(CHAIN))
     edit.replace_uses(4, 1, outputs=False)
-    assert edit.finish().outputs == (4,)
+    assert edit.finish().graph.outputs == (4,)
 
 
 def test_a_use_before_the_producer_is_refused():
@@ -154,7 +157,7 @@ def test_a_copy_of_the_first_input_can_stand_in_everywhere(graph):
     handle = edit.insert_before(0, NodeDraft("toy.copy", (source.id,), (copy,), (Ref(0),)))
     users = [node.id for node in graph.nodes if source.id in node.inputs]
     edit.replace_uses(source.id, copy, nodes=users)
-    result = edit.finish()
+    result = edit.finish().graph
     assert edit.draft(handle).op == "toy.copy"
     assert result.consumers()[source.id] == [0]
     assert len(result.nodes) == len(graph.nodes) + 1
@@ -167,4 +170,75 @@ def test_long_chains_of_insertions_need_no_recursion():
         made = edit.fresh("link", "float32", FOUR)
         anchor = edit.insert_after(anchor, NodeDraft("toy.exp", (value,), (made,), (Ref(0),)))
         value = made
-    assert [node.op for node in edit.finish().nodes][:3001] == ["toy.exp"] * 3001
+    assert [node.op for node in edit.finish().graph.nodes][:3001] == ["toy.exp"] * 3001
+
+
+@given(graphs(min_nodes=1), st.data())
+def test_what_comes_from_the_old_graph_is_what_it_was(graph, data):
+    edit = GraphEdit(graph)
+    for number in range(data.draw(st.integers(0, 4))):
+        anchor = data.draw(st.integers(0, len(graph.nodes) - 1))
+        made = edit.fresh(f"new{number}", "float32", FOUR)
+        insert = data.draw(st.sampled_from([edit.insert_before, edit.insert_after]))
+        insert(anchor, NodeDraft("toy.fill", (), (made,)))
+    edited = edit.finish()
+    assert len(edited.node_of) == len(edited.graph.nodes)
+    for new, old in zip(edited.graph.nodes, edited.node_of, strict=True):
+        assert (old == -1) == (new.op == "toy.fill" and not new.inputs)
+        if old >= 0:
+            was = graph.nodes[old]
+            assert (new.op, new.args) == (was.op, was.args)
+            assert tuple(edited.value_of[v] for v in new.outputs) == was.outputs
+    for new, old in zip(edited.graph.storages, edited.storage_of, strict=True):
+        assert old == -1 or graph.storages[old].nbytes == new.nbytes
+    assert Edited.unchanged(graph).then(edited) == edited
+    again = GraphEdit(edited.graph).finish()
+    assert edited.then(again) == replace(edited, graph=again.graph)
+
+
+def test_changes_one_after_another_name_the_first_graph():
+    first = GraphEdit(parse_graph(CHAIN))
+    copy = first.fresh("copy", "float32", FOUR)
+    first.insert_after(0, NodeDraft("toy.copy", (1,), (copy,), (Ref(0),)))
+    first.replace_uses(1, copy, nodes=[1])
+    once = first.finish()
+    second = GraphEdit(once.graph)
+    twice_made = second.fresh("twice", "float32", FOUR)
+    second.insert_before(0, NodeDraft("toy.exp", (0,), (twice_made,), (Ref(0),)))
+    twice = once.then(second.finish())
+    assert [node.op for node in twice.graph.nodes][:3] == ["toy.exp", "toy.exp", "toy.copy"]
+    assert twice.node_of == (-1, 0, -1, 1, 2, 3)
+    assert [twice.graph.values[v].name for v, old in enumerate(twice.value_of) if old < 0] == [
+        "copy",
+        "twice",
+    ]
+
+
+def test_a_node_is_moved_to_another_place_and_segment():
+    edit = GraphEdit(parse_graph(CHAIN))
+    extra = edit.fresh("extra", "float32", FOUR)
+    handle = edit.insert_after(0, NodeDraft("toy.exp", (0,), (extra,), (Ref(0),)))
+    edit.move_after(handle, 2)
+    edited = edit.finish()
+    assert [line.split(":")[0] for line in lines(edited.graph)] == ["%a", "%b", "%c", "%extra", "%d"]
+    assert [(s.start, s.end) for s in edited.graph.segments] == [(0, 2), (2, 5)]
+    assert edited.node_of == (0, 1, 2, -1, 3)
+
+    edit.move_before(handle, 0)
+    assert edit.finish().node_of == (-1, 0, 1, 2, 3)
+
+    back = GraphEdit(edited.graph)
+    back.move_before(3, 1)
+    assert back.finish().node_of == (0, 3, 1, 2, 4)
+    wrong = GraphEdit(edited.graph)
+    wrong.move_before(2, 0)
+    with pytest.raises(VerifyError, match="used before it is made"):
+        wrong.finish()
+
+
+def test_a_node_cannot_be_moved_beside_what_it_places():
+    edit = GraphEdit(parse_graph(CHAIN))
+    edit.move_after(0, 2)
+    for node, anchor in ((2, 0), (0, 0)):
+        with pytest.raises(VerifyError, match="placed by it"):
+            edit.move_before(node, anchor)

@@ -71,6 +71,45 @@ class NodeDraft:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """A changed graph, and where its parts come from.
+
+    A node that was replaced in its place comes from the node that was there: whoever carries facts over compares
+    the two.
+
+    Attributes:
+        graph: after the changes.
+        node_of: by node id, the id of the node before; -1 for a new one.
+        value_of: by value id, likewise.
+        storage_of: by storage id, likewise.
+    """
+
+    graph: Graph
+    node_of: tuple[int, ...]
+    value_of: tuple[int, ...]
+    storage_of: tuple[int, ...]
+
+    @staticmethod
+    def unchanged(graph: Graph) -> Edited:
+        """A graph as it is. O(size)."""
+        sizes = (len(graph.nodes), len(graph.values), len(graph.storages))
+        return Edited(graph, *(tuple(range(size)) for size in sizes))
+
+    def then(self, later: Edited) -> Edited:
+        """Both changes as one; `later` was made to this graph. O(size)."""
+        return Edited(
+            later.graph,
+            _composed(self.node_of, later.node_of),
+            _composed(self.value_of, later.value_of),
+            _composed(self.storage_of, later.storage_of),
+        )
+
+
+def _composed(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(first[old] if old >= 0 else -1 for old in second)
+
+
 class GraphEdit:
     """Collects changes to a graph; `finish` makes the changed graph.
 
@@ -86,7 +125,7 @@ class GraphEdit:
         self._drafts: list[NodeDraft | None] = []
         self._before: dict[int, list[int]] = defaultdict(list)
         self._after: dict[int, list[int]] = defaultdict(list)
-        self._anchor: dict[int, int] = {}  # of inserted nodes, for their segment
+        self._anchor: dict[int, int] = {}  # of inserted and moved nodes: beside which one they are
         self._outputs = list(graph.outputs)
         self._names = {value.name: 0 for value in graph.values}  # with the number last tried for a duplicate
         self._users: dict[int, set[int]] = defaultdict(set)
@@ -188,7 +227,23 @@ class GraphEdit:
         if outputs:
             self._outputs = [new if value == old else value for value in self._outputs]
 
-    def finish(self, name: str | None = None) -> Graph:
+    def move_before(self, node: int, anchor: int) -> None:
+        """Take a node from its place to right before another; it joins the segment that is there.
+
+        Raises:
+            VerifyError: the anchor was placed beside the node itself.
+        """
+        self._move(node, anchor, self._before)
+
+    def move_after(self, node: int, anchor: int) -> None:
+        """Take a node from its place to behind another; it joins the segment that is there.
+
+        Raises:
+            VerifyError: the anchor was placed beside the node itself.
+        """
+        self._move(node, anchor, self._after)
+
+    def finish(self, name: str | None = None) -> Edited:
         """The changed graph: ids dense in the old order with new ones last, versions recomputed, verified. O(size).
 
         Objects that come out unchanged are shared with the original graph.
@@ -229,7 +284,12 @@ class GraphEdit:
             self.graph.name if name is None else name,
         )
         verify(graph)
-        return graph
+        return Edited(
+            graph,
+            _before(order, len(self.graph.nodes)),
+            _before(value_id, len(self.graph.values)),
+            _before(storage_id, len(self.graph.storages)),
+        )
 
     # -- in the small
 
@@ -254,6 +314,20 @@ class GraphEdit:
         side[anchor].append(handle)
         self._anchor[handle] = anchor
         return handle
+
+    def _move(self, node: int, anchor: int, side: dict[int, list[int]]) -> None:
+        place: int | None = anchor
+        while place is not None:
+            if place == node:
+                raise VerifyError(f"node {node} cannot be moved beside node {anchor}, which is placed by it")
+            place = self._anchor.get(place)
+        if node in self._anchor:
+            for places in (self._before, self._after):
+                siblings = places[self._anchor[node]]
+                if node in siblings:
+                    siblings.remove(node)
+        side[anchor].append(node)
+        self._anchor[node] = anchor
 
     def _draft_of(self, node: Node) -> NodeDraft:
         storage_of = [self._values[v].storage for v in node.inputs]
@@ -282,9 +356,9 @@ class GraphEdit:
         )
 
     def _order(self) -> Iterator[int]:
-        """Handles of the nodes that are left, in the new order. Insertions may hang on each other to any depth."""
+        """Handles of the nodes that are left, in the new order. A node may be placed by one that is itself placed by another, to any depth."""
         for node in self.graph.nodes:
-            waiting = [(node.id, False)]
+            waiting = [] if node.id in self._anchor else [(node.id, False)]
             while waiting:
                 handle, opened = waiting.pop()
                 if opened:
@@ -358,6 +432,11 @@ class GraphEdit:
             result.append(Segment(segment.name, start, end))
             start = end
         return tuple(result)
+
+
+def _before(ids: Iterable[int], count: int) -> tuple[int, ...]:
+    """What was there before keeps its id while editing; what is new has later ones."""
+    return tuple(old if old < count else -1 for old in ids)
 
 
 def _shared(old: T, new: T) -> T:
