@@ -18,3 +18,8 @@ def is_scalar(item: Any) -> bool:
         return True
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(item, numpy.generic)
+
+
+def is_plain(item: Any) -> bool:
+    """Whether something is plain data: a plain value, or a tuple of them."""
+    return is_scalar(item) or (isinstance(item, tuple) and all(map(is_plain, item)))

@@ -31,7 +31,7 @@ from neaptide.frontends.step_slots import (
 from neaptide.frontends.step_state import StepState, TensorSlot
 from neaptide.frontends.trace_errors import explained
 from neaptide.frontends.trace_notes import noted_backward, noted_modules
-from neaptide.frontends.trace_watch import StateWatch
+from neaptide.frontends.trace_watch import StateWatch, Write
 
 _NUMBER = TensorSpec((), (), torch.float64, torch.device("cpu"))  # a Python number that changes
 
@@ -101,10 +101,8 @@ class _Tracer:
                 raise
             raise explained(error, self.state.hidden) from error
         rebound = self._restore()
-        written = list(dict.fromkeys([*rebound, *watch.restore()]))
-        if written:
-            raise watch.refuse(written)
-        return Trace(
+        written = [*map(Write, rebound), *watch.restore()]
+        trace = Trace(
             module,
             _drop_unused(module, self.slots),
             tuple(self.outputs),
@@ -114,6 +112,9 @@ class _Tracer:
             self.exit,
             self.kept,
         )
+        if written:
+            raise watch.refuse(list({write.name: write for write in written}.values()), trace)
+        return trace
 
     # -- inputs ---------------------------------------------------------------------------------------------
 

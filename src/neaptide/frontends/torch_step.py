@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from neaptide.errors import CaptureError, PlanMismatch
 from neaptide.frontends.causal_mask import restore_causal_attention
+from neaptide.frontends.first_writes import NO_WRITES, FirstWrites
 from neaptide.frontends.fx_reader import Observation, read_trace
 from neaptide.frontends.grouped_heads import grouped_heads, has_masked_attention, repeats_grouped_heads
 from neaptide.frontends.same_program import is_same_but_for_numbers
@@ -26,6 +27,7 @@ from neaptide.frontends.step_slots import (
 )
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.step_trace import trace_step
+from neaptide.frontends.trace_watch import StateWrittenError
 from neaptide.ir.graph import Graph
 from neaptide.ops import registry
 
@@ -89,6 +91,8 @@ class CapturedStep:
         signature: facts that a call must agree on; `reader` reads those of a call.
         seconds: time the capture took.
         changing: names of Python floats that are inputs of the programs.
+        first_writes: Python state that the step writes at its first call only; `state` and `signature` are as they
+            are afterwards.
     """
 
     step: Callable[..., Any]
@@ -99,11 +103,23 @@ class CapturedStep:
     reader: SignatureReader
     seconds: float
     changing: frozenset[str] = frozenset()
+    first_writes: FirstWrites = NO_WRITES
 
     @property
     def programs(self) -> tuple[CapturedProgram, ...]:
         """Steady first, then the others."""
         return (self.steady, *self.first)
+
+    def read_signature(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Signature:
+        """The facts of a call with these arguments, as things stand once the step has done its first writes.
+
+        Raises:
+            CaptureError: an argument that is neither made of tensors nor a plain value.
+        """
+        if not self.first_writes:
+            return self.reader.read(args, kwargs)
+        with self.first_writes.done():
+            return self.reader.read(args, kwargs)
 
 
 def capture_step(
@@ -134,18 +150,82 @@ def capture_step(
     given = kwargs or {}
     SignatureReader(found).read(args, given)  # refuses arguments that cannot be guarded
     label = name or _name_of(step)
-    programs = _programs(step, args, given, found, frozenset(), label)
+    try:
+        programs, symbolic = _all_programs(step, args, given, found, changing, label)
+        captured = _assembled(step, args, given, found, programs, symbolic)
+    except StateWrittenError as refusal:
+        captured = _captured_after_writes(step, args, given, state, changing, label, refusal, found)
+    return replace(captured, seconds=time.perf_counter() - began)
+
+
+def _all_programs(
+    step: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    found: StepState,
+    changing: frozenset[str],
+    name: str,
+) -> tuple[list[CapturedProgram], frozenset[str]]:
+    """The programs of a step, and the names of the numbers that are inputs of them."""
+    programs = _programs(step, args, kwargs, found, frozenset(), name)
     if changing:
-        symbolic = _with_numbers_as_inputs(step, args, given, found, changing, programs)
+        symbolic = _with_numbers_as_inputs(step, args, kwargs, found, changing, programs)
         programs, changing = (programs, frozenset()) if symbolic is None else (symbolic, changing)
+    return programs, changing
+
+
+def _assembled(
+    step: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    found: StepState,
+    programs: list[CapturedProgram],
+    changing: frozenset[str],
+) -> CapturedStep:
     steady = programs[-1]
     first = [program for program in programs[:-1] if not steady.accepts(*program.entry.names())]
     used = {slot.name for program in programs for slot in program.inputs}
     _set_unused_aside(found, {slot.name for slot in found.tensors if slot.role == "tensor"} - used)
     reader = SignatureReader(found, changing)
-    signature = reader.read(args, given)
-    seconds = time.perf_counter() - began
-    return CapturedStep(step, found, steady, tuple(first), signature, reader, seconds, changing)
+    return CapturedStep(step, found, steady, tuple(first), reader.read(args, kwargs), reader, 0.0, changing)
+
+
+def _captured_after_writes(
+    step: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    extra: Any,
+    changing: frozenset[str],
+    name: str,
+    refusal: StateWrittenError,
+    found: StepState,
+) -> CapturedStep:
+    """The step as it is once it has written plain data that it would write again at every call.
+
+    Raises:
+        CaptureError: with that data in place it still writes, or computes something else.
+    """
+    if refusal.trace is None or not all(write.is_plain for write in refusal.writes):
+        raise refusal
+    writes = FirstWrites.of(refusal.writes, found)
+    with writes.done():
+        try:
+            later = find_state(step, extra)
+            programs, changing = _all_programs(step, args, kwargs, later, changing, name)
+            again = trace_step(step, args, kwargs, later, refusal.trace.entry)
+        except StateWrittenError:
+            raise refusal from None
+        captured = _assembled(step, args, kwargs, later, programs, changing)
+    if not is_same_but_for_numbers(
+        _program(refusal.trace, [], name).graph, {}, _program(again, [], name).graph
+    ):
+        raise CaptureError(
+            f"the step writes {refusal.writes[0].name}, and computes something else from then on",
+            where=refusal.where,
+            why="its first call is another program than all later ones",
+            next_step="call the step once before it is planned",
+        )
+    return replace(captured, first_writes=writes)
 
 
 def _with_numbers_as_inputs(
@@ -214,10 +294,12 @@ def rebind_step(
     Raises:
         PlanMismatch: naming what differs.
     """
-    found = find_state(step, state)
-    _set_unused_aside(found, {slot.name for slot in captured.state.unused})
-    reader = SignatureReader(found, captured.changing)
-    signature = reader.read(args, kwargs or {})
+    writes = FirstWrites.of(captured.first_writes.writes, find_state(step, state))
+    with writes.done():
+        found = find_state(step, state)
+        _set_unused_aside(found, {slot.name for slot in captured.state.unused})
+        reader = SignatureReader(found, captured.changing)
+        signature = reader.read(args, kwargs or {})
     differences = replace(signature, objects=()).differences(replace(captured.signature, objects=()))
     if differences:
         raise PlanMismatch(
@@ -225,7 +307,7 @@ def rebind_step(
             why="; ".join(differences[:4]),
             next_step="make the factory return the same model and batch each time",
         )
-    return replace(captured, step=step, state=found, reader=reader, signature=signature)
+    return replace(captured, step=step, state=found, reader=reader, signature=signature, first_writes=writes)
 
 
 def _set_unused_aside(found: StepState, names: set[str]) -> None:

@@ -1,7 +1,7 @@
 """Python state that a step may not write while it is traced.
 
 It would be written once, at the trace, and never again when the captured program runs. The watch notices it, puts
-the user's objects back as they were and names the line.
+the user's objects back as they were and names the line. Plain data that is replaced by equal plain data is no write.
 """
 
 from __future__ import annotations
@@ -12,15 +12,64 @@ import random
 import re
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from neaptide.errors import CaptureError
-from neaptide.frontends.places import root_of
-from neaptide.frontends.scalars import is_scalar
+from neaptide.frontends.places import ItemPlace, Place, root_of
+from neaptide.frontends.scalars import is_plain
+from neaptide.frontends.step_slots import Trace
 from neaptide.frontends.step_state import StepState
 
-_GONE = object()
+GONE = object()  # there is nothing in a place
+
+
+@dataclass(frozen=True, eq=False)
+class Write:
+    """Something of the Python state that is another thing after the step than before.
+
+    Attributes:
+        name: as the user reaches it.
+        before: what was there; `GONE` for nothing.
+        after: what the step left there, likewise.
+        watched: index of the place in `StepState.watched`, where it is one.
+        entry: index in `StepState.containers` and key, where it is an entry of a dict; None with `watched`, and for
+            what cannot be written back: tensors, lists, random states.
+    """
+
+    name: str
+    before: Any = None
+    after: Any = None
+    watched: int | None = None
+    entry: tuple[int, Any] | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the write is of plain data, to a place that can be written again."""
+        known = self.watched is not None or self.entry is not None
+        return known and is_plain(self.after) and (self.before is GONE or is_plain(self.before))
+
+    def place(self, state: StepState) -> Place:
+        """Where it is, in the state of the step that was traced or of another of the same make."""
+        if self.watched is not None:
+            return state.watched[self.watched]
+        assert self.entry is not None
+        index, key = self.entry
+        name, holder = state.containers[index]
+        return ItemPlace(_entry_name(name, key), holder, key)
+
+
+class StateWrittenError(CaptureError):
+    """The step writes Python state.
+
+    Attributes:
+        writes: what it wrote; it has been put back.
+        trace: what was recorded; None where the step did not come to its end.
+    """
+
+    writes: Sequence[Write] = ()
+    trace: Trace | None = None
 
 
 class StateWatch:
@@ -32,8 +81,11 @@ class StateWatch:
 
     def __init__(self, state: StepState) -> None:
         self._state = state
-        watched = [p for p in state.watched if p.identity[0] not in state.torch_owned]
-        self._places = [(place, place.get()) for place in watched]
+        self._places = [
+            (index, place, place.get())
+            for index, place in enumerate(state.watched)
+            if place.identity[0] not in state.torch_owned
+        ]
         roots = {r.identity: r for slot in state.tensors for p in slot.places if (r := root_of(p)) is not p}
         self._tuples = [(place, place.get()) for place in roots.values()]
         self._contents = [(name, holder, _copy(holder)) for name, holder in state.containers]
@@ -41,28 +93,39 @@ class StateWatch:
         numpy = sys.modules.get("numpy")
         self._numpy: Any = numpy.random.get_state() if numpy is not None else None
 
-    def restore(self) -> list[str]:
-        """Puts everything back; returns the names of what had been written, each once.
+    def restore(self) -> list[Write]:
+        """Puts everything back; returns what had been written, each once.
 
         The tensors are back in their places already.
         """
-        written: dict[str, None] = {}
         for place, before in self._tuples:
             place.set(before)
-        for place, before in self._places:
-            try:
-                after = place.get()
-            except (LookupError, AttributeError, ValueError):
-                after = _GONE
-            if not _same(before, after) and root_of(place) is place:
-                written[place.name] = None
+        written = self.written()
+        for _, place, before in self._places:
+            if root_of(place) is place and _content(place) is not before:
                 _set_back(place, before)
-        for name, holder, before in self._contents:
-            for key in () if id(holder) in self._state.torch_owned else _changed_keys(before, holder):
-                written[f"{name}.{key}" if isinstance(key, str) else f"{name}[{key!r}]"] = None
+        for _, holder, before in self._contents:
             _put_back(holder, before)
-        written.update(dict.fromkeys(self._random_numbers()))
-        return list(written)
+        return [*written, *map(Write, self._random_numbers())]
+
+    def written(self) -> list[Write]:
+        """What has been written so far, each once; leaves everything as it is, and passes random numbers over."""
+        found: dict[tuple[int, Any], Write] = {}
+        for index, place, before in self._places:
+            after = _content(place)
+            if root_of(place) is place and not is_same(before, after):
+                found[place.identity] = Write(place.name, before, after, watched=index)
+        for index, (name, holder, before) in enumerate(self._contents):
+            for key in () if id(holder) in self._state.torch_owned else _changed_keys(before, holder):
+                label = _entry_name(name, key)
+                if (id(holder), key) in found:
+                    continue
+                if isinstance(holder, dict):
+                    then, now = before.get(key, GONE), holder.get(key, GONE)
+                    found[id(holder), key] = Write(label, then, now, entry=(index, key))
+                else:
+                    found[id(holder), key] = Write(label)
+        return list({write.name: write for write in found.values()}.values())
 
     def _random_numbers(self) -> Iterator[str]:
         if random.getstate() != self._random:
@@ -75,16 +138,30 @@ class StateWatch:
                 numpy_random.set_state(self._numpy)
                 yield "random (numpy's random numbers)"
 
-    def refuse(self, written: list[str]) -> CaptureError:
+    def refuse(self, writes: Sequence[Write], trace: Trace | None = None) -> StateWrittenError:
         """The error for state that the step wrote."""
-        words = [w for w in re.findall(r"[A-Za-z_]\w*", written[0]) if w not in {"append", "remove", "self"}]
+        names = [write.name for write in writes]
+        words = [w for w in re.findall(r"[A-Za-z_]\w*", names[0]) if w not in {"append", "remove", "self"}]
         lines = (find_line(word, self._state.codes) for word in reversed(words))
-        return CaptureError(
-            f"the step writes {', '.join(written[:3])}{' and more' if len(written) > 3 else ''}",
+        error = StateWrittenError(
+            f"the step writes {', '.join(names[:3])}{' and more' if len(names) > 3 else ''}",
             where=next((line for line in lines if line), None),
             why="Python state that is written during the trace would not be written when the program runs",
             next_step="keep it in a tensor or buffer, or update it outside the step",
         )
+        error.writes, error.trace = tuple(writes), trace
+        return error
+
+
+def _content(place: Place) -> Any:
+    try:
+        return place.get()
+    except (LookupError, AttributeError, ValueError):
+        return GONE
+
+
+def _entry_name(holder: str, key: Any) -> str:
+    return f"{holder}.{key}" if isinstance(key, str) else f"{holder}[{key!r}]"
 
 
 def _set_back(place: Any, before: Any) -> None:
@@ -101,16 +178,19 @@ def _changed_keys(before: Any, after: Any) -> list[Any]:
     if isinstance(before, list):
         if len(before) != len(after):
             return ["append"] if len(after) > len(before) else ["remove"]
-        return [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if not _same(a, b)]
+        return [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if not is_same(a, b)]
     return [
-        k for k in {**before, **after} if k not in before or k not in after or not _same(before[k], after[k])
+        k
+        for k in {**before, **after}
+        if k not in before or k not in after or not is_same(before[k], after[k])
     ]
 
 
-def _same(before: Any, after: Any) -> bool:
+def is_same(before: Any, after: Any) -> bool:
+    """Whether two contents of a place are one object, or equal plain data."""
     if before is after:
         return True
-    return is_scalar(before) and type(before) is type(after) and bool(before == after)
+    return is_plain(before) and is_plain(after) and type(before) is type(after) and bool(before == after)
 
 
 def _put_back(holder: Any, before: Any) -> None:
@@ -118,7 +198,7 @@ def _put_back(holder: Any, before: Any) -> None:
         for key in [k for k in holder if k not in before]:
             del holder[key]
         for key, content in before.items():
-            if holder.get(key, _GONE) is not content:
+            if holder.get(key, GONE) is not content:
                 holder[key] = content
     else:
         holder[:] = before

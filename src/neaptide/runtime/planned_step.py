@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 
 from neaptide.errors import StepInterrupted, StepMismatch
+from neaptide.frontends.first_writes import FirstWrites
 from neaptide.frontends.signature import Signature
 from neaptide.frontends.step_slots import present_names
 from neaptide.frontends.torch_step import CapturedProgram, CapturedStep
@@ -215,7 +216,7 @@ class PlannedStep:
             return self._plan(args, kwargs)
         reason = ""
         for variant in reversed(self._variants):
-            signature = variant.planned.captured.reader.read(args, kwargs)
+            signature = variant.planned.captured.read_signature(args, kwargs)
             if signature == variant.planned.captured.signature:
                 program = variant.program_now()
                 if program is not None:
@@ -237,7 +238,7 @@ class PlannedStep:
         logger.info("planning again: %s", reason)
         self.counts.replans += 1
         latest = self._variants[-1].planned.captured
-        self._changing |= latest.reader.read(args, kwargs).changed_floats(latest.signature) or frozenset()
+        self._changing |= latest.read_signature(args, kwargs).changed_floats(latest.signature) or frozenset()
         return self._plan(args, kwargs)
 
     def _plan(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[_Variant, _Runnable]:
@@ -280,6 +281,7 @@ class PlannedStep:
         kwargs: Mapping[str, Any],
         watched: dict[str, torch.Tensor] | None = None,
     ) -> Any:
+        program.first_writes.do()
         inputs = program.binding.read(args, kwargs)
         before = program.restore_point(inputs)
         outputs = None
@@ -334,6 +336,7 @@ class _Runnable:
     saved: tuple[int, ...]
     saved_names: frozenset[str]
     random_devices: tuple[str, ...]
+    first_writes: FirstWrites
 
     def restore_point(self, inputs: list[Any]) -> RestorePoint:
         return RestorePoint([inputs[position] for position in self.saved], self.random_devices)
@@ -393,6 +396,7 @@ class _Variant:
             tuple(positions[0] for positions in on_storage.values()),
             frozenset(graph.values[graph.inputs[i]].name for found in on_storage.values() for i in found),
             tuple(sorted({device.split(":")[0] for device in drawn})),
+            self.planned.captured.first_writes,
         )
 
     def _executable(self, index: int, watches: tuple[Watch, ...]) -> Executable:

@@ -1,0 +1,96 @@
+"""Python state that a step writes at its first call and finds as it should be at every later one.
+
+A library that sets `config.problem_type` where it is None, or a flag "is built", writes once. With that value in
+place the step writes nothing, and its program is the program of every step. The capture leaves the user's objects
+alone; a planned step writes the value when it first runs, as the step itself would have.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from neaptide.errors import PlanMismatch
+from neaptide.frontends.places import ItemPlace, Place
+from neaptide.frontends.step_state import StepState
+from neaptide.frontends.trace_watch import GONE, Write, is_same
+
+
+@dataclass(frozen=True)
+class FirstWrites:
+    """Writes that a step does where it finds what was there before them, each with its place.
+
+    The places belong to the user's objects of one step; `of` finds them on others.
+    """
+
+    found: tuple[tuple[Place, Write], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.found)
+
+    @staticmethod
+    def of(writes: Sequence[Write], state: StepState) -> FirstWrites:
+        """The writes in the state of a step that is made like the one that was traced.
+
+        Args:
+            writes: of plain data.
+            state: as it was found before any of them was done.
+
+        Raises:
+            PlanMismatch: the step is made in another way.
+        """
+        found = []
+        for write in writes:
+            try:
+                place = write.place(state)
+            except IndexError:
+                place = None
+            if place is None or place.name != write.name:
+                raise PlanMismatch(
+                    "these objects differ from those that the step was captured with",
+                    why=f"{write.name} is not there, which the step writes when it first runs",
+                    next_step="make the factory return the same model and batch each time",
+                )
+            found.append((place, write))
+        return FirstWrites(tuple(found))
+
+    @property
+    def writes(self) -> tuple[Write, ...]:
+        """The writes without their places."""
+        return tuple(write for _, write in self.found)
+
+    def do(self) -> None:
+        """Write each value where the one before it is; a place that holds another one is left to the guards."""
+        for place, write in self.found:
+            if is_same(_content(place), write.before):
+                _put(place, write.after)
+
+    @contextlib.contextmanager
+    def done(self) -> Iterator[None]:
+        """Everything as it is after the writes; put back at the end."""
+        before = [(place, _content(place)) for place, _ in self.found]
+        self.do()
+        try:
+            yield
+        finally:
+            for place, content in before:
+                _put(place, content)
+
+
+NO_WRITES = FirstWrites()
+
+
+def _content(place: Place) -> Any:
+    try:
+        return place.get()
+    except LookupError:
+        return GONE
+
+
+def _put(place: Place, content: Any) -> None:
+    if content is not GONE:
+        place.set(content)
+    elif isinstance(place, ItemPlace):
+        place.holder.pop(place.key, None)

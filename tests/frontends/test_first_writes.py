@@ -1,0 +1,139 @@
+"""Python state that a step writes once and finds in place from then on is no reason to refuse it."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+import torch
+
+from frontends.steps import batch, net, sgd
+from neaptide.errors import CaptureError, PlanMismatch, StepMismatch
+from neaptide.frontends.torch_step import capture_step, rebind_step
+from step_checks import planned
+
+
+class Lazy:
+    """A step that decides what it is when it first runs, as model libraries do."""
+
+    def __init__(self, **entries):
+        torch.manual_seed(0)
+        self.model = net()
+        self.optimizer = sgd(self.model, momentum=0.9)
+        self.config = types.SimpleNamespace(kind=None, rows=None, shape=None)
+        self.table = {}
+        self.built = False
+        vars(self).update(entries)
+
+    def update(self, out):
+        loss = out.square().mean()
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.detach()
+
+    def decides(self, x):
+        if self.config.kind is None:
+            self.config.kind = "wide" if x.shape[1] > 2 else "narrow"
+        out = self.model(x)
+        return self.update(out if self.config.kind == "wide" else out * 0.5)
+
+    def adds_an_entry(self, x):
+        if len(x) not in self.table:
+            self.table[len(x)] = 2.0
+        return self.update(self.model(x) * self.table[len(x)])
+
+    def adds_an_attribute(self, x):
+        if not hasattr(self, "scale"):
+            self.scale = 3.0
+        return self.update(self.model(x) * self.scale)
+
+    def writes_every_time(self, x):
+        self.config.rows = len(x)
+        self.config.shape = tuple(x.shape)
+        return self.update(self.model(x) / self.config.rows)
+
+    def sets_a_flag(self, x):
+        if not self.built:
+            self.built = True
+        return self.update(self.model(x))
+
+
+KINDS = ["decides", "adds_an_entry", "adds_an_attribute", "writes_every_time", "sets_a_flag"]
+
+
+def plain(lazy):
+    kept = {"model", "optimizer", "config"}
+    return vars(lazy.config), {key: entry for key, entry in vars(lazy).items() if key not in kept}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_plan_runs_as_eager_and_leaves_the_same_state(kind):
+    eager, ours = Lazy(), Lazy()
+    batches = [batch() for _ in range(3)]
+    before = str(plain(ours))
+    run = planned(getattr(ours, kind), batches[0], on_mismatch="error")
+    assert str(plain(ours)) == before, "a capture changes nothing"
+    for x in batches:
+        assert torch.equal(run(x), getattr(eager, kind)(x))
+        assert str(plain(ours)) == str(plain(eager))
+    assert run.counts.planned == 3
+    for a, b in zip(ours.model.parameters(), eager.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_capture_is_put_on_other_objects_before_and_after_their_first_write():
+    captured = capture_step(Lazy().decides, (batch(),))
+    fresh = Lazy()
+    assert rebind_step(captured, fresh.decides, (batch(),)).first_writes
+    assert fresh.config.kind is None
+    written = types.SimpleNamespace(kind="wide", rows=None, shape=None)
+    rebind_step(captured, Lazy(config=written).decides, (batch(),))
+    written.kind = "narrow"
+    with pytest.raises(PlanMismatch, match="kind"):
+        rebind_step(captured, Lazy(config=written).decides, (batch(),))
+    with pytest.raises(PlanMismatch, match="kind"):
+        rebind_step(captured, Lazy(config=types.SimpleNamespace()).decides, (batch(),))
+
+
+def test_another_value_is_another_program_and_a_mismatch_writes_nothing():
+    lazy = Lazy()
+    run = planned(lazy.decides, batch(), on_mismatch="error")
+    with pytest.raises(StepMismatch):
+        run(torch.randn(3, 4))
+    assert lazy.config.kind is None
+    run(batch())
+    lazy.config.kind = "narrow"
+    with pytest.raises(StepMismatch, match="kind"):
+        run(batch())
+    assert lazy.config.kind == "narrow"
+
+
+def test_a_first_call_that_computes_something_else_is_refused():
+    class Odd(Lazy):
+        def step(self, x):
+            out = self.model(x)
+            if not self.built:
+                self.built = True
+                out = out * 2
+            return self.update(out)
+
+    odd = Odd()
+    with pytest.raises(CaptureError, match="something else from then on") as caught:
+        capture_step(odd.step, (batch(),))
+    assert "call the step once" in str(caught.value)
+    assert odd.built is False
+    odd.step(batch())
+    assert capture_step(odd.step, (batch(),))
+
+
+def test_what_changes_at_every_call_is_still_refused():
+    class Counts(Lazy):
+        def step(self, x):
+            self.config.rows = (self.config.rows or 0) + 1
+            return self.update(self.model(x) * self.config.rows)
+
+    counts = Counts()
+    with pytest.raises(CaptureError, match=r"writes self\.config\.rows"):
+        capture_step(counts.step, (batch(),))
+    assert counts.config.rows is None
