@@ -226,3 +226,20 @@ def is_about_fakes(error: Exception) -> bool:
     unsupported = _resolve("torch._subclasses.fake_tensor", "UnsupportedFakeTensorException")
     text = str(error)
     return isinstance(error, unsupported) or "non-Fake Tensor" in text or "FakeTensor" in text
+
+
+def traced_node(tensor: torch.Tensor) -> tuple[torch.fx.Node | None, Any]:
+    """The node of a tensor in the trace that is going on, and what holds that trace's literal tensors."""
+    mode = _resolve("torch.fx.experimental.proxy_tensor", "get_proxy_mode")()
+    if mode is None:
+        return None, None
+    found = _resolve("torch.fx.experimental.proxy_tensor", "get_proxy_slot")(tensor, mode.tracer, None)
+    return (None if found is None else found.proxy.node), mode.tracer.root
+
+
+def no_modes() -> contextlib.AbstractContextManager[Any]:
+    """Operations inside run on real tensors, unseen by a trace that is going on."""
+    modes: contextlib.AbstractContextManager[Any] = _resolve(
+        "torch.utils._python_dispatch", "_disable_current_modes"
+    )()
+    return modes

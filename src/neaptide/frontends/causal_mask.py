@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-MAX_PROOF_BYTES = 1 << 28  # a larger mask is left as it is
+from neaptide.frontends.constant_values import constant_value, is_constant
 
 _FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default  # noqa: SLF001
 _BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default  # noqa: SLF001
@@ -56,11 +56,11 @@ def _is_causal(mask: torch.fx.Node, module: torch.fx.GraphModule) -> bool:
     fake = mask.meta["val"]
     rows, columns = fake.shape[-2:]
     sources: set[torch.fx.Node] = set()
-    if rows != columns or not _is_constant(mask, sources) or not _is_made_for_tracing(sources):
+    if rows != columns or not is_constant(mask, sources) or not _is_made_for_tracing(sources):
         return False
-    if fake.numel() * max(fake.element_size(), 8) > MAX_PROOF_BYTES:
+    real = constant_value(mask, module)
+    if real is None:
         return False
-    real = _evaluate(mask, module, {})
     lower = torch.ones(rows, columns, dtype=torch.bool).tril()
     if real.dtype == torch.bool:
         return bool((real == lower).all())
@@ -70,42 +70,3 @@ def _is_causal(mask: torch.fx.Node, module: torch.fx.GraphModule) -> bool:
 def _is_made_for_tracing(nodes: set[torch.fx.Node]) -> bool:
     lines = ((node.meta.get("custom") or {}).get("line") for node in nodes)
     return any(line is not None and line[0].endswith(_MASK_MAKERS) for line in lines)
-
-
-def _is_constant(node: torch.fx.Node, seen: set[torch.fx.Node]) -> bool:
-    """Whether a node depends on no input, by pure operations only."""
-    stack = [node]
-    while stack:
-        current = stack.pop()
-        if current in seen:
-            continue
-        seen.add(current)
-        if current.op == "get_attr":
-            continue
-        target = current.target
-        if current.op != "call_function" or not isinstance(target, torch._ops.OpOverload):  # noqa: SLF001
-            return False
-        if target._schema.is_mutable or torch.Tag.nondeterministic_seeded in target.tags:  # noqa: SLF001
-            return False
-        stack.extend(current.all_input_nodes)
-    return True
-
-
-def _evaluate(
-    node: torch.fx.Node, module: torch.fx.GraphModule, known: dict[torch.fx.Node, Any]
-) -> torch.Tensor:
-    if node not in known:
-        if node.op == "get_attr":
-            known[node] = getattr(module, str(node.target))
-        else:
-            args, kwargs = torch.fx.node.map_arg(
-                (node.args, node.kwargs), lambda n: _evaluate(n, module, known)
-            )
-            target: Any = node.target
-            known[node] = target(*args, **{k: _on_cpu(k, v) for k, v in kwargs.items()})
-    result: torch.Tensor = known[node]
-    return result
-
-
-def _on_cpu(name: str, value: Any) -> Any:
-    return torch.device("cpu") if name == "device" and value is not None else value

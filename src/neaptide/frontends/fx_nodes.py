@@ -56,6 +56,12 @@ def schema_writes(target: Any, call: Call) -> tuple[int, ...]:
     return tuple(written)
 
 
+def is_check(target: torch._ops.OpOverload) -> bool:
+    """Whether an op only looks at a tensor, and raises where its numbers are wrong."""
+    schema = target._schema  # noqa: SLF001
+    return not schema.returns and any(isinstance(a.type, torch.TensorType) for a in schema.arguments)
+
+
 def is_per_tensor(name: str) -> bool:
     """Whether an op does one thing for each tensor of its lists."""
     return re.match(r"aten\._(foreach|fused)_", name) is not None

@@ -11,6 +11,7 @@ import torch
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.fx_nodes import (
+    is_check,
     is_per_tensor,
     live_nodes,
     schema_writes,
@@ -363,7 +364,7 @@ class _Reader:
         spec = self.registry.find(name)
         if spec is None:
             return True
-        return bool(spec.writes) or spec.writes_if is not None or spec.rng
+        return bool(spec.writes) or spec.writes_if is not None or spec.rng or (spec.host and is_check(target))
 
 
 _ALIASES = frozenset(

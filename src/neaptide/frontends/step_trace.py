@@ -31,6 +31,7 @@ from neaptide.frontends.step_slots import (
 from neaptide.frontends.step_state import StepState, TensorSlot
 from neaptide.frontends.trace_errors import explained
 from neaptide.frontends.trace_notes import noted_backward, noted_modules
+from neaptide.frontends.trace_truths import known_truths
 from neaptide.frontends.trace_watch import StateWatch, Write
 
 _NUMBER = TensorSpec((), (), torch.float64, torch.device("cpu"))  # a Python number that changes
@@ -191,6 +192,7 @@ class _Tracer:
             stack.enter_context(private.plain_checkpoints())
             stack.enter_context(private.inlined_compile())
             stack.enter_context(no_host_traffic(self.state))
+            stack.enter_context(known_truths())
             stack.enter_context(noted_modules(self.state.module_paths))
             stack.enter_context(noted_backward())
             stack.enter_context(self.optimizers.noted())

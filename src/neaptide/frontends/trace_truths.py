@@ -1,0 +1,65 @@
+"""What a tensor's truth is while a step is traced, where that can be known without its numbers.
+
+* A tensor that depends on no input of the step is computed once, here: a mask compared with the causal one, say.
+* A check that only raises (`assert good`, `if bad.any(): raise`, the argument checks of `torch.distributions`) has one
+  answer in every step that goes on. The trace takes it, and the check becomes an operation of the program, which
+  fails at run time where the answer is another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import sys
+from collections.abc import Iterator
+from types import FrameType
+
+import torch
+
+from neaptide.frontends import _torch_private as private
+from neaptide.frontends.constant_values import constant_value
+from neaptide.frontends.raising_branches import answer_that_goes_on
+
+
+@contextlib.contextmanager
+def known_truths() -> Iterator[None]:
+    """Answer what can be known; everything else is asked of the trace, which refuses it."""
+    own = "__bool__" in vars(torch.Tensor)
+    original = torch.Tensor.__bool__
+
+    def truth(tensor: torch.Tensor) -> bool:
+        if tensor.numel() == 1 and private.is_fake(tensor):
+            known = _constant_truth(tensor)
+            if known is not None:
+                return known
+            frame = sys._getframe(1)  # noqa: SLF001 - a stack summary would read files
+            answer = answer_that_goes_on(frame.f_code, frame.f_lasti)
+            if answer is not None:
+                _check(tensor, answer, frame)
+                return answer
+        return original(tensor)
+
+    torch.Tensor.__bool__ = truth  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        if own:
+            torch.Tensor.__bool__ = original  # type: ignore[method-assign]
+        else:
+            del torch.Tensor.__bool__
+
+
+def _constant_truth(tensor: torch.Tensor) -> bool | None:
+    node, root = private.traced_node(tensor)
+    if node is None:
+        return None
+    with private.no_modes():
+        value = constant_value(node, root)
+        return None if value is None else bool(value)
+
+
+def _check(tensor: torch.Tensor, answer: bool, frame: FrameType) -> None:
+    # The text is part of the program: without file and line, which an edit elsewhere would change.
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+    holds = tensor.detach() if answer else tensor.detach().logical_not()
+    torch._assert_async(holds.reshape(()) != 0, f"a check of the step failed: {line}")  # noqa: SLF001
