@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from neaptide.errors import PlanError, PlanMismatch
+from neaptide.errors import PlanError, PlanMismatch, UnreadableFile
+from neaptide.reading import JsonError, decode_json, read_bytes
 
 FORMAT: Final = "neaptide.plan/1"
 _FAMILY: Final = "neaptide.plan/"
@@ -238,8 +239,8 @@ class Plan:
         where = None if path is None else str(path)
         again = "make the plan again, or take an unchanged copy of the file"
         try:
-            document = msgspec.json.decode(text)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            document = decode_json(text)
+        except JsonError as error:
             raise PlanError(
                 "the plan file is truncated or no JSON", where=where, why=str(error), next_step=again
             ) from error
@@ -293,10 +294,10 @@ class Plan:
             PlanError: when there is no such file, or it is truncated, edited or of an unknown version.
         """
         try:
-            text = Path(path).read_bytes()
-        except OSError as error:
+            text = read_bytes(path)
+        except UnreadableFile as error:
             raise PlanError(
-                "the plan cannot be read", where=str(path), why=str(error), next_step="check the path"
+                "the plan cannot be read", where=str(path), why=error.why, next_step=error.next_step
             ) from error
         return Plan.from_json(text, path=path)
 

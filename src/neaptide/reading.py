@@ -27,6 +27,24 @@ _UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _SHOWN: Final = 200  # characters of a parser's own words
 
 
+def is_there(path: str | Path) -> bool:
+    """Whether there is something to read at a path; of a name that no file can have, False."""
+    return os.path.exists(path)  # noqa: PTH110 - Path.exists raises for a name that is too long or not allowed
+
+
+def is_file(path: str | Path) -> bool:
+    """Whether there is a file, and no folder or device, at a path; of a name that no file can have, False."""
+    return os.path.isfile(path)  # noqa: PTH113 - Path.is_file raises for a name that is too long or not allowed
+
+
+def place_of(path: str | Path) -> str:
+    """The absolute path, for messages; the path itself where the current folder is gone."""
+    try:
+        return str(Path(path).absolute())
+    except (OSError, ValueError):
+        return str(path)
+
+
 def read_bytes(path: str | Path) -> bytes:
     """The content of a file, without the byte order mark of UTF-8.
 
@@ -98,15 +116,8 @@ class JsonError(ValueError):
 
 def _unreadable(path: str | Path, why: str) -> UnreadableFile:
     return UnreadableFile(
-        f"{str(path)!r} cannot be read", where=_place(path), why=why, next_step="check the path"
+        f"{str(path)!r} cannot be read", where=place_of(path), why=why, next_step="check the path"
     )
-
-
-def _place(path: str | Path) -> str:
-    try:
-        return str(Path(path).absolute())
-    except (OSError, ValueError):  # the current folder is gone
-        return str(path)
 
 
 def _reason(error: OSError | ValueError) -> str:

@@ -223,7 +223,7 @@ def _run(
     resolved = config.resolve(
         {name: given[name] if given[name] != () else None for name in settings},
         environment=os.environ,
-        directory=Path.cwd(),
+        directory=_current_folder(),
     )
     for variable in config.unknown_variables(os.environ):
         console.note(f"nothing reads the environment variable {variable}")
@@ -252,6 +252,15 @@ def _run(
             given.get("ladder", False),
         )
     )
+
+
+def _current_folder() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError as error:
+        raise UsageError(
+            "the current folder is gone", next_step="change to a folder that is there"
+        ) from error
 
 
 def _require(context: click.Context, given: Mapping[str, Any], *names: str) -> None:

@@ -10,10 +10,19 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
 from neaptide.cli.interrupts import asking_before_aborting
-from neaptide.errors import InfeasibleBudget, MissingExtra, TargetError, UsageError
+from neaptide.errors import (
+    InfeasibleBudget,
+    MissingExtra,
+    SymbolicError,
+    TargetError,
+    UsageError,
+    VerifyError,
+)
+from neaptide.reading import JsonError, decode_json, is_there, place_of
 
 if TYPE_CHECKING:
     from neaptide.cli.config import Settings
+    from neaptide.ir.graph import Graph
     from neaptide.report.document import Document
     from neaptide.runtime.arena_plan import ArenaOptions, Copies
     from neaptide.runtime.prepared_step import PreparedStep
@@ -172,10 +181,10 @@ def explain(request: Request) -> int:
             f"{request.target!r} is a program, and only a plan can be explained",
             next_step=f"neaptide plan {request.target} --peak 60% -o plan.json, then neaptide explain plan.json",
         )
-    if not Path(request.target).is_file():
+    if not is_there(request.target):
         raise TargetError(
             f"there is no plan file {request.target!r}",
-            where=str(Path(request.target).absolute()),
+            where=place_of(request.target),
             next_step="neaptide plan TARGET --peak 60% -o plan.json writes one",
         )
     saved = Plan.load(request.target)
@@ -208,18 +217,46 @@ def write_result(path: Path, text: str) -> None:
         ) from error
 
 
-def read_target(path: Path) -> bytes:
-    """The content of a file that was given as a target.
+def decode_target(path: Path, data: bytes) -> Any:
+    """The content of a target that is JSON.
 
     Raises:
-        TargetError: it cannot be read.
+        TargetError: it is not.
     """
     try:
-        return path.read_bytes()
-    except OSError as error:
+        return decode_json(data)
+    except JsonError as error:
         raise TargetError(
-            f"{path} cannot be read", where=str(path.absolute()), why=str(error), next_step="check the path"
+            f"{str(path)!r} is no JSON", where=place_of(path), why=str(error), next_step="check the file"
         ) from error
+
+
+def read_graph(path: Path, data: bytes) -> Graph:
+    """The graph of a target.
+
+    Raises:
+        TargetError: it breaks a rule of graphs, or cannot be read as one.
+    """
+    from neaptide.ir import serial
+
+    try:
+        graph = serial.from_json(data)
+    except (VerifyError, SymbolicError) as error:
+        where = str(path) if error.where is None else f"{path}: {error.where}"
+        raise TargetError(
+            error.what, where=where, why=error.why, next_step="write the file with neaptide again"
+        ) from error
+    sizes = [storage.nbytes for storage in graph.storages]
+    sizes += [loop.trip_count for node in graph.nodes for loop in node.regions]
+    unknown = sorted(frozenset().union(*(size.dims() for size in sizes)))
+    if unknown:
+        raise TargetError(
+            "the graph has sizes that are no numbers",
+            where=str(path),
+            why=f"they depend on {', '.join(unknown)}",
+            next_step="write the graph of one set of shapes",
+        )
+    return graph
 
 
 def prepared_target(request: Request) -> PreparedStep:

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from neaptide.errors import UsageError
+from neaptide.errors import UnreadableFile, UsageError
+from neaptide.reading import is_file, read_text
 
 PREFIX: Final = "NEAPTIDE_"
 OWN_FILE: Final = "neaptide.toml"
@@ -160,28 +161,36 @@ def _find_file(directory: Path) -> tuple[Path | None, Mapping[str, Any]]:
     """The nearest configuration file at or above a folder, and its table."""
     for folder in (directory, *directory.parents):
         own = folder / OWN_FILE
-        if own.is_file():
+        if is_file(own):
             return own, _load(own)
         shared = folder / SHARED_FILE
-        if shared.is_file():
-            table = _load(shared).get("tool", {}).get("neaptide")
-            if table is not None:
+        if is_file(shared):
+            tools = _load(shared).get("tool")
+            table = tools.get("neaptide") if isinstance(tools, Mapping) else None
+            if isinstance(table, Mapping):
                 return shared, table
+            if table is not None:
+                raise UsageError(
+                    "tool.neaptide is no table",
+                    where=str(shared),
+                    next_step="write [tool.neaptide] on a line of its own, and the settings below it",
+                )
     return None, {}
 
 
 def _load(path: Path) -> dict[str, Any]:
     import tomllib
 
+    next_step = "mend the file, or run from another folder"
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(
-            "the configuration file cannot be read",
-            where=str(path),
-            why=str(error),
-            next_step="mend the file, or run from another folder",
-        ) from error
+        return tomllib.loads(read_text(path))
+    except UnreadableFile as error:
+        why = error.why
+    except RecursionError:
+        why = "it is nested too deeply"
+    except ValueError as error:  # a mistake in the form, or a number with more digits than Python reads
+        why = str(error)
+    raise UsageError("the configuration file cannot be read", where=str(path), why=why, next_step=next_step)
 
 
 def _known(name: str, where: str) -> str:

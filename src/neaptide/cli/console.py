@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     from neaptide.report.document import Document
 
 _LOGGER: Final = "neaptide"
+# Of a message, in characters and lines. Messages of our own stay below.
+_LONGEST_LINE: Final = 600
+_MOST_LINES: Final = 20
+# Control characters but for tabs and line ends, marks that turn the direction of writing, and halves of characters.
+_UNPRINTABLE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _LOG_LEVELS: Final = (logging.WARNING, logging.INFO, logging.DEBUG)
 
 
@@ -105,7 +111,7 @@ class Console:
         if self.verbosity >= 2:
             traceback.print_exception(error, file=sys.stderr)
         else:
-            print(f"error: {error.render()}", file=sys.stderr)
+            print(f"error: {_readable(error.render())}", file=sys.stderr)
         self._json_error(
             type(error).__name__, error.exit_code, error.what, error.where, error.why, error.next_step, error
         )
@@ -200,6 +206,15 @@ class Console:
             content["lower_bound_bytes"] = error.lower_bound_bytes
             content["alive"] = list(error.alive)
         self.json({"error": content})
+
+
+def _readable(text: str) -> str:
+    """A message that may quote a damaged file: long lines are cut in the middle, what moves the cursor is replaced."""
+    lines = _UNPRINTABLE.sub("\ufffd", text).split("\n")
+    if len(lines) > _MOST_LINES:
+        lines = [*lines[: _MOST_LINES - 4], "  ...", *lines[-3:]]
+    half = _LONGEST_LINE // 2
+    return "\n".join(f"{li[:half]} ... {li[-half:]}" if len(li) > _LONGEST_LINE else li for li in lines)
 
 
 def _is_terminal(stream: TextIO) -> bool:

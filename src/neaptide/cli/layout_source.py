@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from neaptide.cli.command import Request
-from neaptide.cli.commands import require_torch
+from neaptide.cli.commands import decode_target, read_graph, require_torch
 from neaptide.errors import TargetError, UsageError
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.serial import fingerprint
 from neaptide.layout.from_schedule import ScheduleBuffers, schedule_buffers
 from neaptide.layout.problem import LayoutProblem
+from neaptide.reading import is_file, is_there, read_bytes, read_text
 from neaptide.units import format_bytes
 
 if TYPE_CHECKING:
@@ -66,13 +67,13 @@ def find_source(request: Request) -> LayoutProblem | Program:
         TargetError: there is no such file or program, or it cannot be read.
     """
     path = Path(request.target)
-    if path.suffix == ".csv" or (path.is_file() and path.suffix not in {".json", ".py"}):
+    if path.suffix == ".csv" or (is_file(path) and path.suffix not in {".json", ".py"}):
         if request.plan is not None:
             raise UsageError(
                 "a CSV of buffers takes no plan", where=request.target, next_step="leave out --plan"
             )
         return _from_csv(path, request.settings.alignment)
-    if path.suffix == ".json" and path.is_file():
+    if path.suffix == ".json" and is_there(path):
         return _from_json(path, request)
     return _from_program(request.target, _load_plan(request.plan), request)
 
@@ -80,13 +81,7 @@ def find_source(request: Request) -> LayoutProblem | Program:
 def _from_csv(path: Path, alignment: int | None) -> LayoutProblem:
     from neaptide.layout.minimalloc_csv import read_csv
 
-    try:
-        text = path.read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TargetError(
-            f"{path} cannot be read", where=str(path.absolute()), why=str(error), next_step="check the path"
-        ) from error
-    problem = read_csv(text, path=path)
+    problem = read_csv(read_text(path), path=path)
     if alignment is None:
         return problem
     buffers = tuple(replace(buffer, alignment=max(buffer.alignment, alignment)) for buffer in problem.buffers)
@@ -95,18 +90,13 @@ def _from_csv(path: Path, alignment: int | None) -> LayoutProblem:
 
 def _from_json(path: Path, request: Request) -> Program:
     """A plan says by its name for which program it is; a graph is laid out as it is, without torch."""
-    import msgspec
-
-    from neaptide.ir import serial, wire
+    from neaptide.ir import wire
     from neaptide.plans import Plan
 
-    data = path.read_bytes()
-    try:
-        content = msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
-        raise TargetError(f"{path} is no JSON", why=str(error), next_step="check the file") from error
+    data = read_bytes(path)
+    content = decode_target(path, data)
     if isinstance(content, dict) and content.get("format") == wire.FORMAT:
-        return _in_order(serial.from_json(data), _load_plan(request.plan))
+        return _in_order(read_graph(path, data), _load_plan(request.plan))
     plan = Plan.from_json(data, path=path)
     if request.plan is not None:
         raise UsageError(

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
-from neaptide.cli.commands import prepared_target, read_target, write_result
+from neaptide.cli.commands import decode_target, prepared_target, read_graph, write_result
 from neaptide.cli.interrupts import asking_before_aborting
 from neaptide.errors import TargetError
+from neaptide.reading import read_bytes
 from neaptide.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -144,20 +145,15 @@ def _problem(request: Request) -> OrderProblem:
 
 
 def _read(path: Path) -> OrderProblem:
-    import msgspec
-
-    from neaptide.ir import serial, wire
+    from neaptide.ir import wire
     from neaptide.schedule.order import neutral
     from neaptide.schedule.order.from_graph import order_problem
 
-    data = read_target(path)
-    try:
-        content = msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
-        raise TargetError(f"{path} is no JSON", why=str(error), next_step="check the file") from error
+    data = read_bytes(path)
+    content = decode_target(path, data)
     form = content.get("format") if isinstance(content, dict) else None
     if form == wire.FORMAT:
-        return order_problem(serial.from_json(data))
+        return order_problem(read_graph(path, data))
     if form == neutral.FORMAT:
         return neutral.from_mapping(content)
     raise TargetError(

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
-from neaptide.cli.commands import prepared_target, read_target, write_result
+from neaptide.cli.commands import prepared_target, write_result
 from neaptide.cli.interrupts import asking_before_aborting
 from neaptide.errors import TargetError, UsageError
+from neaptide.reading import read_bytes
 from neaptide.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -321,4 +322,4 @@ def _read_instance(path: Path) -> StepProblem:
             why="its name does not end in .json",
             next_step="see docs/reference/recompute-form.md",
         )
-    return from_json(read_target(path))
+    return from_json(read_bytes(path))

@@ -14,7 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, TypeAlias
 
-from neaptide.errors import NeaptideError, TargetError
+from neaptide.errors import NeaptideError, TargetError, UnreadableFile
+from neaptide.reading import is_file, is_there, place_of, read_text
 
 Step: TypeAlias = Callable[..., Any]
 
@@ -47,12 +48,15 @@ class Target:
             made = self.factory()
         except NeaptideError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
+            exits = isinstance(error, SystemExit)
             raise TargetError(
                 f"the factory of {self.text} failed",
                 where=_innermost(error),
-                why=_words(error),
-                next_step="mend the factory; -vv shows the traceback",
+                why="it ends the process" if exits else _words(error),
+                next_step="return (step, batch) instead of calling sys.exit"
+                if exits
+                else "mend the factory; -vv shows the traceback",
             ) from error
         if not isinstance(made, tuple) or len(made) != 2:
             raise TargetError(
@@ -89,7 +93,7 @@ def find_target(text: str, *, without_weights: bool = False) -> Target:
     if not colon or name.endswith(".py"):
         raise _incomplete(text)
     path = Path(path_text)
-    if not path.is_file():
+    if not is_file(path):
         raise _missing_file(text, path)
     if path.suffix != ".py":
         raise TargetError(f"{path} is no Python file", next_step=f"write {_FORMS}")
@@ -106,14 +110,14 @@ def _zoo_factory(spec: str, *, without_weights: bool) -> Callable[[], Any]:
 
 def _incomplete(text: str) -> TargetError:
     path = Path(text)
-    if path.suffix == ".py" and path.is_file():
+    if path.suffix == ".py" and is_file(path):
         return TargetError(
             f"the target {text!r} names no factory",
             where=str(path),
             why=_candidates_in(path),
             next_step=f"write {text}:NAME, where NAME is a function that returns (step, batch)",
         )
-    if path.suffix == ".json" and path.is_file():
+    if path.suffix == ".json" and is_file(path):
         return TargetError(
             f"{text} is a plan file, and a target is a program",
             next_step=f"neaptide explain {text}, or neaptide run TARGET --plan {text}",
@@ -125,12 +129,16 @@ def _incomplete(text: str) -> TargetError:
 
 def _missing_file(text: str, path: Path) -> TargetError:
     folder = path.parent
-    near = sorted(entry.name for entry in folder.glob("*.py")) if folder.is_dir() else []
+    try:
+        near = sorted(entry.name for entry in folder.glob("*.py"))
+    except (OSError, ValueError):
+        near = []
     close = difflib.get_close_matches(path.name, near, n=1)
     hint = f"did you mean {folder / close[0]}? " if close else ""
+    found = "something that is no file" if is_there(path) else "a file that is not there"
     return TargetError(
-        f"the target {text!r} names a file that is not there",
-        where=str(path.absolute()),
+        f"the target {text!r} names {found}",
+        where=place_of(path),
         next_step=f"{hint}check the path; a target is {_FORMS}",
     )
 
@@ -149,9 +157,12 @@ def _candidates(source: str) -> list[str]:
 
 def _candidates_in(path: Path) -> str:
     try:
-        names = _candidates(path.read_text(encoding="utf-8"))
-    except (SyntaxError, UnicodeDecodeError) as error:
-        return f"the file cannot be parsed: {error}"
+        names = _candidates(read_text(path))
+    except UnreadableFile as error:
+        return f"the file cannot be read: {error.why}"
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        # Python's parser gives up on deep nesting with the last two, and on a null character with the second.
+        return f"the file cannot be parsed: {_words(error)}"
     return f"functions without arguments there: {', '.join(names) or 'none'}"
 
 
@@ -198,14 +209,14 @@ def _function(module: ModuleType, path: Path, name: str) -> Callable[[], Any]:
         hint = f"did you mean {close[0]}? " if close else ""
         raise TargetError(
             f"{path} has no {name!r}",
-            where=str(path.absolute()),
+            where=place_of(path),
             why=_candidates_in(path),
             next_step=f"{hint}write {path}:NAME, where NAME is a function that returns (step, batch)",
         )
     if not callable(found):
         raise TargetError(
             f"{name!r} in {path} is {_described(found)}, not a function",
-            where=str(path.absolute()),
+            where=place_of(path),
             why=_candidates_in(path),
             next_step=f"write a factory: {_EXAMPLE}",
         )
@@ -243,7 +254,12 @@ def _described(value: Any) -> str:
 
 
 def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    """Type and message, or what there is of it: a class of the user's may fail to say it."""
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 -- whatever it raises, the error that is reported is the first one
+        said = "(its message cannot be made)"
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def _place_of(function: Callable[..., Any]) -> str | None:

@@ -28,6 +28,7 @@ from neaptide.ir.wire import (
     WireStorage,
     WireValue,
 )
+from neaptide.reading import JsonError, decode_json
 from neaptide.symbolic.size_expr import SizeExpr
 
 __all__ = ["fingerprint", "from_json", "from_wire", "to_json", "to_wire"]
@@ -48,18 +49,20 @@ def from_json(data: bytes) -> Graph:
             `$.graph.nodes[3].op`; or a graph that breaks a rule.
     """
     try:
-        header = msgspec.json.decode(data, type=WireHeader)
+        header = decode_json(data, WireHeader)
         if header.format != FORMAT:
             raise VerifyError(
                 f"not a graph file of this version: format {header.format!r}",
                 where="$.format",
                 why=f"this version reads {FORMAT!r}",
             )
-        graph = from_wire(msgspec.json.decode(data, type=WireFile).graph, "$.graph")
-    except msgspec.DecodeError as error:
+        graph = from_wire(decode_json(data, WireFile).graph, "$.graph")
+        verify(graph)
+    except JsonError as error:
         what, _, path = str(error).partition(" - at ")
         raise VerifyError(f"malformed graph file: {what}", where=path.strip("`") or None) from error
-    verify(graph)
+    except RecursionError as error:
+        raise VerifyError("malformed graph file: it is nested too deeply") from error
     return graph
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from neaptide.analysis.bounds import most_forced_bytes
 from neaptide.errors import UsageError
+from neaptide.reading import JsonError, decode_json
 from neaptide.schedule.problem import Role, StepProblem
 
 FLOPS_PER_SECOND: Final = 10e12
@@ -46,8 +47,8 @@ def from_json(text: str | bytes) -> StepProblem:
         UsageError: names the node that is wrong.
     """
     try:
-        nodes = msgspec.json.decode(text, type=list[InstanceNode])
-    except msgspec.DecodeError as error:
+        nodes = decode_json(text, list[InstanceNode])
+    except JsonError as error:
         raise UsageError("the recompute instance cannot be read", why=str(error)) from error
     return from_nodes(nodes)
 

@@ -6,9 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
-
 from neaptide.errors import UsageError
+from neaptide.reading import JsonError, decode_json
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 
 FORMAT: Final = "neaptide.order/1"
@@ -24,8 +23,8 @@ def from_json(text: str | bytes) -> OrderProblem:
         UsageError: names the storage or op that is wrong, and what to write.
     """
     try:
-        content = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+        content = decode_json(text)
+    except JsonError as error:
         raise _wrong("the ordering problem is no JSON", why=str(error)) from error
     return from_mapping(content)
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
-from neaptide.errors import VerifyError
+from neaptide.errors import UsageError, VerifyError
+
+_LARGEST: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,15 @@ class OrderProblem:
     from_start: tuple[bool, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        most = sum(storage.nbytes for storage in self.storages) + max(
+            (op.workspace for op in self.ops), default=0
+        )
+        if most >= _LARGEST:
+            raise UsageError(
+                "the sizes of the ordering problem are too large together",
+                why=f"they must stay below {_LARGEST} bytes",
+                next_step="correct the sizes, which are in bytes",
+            )
         before, accessors, from_start = _derive(self.storages, self.ops)
         after: list[list[int]] = [[] for _ in self.ops]
         for op, earlier in enumerate(before):

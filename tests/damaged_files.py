@@ -1,0 +1,187 @@
+"""Damaged copies of a file: bytes that were lost, flipped or written twice, and values that are not what they were."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+DEEP = 100_000
+STRANGE_VALUES: tuple[Any, ...] = (
+    None,
+    True,
+    0,
+    -1,
+    1.5,
+    2**31,
+    2**63,
+    -(2**63),
+    10**25,
+    10**400,
+    1e308,
+    float("nan"),
+    float("inf"),
+    "",
+    "x",
+    "\ud800",
+    "9" * 5000,
+    "(" * 2000,
+    "neaptide",
+    "\u202e\x00\x1b[2J",
+    [],
+    {},
+    [[]],
+    {"": {}},
+    [0] * 1000,
+)
+_NUMBER_OR_WORD = re.compile(r'"[^"\n]*"|-?\d+(?:\.\d+)?(?:e-?\d+)?|[A-Za-z_]+')
+
+
+def whole_file_damages(data: bytes) -> Iterator[tuple[str, bytes]]:
+    """Damages that are the same for every file."""
+    text = data.decode("utf-8")
+    yield "empty", b""
+    yield "spaces", b" \n\t\r\n"
+    yield "zeros", bytes(4096)
+    yield "noise", random.Random(0).randbytes(4096)
+    yield "one byte", data[:1]
+    yield "half", data[: len(data) // 2]
+    yield "without its end", data[:-2]
+    yield "twice", data + data
+    yield "with a byte order mark", b"\xef\xbb\xbf" + data
+    yield "with two byte order marks", b"\xef\xbb\xbf" * 2 + data
+    yield "UTF-16", text.encode("utf-16")
+    yield "UTF-16 without a mark", text.encode("utf-16-le")
+    yield "Latin-1", text.encode("latin-1", "replace") + "\u00e9".encode("latin-1")
+    yield "Windows line ends", text.replace("\n", "\r\n").encode()
+    yield "old line ends", text.replace("\n", "\r").encode()
+    yield "a null behind it", data + b"\0"
+    yield "deep lists", b"[" * DEEP
+    yield "deep closed lists", b"[" * DEEP + b"]" * DEEP
+    yield "deep objects", b'{"a":' * DEEP
+    yield "deep inside", data.replace(b"[", b"[" * DEEP, 1)
+    yield "a number", b"1" * 10_000
+    yield "not a number", b"NaN"
+    yield "a word", b"null"
+    yield "a text", b'"' + b"x" * 10_000 + b'"'
+    yield "a long line", b"x," * 20_000
+    yield "a page of the web", b"<!DOCTYPE html><html><body>404</body></html>\n"
+    yield "a zip", b"PK\x03\x04" + bytes(200)
+    yield "a pickle", b"\x80\x04\x95\x00cos\nsystem\n."
+
+
+def seeded_damages(data: bytes, count: int, seed: int) -> Iterator[tuple[str, bytes]]:
+    """Random damages: of bytes, of words, and of values where the file is JSON."""
+    rng = random.Random(seed)
+    kinds: list[Callable[[bytes, random.Random], bytes]] = [
+        _flipped,
+        _cut,
+        _doubled,
+        _lost,
+        _swapped,
+        _reworded,
+    ]
+    if _is_json(data):
+        kinds += [_revalued] * 6
+    for number in range(count):
+        kind = kinds[number % len(kinds)]
+        yield f"{kind.__name__[1:]} {number}", kind(data, rng)
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        json.loads(data)
+    except ValueError:
+        return False
+    return True
+
+
+def _flipped(data: bytes, rng: random.Random) -> bytes:
+    body = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 20))):
+        body[rng.randrange(len(body))] ^= 1 << rng.randrange(8)
+    return bytes(body)
+
+
+def _cut(data: bytes, rng: random.Random) -> bytes:
+    return data[: rng.randrange(len(data))]
+
+
+def _doubled(data: bytes, rng: random.Random) -> bytes:
+    start, end = sorted(rng.randrange(len(data) + 1) for _ in range(2))
+    return data[:end] + data[start:end] + data[end:]
+
+
+def _lost(data: bytes, rng: random.Random) -> bytes:
+    start = rng.randrange(len(data))
+    return data[:start] + data[start + rng.choice((1, 2, 10, 100)) :]
+
+
+def _swapped(data: bytes, rng: random.Random) -> bytes:
+    a, b, c = sorted(rng.randrange(len(data) + 1) for _ in range(3))
+    return data[:a] + data[b:c] + data[a:b] + data[c:]
+
+
+def _reworded(data: bytes, rng: random.Random) -> bytes:
+    """One number, word or quoted text is another one."""
+    text = data.decode("utf-8")
+    found = list(_NUMBER_OR_WORD.finditer(text))
+    if not found:
+        return _flipped(data, rng)
+    match = rng.choice(found)
+    word = rng.choice(
+        (
+            *(
+                "nan",
+                "inf",
+                "-1",
+                "1e400",
+                "9" * 5000,
+                "0x10",
+                "",
+                "true",
+                '""',
+                "[]",
+                "{}",
+                "\u0663",
+                "1" + "0" * 30,
+            ),
+            rng.choice(found)[0],
+        )
+    )
+    return (text[: match.start()] + word + text[match.end() :]).encode()
+
+
+def _revalued(data: bytes, rng: random.Random) -> bytes:
+    """One value of a JSON text is another one, is missing or stands twice."""
+    content = json.loads(data)
+    places = list(_places(content))
+    holder, key = rng.choice(places)
+    match rng.randrange(6):
+        case 0:
+            del holder[key]
+        case 1:
+            other, other_key = rng.choice(places)
+            holder[key] = other[other_key]
+        case 2 if isinstance(holder, list):
+            holder.insert(key, holder[key])
+        case 2:
+            holder[rng.choice(("", "x", "format", "id"))] = holder[key]
+        case 3 if isinstance(holder[key], int) and not isinstance(holder[key], bool):
+            holder[key] += rng.choice((-1, 1, 1000))
+        case _:
+            holder[key] = rng.choice(STRANGE_VALUES)
+    try:
+        return json.dumps(content).encode()
+    except ValueError:  # a list inside itself
+        return _flipped(data, rng)
+
+
+def _places(content: Any) -> Iterator[tuple[Any, Any]]:
+    items = content.items() if isinstance(content, dict) else enumerate(content)
+    for key, value in list(items):
+        yield content, key
+        if isinstance(value, dict | list):
+            yield from _places(value)
