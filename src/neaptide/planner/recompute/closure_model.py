@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+from scipy.optimize import Bounds, LinearConstraint, linprog
 from scipy.sparse import csr_array
 
+from neaptide.planner.recompute.mixed_program import solve_mixed
 from neaptide.schedule.evaluate import TO_END, Evaluator
 from neaptide.schedule.problem import StepProblem
 
@@ -140,7 +141,7 @@ def held_creators(
     matrix = csr_array((entries, (rows, columns)), shape=(len(upper), 2 * count))
     options = {} if time_s is None else {"time_limit": max(time_s, 0.01)}
     if whole:
-        found = milp(
+        found = solve_mixed(
             cost,
             constraints=LinearConstraint(matrix, -np.inf, np.array(upper)),
             bounds=Bounds(low, high),

@@ -11,9 +11,10 @@ from collections.abc import Collection
 from typing import Final
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.optimize import Bounds, LinearConstraint
 
 from neaptide.planner.recompute.forward_units import ForwardUnits
+from neaptide.planner.recompute.mixed_program import solve_mixed
 from neaptide.schedule.order.bounds.flow import INFINITE, FlowNetwork
 from neaptide.schedule.problem import StepProblem
 
@@ -58,7 +59,7 @@ def worth_saving(forward: ForwardUnits, units: Collection[int], budget_bytes: in
     seconds = np.array([forward.units[unit].seconds for unit in ordered])
     nbytes = np.array([forward.units[unit].nbytes for unit in ordered], dtype=float)
     scale = float(nbytes.max()) or 1.0
-    found = milp(
+    found = solve_mixed(
         -seconds / (float(seconds.max()) or 1.0),
         constraints=LinearConstraint((nbytes / scale).reshape(1, -1), -np.inf, budget_bytes / scale),
         bounds=Bounds(0, 1),

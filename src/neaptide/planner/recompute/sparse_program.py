@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+from scipy.optimize import Bounds, LinearConstraint, linprog
 from scipy.sparse import csr_array
 
 from neaptide.planner.recompute.bounds.step_tables import Flags, Floats
+from neaptide.planner.recompute.mixed_program import solve_mixed
 from neaptide.schedule.evaluate import Ints
 
 _SOLVED: Final = 0  # linprog's and milp's status
@@ -142,7 +143,7 @@ class SparseProgram:
         options: dict[str, float] = {"mip_rel_gap": relative_gap, "node_limit": nodes}
         if time_s is not None:
             options["time_limit"] = max(time_s, _LEAST_TIME_S)
-        found = milp(
+        found = solve_mixed(
             self._cost,
             constraints=LinearConstraint(self._matrix, -np.inf, self._bounds),
             bounds=Bounds(low, high),

@@ -17,9 +17,10 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, linprog, milp
+from scipy.optimize import Bounds, LinearConstraint, linprog
 from scipy.sparse import csr_array
 
+from neaptide.planner.recompute.mixed_program import solve_mixed
 from neaptide.planner.recompute.stages.units import StageUnits
 
 _GAP: Final = 1e-7
@@ -167,7 +168,7 @@ class StageProgram:
         options: dict[str, float] = {"mip_rel_gap": _GAP, "node_limit": nodes}
         if time_s is not None:
             options["time_limit"] = max(time_s, 0.01)
-        found: OptimizeResult = milp(
+        found = solve_mixed(
             cost,
             constraints=constraints,
             bounds=Bounds(np.zeros(len(cost)), np.array(self._rows.column_high)),
