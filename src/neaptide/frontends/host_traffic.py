@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from neaptide.errors import CaptureError
+from neaptide.frontends.places import root_of
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.trace_errors import is_ours, location, users_line
 from neaptide.frontends.users_code import is_library_file
@@ -120,36 +121,51 @@ def output_error(what: str) -> CaptureError:
 
 
 class _Closed:
-    """Stands for an iterator or an open file during a trace."""
+    """Stands for an iterator, an open file or a connection during a trace."""
 
     def __init__(self, name: str) -> None:
         object.__setattr__(self, "_name", name)
 
     def _refuse(self) -> CaptureError:
         return CaptureError(
-            f"the step draws from or writes to {object.__getattribute__(self, '_name')}",
+            f"the step reads from or writes to {object.__getattribute__(self, '_name')}",
             where=location(users_line(traceback.extract_stack())),
-            why="an iterator or a file would be used once, at capture, and never again",
-            next_step="draw the batch outside the step and pass it as an argument",
+            why="an iterator, a file or a connection would be used once, at capture, and never again",
+            next_step="use it outside the step and pass what it gives as an argument",
         )
-
-    def __iter__(self) -> Iterator[Any]:
-        raise self._refuse()
-
-    def __next__(self) -> Any:
-        raise self._refuse()
 
     def __getattr__(self, _name: str) -> Any:
         raise self._refuse()
 
+    @staticmethod
+    def refuse_use(closed: _Closed, *_args: Any) -> Any:
+        """What every way to use it does."""
+        raise closed._refuse()
+
+
+for _use in (
+    "iter",
+    "next",
+    "len",
+    "getitem",
+    "setitem",
+    "delitem",
+    "contains",
+    "enter",
+    "exit",
+    "call",
+    "bool",
+):
+    setattr(_Closed, f"__{_use}__", _Closed.refuse_use)
+
 
 @contextlib.contextmanager
 def _closed_iterators(state: StepState) -> Iterator[None]:
-    held = [(place, place.get()) for place in state.iterators]
-    for place, _ in held:
+    held = [(root, root.get()) for root in map(root_of, state.iterators)]
+    for place in state.iterators:
         place.set(_Closed(place.name))
     try:
         yield
     finally:
-        for place, iterator in held:
-            place.set(iterator)
+        for root, content in held:  # a tuple around an iterator is made anew: the old one is put back
+            root.set(content)

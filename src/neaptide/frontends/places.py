@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import types
 from collections.abc import Iterator
@@ -145,6 +146,24 @@ class TuplePlace:
         before = self.parent.get()
         entries = [*before[: self.position], content, *before[self.position + 1 :]]
         self.parent.set(before._make(entries) if hasattr(before, "_make") else type(before)(entries))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ContextPlace:
+    """The value of a context variable; None while it has none."""
+
+    name: str
+    variable: contextvars.ContextVar[Any]
+
+    @property
+    def identity(self) -> tuple[int, Any]:
+        return id(self.variable), None
+
+    def get(self) -> Any:
+        return self.variable.get(None)
+
+    def set(self, content: Any) -> None:
+        self.variable.set(content)
 
 
 def root_of(place: Place) -> Place:

@@ -152,7 +152,7 @@ class SignatureReader:
 
     def _scalars(self) -> list[Fact]:
         facts: list[Fact] = [(f"len({name})", len(holder)) for name, holder in self._state.sized]
-        for place in self._state.scalars:
+        for place in (*self._state.scalars, *self._state.environment):
             try:
                 content = place.get()
             except (

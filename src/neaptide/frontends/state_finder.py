@@ -6,8 +6,10 @@ the user's own functions, methods and objects among those. Library code is not e
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import io
+import threading
 import types
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -20,6 +22,7 @@ from neaptide.frontends import _torch_private as private
 from neaptide.frontends.places import (
     AttributePlace,
     CellPlace,
+    ContextPlace,
     DefaultPlace,
     ItemPlace,
     PartialPlace,
@@ -157,7 +160,9 @@ class _Finder:
                 self._cells(item)
         elif isinstance(item, (list, dict)):
             self._container(item, name)
-        elif isinstance(item, (io.IOBase, Iterator)) and not isinstance(item, type):
+        elif isinstance(item, contextvars.ContextVar):
+            self._at(ContextPlace(name, item))
+        elif not isinstance(item, type) and (isinstance(item, (io.IOBase, Iterator)) or _is_handle(item)):
             if place is not None:
                 self.state.iterators.append(place)
         elif isinstance(item, torch.optim.lr_scheduler.LRScheduler):
@@ -169,6 +174,9 @@ class _Finder:
 
     def _function(self, function: types.FunctionType) -> None:
         self.state.codes.append(function.__code__)
+        self.state.containers.append((function.__name__, vars(function)))
+        for key in list(vars(function)):
+            self._at(ItemPlace(f"{function.__name__}.{key}", vars(function), key))
         self._cells(function)
         for position in range(len(function.__defaults__ or ())):
             self._at(DefaultPlace(f"{function.__name__}.default[{position}]", function, position))
@@ -330,7 +338,7 @@ class _Finder:
         return (self._home is not None and path.startswith(self._home)) or not is_library_file(path)
 
     def _is_users_object(self, item: Any) -> bool:
-        if isinstance(item, types.SimpleNamespace):
+        if isinstance(item, (types.SimpleNamespace, threading.local)):
             return True
         return not isinstance(item, type) and self._is_users(class_file(type(item)))
 
@@ -378,6 +386,12 @@ class _Finder:
         """Parameter groups that the step also reaches by themselves: their rates are inputs, not guards."""
         groups = {id(g) for o in self.state.optimizers.values() for g in o.param_groups}
         self.state.scalars = [p for p in self.state.scalars if p.identity[0] not in groups]
+
+
+def _is_handle(item: Any) -> bool:
+    """Whether an object of a library stands for something outside: a connection, a data base, a queue. It is closed."""
+    kind = type(item)
+    return callable(getattr(kind, "close", None)) and is_library_file(class_file(kind))
 
 
 def _make_names_unique(slots: list[TensorSlot]) -> None:

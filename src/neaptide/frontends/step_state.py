@@ -41,6 +41,7 @@ class StepState:
         containers: mutable lists and dicts (and attribute dicts) that the step could write to, by name.
         sized: the lists and dicts among them whose length the step may read.
         iterators: places of iterators and open files, which a trace must not draw from.
+        environment: environment variables that the step was seen to read while it was traced; they are guards.
         hidden: names of tensors that were seen where no place can be swapped.
         module_paths: `id(submodule)` to its dotted path.
         torch_owned: ids of attribute dicts of torch's own modules, which refresh caches of their weights (RNNs).
@@ -57,6 +58,7 @@ class StepState:
     containers: list[tuple[str, Any]] = field(default_factory=list)
     sized: list[tuple[str, Any]] = field(default_factory=list)
     iterators: list[Place] = field(default_factory=list)
+    environment: list[Place] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)
     module_paths: dict[int, str] = field(default_factory=dict)
     torch_owned: set[int] = field(default_factory=set)

@@ -17,7 +17,11 @@ from neaptide.errors import CaptureError, NeaptideError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.host_traffic import no_host_traffic
 from neaptide.frontends.line_notes import LineNotes
+from neaptide.frontends.line_of_change import line_of_change
+from neaptide.frontends.locked_arrays import locked_arrays
+from neaptide.frontends.object_watch import ObjectWatch, Watched, changed_error
 from neaptide.frontends.optimizer_twins import OptimizerTwins
+from neaptide.frontends.outside_world import no_outside_world, refuse_clocks
 from neaptide.frontends.places import Place
 from neaptide.frontends.step_slots import (
     HOST_RATE_KEYS,
@@ -72,6 +76,7 @@ class _Tracer:
         changing: frozenset[str],
     ) -> None:
         self.step = step
+        self.call = (args, kwargs)
         self.state = state
         self.entry = entry
         self.changing = changing
@@ -93,16 +98,22 @@ class _Tracer:
     def run(self) -> Trace:
         self._fake_inputs()
         watch = StateWatch(self.state)
+        objects = ObjectWatch(self.state)
         try:
-            module = self._trace()
+            with locked_arrays(objects.arrays), no_outside_world(self.state):
+                module = self._trace()
+            refuse_clocks(self.constants.values())
         except BaseException as error:
             self._restore()
             watch.restore()
+            objects.put_back()
             if isinstance(error, NeaptideError) or not isinstance(error, Exception):
                 raise
             raise explained(error, self.state.hidden) from error
         rebound = self._restore()
         written = [*map(Write, rebound), *watch.restore()]
+        for changed in objects.put_back():
+            raise changed_error(changed, self._line_that_changes(changed))
         trace = Trace(
             module,
             _drop_unused(module, self.slots),
@@ -116,6 +127,17 @@ class _Tracer:
         if written:
             raise watch.refuse(list({write.name: write for write in written}.values()), trace)
         return trace
+
+    def _line_that_changes(self, watched: Watched) -> str | None:
+        again = _Tracer(self.step, *self.call, self.state, self.entry, self.changing)
+        again._fake_inputs()
+        watch = StateWatch(self.state)
+        try:
+            return line_of_change(watched.has_changed, again._trace)
+        finally:
+            again._restore()
+            watch.restore()
+            watched.put_back()
 
     # -- inputs ---------------------------------------------------------------------------------------------
 

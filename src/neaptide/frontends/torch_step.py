@@ -298,6 +298,7 @@ def rebind_step(
     with writes.done():
         found = find_state(step, state)
         _set_unused_aside(found, {slot.name for slot in captured.state.unused})
+        found.environment = list(captured.state.environment)
         reader = SignatureReader(found, captured.changing)
         signature = reader.read(args, kwargs or {})
     differences = replace(signature, objects=()).differences(replace(captured.signature, objects=()))

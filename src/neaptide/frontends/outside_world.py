@@ -1,0 +1,343 @@
+"""Refuses what a step asks of the outside world during a trace: clock, entropy, files, processes, the interpreter.
+
+Each way out of Python leads through a function in C. These are replaced while the trace runs, in their own module,
+wherever a module of the standard library holds them too, and in every place of the step's own state that holds one
+(`from time import time`). Only calls that the user's code makes are refused, also those that pass through the standard
+library (`uuid.uuid4`, `pathlib.Path.read_text`); a library may ask for itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import functools
+import linecache
+import os
+import random
+import sys
+import time
+import traceback
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from neaptide.frontends.asker import direct_user, users_frame
+from neaptide.frontends.opaque_numbers import ClockReading, Identity, clock_error, outside_error
+from neaptide.frontends.places import ItemPlace, Place, root_of
+from neaptide.frontends.step_state import StepState
+from neaptide.frontends.trace_errors import location, users_line
+from neaptide.frontends.users_code import names_in
+
+
+@dataclass(frozen=True)
+class _Root:
+    """A module in C through which Python asks the outside world.
+
+    Attributes:
+        module: its name; it counts when something has imported it.
+        does: what a step does that calls one of its functions.
+        harmless: functions that give the same answer as long as the process lives, or none at all.
+        only: the functions that ask, where most do not.
+    """
+
+    module: str
+    does: str
+    harmless: frozenset[str] = frozenset()
+    only: frozenset[str] | None = None
+
+
+_ROOTS = (
+    _Root(
+        os.name if os.name == "nt" else "posix",
+        "asks the operating system",
+        frozenset(
+            {
+                "fspath",
+                "cpu_count",
+                "strerror",
+                "getpid",
+                "uname",
+                "getuid",
+                "geteuid",
+                "getgid",
+                "getegid",
+                "getlogin",
+                "get_terminal_size",
+                "_path_normpath",
+                "_path_splitroot",
+            }
+        ),
+    ),
+    _Root("_socket", "uses the network"),
+    _Root("resource", "asks what the process uses"),
+    _Root("_uuid", "makes a random number"),
+    _Root("_tracemalloc", "asks what the process uses", only=frozenset({"get_traced_memory"})),
+    _Root("gc", "counts objects", only=frozenset({"get_objects", "get_count", "get_stats", "get_referrers"})),
+    _Root("_weakref", "counts references", only=frozenset({"getweakrefcount", "getweakrefs"})),
+    _Root(
+        "sys",
+        "asks the interpreter",
+        only=frozenset({"getrefcount", "_current_frames", "getallocatedblocks"}),
+    ),
+    _Root("torch.random", "uses the state of torch's random generator"),
+    _Root(
+        "torch.cuda.memory",
+        "asks how much memory is in use",
+        only=frozenset({"memory_stats", "memory_stats_as_nested_dict", "mem_get_info", "memory_snapshot"}),
+    ),
+)
+_ALWAYS = 1_000  # no call has so many arguments
+_CLOCKS = frozenset(
+    f"{clock}{unit}"
+    for clock in ("time", "perf_counter", "monotonic", "process_time", "thread_time")
+    for unit in ("", "_ns")
+)
+# Functions of `time` that tell the time only when they are called with fewer arguments than this.
+_NOW_BELOW = {
+    "gmtime": 1,
+    "localtime": 1,
+    "ctime": 1,
+    "asctime": 1,
+    "strftime": 2,
+    "clock_gettime": _ALWAYS,
+    "clock_gettime_ns": _ALWAYS,
+}
+
+
+@contextlib.contextmanager
+def no_outside_world(state: StepState) -> Iterator[None]:
+    """Refuse all of it while the context is open; environment variables that are read become guards of `state`."""
+    named = frozenset().union(*(names_in(code) for code in state.codes))
+    replaced = _replace_everywhere(_replacements(named), state)
+    with contextlib.ExitStack() as stack:
+        for place, original in replaced:
+            stack.callback(place.set, original)
+        stack.enter_context(_watched_environment(state))
+        stack.enter_context(_attribute(random.Random, "seed", _seed(random.Random.seed)))
+        network = sys.modules.get("socket")
+        if network is not None:
+            opened = _refusing(network.socket.__init__, "uses the network", hands_on=_not_torch)
+            stack.enter_context(_attribute(network.socket, "__init__", opened))
+        try:
+            yield
+        except (TypeError, ValueError, RuntimeError) as error:
+            if ClockReading.__name__ not in str(error):
+                raise
+            where = location(users_line(traceback.extract_tb(error.__traceback__)))
+            raise clock_error("a clock", where) from error
+
+
+def refuse_clocks(constants: Iterable[Any]) -> None:
+    """Refuse a time among what a step returns.
+
+    Raises:
+        CaptureError: at the line that asked the clock.
+    """
+    for constant in constants:
+        if isinstance(constant, ClockReading):
+            raise clock_error(constant.clock, constant.where)
+
+
+def _replace_everywhere(replacements: Mapping[int, Any], state: StepState) -> list[tuple[Place, Any]]:
+    """Puts replacements where the originals are held; returns what was where."""
+    places: dict[tuple[int, Any], Place] = {
+        place.identity: place for place in state.watched if id(place.get()) in replacements
+    }
+    for module in _standard_modules(len(sys.modules)):
+        entries = vars(module)
+        for name, content in entries.items():
+            if id(content) in replacements:
+                places.setdefault((id(entries), name), ItemPlace(name, entries, name))
+    held = [(root, root.get()) for root in map(root_of, places.values())]  # tuples are made anew
+    for place in places.values():
+        place.set(replacements[id(place.get())])
+    return held
+
+
+@functools.lru_cache(maxsize=1)
+def _standard_modules(_loaded: int) -> tuple[types.ModuleType, ...]:
+    """Modules that hand on what is watched: the standard library's, and torch's that are watched themselves."""
+    of_torch = {"torch", "torch.cuda", *(root.module for root in _ROOTS)}
+    return tuple(
+        module
+        for name, module in list(sys.modules.items())
+        if isinstance(module, types.ModuleType)
+        and (name.partition(".")[0] in sys.stdlib_module_names or name in of_torch)
+    )
+
+
+# -- what stands in ---------------------------------------------------------------------------------------------
+
+
+def _replacements(named: frozenset[str]) -> dict[int, Any]:
+    """What stands in, by `id` of the function or class.
+
+    Libraries call `id`, `hash` and `sys._getframe` at every turn: these are replaced where the user's code has words
+    for them.
+    """
+    pairs: list[tuple[Any, Any]] = [
+        (open, _refusing(open, "opens a file", hands_on=_not_torch)),
+        (input, _refusing(input, "waits for input")),
+        (dt.datetime, _without_clock(dt.datetime, ("now", "utcnow", "today"))),
+        (dt.date, _without_clock(dt.date, ("today",))),
+    ]
+    if "id" in named:
+        pairs.append((id, _identity(id, _always)))
+    if "hash" in named:
+        pairs.append((hash, _identity(hash, _is_hashed_by_address)))
+    if named & _FRAME_WORDS:
+        pairs.append((sys._getframe, _frames(sys._getframe)))  # noqa: SLF001
+    for name, function in vars(time).items():
+        if name in _CLOCKS:
+            pairs.append((function, _clock(function, name)))
+        elif name in _NOW_BELOW:
+            pairs.append((function, _refusing(function, f"reads the clock ({name})", below=_NOW_BELOW[name])))
+    for root in _ROOTS:
+        hands_on = _is_torch_state if root.module.startswith("torch.") else _not_torch
+        for name, function in vars(sys.modules.get(root.module, types.ModuleType(""))).items():
+            wanted = name in root.only if root.only is not None else name not in root.harmless
+            if wanted and isinstance(function, (types.BuiltinFunctionType, types.FunctionType)):
+                pairs.append((function, _refusing(function, f"{root.does} ({name})", hands_on=hands_on)))
+    return {id(original): replacement for original, replacement in pairs}
+
+
+def _refusing(
+    original: Callable[..., Any],
+    does: str,
+    *,
+    hands_on: Callable[[str], bool] | None = None,
+    below: int = _ALWAYS,
+) -> Callable[..., Any]:
+    """A function that refuses when the user asks, with fewer arguments than `below`."""
+
+    @functools.wraps(original)
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        if len(args) + len(kwargs) >= below or users_frame(1, hands_on=hands_on) is None:
+            return original(*args, **kwargs)
+        raise outside_error(f"the step {does}")
+
+    return refuse
+
+
+def _not_torch(file: str) -> bool:
+    """In the middle of a step no library but torch has a reason to ask the system for itself."""
+    return not file.startswith(_TORCH)
+
+
+def _is_torch_state(file: str) -> bool:
+    return file.startswith((_TORCH + "random.py", _TORCH + "cuda" + os.sep))
+
+
+def _clock(original: Callable[[], Any], name: str) -> Callable[[], Any]:
+    @functools.wraps(original)
+    def read() -> Any:
+        frame = users_frame(1)
+        if frame is None:
+            return original()
+        file, line = frame.f_code.co_filename, frame.f_lineno
+        return ClockReading(f"time.{name}()", f"{file}:{line}: {linecache.getline(file, line).strip()}")
+
+    return read
+
+
+def _identity(original: Callable[[Any], int], by_address: Callable[[Any], bool]) -> Callable[[Any], int]:
+    @functools.wraps(original)
+    def read(item: Any) -> int:
+        number = original(item)
+        return Identity(number) if by_address(item) and direct_user(1) is not None else number
+
+    return read
+
+
+def _always(_item: Any) -> bool:
+    return True
+
+
+def _is_hashed_by_address(item: Any) -> bool:
+    kind: Any = type(item)
+    return bool(kind.__hash__ == object.__hash__)
+
+
+def _frames(original: Callable[[int], types.FrameType]) -> Callable[..., types.FrameType]:
+    @functools.wraps(original)
+    def frame_at(depth: int = 0) -> types.FrameType:
+        asking = original(1).f_globals.get("__name__")
+        if (asking in {"inspect", "traceback"} and users_frame(1) is not None) or direct_user(1) is not None:
+            raise outside_error("the step looks at the calls it is made from")
+        return original(depth + 1)
+
+    return frame_at
+
+
+def _seed(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def seed(self: random.Random, *args: Any, **kwargs: Any) -> None:
+        if not any(a is not None for a in (*args, *kwargs.values())) and users_frame(1) is not None:
+            raise outside_error("the step seeds a random generator by chance", "make it outside the step")
+        original(self, *args, **kwargs)
+
+    return seed
+
+
+def _without_clock(kind: Any, names: Sequence[str]) -> Any:
+    """The class without what asks the clock; what it makes are instances of the class itself."""
+
+    class AsTheOriginal(type(kind)):  # type: ignore[misc]
+        def __instancecheck__(cls, item: Any) -> bool:
+            return isinstance(item, kind)
+
+        def __subclasscheck__(cls, other: Any) -> bool:
+            return issubclass(other, kind)
+
+    def make(_cls: Any, *args: Any, **kwargs: Any) -> Any:
+        return kind(*args, **kwargs)
+
+    entries: dict[str, Any] = {"__new__": make, "__slots__": ()}
+    for name in names:
+        refusing = _refusing(getattr(kind, name), f"reads the clock ({name})")
+        entries[name] = staticmethod(refusing)
+    return AsTheOriginal(kind.__name__, (kind,), entries)
+
+
+# -- environment variables --------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _watched_environment(state: StepState) -> Iterator[None]:
+    """Variables that the user's code reads are noted in `state`; reading all of them at once is refused."""
+    kind: Any = type(os.environ)
+    read = kind.__getitem__
+    known = {place.identity for place in state.environment}
+
+    def noted(self: Any, key: Any) -> Any:
+        place = ItemPlace(f"os.environ[{key!r}]", self, key)
+        if place.identity not in known and users_frame(1) is not None:
+            known.add(place.identity)
+            state.environment.append(place)
+        return read(self, key)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_attribute(kind, "__getitem__", noted))
+        for name in ("__iter__", "__len__"):
+            refusing = _refusing(getattr(kind, name), "reads all environment variables")
+            stack.enter_context(_attribute(kind, name, refusing))
+        yield
+
+
+@contextlib.contextmanager
+def _attribute(owner: Any, name: str, replacement: Any) -> Iterator[None]:
+    original = vars(owner)[name]
+    setattr(owner, name, replacement)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+_TORCH = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")  # noqa: PTH118, PTH120, PTH100
+_FRAME_WORDS = frozenset(
+    {"_getframe", "currentframe", "stack", "trace", "extract_stack", "format_stack", "walk_stack"}
+)
