@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from kernel_support import skip_without_kernel
 from neaptide import zoo
 from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
@@ -102,6 +103,7 @@ def check_everything(spec: str) -> None:
 @pytest.mark.parametrize("name", zoo.names())
 def test_model_of_every_size_and_precision(name, size, precision):
     """In a process of its own: `small` models would otherwise leave their memory to each other."""
+    skip_without_kernel(name, precision)
     code = f"import test_every_model as t; t.torch.set_num_threads(1); t.check_everything('{name}@{size},{precision}')"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],

@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 
+from kernel_support import skip_without_kernel
 from neaptide import zoo
 from neaptide.errors import UsageError
 
@@ -40,6 +41,7 @@ def run_two_steps(spec):
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", zoo.names())
 def test_two_tiny_steps_train_and_repeat_bitwise(name, precision):
+    skip_without_kernel(name, precision)
     losses, before, model = run_two_steps(f"{name}@tiny,{precision}")
     assert not losses.requires_grad
     assert losses.isfinite().all()
