@@ -6,17 +6,23 @@ Each lookup fails with `UnsupportedTorch`, naming the torch version and the miss
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from neaptide.errors import UnsupportedTorch
 
+if TYPE_CHECKING:
+    from neaptide.frontends.notes import Notes
 
+
+@functools.cache
 def _resolve(module: str, name: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
@@ -44,33 +50,66 @@ def is_fake(tensor: torch.Tensor) -> bool:
     return isinstance(tensor, fake)
 
 
-def storage_key(tensor: torch.Tensor) -> int:
-    """Identity of a tensor's storage while the tensor is alive."""
-    return int(tensor.untyped_storage()._cdata)
+def storage_key(storage: torch.UntypedStorage) -> int:
+    """Identity of a storage while it is alive."""
+    return int(storage._cdata)
 
 
-def make_fx(function: Callable[..., Any]) -> Callable[..., torch.fx.GraphModule]:
-    """Trace at the dispatcher, below autograd, with the user's stack on each node."""
-    maker = _resolve("torch.fx.experimental.proxy_tensor", "make_fx")
-    traced: Callable[..., torch.fx.GraphModule] = maker(function, record_stack_traces=True)
-    return traced
+def is_fake_type(kind: type) -> bool:
+    """Whether a tensor class is that of fake tensors."""
+    return kind is _resolve("torch._subclasses.fake_tensor", "FakeTensor")
 
 
-def preserve_node_meta() -> contextlib.AbstractContextManager[Any]:
-    """Keep annotations (module path, phase, line) on the traced nodes."""
-    context: contextlib.AbstractContextManager[Any] = _resolve("torch.fx.traceback", "preserve_node_meta")()
-    return context
+def tracing_mode_key() -> Any:
+    """Marks a dispatch mode as the one that traces: all arithmetic on symbolic numbers is reported to it."""
+    return _resolve("torch._C", "_TorchDispatchModeKey").PROXY
 
 
-def annotate(note: dict[str, Any]) -> contextlib.AbstractContextManager[Any]:
-    """Attach `note` to every node traced inside the context."""
-    context: contextlib.AbstractContextManager[Any] = _resolve("torch.fx.traceback", "annotate")(note)
-    return context
+def next_sequence() -> int:
+    """The number that the next autograd node gets."""
+    return int(_resolve("torch.autograd", "_get_sequence_nr")())
 
 
-def link_backward_to_forward(roots: list[Any]) -> None:
-    """Make backward nodes carry the sequence number of their forward op (before `backward` runs)."""
-    _resolve("torch._functorch._aot_autograd.logging_utils", "setup_stacktrace_preservation_hooks")(roots)
+def sequence_of(node: Any) -> int:
+    """The number of an autograd node."""
+    return int(node._sequence_nr())
+
+
+def known_number(symbol: Any) -> float | None:
+    """The number that a symbolic number was found to be; None for one that only the data knows."""
+    node = symbol.node
+    if node.constant is not None:
+        return node.constant  # type: ignore[no-any-return]
+    if not node.expr.is_number:
+        return None
+    return node.pytype(node.expr)  # type: ignore[no-any-return]
+
+
+def would_be_decomposed(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether autograd, had it been asked, would have run an operation as several others."""
+    if not _is_composite(function) or function.overloadpacket in _ASKED_OF_FAKES:
+        return False
+    asked = _resolve("torch.utils._python_dispatch", "autograd_would_have_decomposed")
+    return bool(asked(function, pytree.tree_leaves((args, kwargs))))
+
+
+_ASKED_OF_FAKES = (torch.ops.aten.size, torch.ops.aten.stride, torch.ops.aten.storage_offset)
+
+
+@functools.cache
+def _is_composite(function: Any) -> bool:
+    return bool(function._can_decompose())
+
+
+@contextlib.contextmanager
+def uncached_autocast() -> Iterator[None]:
+    """Cast parameters anew each time: a cast from before the trace would be a tensor that nobody made."""
+    was_cached = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(was_cached)
 
 
 def data_dependent_errors() -> tuple[type[Exception], ...]:
@@ -83,9 +122,10 @@ def data_dependent_errors() -> tuple[type[Exception], ...]:
 
 
 class _CheckpointNotes:
-    """Numbers the outermost checkpointed calls of a trace, and notes the number on the nodes traced inside."""
+    """Numbers the outermost checkpointed calls of a trace, and notes the number while they run."""
 
-    def __init__(self) -> None:
+    def __init__(self, notes: Notes) -> None:
+        self._notes = notes
         self._count = 0
         self._depth = 0
 
@@ -93,7 +133,7 @@ class _CheckpointNotes:
     def noted(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             if not self._depth:
-                stack.enter_context(annotate({"checkpoint": self._count}))
+                stack.enter_context(self._notes.noted(checkpoint=self._count))
                 self._count += 1
             self._depth += 1
             stack.callback(self._leave)
@@ -124,16 +164,16 @@ def _nothing() -> None:
 
 
 @contextlib.contextmanager
-def plain_checkpoints() -> Iterator[None]:
+def plain_checkpoints(notes: Notes) -> Iterator[None]:
     """Run `torch.utils.checkpoint.checkpoint(f, x)` as `f(x)`: neaptide plans recomputation itself.
 
-    Nodes inside of such a call carry its number as the note `checkpoint`. Traced as it stands, a checkpoint freezes the random state of the trace into the graph and dropout is
-    silently wrong in the recomputation.
+    Inside of such a call its number is noted. Traced as it stands, a checkpoint freezes the random state of the trace
+    into the graph and dropout is silently wrong in the recomputation.
     """
     module = importlib.import_module("torch.utils.checkpoint")
-    notes = _CheckpointNotes()
-    replacements: dict[str, Any] = dict.fromkeys(_called_checkpoint_generators(module), notes.generator)
-    replacements["CheckpointFunction"] = notes.function()
+    numbers = _CheckpointNotes(notes)
+    replacements: dict[str, Any] = dict.fromkeys(_called_checkpoint_generators(module), numbers.generator)
+    replacements["CheckpointFunction"] = numbers.function()
     originals = {name: _resolve("torch.utils.checkpoint", name) for name in replacements}
     for name, replacement in replacements.items():
         setattr(module, name, replacement)
@@ -161,12 +201,11 @@ def _called_checkpoint_generators(module: Any) -> list[str]:
 
 @contextlib.contextmanager
 def inlined_compile() -> Iterator[None]:
-    """Let functions compiled by Dynamo be traced through instead of refused."""
+    """Let functions compiled by Dynamo be traced through: they run as if they were not compiled."""
     if "torch._dynamo" not in sys.modules:
         yield
         return
-    config = _resolve("torch._dynamo", "config")
-    with config.patch(error_on_nested_fx_trace=False):
+    with torch.compiler.set_stance("force_eager"):
         yield
 
 
@@ -226,15 +265,6 @@ def is_about_fakes(error: Exception) -> bool:
     unsupported = _resolve("torch._subclasses.fake_tensor", "UnsupportedFakeTensorException")
     text = str(error)
     return isinstance(error, unsupported) or "non-Fake Tensor" in text or "FakeTensor" in text
-
-
-def traced_node(tensor: torch.Tensor) -> tuple[torch.fx.Node | None, Any]:
-    """The node of a tensor in the trace that is going on, and what holds that trace's literal tensors."""
-    mode = _resolve("torch.fx.experimental.proxy_tensor", "get_proxy_mode")()
-    if mode is None:
-        return None, None
-    found = _resolve("torch.fx.experimental.proxy_tensor", "get_proxy_slot")(tensor, mode.tracer, None)
-    return (None if found is None else found.proxy.node), mode.tracer.root
 
 
 def no_modes() -> contextlib.AbstractContextManager[Any]:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from neaptide.frontends.constant_values import constant_value, is_constant
+from neaptide.frontends.recording import Record, Recording
 
 _FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default  # noqa: SLF001
 _BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default  # noqa: SLF001
@@ -26,39 +27,38 @@ _CAUSAL_FLAG = {_FORWARD: 4, _BACKWARD: 7}
 _MASK_MAKERS = (os.path.join("transformers", "masking_utils.py"),)  # noqa: PTH118
 
 
-def restore_causal_attention(module: torch.fx.GraphModule) -> list[str]:
+def restore_causal_attention(recording: Recording) -> list[str]:
     """Rewrites attention under a proved causal mask, in place; says in words what was done.
 
     The forward and the backward of one attention share their mask, so either both are rewritten or none.
     """
-    proved: dict[torch.fx.Node, bool] = {}
+    proved: dict[Record, bool] = {}
     rewritten = 0
-    for node in module.graph.nodes:
-        flag = _CAUSAL_FLAG.get(node.target)
-        mask = node.kwargs.get("attn_mask")
-        if flag is None or not isinstance(mask, torch.fx.Node):
+    for record in recording.records:
+        flag = _CAUSAL_FLAG.get(record.target)
+        mask = record.kwargs.get("attn_mask")
+        if flag is None or not isinstance(mask, Record):
             continue
         if mask not in proved:
-            proved[mask] = _is_causal(mask, module)
+            proved[mask] = _is_causal(mask, recording)
         if not proved[mask]:
             continue
-        node.kwargs = {k: v for k, v in node.kwargs.items() if k != "attn_mask"}
-        defaults: list[Any] = list(node.args) + [0.0, False][len(node.args) - (flag - 1) :]
+        record.kwargs = {k: v for k, v in record.kwargs.items() if k != "attn_mask"}
+        defaults: list[Any] = list(record.args) + [0.0, False][len(record.args) - (flag - 1) :]
         defaults[flag] = True
-        node.args = tuple(defaults)
+        record.args = tuple(defaults)
         rewritten += 1
     if not rewritten:
         return []
     return [f"{rewritten} attention ops: a materialised mask is proved causal and replaced by is_causal"]
 
 
-def _is_causal(mask: torch.fx.Node, module: torch.fx.GraphModule) -> bool:
-    fake = mask.meta["val"]
-    rows, columns = fake.shape[-2:]
-    sources: set[torch.fx.Node] = set()
-    if rows != columns or not is_constant(mask, sources) or not _is_made_for_tracing(sources):
+def _is_causal(mask: Record, recording: Recording) -> bool:
+    rows, columns = mask.result.shape[-2:]
+    sources: set[Record] = set()
+    if rows != columns or not is_constant(mask, recording, sources) or not _is_made_for_tracing(sources):
         return False
-    real = constant_value(mask, module)
+    real = constant_value(mask, recording)
     if real is None:
         return False
     lower = torch.ones(rows, columns, dtype=torch.bool).tril()
@@ -67,6 +67,5 @@ def _is_causal(mask: torch.fx.Node, module: torch.fx.GraphModule) -> bool:
     return bool((real == torch.zeros(rows, columns).masked_fill(~lower, float("-inf"))).all())
 
 
-def _is_made_for_tracing(nodes: set[torch.fx.Node]) -> bool:
-    lines = ((node.meta.get("custom") or {}).get("line") for node in nodes)
-    return any(line is not None and line[0].endswith(_MASK_MAKERS) for line in lines)
+def _is_made_for_tracing(records: set[Record]) -> bool:
+    return any(record.line is not None and record.line.file.endswith(_MASK_MAKERS) for record in records)

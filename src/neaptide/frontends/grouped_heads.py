@@ -15,6 +15,8 @@ from typing import Final
 
 import torch
 
+from neaptide.frontends.recording import Record, Recording
+
 _SWITCH: Final = "TRANSFORMERS_SDPA_FORCE_GQA"  # read at each call of its attention
 _ATTENTION: Final = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default  # noqa: SLF001
 _CAST: Final = torch.ops.aten._to_copy.default  # noqa: SLF001
@@ -35,26 +37,26 @@ def grouped_heads() -> Iterator[None]:
             os.environ[_SWITCH] = before
 
 
-def repeats_grouped_heads(module: torch.fx.GraphModule) -> bool:
+def repeats_grouped_heads(recording: Recording) -> bool:
     """Whether some attention reads keys that were copied once for each head of their group."""
-    return any(_is_repeated(node.args[1]) for node in module.graph.nodes if node.target is _ATTENTION)
+    return any(_is_repeated(call.args[1]) for call in recording.records if call.target is _ATTENTION)
 
 
-def has_masked_attention(module: torch.fx.GraphModule) -> bool:
+def has_masked_attention(recording: Recording) -> bool:
     """Whether some attention still reads a mask: there, eager repeats the heads."""
-    attention = (node for node in module.graph.nodes if node.target is _ATTENTION)
-    return any(node.kwargs.get("attn_mask") is not None for node in attention)
+    attention = (call for call in recording.records if call.target is _ATTENTION)
+    return any(call.kwargs.get("attn_mask") is not None for call in attention)
 
 
 def _is_repeated(key: object) -> bool:
-    node = key
-    if isinstance(node, torch.fx.Node) and node.target is _CAST:  # under autocast
-        node = node.args[0]
+    record = key
+    if isinstance(record, Record) and record.target is _CAST:  # under autocast
+        record = record.args[0]
     for target in _COPIES:
-        if not isinstance(node, torch.fx.Node) or node.target is not target:
+        if not isinstance(record, Record) or record.target is not target:
             return False
-        node = node.args[0]
-    if not isinstance(node, torch.fx.Node) or node.target is not torch.ops.aten.expand.default:
+        record = record.args[0]
+    if not isinstance(record, Record) or record.target is not torch.ops.aten.expand.default:
         return False
-    fake = node.meta["val"]
-    return bool(fake.dim() == 5 and fake.stride(2) == 0 and fake.shape[2] > 1)
+    expanded = record.result
+    return bool(len(expanded.shape) == 5 and expanded.strides[2] == 0 and expanded.shape[2] > 1)

@@ -1,8 +1,8 @@
-"""Notes the line outside torch that called each operation, while a step is traced."""
+"""Notes the line outside torch that calls each operation, while a step is traced."""
 
 from __future__ import annotations
 
-import linecache
+import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from neaptide.frontends import _torch_private as private
 from neaptide.frontends.host_traffic import numpy_error, output_error
+from neaptide.frontends.notes import Notes
+from neaptide.frontends.recording import Line
 from neaptide.frontends.trace_errors import unknown_shape
 from neaptide.frontends.users_code import is_library_file
 
@@ -24,11 +25,15 @@ _MAKES = frozenset({torch.tensor, torch.as_tensor, torch.asarray})
 
 
 class LineNotes(TorchFunctionMode):
-    """While active, every traced node is annotated with file, line and text of its caller.
+    """While active, the line that calls torch is noted.
 
-    The caller is the innermost frame that is neither torch nor neaptide: the user's own line, or that of the
-    model library the user calls.
+    That is the innermost frame that is neither torch nor neaptide: the user's own line, or that of the model
+    library the user calls.
     """
+
+    def __init__(self, notes: Notes) -> None:
+        super().__init__()
+        self._notes = notes
 
     def __torch_function__(
         self,
@@ -38,21 +43,28 @@ class LineNotes(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - traceback objects would cost a millisecond
-        while frame is not None and frame.f_code.co_filename.startswith((_TORCH, _OURS)):
+        while frame is not None and _is_skipped(frame.f_code.co_filename):
             frame = frame.f_back
         if frame is None:
             return func(*args, **(kwargs or {}))
-        file, line = frame.f_code.co_filename, frame.f_lineno
-        if func in _SHOWS and not is_library_file(file):
+        line = Line(frame.f_code.co_filename, frame.f_lineno)
+        if func in _SHOWS and not is_library_file(line.file):
             raise output_error("the step formats a tensor that is known only when it runs")
-        if func in _MAKES and args and _is_numpy_array(args[0]) and not is_library_file(file):
-            raise numpy_error(f"{file}:{line}: {linecache.getline(file, line).strip()}")
-        code = linecache.getline(file, line).strip()
-        with private.annotate({"line": (file, line, code)}):
+        if func in _MAKES and args and _is_numpy_array(args[0]) and not is_library_file(line.file):
+            raise numpy_error(line.location)
+        before, self._notes.line = self._notes.line, line
+        try:
             result = func(*args, **(kwargs or {}))
+        finally:
+            self._notes.line = before
         if isinstance(result, torch.Tensor) and any(isinstance(n, torch.SymInt) for n in result.shape):
-            raise unknown_shape(f"{file}:{line}: {code}", getattr(func, "__name__", "an operation"))
+            raise unknown_shape(line.location, getattr(func, "__name__", "an operation"))
         return result
+
+
+@functools.cache
+def _is_skipped(file: str) -> bool:
+    return file.startswith((_TORCH, _OURS))
 
 
 def _is_numpy_array(item: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 
 from neaptide.errors import CaptureError
-from neaptide.frontends import _torch_private as private
+from neaptide.frontends.notes import Notes
 from neaptide.frontends.step_slots import HOST_RATE_KEYS, EntryPattern, TensorSpec, observation_name
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.trace_errors import location, users_line
@@ -41,12 +42,12 @@ class OptimizerTwins:
         self._steps = 0
 
     @contextlib.contextmanager
-    def noted(self) -> Iterator[None]:
+    def noted(self, notes: Notes) -> Iterator[None]:
         """Note the optimizer phase, and the gradients as they are when `step` begins."""
         had_step = {label: vars(o).get("step") for label, o in self._state.optimizers.items()}
-        handles = [o.register_step_pre_hook(self._observe) for o in self._state.optimizers.values()]
+        handles = [o.register_step_pre_hook(functools.partial(self._observe, notes)) for o in self._state.optimizers.values()]
         for optimizer in self._state.optimizers.values():
-            optimizer.step = self._noted_step(optimizer)  # type: ignore[method-assign]
+            optimizer.step = self._noted_step(optimizer, notes)  # type: ignore[method-assign]
         try:
             yield
         finally:
@@ -145,17 +146,17 @@ class OptimizerTwins:
                 f"the step adds a parameter group to {label}", next_step="add it before the first step"
             )
 
-    def _observe(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+    def _observe(self, notes: Notes, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         """Mark the gradients as they are when the update begins, after the user's own hooks."""
         names = {id(slot.current()): slot.name for slot in self._state.tensors}
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None and id(parameter) in names:
-                    with private.annotate({"observe": observation_name(names[id(parameter)], self._steps)}):
+                    with notes.noted(observed=observation_name(names[id(parameter)], self._steps)):
                         parameter.grad.detach()
         self._steps += 1
 
-    def _noted_step(self, optimizer: torch.optim.Optimizer) -> Callable[..., Any]:
+    def _noted_step(self, optimizer: torch.optim.Optimizer, notes: Notes) -> Callable[..., Any]:
         inner = optimizer.step
 
         def step(closure: Callable[[], Any] | None = None) -> Any:
@@ -166,7 +167,7 @@ class OptimizerTwins:
                     why="an optimizer that calls the model again as often as it likes is no straight-line program",
                     next_step="use an optimizer that updates once a step, or run this one eagerly",
                 )
-            with private.annotate({"phase": "optimizer"}):
+            with notes.noted(phase="optimizer"):
                 return inner()
 
         return step

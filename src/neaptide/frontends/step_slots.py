@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from neaptide.frontends.recording import Recording
 from neaptide.frontends.step_state import StepState
 
 HOST_RATE_KEYS = ("lr",)  # changing scalars of a parameter group that become inputs of the graph
@@ -79,7 +80,7 @@ class Trace:
     """A traced step.
 
     Attributes:
-        module: the recorded operations; node metadata holds fake values and annotations.
+        recording: the operations that were dispatched.
         inputs: meaning of each placeholder, in order.
         outputs: meaning of each output, in order.
         result_spec: how the step's return value is put together again.
@@ -89,7 +90,7 @@ class Trace:
         kept_gradients: parameters whose entry gradient is still theirs after the step.
     """
 
-    module: torch.fx.GraphModule
+    recording: Recording
     inputs: tuple[InputSlot, ...]
     outputs: tuple[OutputSlot, ...]
     result_spec: Any

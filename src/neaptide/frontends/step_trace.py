@@ -19,10 +19,13 @@ from neaptide.frontends.host_traffic import no_host_traffic
 from neaptide.frontends.line_notes import LineNotes
 from neaptide.frontends.line_of_change import line_of_change
 from neaptide.frontends.locked_arrays import locked_arrays
+from neaptide.frontends.notes import Notes
 from neaptide.frontends.object_watch import ObjectWatch, Watched, changed_error
 from neaptide.frontends.optimizer_twins import OptimizerTwins
 from neaptide.frontends.outside_world import no_outside_world, refuse_clocks
 from neaptide.frontends.places import Place
+from neaptide.frontends.recorder import Recorder
+from neaptide.frontends.recording import Recording
 from neaptide.frontends.step_slots import (
     HOST_RATE_KEYS,
     EntryPattern,
@@ -101,7 +104,7 @@ class _Tracer:
         objects = ObjectWatch(self.state)
         try:
             with locked_arrays(objects.arrays), no_outside_world(self.state):
-                module = self._trace()
+                recording = self._trace()
             refuse_clocks(self.constants.values())
         except BaseException as error:
             self._restore()
@@ -115,8 +118,8 @@ class _Tracer:
         for changed in objects.put_back():
             raise changed_error(changed, self._line_that_changes(changed))
         trace = Trace(
-            module,
-            _drop_unused(module, self.slots),
+            recording,
+            _drop_unused(recording, self.slots),
             tuple(self.outputs),
             self.result_spec,
             self.constants,
@@ -205,21 +208,26 @@ class _Tracer:
 
     # -- trace ----------------------------------------------------------------------------------------------
 
-    def _trace(self) -> torch.fx.GraphModule:
+    def _trace(self) -> Recording:
+        notes = Notes()
+        recorder = Recorder(notes)
+        for fake in self.fakes:
+            recorder.add_input(fake)
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.mode)
-            stack.enter_context(private.preserve_node_meta())
+            stack.enter_context(private.uncached_autocast())
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
             stack.enter_context(torch.enable_grad())
-            stack.enter_context(private.plain_checkpoints())
+            stack.enter_context(private.plain_checkpoints(notes))
             stack.enter_context(private.inlined_compile())
             stack.enter_context(no_host_traffic(self.state))
-            stack.enter_context(known_truths())
-            stack.enter_context(noted_modules(self.state.module_paths))
-            stack.enter_context(noted_backward())
-            stack.enter_context(self.optimizers.noted())
-            stack.enter_context(LineNotes())
-            return private.make_fx(lambda inputs: self._program(inputs))(self.fakes)  # noqa: PLW0108
+            stack.enter_context(known_truths(recorder))
+            stack.enter_context(noted_modules(self.state.module_paths, notes))
+            stack.enter_context(noted_backward(notes))
+            stack.enter_context(self.optimizers.noted(notes))
+            stack.enter_context(LineNotes(notes))
+            stack.enter_context(recorder)
+            return recorder.finish(self._program(self.fakes))
 
     def _program(self, inputs: list[torch.Tensor]) -> list[Any]:
         twins = dict(zip((slot.key for slot in self.slots), inputs, strict=True))
@@ -326,12 +334,14 @@ def _keep_hooks(slot: TensorSlot, fake: torch.Tensor) -> None:
         private.register_hook(fake, hook)
 
 
-def _drop_unused(module: torch.fx.GraphModule, slots: list[InputSlot]) -> tuple[InputSlot, ...]:
+def _drop_unused(recording: Recording, slots: list[InputSlot]) -> tuple[InputSlot, ...]:
     """The inputs without loose tensors that the step does not use (a data set in a list, say)."""
-    kept = []
-    for node, slot in zip(module.graph.find_nodes(op="placeholder"), slots, strict=True):
-        if slot.role == "tensor" and not node.users:
-            module.graph.erase_node(node)
-        else:
-            kept.append(slot)
-    return tuple(kept)
+    users = recording.users()
+    inputs = [record for record in recording.records if record.kind == "input"]
+    unused = {
+        record
+        for record, slot in zip(inputs, slots, strict=True)
+        if slot.role == "tensor" and not users.get(record)
+    }
+    recording.records = [record for record in recording.records if record not in unused]
+    return tuple(slot for record, slot in zip(inputs, slots, strict=True) if record not in unused)

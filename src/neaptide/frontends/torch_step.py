@@ -12,7 +12,6 @@ from torch.utils import _pytree as pytree
 from neaptide.errors import CaptureError, PlanMismatch
 from neaptide.frontends.causal_mask import restore_causal_attention
 from neaptide.frontends.first_writes import NO_WRITES, FirstWrites
-from neaptide.frontends.fx_reader import Observation, read_trace
 from neaptide.frontends.grouped_heads import grouped_heads, has_masked_attention, repeats_grouped_heads
 from neaptide.frontends.same_program import is_same_but_for_numbers
 from neaptide.frontends.signature import Signature, SignatureReader
@@ -27,6 +26,7 @@ from neaptide.frontends.step_slots import (
 )
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.step_trace import trace_step
+from neaptide.frontends.trace_reader import Observation, read_trace
 from neaptide.frontends.trace_watch import StateWrittenError
 from neaptide.ir.graph import Graph
 from neaptide.ops import registry
@@ -327,13 +327,13 @@ def _traced(
 ) -> tuple[Trace, list[str]]:
     """A trace that took the branches of eager as far as that can be told, and what was changed in it, in words."""
     trace = trace_step(step, args, kwargs, found, entry, changing)
-    rewrites = restore_causal_attention(trace.module)
-    if not rewrites or not repeats_grouped_heads(trace.module):
+    rewrites = restore_causal_attention(trace.recording)
+    if not rewrites or not repeats_grouped_heads(trace.recording):
         return trace, rewrites
     with grouped_heads():
         again = trace_step(step, args, kwargs, found, entry, changing)
-    rewrites_again = restore_causal_attention(again.module)
-    if has_masked_attention(again.module) or repeats_grouped_heads(again.module):
+    rewrites_again = restore_causal_attention(again.recording)
+    if has_masked_attention(again.recording) or repeats_grouped_heads(again.recording):
         return trace, rewrites
     return again, [*rewrites_again, "keys and values of grouped heads are not repeated, as without a mask"]
 

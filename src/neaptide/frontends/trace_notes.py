@@ -1,34 +1,34 @@
-"""Annotations on what is traced: the submodule, the phase, and which forward op a backward node belongs to."""
+"""Keeps the notes of a trace: the submodule, the phase, and which forward op a backward node belongs to."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends.notes import Notes
 
 
 @contextlib.contextmanager
-def noted_modules(paths: Mapping[int, str]) -> Iterator[None]:
-    """Note the dotted module path on what is traced inside each submodule; `paths` goes by `id(module)`."""
-    open_notes: list[tuple[int, Any]] = []
+def noted_modules(paths: Mapping[int, str], notes: Notes) -> Iterator[None]:
+    """Note the dotted path of the submodule that runs; `paths` goes by `id(module)`."""
+    outside: list[tuple[int, str]] = []  # modules that run, each with the path around it
 
     def enter(module: torch.nn.Module, _inputs: Any) -> None:
         if id(module) in paths:
-            note = private.annotate({"module": paths[id(module)]})
-            note.__enter__()
-            open_notes.append((id(module), note))
+            outside.append((id(module), notes.module))
+            notes.module = paths[id(module)]
 
     def leave(module: torch.nn.Module, _inputs: Any, _output: Any) -> None:
-        while open_notes and id(module) in paths:
-            owner, note = open_notes.pop()
-            note.__exit__(None, None, None)
-            if owner == id(module):
+        while outside and id(module) in paths:
+            inner, notes.module = outside.pop()
+            if inner == id(module):
                 break
 
     handles = [
@@ -47,26 +47,41 @@ def noted_modules(paths: Mapping[int, str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def noted_backward() -> Iterator[None]:
-    """Note the backward phase, and link each backward node to its forward line."""
+def noted_backward(notes: Notes) -> Iterator[None]:
+    """Note the backward phase, and the number of the autograd node that runs, which its forward op has, too."""
     backward, grad = torch.autograd.backward, torch.autograd.grad
 
-    def linked(tensors: Any) -> None:
-        roots = [t.grad_fn for t in pytree.tree_leaves(tensors) if isinstance(t, torch.Tensor) and t.grad_fn]
-        private.link_backward_to_forward(roots)
+    def noted(function: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
+        _number_nodes(roots, notes)
+        with notes.noted(phase="backward", is_between_nodes=False):
+            return function(roots, *args, **kwargs)
 
-    def backward_with_note(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        linked(tensors)
-        with private.annotate({"phase": "backward"}):
-            return backward(tensors, *args, **kwargs)
-
-    def grad_with_note(outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        linked(outputs)
-        with private.annotate({"phase": "backward"}):
-            return grad(outputs, *args, **kwargs)
-
-    torch.autograd.backward, torch.autograd.grad = backward_with_note, grad_with_note
+    torch.autograd.backward = functools.partial(noted, backward)
+    torch.autograd.grad = functools.partial(noted, grad)
     try:
         yield
     finally:
         torch.autograd.backward, torch.autograd.grad = backward, grad
+
+
+def _number_nodes(roots: Any, notes: Notes) -> None:
+    """Makes the autograd nodes behind tensors note their number while they run."""
+    nodes = [t.grad_fn for t in pytree.tree_leaves(roots) if isinstance(t, torch.Tensor) and t.grad_fn]
+    seen = set(nodes)
+    while nodes:
+        node = nodes.pop()
+        node.register_prehook(functools.partial(_begin, notes, private.sequence_of(node)))
+        node.register_hook(functools.partial(_end, notes))
+        following = {next_node for next_node, _ in node.next_functions if next_node is not None} - seen
+        seen |= following
+        nodes.extend(following)
+
+
+def _begin(notes: Notes, number: int, _gradients: Any) -> None:
+    notes.sequences.append(number)
+    notes.is_between_nodes = False
+
+
+def _end(notes: Notes, _inputs: Any, _outputs: Any) -> None:
+    notes.sequences.pop()
+    notes.is_between_nodes = True

@@ -19,17 +19,18 @@ import torch
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.constant_values import constant_value
 from neaptide.frontends.raising_branches import answer_that_goes_on
+from neaptide.frontends.recorder import Recorder
 
 
 @contextlib.contextmanager
-def known_truths() -> Iterator[None]:
-    """Answer what can be known; everything else is asked of the trace, which refuses it."""
+def known_truths(recorder: Recorder) -> Iterator[None]:
+    """Answer what can be known from what was recorded; everything else is asked of the trace, which refuses it."""
     own = "__bool__" in vars(torch.Tensor)
     original = torch.Tensor.__bool__
 
     def truth(tensor: torch.Tensor) -> bool:
         if tensor.numel() == 1 and private.is_fake(tensor):
-            known = _constant_truth(tensor)
+            known = _constant_truth(tensor, recorder)
             if known is not None:
                 return known
             frame = sys._getframe(1)  # noqa: SLF001 - a stack summary would read files
@@ -49,12 +50,12 @@ def known_truths() -> Iterator[None]:
             del torch.Tensor.__bool__
 
 
-def _constant_truth(tensor: torch.Tensor) -> bool | None:
-    node, root = private.traced_node(tensor)
-    if node is None:
+def _constant_truth(tensor: torch.Tensor, recorder: Recorder) -> bool | None:
+    record = recorder.record_of(tensor)
+    if record is None:
         return None
     with private.no_modes():
-        value = constant_value(node, root)
+        value = constant_value(record, recorder.recording)
         return None if value is None else bool(value)
 
 

@@ -1,29 +1,28 @@
-"""Questions about traced nodes: which are needed, what they write, what their storages really hold."""
+"""Questions about what was recorded: what is needed, what they write, what their storages really hold."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-
+from neaptide.frontends.recording import Record
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import refs
 from neaptide.ir.registry import Call, OpRegistry
 from neaptide.symbolic.size_expr import SizeExpr
 
 
-def live_nodes(graph: torch.fx.Graph, has_effects: Callable[[torch.fx.Node], bool]) -> set[torch.fx.Node]:
-    """Nodes that an output or an effect needs."""
-    live: set[torch.fx.Node] = set()
-    stack = [n for n in graph.nodes if n.op == "output" or (n.op == "call_function" and has_effects(n))]
+def live_records(records: Sequence[Record], has_effects: Callable[[Record], bool]) -> set[Record]:
+    """Records that an output or an effect needs."""
+    live: set[Record] = set()
+    stack = [r for r in records if r.kind == "output" or (r.kind == "call" and has_effects(r))]
     while stack:
-        node = stack.pop()
-        if node not in live:
-            live.add(node)
-            stack.extend(node.all_input_nodes)
+        record = stack.pop()
+        if record not in live:
+            live.add(record)
+            stack.extend(record.operands())
     return live
 
 
@@ -67,11 +66,11 @@ def is_per_tensor(name: str) -> bool:
     return re.match(r"aten\._(foreach|fused)_", name) is not None
 
 
-def tensor_list_length(node: torch.fx.Node) -> int:
-    """Length of the lists of tensors that a node takes, where all have the same; else 0."""
+def tensor_list_length(record: Record) -> int:
+    """Length of the lists of tensors that a call takes, where all have the same; else 0."""
     lengths = {
         len(a)
-        for a in (*node.args, *node.kwargs.values())
-        if isinstance(a, (list, tuple)) and a and all(isinstance(i, torch.fx.Node) for i in a)
+        for a in (*record.args, *record.kwargs.values())
+        if isinstance(a, tuple) and a and all(isinstance(i, Record) for i in a)
     }
     return lengths.pop() if len(lengths) == 1 else 0

@@ -1,4 +1,4 @@
-"""Values of a graph for the fake tensors of a trace: one storage for each, one value for each view of it."""
+"""Values of a graph for the tensors of a recording: one storage for each, one value for each view of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from neaptide.errors import CaptureError
-from neaptide.frontends import _torch_private as private
+from neaptide.frontends.recording import Record, TensorFacts
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import Arg, Named, Ref
 from neaptide.ir.values import Kind
@@ -19,33 +19,32 @@ class Values:
     """Makes values and finds them again.
 
     Attributes:
-        of: by traced node: a value id, a tuple of value ids (and None), or None.
+        of: by record: a value id, a tuple of value ids (and None), or None.
     """
 
     def __init__(self, builder: GraphBuilder) -> None:
         self.builder = builder
-        self.of: dict[torch.fx.Node, Any] = {}
+        self.of: dict[Record, Any] = {}
         self.storage_of: dict[int, int] = {}
         self.by_geometry: dict[tuple[Any, ...], int] = {}
-        self.keep_alive: list[torch.Tensor] = []  # a storage's identity is its own only while it lives
 
-    def known(self, fake: torch.Tensor) -> int | None:
+    def known(self, tensor: TensorFacts) -> int | None:
         """The value that is the same view of the same storage."""
-        return self.by_geometry.get(self._geometry(fake))
+        return self.by_geometry.get(_geometry(tensor))
 
-    def results(self, name: str, fake: Any, outputs: list[int]) -> tuple[Arg, Any]:
+    def results(self, name: str, result: Any, outputs: list[int]) -> tuple[Arg, Any]:
         """Makes values for what an op returns; gives their structure and the ids in the same structure."""
-        if isinstance(fake, torch.Tensor):
-            outputs.append(self.tensor(name, fake, Kind.TEMPORARY))
+        if isinstance(result, TensorFacts):
+            outputs.append(self.tensor(name, result, Kind.TEMPORARY))
             return None, outputs[-1]
-        if isinstance(fake, (torch.SymFloat, torch.SymInt, torch.SymBool, float, int)):
-            outputs.append(self.builder.add_value(name, host_dtype_of(fake), (), (), SizeExpr.const(0), None))
+        if isinstance(result, (torch.SymFloat, torch.SymInt, torch.SymBool, float, int)):
+            outputs.append(self.builder.add_value(name, host_dtype_of(result), (), (), SizeExpr.const(0), None))
             return None, outputs[-1]
-        if fake is None:
+        if result is None:
             return (), None
         structure: list[Arg] = []
         ids: list[Any] = []
-        for position, item in enumerate(fake):
+        for position, item in enumerate(result):
             if item is None:
                 structure.append(None)
                 ids.append(None)
@@ -56,35 +55,28 @@ class Values:
         plain = len(structure) > 1 and all(isinstance(s, Ref) for s in structure)
         return (None if plain else tuple(structure)), tuple(ids)
 
-    def tensor(self, name: str, fake: torch.Tensor, kind: Kind) -> int:
+    def tensor(self, name: str, tensor: TensorFacts, kind: Kind) -> int:
         """The value of a tensor; its storage is made with it where it is new."""
-        self.keep_alive.append(fake)
-        key = private.storage_key(fake)
-        storage = self.storage_of.get(key)
+        assert tensor.storage is not None
+        storage = self.storage_of.get(tensor.storage_key)
         if storage is None:
-            nbytes = SizeExpr.const(int(fake.untyped_storage().nbytes()))
-            storage = self.builder.add_storage(nbytes, str(fake.device), kind, name)
-            self.storage_of[key] = storage
+            nbytes = SizeExpr.const(int(tensor.storage.nbytes()))
+            storage = self.builder.add_storage(nbytes, str(tensor.device), kind, name)
+            self.storage_of[tensor.storage_key] = storage
         value = self.builder.add_value(
             name,
-            dtype_of(fake.dtype),
-            tuple(SizeExpr.const(int(n)) for n in fake.shape),
-            tuple(SizeExpr.const(int(n)) for n in fake.stride()),
-            SizeExpr.const(int(fake.storage_offset())),
+            dtype_of(tensor.dtype),
+            tuple(SizeExpr.const(int(n)) for n in tensor.shape),
+            tuple(SizeExpr.const(int(n)) for n in tensor.strides),
+            SizeExpr.const(int(tensor.offset)),
             storage,
         )
-        self.by_geometry.setdefault(self._geometry(fake), value)
+        self.by_geometry.setdefault(_geometry(tensor), value)
         return value
-
-    @staticmethod
-    def _geometry(fake: torch.Tensor) -> tuple[Any, ...]:
-        shape, strides = tuple(fake.shape), tuple(fake.stride())
-        flags = (fake.is_conj(), fake.is_neg())
-        return private.storage_key(fake), fake.dtype, shape, strides, int(fake.storage_offset()), flags
 
     def argument(self, arg: Any, inputs: list[int]) -> Arg:
         """An argument of an op; values among it are added to `inputs`."""
-        if isinstance(arg, torch.fx.Node):
+        if isinstance(arg, Record):
             value = self.of[arg]
             if value is None:
                 return None
@@ -115,6 +107,17 @@ class Values:
         if value not in inputs:
             inputs.append(value)
         return Ref(inputs.index(value))
+
+
+def _geometry(tensor: TensorFacts) -> tuple[Any, ...]:
+    return (
+        tensor.storage_key,
+        tensor.dtype,
+        tensor.shape,
+        tensor.strides,
+        int(tensor.offset),
+        tensor.flags,
+    )
 
 
 def dtype_of(dtype: torch.dtype) -> str:

@@ -10,16 +10,17 @@ import torch
 
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
-from neaptide.frontends.fx_nodes import (
+from neaptide.frontends.record_queries import (
     is_check,
     is_per_tensor,
-    live_nodes,
+    live_records,
     schema_writes,
     tensor_list_length,
     true_storage_sizes,
 )
-from neaptide.frontends.fx_values import Values, dtype_of, host_dtype_of, identifier, qualified
-from neaptide.frontends.node_source import SourceMap
+from neaptide.frontends.trace_values import Values, dtype_of, host_dtype_of, identifier, qualified
+from neaptide.frontends.record_source import SourceMap
+from neaptide.frontends.recording import Record, TensorFacts
 from neaptide.frontends.step_slots import InputSlot, Trace
 from neaptide.frontends.trace_errors import unknown_shape
 from neaptide.ir.builder import GraphBuilder
@@ -86,59 +87,65 @@ class _Reader:
         self.trace = trace
         self.registry = registry
         self.builder = GraphBuilder(name)
-        self.sources = SourceMap(trace.module.graph)
+        self.sources = SourceMap(trace.recording.records)
         self.values = Values(self.builder)
         self.host_results: dict[tuple[Any, ...], int] = {}
-        self.rates: set[torch.fx.Node] = set()
+        self.users = trace.recording.users()
+        self.rates: set[Record] = set()
         self.observations: list[Observation] = []
         self.unknown: dict[str, None] = {}
         self.checkpoints: dict[int, list[int]] = {}
 
     def read(self) -> ReadResult:
-        live = live_nodes(self.trace.module.graph, self._has_effects)
+        records = self.trace.recording.records
+        live = live_records(records, self._has_effects)
         slots = iter(self.trace.inputs)
         kept = {("gradient", name) for name in self.trace.kept_gradients}
         inputs = []
-        for node in self.trace.module.graph.nodes:
-            if node.op == "placeholder":
+        for record in records:
+            if record.kind == "input":
                 slot = next(slots)
-                if slot.role == "gradient" and slot.key not in kept and not live & set(node.users):
+                if (
+                    slot.role == "gradient"
+                    and slot.key not in kept
+                    and live.isdisjoint(self.users.get(record, ()))
+                ):
                     continue  # the caller lets go of it before the program runs
                 inputs.append(slot)
-                self._placeholder(node, slot)
-            elif node.op == "call_function" and node in live:
-                self._call(node)
-            elif node.op == "output":
-                self._outputs(node)
+                self._input(record, slot)
+            elif record.kind == "call" and record in live:
+                self._call(record)
+            elif record.kind == "output":
+                self._outputs(record)
         graph = true_storage_sizes(self.builder.finish(), self.registry)
         checkpoints = tuple(map(tuple, self.checkpoints.values()))
         return ReadResult(graph, tuple(inputs), tuple(self.observations), tuple(self.unknown), checkpoints)
 
     # -- inputs and outputs -----------------------------------------------------------------------------------
 
-    def _placeholder(self, node: torch.fx.Node, slot: Any) -> None:
-        fake = node.meta["val"]
+    def _input(self, record: Record, slot: InputSlot) -> None:
+        tensor = record.result
         label = identifier(slot.name)
         if (
             slot.role == "rate"
-            and fake.dtype == torch.float64
-            and fake.dim() == 0
-            and self._only_read_back(node)
+            and tensor.dtype == torch.float64
+            and tensor.shape == ()
+            and self._is_only_read_back(record)
         ):
             value = self.builder.add_value(label, "float64", (), (), SizeExpr.const(0), None)
-            self.rates.add(node)
+            self.rates.add(record)
         else:
-            value = self.values.tensor(label, fake, KIND_OF_ROLE[slot.role])
+            value = self.values.tensor(label, tensor, KIND_OF_ROLE[slot.role])
         self.builder.add_input(value)
-        self.values.of[node] = value
+        self.values.of[record] = value
 
-    @staticmethod
-    def _only_read_back(node: torch.fx.Node) -> bool:
-        return all(user.target is torch.ops.aten._local_scalar_dense.default for user in node.users)  # noqa: SLF001
+    def _is_only_read_back(self, record: Record) -> bool:
+        read_back = torch.ops.aten._local_scalar_dense.default  # noqa: SLF001
+        return all(user.target is read_back for user in self.users.get(record, ()))
 
-    def _outputs(self, node: torch.fx.Node) -> None:
-        for item, slot in zip(node.args[0], self.trace.outputs, strict=True):  # type: ignore[arg-type]
-            value = self.values.of[item] if isinstance(item, torch.fx.Node) else None
+    def _outputs(self, record: Record) -> None:
+        for item, slot in zip(record.args, self.trace.outputs, strict=True):
+            value = self.values.of[item] if isinstance(item, Record) else None
             if not isinstance(value, int):
                 raise CaptureError(
                     "the step returns a value that is no tensor of the program",
@@ -156,133 +163,133 @@ class _Reader:
             if known.kind is Kind.TEMPORARY:
                 self.builder.storages[storage] = replace(known, kind=KIND_OF_ROLE[role])
 
-    # -- nodes ------------------------------------------------------------------------------------------------
+    # -- calls ------------------------------------------------------------------------------------------------
 
-    def _call(self, node: torch.fx.Node) -> None:
-        target = node.target
-        if target is operator.getitem and isinstance(node.args[0], torch.fx.Node):
-            self.values.of[node] = self.values.of[node.args[0]][node.args[1]]
+    def _call(self, record: Record) -> None:
+        target = record.target
+        if target is operator.getitem and isinstance(record.args[0], Record):
+            self.values.of[record] = self.values.of[record.args[0]][record.args[1]]
             return
         if isinstance(target, torch._ops.OpOverload):  # noqa: SLF001
             name = str(target)
             if name.startswith("profiler."):
                 return
             if target in _ALIASES:
-                self._alias(node)
+                self._alias(record)
                 return
-            if node.args and isinstance(node.args[0], torch.fx.Node) and node.args[0] in self.rates:
-                self.values.of[node] = self.values.of[node.args[0]]
+            if record.args and isinstance(record.args[0], Record) and record.args[0] in self.rates:
+                self.values.of[record] = self.values.of[record.args[0]]
                 return
-            if self._literal(node):
+            if self._literal(record):
                 return
-            self._operation(node, name, target)
+            self._operation(record, name, target)
             return
         host = HOST_OPS.get(qualified(target))
         if host is None:
             raise CaptureError(
                 f"the step uses {qualified(target)}, which is no tensor operation",
-                where=self.sources.of(node).location or None,
+                where=self.sources.of(record).location or None,
                 why="neaptide has no meaning for it",
             )
-        self._host(node, host)
+        self._host(record, host)
 
-    def _alias(self, node: torch.fx.Node) -> None:
-        source = node.args[0]
-        assert isinstance(source, torch.fx.Node)
-        if source.op == "get_attr":
-            self._literal_from(node, source)
+    def _alias(self, record: Record) -> None:
+        source = record.args[0]
+        assert isinstance(source, Record)
+        if source.kind == "literal":
+            self._literal_from(record, source)
             return
         value = self.values.of[source]
-        self.values.of[node] = value
-        observed = (node.meta.get("custom") or {}).get("observe")
+        self.values.of[record] = value
+        observed = record.observed
         if observed is not None:
             storage = self.builder.values[value].storage
             assert storage is not None
             self.observations.append(Observation(observed, value, self.builder.current_version(storage)))
 
-    def _literal(self, node: torch.fx.Node) -> bool:
+    def _literal(self, record: Record) -> bool:
         """A copy of a literal tensor (`torch.tensor(0.0)` inside the step) becomes a constant of the graph."""
-        if node.target is not torch.ops.aten.lift_fresh_copy.default:
+        if record.target is not torch.ops.aten.lift_fresh_copy.default:
             return False
-        source = node.args[0]
-        if not (isinstance(source, torch.fx.Node) and source.op == "get_attr"):
+        source = record.args[0]
+        if not (isinstance(source, Record) and source.kind == "literal"):
             return False
-        self._literal_from(node, source)
+        self._literal_from(record, source)
         return True
 
-    def _literal_from(self, node: torch.fx.Node, source: torch.fx.Node) -> None:
-        tensor = getattr(self.trace.module, str(source.target))
+    def _literal_from(self, record: Record, source: Record) -> None:
+        tensor = source.args[0]
         if private.is_fake(tensor):
             tensor = tensor.constant  # a literal keeps its numbers beside the fake
         if tensor is None or tensor.numel() > MAX_CONSTANT:
             raise CaptureError(
                 "the step holds a literal tensor that cannot be carried",
-                where=self.sources.of(node).location or None,
+                where=self.sources.of(record).location or None,
                 why="its numbers are unknown" if tensor is None else f"it has {tensor.numel()} elements",
                 next_step="make it a buffer of the module or pass it with the batch",
             )
         data = tuple(tensor.detach().reshape(-1).tolist())
         args: tuple[Arg, ...] = (data, tuple(tensor.shape), Named("dtype", dtype_of(tensor.dtype)))
-        args = (*args, Named("device", str(node.meta["val"].device)))
-        value = self.values.tensor(node.name, node.meta["val"], Kind.TEMPORARY)
+        args = (*args, Named("device", str(record.result.device)))
+        value = self.values.tensor(record.name, record.result, Kind.TEMPORARY)
         self.builder.add_node(
-            CONSTANT_OP, (), (value,), args, (), reads=(), writes=(), source=self.sources.of(node)
+            CONSTANT_OP, (), (value,), args, (), reads=(), writes=(), source=self.sources.of(record)
         )
-        self.values.of[node] = value
+        self.values.of[record] = value
 
-    def _host(self, node: torch.fx.Node, op: str) -> None:
+    def _host(self, record: Record, op: str) -> None:
         inputs: list[int] = []
-        args = tuple(self.values.argument(a, inputs) for a in node.args)
+        args = tuple(self.values.argument(a, inputs) for a in record.args)
         key = (op, tuple(inputs), args)
         if key not in self.host_results:
             value = self.builder.add_value(
-                node.name, host_dtype_of(node.meta.get("val")), (), (), SizeExpr.const(0), None
+                record.name, host_dtype_of(record.result), (), (), SizeExpr.const(0), None
             )
             self.builder.add_node(
-                op, tuple(inputs), (value,), args, (), reads=(), writes=(), source=self.sources.of(node)
+                op, tuple(inputs), (value,), args, (), reads=(), writes=(), source=self.sources.of(record)
             )
             self.host_results[key] = value
-        self.values.of[node] = self.host_results[key]
+        self.values.of[record] = self.host_results[key]
 
-    def _operation(self, node: torch.fx.Node, name: str, target: Any) -> None:
-        frozen = [n for n in node.all_input_nodes if n.op == "get_attr"]
+    def _operation(self, record: Record, name: str, target: Any) -> None:
+        frozen = [taken for taken in record.operands() if taken.kind == "literal"]
         if frozen:
             raise CaptureError(
-                f"the step hands {type(getattr(self.trace.module, str(frozen[0].target))).__name__} to {name}",
-                where=self.sources.of(node).location or None,
+                f"the step hands {type(frozen[0].args[0]).__name__} to {name}",
+                where=self.sources.of(record).location or None,
                 why="an object (an explicit random generator, say) would be frozen into the program",
                 next_step="use the default generator, or take it outside the step",
             )
         spec = self.registry.find(name)
-        fake = node.meta.get("val")
-        if spec is not None and spec.is_a(Trait.VIEW) and isinstance(fake, torch.Tensor):
-            known = self.values.known(fake)
+        result = record.result
+        if spec is not None and spec.is_a(Trait.VIEW) and isinstance(result, TensorFacts):
+            known = self.values.known(result)
             if known is not None:
-                self.values.of[node] = known
+                self.values.of[record] = known
                 return
-        lists = tensor_list_length(node)
+        lists = tensor_list_length(record)
         if lists > 1 and is_per_tensor(name):
-            self._split_per_tensor(node, name, target, spec, lists)
+            self._split_per_tensor(record, name, target, spec, lists)
             return
+        self._refuse_odd_results(record)
         inputs: list[int] = []
-        args = tuple(self.values.argument(a, inputs) for a in node.args)
-        kwargs = tuple(sorted((k, self.values.argument(v, inputs)) for k, v in node.kwargs.items()))
-        self.values.of[node] = self._emit(node, name, target, spec, inputs, args, kwargs, fake)
+        args = tuple(self.values.argument(a, inputs) for a in record.args)
+        kwargs = tuple(sorted((k, self.values.argument(v, inputs)) for k, v in record.kwargs.items()))
+        self.values.of[record] = self._emit(record, name, target, spec, inputs, args, kwargs, result)
 
     def _emit(
         self,
-        node: torch.fx.Node,
+        record: Record,
         name: str,
         target: Any,
         spec: OpSpec | None,
         inputs: list[int],
         args: tuple[Arg, ...],
         kwargs: tuple[tuple[str, Arg], ...],
-        fake: Any,
+        result: Any,
     ) -> Any:
         outputs: list[int] = []
-        self._refuse_odd_results(node, fake)
-        structure, result = self.values.results(node.name, fake, outputs)
+        structure, made = self.values.results(record.name, result, outputs)
         call = Call(self.builder, Node(-1, name, tuple(inputs), tuple(outputs), args, kwargs))
         storages = {s for v in inputs if (s := self.builder.values[v].storage) is not None}
         if spec is None:
@@ -292,14 +299,14 @@ class _Reader:
             if is_declared(name) and schema_writes(target, call):
                 raise CaptureError(
                     f"{name} was declared pure, but its schema says that it overwrites an argument",
-                    where=self.sources.of(node).location or None,
+                    where=self.sources.of(record).location or None,
                     next_step="leave it undeclared: it then stays where it is",
                 )
             effects = effects_of(spec, call)
             seen = {self.builder.values[v].storage for v in outputs}
             if spec.is_a(Trait.VIEW) and not seen & storages:  # a reshape that had to copy
                 effects = replace(effects, reads=tuple(sorted(storages)))
-        made = self.builder.add_node(
+        node = self.builder.add_node(
             name,
             tuple(inputs),
             tuple(outputs),
@@ -310,53 +317,53 @@ class _Reader:
             rng=effects.rng,
             # Reading a number back is a pure read of data; only an op nobody knows is kept in its place.
             host=spec is None,
-            source=self.sources.of(node),
+            source=self.sources.of(record),
             results=structure,
         )
-        note = node.meta.get("custom") or {}
-        if "checkpoint" in note and note.get("phase") is None:
-            self.checkpoints.setdefault(note["checkpoint"], []).append(made)
-        return result
+        if record.checkpoint is not None and record.phase == "forward":
+            self.checkpoints.setdefault(record.checkpoint, []).append(node)
+        return made
 
-    def _refuse_odd_results(self, node: torch.fx.Node, fake: Any) -> None:
-        where = self.sources.of(node).location or None
-        for item in fake if isinstance(fake, (list, tuple)) else (fake,):
-            if isinstance(item, torch.Tensor) and item.layout is not torch.strided:
+    def _refuse_odd_results(self, record: Record) -> None:
+        for item in record.result if isinstance(record.result, tuple) else (record.result,):
+            if not isinstance(item, TensorFacts):
+                continue
+            if item.layout is not torch.strided:
                 raise CaptureError(
                     f"the step makes a tensor with layout {item.layout}",
-                    where=where,
-                    why=f"{node.target} gives it, and its bytes cannot be planned",
+                    where=self.sources.of(record).location or None,
+                    why=f"{record.target} gives it, and its bytes cannot be planned",
                     next_step="keep it dense (sparse=False)",
                 )
-            if isinstance(item, torch.Tensor) and any(isinstance(n, torch.SymInt) for n in item.shape):
-                raise unknown_shape(where, str(node.target))
+            if any(isinstance(n, torch.SymInt) for n in item.shape):
+                raise unknown_shape(self.sources.of(record).location or None, str(record.target))
 
     def _split_per_tensor(
-        self, node: torch.fx.Node, name: str, target: Any, spec: OpSpec | None, length: int
+        self, record: Record, name: str, target: Any, spec: OpSpec | None, length: int
     ) -> None:
         """One node for each tensor of a foreach or fused op: a single op would keep every gradient alive."""
         collected = []
-        fake = node.meta.get("val")
+        results = record.result
         for position in range(length):
             inputs: list[int] = []
 
             def pick(arg: Any, at: int = position) -> Any:
-                return [arg[at]] if isinstance(arg, (list, tuple)) and len(arg) == length else arg
+                return (arg[at],) if isinstance(arg, tuple) and len(arg) == length else arg
 
-            args = tuple(self.values.argument(pick(a), inputs) for a in node.args)
-            kwargs = tuple(sorted((k, self.values.argument(pick(v), inputs)) for k, v in node.kwargs.items()))
-            part = [fake[position]] if isinstance(fake, (list, tuple)) and len(fake) == length else None
-            made = self._emit(node, name, target, spec, inputs, args, kwargs, part)
+            args = tuple(self.values.argument(pick(a), inputs) for a in record.args)
+            kwargs = tuple(sorted((k, self.values.argument(pick(v), inputs)) for k, v in record.kwargs.items()))
+            part = (results[position],) if isinstance(results, tuple) and len(results) == length else None
+            made = self._emit(record, name, target, spec, inputs, args, kwargs, part)
             collected.append(made[0] if made else None)
-        self.values.of[node] = tuple(collected)
+        self.values.of[record] = tuple(collected)
 
     # -- effects ----------------------------------------------------------------------------------------------
 
-    def _has_effects(self, node: torch.fx.Node) -> bool:
-        target = node.target
+    def _has_effects(self, record: Record) -> bool:
+        target = record.target
         if not isinstance(target, torch._ops.OpOverload):  # noqa: SLF001
             return False
-        if (node.meta.get("custom") or {}).get("observe"):
+        if record.observed is not None:
             return True
         name = str(target)
         if name.startswith("profiler."):

@@ -1,0 +1,48 @@
+"""What is known, while a step is traced, about the operation that is recorded next."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from neaptide.frontends.recording import Line
+
+
+class Notes:
+    """Current line, submodule, phase, checkpointed call, observed gradient and autograd node.
+
+    One object for each trace. Whoever changes a note puts the former one back.
+
+    Attributes:
+        line: of the code outside torch that runs now.
+        module: dotted path of the submodule that runs now.
+        phase: forward, backward or optimizer.
+        checkpoint: number of the outermost checkpointed call around.
+        observed: name of the gradient that the next record marks.
+        sequences: of the autograd nodes whose backward runs now, innermost last.
+        is_between_nodes: the backward runs, but no node of it: gradients of several users are added up.
+    """
+
+    __slots__ = ("checkpoint", "is_between_nodes", "line", "module", "observed", "phase", "sequences")
+
+    def __init__(self) -> None:
+        self.line: Line | None = None
+        self.module = ""
+        self.phase = "forward"
+        self.checkpoint: int | None = None
+        self.observed: str | None = None
+        self.sequences: list[int] = []
+        self.is_between_nodes = False
+
+    @contextlib.contextmanager
+    def noted(self, **notes: Any) -> Iterator[None]:
+        """Set some notes, by attribute, for the time of the context."""
+        before = {name: getattr(self, name) for name in notes}
+        for name, content in notes.items():
+            setattr(self, name, content)
+        try:
+            yield
+        finally:
+            for name, content in before.items():
+                setattr(self, name, content)

@@ -1,0 +1,211 @@
+"""Records the operations that a step dispatches below autograd, while fake tensors stand for the real ones."""
+
+from __future__ import annotations
+
+import operator
+import os
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from neaptide.errors import CaptureError
+from neaptide.frontends import _torch_private as private
+from neaptide.frontends.trace_values import qualified
+from neaptide.frontends.notes import Notes
+from neaptide.frontends.recording import Line, Record, Recording, TensorFacts, stem_of
+
+_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+
+
+class Recorder(TorchDispatchMode):
+    """While active, every operation and all arithmetic on symbolic numbers is recorded.
+
+    It is entered inside of the fake mode, which runs the operations.
+
+    Args:
+        notes: what is known of the operation that is called now.
+    """
+
+    def __init__(self, notes: Notes) -> None:
+        super().__init__()
+        self._mode_key = private.tracing_mode_key()  # symbolic numbers report to this mode, and user's modes run before
+        self._notes = notes
+        self.recording = Recording()
+        self._of_tensor = WeakTensorKeyDictionary()
+        self._of_number: dict[Any, Any] = {}  # by symbolic node: a record, or the number where it is known
+        self._literals = 0
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """Whether modes of the user run before this one."""
+        return True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch wraps the handler, at a cost for each operation; compiled code runs eagerly in a trace."""
+        return False
+
+    supports_higher_order_operators = True  # they come here, to be refused
+
+    # -- inputs and outputs ---------------------------------------------------------------------------------------
+
+    def add_input(self, tensor: torch.Tensor) -> None:
+        """Record an input of the program."""
+        record = Record("input", self.recording.new_name("input"), None, (), {}, TensorFacts.of(tensor))
+        self.recording.records.append(record)
+        self._of_tensor[tensor] = record
+
+    def record_of(self, tensor: torch.Tensor) -> Record | None:
+        """What gave a tensor; None for one that the trace does not know."""
+        return self._of_tensor.get(tensor)
+
+    def finish(self, outputs: Sequence[Any]) -> Recording:
+        """The recording, with what the step leaves behind."""
+        args = self._arguments(tuple(outputs))
+        self.recording.records.append(Record("output", self.recording.new_name("output"), None, args, {}))
+        return self.recording
+
+    # -- operations -----------------------------------------------------------------------------------------------
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.ops.prim.device.default:
+            return args[0].device
+        if not isinstance(func, torch._ops.OpOverload):  # noqa: SLF001
+            raise CaptureError(
+                f"the step uses {qualified(func)}, which is no tensor operation",
+                where=None if self._notes.line is None else self._notes.line.location,
+                why="neaptide has no meaning for it",
+            )
+        if any(kind not in _PLAIN and not private.is_fake_type(kind) for kind in types):
+            return NotImplemented  # a tensor class with a meaning of its own: its parts come here one by one
+        if private.would_be_decomposed(func, args, kwargs):  # in inference mode autograd does not do it
+            with self:
+                return func.decompose(*args, **kwargs)
+        if func is torch.ops.aten.is_nonzero.default:
+            with self:
+                return (args[0] != 0).item()
+        taken = self._arguments(args)
+        named = {name: self._argument(argument) for name, argument in kwargs.items()}
+        result = func(*args, **kwargs)
+        if torch.Tag.data_dependent_output in func.tags and not isinstance(result, (torch.Tensor, *_SYMBOLS)):
+            return result  # a number that was read from a literal tensor
+        target = torch.ops.aten.lift_fresh_copy.default if func is torch.ops.aten.lift_fresh.default else func
+        record = self._add("call", stem_of(target), target, taken, named)
+        record.result = self._follow(result, record)
+        return result
+
+    def _arguments(self, items: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple([self._argument(item) for item in items])
+
+    def _argument(self, item: Any) -> Any:
+        if isinstance(item, torch.Tensor):
+            record = self._of_tensor.get(item)
+            return self._literal(item) if record is None else record
+        if isinstance(item, (tuple, list)):
+            return self._arguments(item)
+        if isinstance(item, _SYMBOLS):
+            return self._number(item)
+        if isinstance(item, torch.ScriptObject):
+            return self._literal(item)
+        return item
+
+    def _literal(self, content: Any) -> Record:
+        """A tensor that no operation of the step made: one that the step writes down, or one that was missed."""
+        stem = f"_tensor_constant{self._literals}"
+        self._literals += 1
+        return self._add("literal", stem, None, (content,), {})
+
+    def _follow(self, result: Any, record: Record) -> Any:
+        """Remembers which record gave the tensors and numbers of a result; returns what is kept of it."""
+        if isinstance(result, torch.Tensor):
+            self._of_tensor[result] = record
+            return TensorFacts.of(result)
+        if isinstance(result, _SYMBOLS):
+            self._of_number.setdefault(result.node, record)
+            return result
+        if isinstance(result, (tuple, list)):
+            return tuple([self._follow_element(item, record, at) for at, item in enumerate(result)])
+        return result
+
+    def _follow_element(self, item: Any, whole: Record, position: int) -> Any:
+        if item is None:
+            return None
+        element = self._add("call", "getitem", operator.getitem, (whole, position), {})
+        element.result = self._follow(item, element)
+        return element.result
+
+    def _add(
+        self, kind: Any, stem: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Record:
+        notes = self._notes
+        record = Record(
+            kind,
+            self.recording.new_name(stem),
+            target,
+            args,
+            kwargs,
+            None,
+            notes.line,
+            None if notes.line is not None or notes.is_between_nodes else _forward_line(),
+            notes.module,
+            notes.phase,
+            notes.checkpoint,
+            notes.observed,
+            notes.sequences[-1] if notes.sequences else private.next_sequence() - 1,
+        )
+        self.recording.records.append(record)
+        return record
+
+    # -- numbers that are known when the program runs ---------------------------------------------------------------
+
+    def __sym_dispatch__(
+        self, func: Callable[..., Any], _types: Sequence[type], args: tuple[Any, ...], _kwargs: Any
+    ) -> Any:
+        if func is operator.mul:  # by the integer one
+            if isinstance(args[1], int) and args[1] == 1:
+                return args[0]
+            if isinstance(args[0], int) and args[0] == 1:
+                return args[1]
+        result = func(*args)
+        if isinstance(result, _SYMBOLS):
+            record = self._add("call", stem_of(func), func, self._arguments(args), {})
+            record.result = result
+            known = private.known_number(result)
+            self._of_number.setdefault(result.node, record if known is None else known)
+        return result
+
+    def _number(self, symbol: Any) -> Any:
+        found = self._of_number.get(symbol.node)
+        if found is None:
+            known = private.known_number(symbol)
+            return symbol if known is None else known
+        return found
+
+
+# Functions called `forward` in these files are torch's own ways to call the user's.
+_MACHINERY = tuple(
+    os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), room, "")  # noqa: PTH118, PTH120, PTH100
+    for room in ("fx", "_dynamo", "_higher_order_ops", "_subclasses")
+)
+
+
+def _forward_line() -> Line | None:
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - a traceback object would cost a millisecond
+    while frame is not None:
+        if frame.f_code.co_name == "forward" and not frame.f_code.co_filename.startswith(_MACHINERY):
+            return Line(frame.f_code.co_filename, frame.f_lineno)
+        frame = frame.f_back
+    return None
