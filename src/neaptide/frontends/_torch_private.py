@@ -75,6 +75,13 @@ def sequence_of(node: Any) -> int:
     return int(node._sequence_nr())
 
 
+def new_symbolic_float(operands: tuple[Any, ...]) -> torch.SymFloat:
+    """Another number that only the data knows, in the shape environment of the symbolic ones among `operands`."""
+    environment = next(operand.node.shape_env for operand in operands if isinstance(operand, torch.SymFloat))
+    number: torch.SymFloat = environment.create_unbacked_symfloat()
+    return number
+
+
 def known_number(symbol: Any) -> float | None:
     """The number that a symbolic number was found to be; None for one that only the data knows."""
     node = symbol.node

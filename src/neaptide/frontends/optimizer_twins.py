@@ -45,7 +45,10 @@ class OptimizerTwins:
     def noted(self, notes: Notes) -> Iterator[None]:
         """Note the optimizer phase, and the gradients as they are when `step` begins."""
         had_step = {label: vars(o).get("step") for label, o in self._state.optimizers.items()}
-        handles = [o.register_step_pre_hook(functools.partial(self._observe, notes)) for o in self._state.optimizers.values()]
+        handles = [
+            o.register_step_pre_hook(functools.partial(self._observe, notes))
+            for o in self._state.optimizers.values()
+        ]
         for optimizer in self._state.optimizers.values():
             optimizer.step = self._noted_step(optimizer, notes)  # type: ignore[method-assign]
         try:

@@ -39,4 +39,3 @@ class SourceMap:
 
 def _line(record: Record) -> Line | None:
     return record.line or record.forward_line
-

@@ -15,15 +15,23 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
-from neaptide.frontends.trace_values import qualified
 from neaptide.frontends.notes import Notes
 from neaptide.frontends.recording import Line, Record, Recording, TensorFacts, stem_of
+from neaptide.frontends.trace_values import qualified
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
-_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+_FLOATS = frozenset({torch.SymFloat, float, int})
+_FLOAT_ARITHMETIC = frozenset(
+    {operator.add, operator.sub, operator.mul, operator.truediv, operator.pow, operator.neg}
+)
+_PLAIN = (
+    *(bool, int, float, complex, str, type(None)),
+    *(torch.dtype, torch.device, torch.layout, torch.memory_format),
+)
+_PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While active, every operation and all arithmetic on symbolic numbers is recorded.
 
     It is entered inside of the fake mode, which runs the operations.
@@ -33,12 +41,14 @@ class Recorder(TorchDispatchMode):
     """
 
     def __init__(self, notes: Notes) -> None:
-        super().__init__()
-        self._mode_key = private.tracing_mode_key()  # symbolic numbers report to this mode, and user's modes run before
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._mode_key = (
+            private.tracing_mode_key()
+        )  # symbolic numbers report to this mode, and user's modes run before
         self._notes = notes
         self.recording = Recording()
         self._of_tensor = WeakTensorKeyDictionary()
-        self._of_number: dict[Any, Any] = {}  # by symbolic node: a record, or the number where it is known
+        self._of_number: dict[Any, Record] = {}  # by symbolic node
         self._literals = 0
 
     @classmethod
@@ -89,7 +99,7 @@ class Recorder(TorchDispatchMode):
                 where=None if self._notes.line is None else self._notes.line.location,
                 why="neaptide has no meaning for it",
             )
-        if any(kind not in _PLAIN and not private.is_fake_type(kind) for kind in types):
+        if any(kind not in _PLAIN_TENSORS and not private.is_fake_type(kind) for kind in types):
             return NotImplemented  # a tensor class with a meaning of its own: its parts come here one by one
         if private.would_be_decomposed(func, args, kwargs):  # in inference mode autograd does not do it
             with self:
@@ -99,7 +109,10 @@ class Recorder(TorchDispatchMode):
                 return (args[0] != 0).item()
         taken = self._arguments(args)
         named = {name: self._argument(argument) for name, argument in kwargs.items()}
-        result = func(*args, **kwargs)
+        if torch.Tag.pointwise in func.tags:  # the number decides nothing of the result but its elements
+            result = func(*map(_stand_in, args), **{name: _stand_in(item) for name, item in kwargs.items()})
+        else:
+            result = func(*args, **kwargs)
         if torch.Tag.data_dependent_output in func.tags and not isinstance(result, (torch.Tensor, *_SYMBOLS)):
             return result  # a number that was read from a literal tensor
         target = torch.ops.aten.lift_fresh_copy.default if func is torch.ops.aten.lift_fresh.default else func
@@ -112,18 +125,17 @@ class Recorder(TorchDispatchMode):
 
     def _argument(self, item: Any) -> Any:
         if isinstance(item, torch.Tensor):
-            record = self._of_tensor.get(item)
+            record = self._of_tensor.get(item)  # type: ignore[no-untyped-call]
             return self._literal(item) if record is None else record
         if isinstance(item, (tuple, list)):
             return self._arguments(item)
         if isinstance(item, _SYMBOLS):
-            return self._number(item)
-        if isinstance(item, torch.ScriptObject):
-            return self._literal(item)
-        return item
+            known = private.known_number(item)
+            return self._of_number.get(item.node, item) if known is None else known
+        return item if isinstance(item, _PLAIN) else self._literal(item)
 
     def _literal(self, content: Any) -> Record:
-        """A tensor that no operation of the step made: one that the step writes down, or one that was missed."""
+        """A tensor that the step writes down, or an object that no program can carry (a random generator, say)."""
         stem = f"_tensor_constant{self._literals}"
         self._literals += 1
         return self._add("literal", stem, None, (content,), {})
@@ -179,20 +191,23 @@ class Recorder(TorchDispatchMode):
                 return args[0]
             if isinstance(args[0], int) and args[0] == 1:
                 return args[1]
-        result = func(*args)
+        if func in _FLOAT_ARITHMETIC and all(type(arg) in _FLOATS for arg in args):
+            # No formula is kept, for it costs a millisecond and a branch on the number is refused either way.
+            result = private.new_symbolic_float(args)
+        else:
+            result = func(*args)
         if isinstance(result, _SYMBOLS):
-            record = self._add("call", stem_of(func), func, self._arguments(args), {})
+            taken = tuple(
+                [self._of_number.get(arg.node, arg) if isinstance(arg, _SYMBOLS) else arg for arg in args]
+            )
+            record = self._add("call", stem_of(func), func, taken, {})
+            self._follow(result, record)
             record.result = result
-            known = private.known_number(result)
-            self._of_number.setdefault(result.node, record if known is None else known)
         return result
 
-    def _number(self, symbol: Any) -> Any:
-        found = self._of_number.get(symbol.node)
-        if found is None:
-            known = private.known_number(symbol)
-            return symbol if known is None else known
-        return found
+
+def _stand_in(item: Any) -> Any:
+    return 1.0 if type(item) is torch.SymFloat else item
 
 
 # Functions called `forward` in these files are torch's own ways to call the user's.

@@ -18,11 +18,11 @@ from neaptide.frontends.record_queries import (
     tensor_list_length,
     true_storage_sizes,
 )
-from neaptide.frontends.trace_values import Values, dtype_of, host_dtype_of, identifier, qualified
 from neaptide.frontends.record_source import SourceMap
 from neaptide.frontends.recording import Record, TensorFacts
 from neaptide.frontends.step_slots import InputSlot, Trace
 from neaptide.frontends.trace_errors import unknown_shape
+from neaptide.frontends.trace_values import Values, dtype_of, host_dtype_of, identifier, qualified
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.effects import CallEffects, effects_of
 from neaptide.ir.graph import Graph
@@ -351,7 +351,9 @@ class _Reader:
                 return (arg[at],) if isinstance(arg, tuple) and len(arg) == length else arg
 
             args = tuple(self.values.argument(pick(a), inputs) for a in record.args)
-            kwargs = tuple(sorted((k, self.values.argument(pick(v), inputs)) for k, v in record.kwargs.items()))
+            kwargs = tuple(
+                sorted((k, self.values.argument(pick(v), inputs)) for k, v in record.kwargs.items())
+            )
             part = (results[position],) if isinstance(results, tuple) and len(results) == length else None
             made = self._emit(record, name, target, spec, inputs, args, kwargs, part)
             collected.append(made[0] if made else None)

@@ -38,7 +38,9 @@ class Values:
             outputs.append(self.tensor(name, result, Kind.TEMPORARY))
             return None, outputs[-1]
         if isinstance(result, (torch.SymFloat, torch.SymInt, torch.SymBool, float, int)):
-            outputs.append(self.builder.add_value(name, host_dtype_of(result), (), (), SizeExpr.const(0), None))
+            outputs.append(
+                self.builder.add_value(name, host_dtype_of(result), (), (), SizeExpr.const(0), None)
+            )
             return None, outputs[-1]
         if result is None:
             return (), None
