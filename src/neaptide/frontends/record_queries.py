@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from neaptide.frontends.recording import Record
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import refs

@@ -73,7 +73,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def record_of(self, tensor: torch.Tensor) -> Record | None:
         """What gave a tensor; None for one that the trace does not know."""
-        return self._of_tensor.get(tensor)
+        found: Record | None = self._of_tensor.get(tensor)  # type: ignore[no-untyped-call]
+        return found
 
     def finish(self, outputs: Sequence[Any]) -> Recording:
         """The recording, with what the step leaves behind."""
@@ -125,7 +126,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _argument(self, item: Any) -> Any:
         if isinstance(item, torch.Tensor):
-            record = self._of_tensor.get(item)  # type: ignore[no-untyped-call]
+            record = self.record_of(item)
             return self._literal(item) if record is None else record
         if isinstance(item, (tuple, list)):
             return self._arguments(item)
