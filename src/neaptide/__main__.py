@@ -1,8 +1,38 @@
-"""`python -m neaptide`."""
+"""The program `neaptide`, and `python -m neaptide`."""
 
+from __future__ import annotations
+
+import os
+import signal
 import sys
+from types import FrameType
+from typing import NoReturn
 
-from neaptide.cli.main import main
+_INTERRUPTED = 130  # as in cli.exit_codes, which is imported below
+
+
+def run() -> NoReturn:
+    """Runs the command line and ends the process.
+
+    Imports take longer than a hand needs for Ctrl-C: until the command line looks after signals, one ends the process
+    with a word instead of a traceback.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+    from neaptide.cli.main import main
+
+    try:
+        code = main()
+    except KeyboardInterrupt:  # another one, while the first was being answered
+        code = _INTERRUPTED
+    sys.exit(code)
+
+
+def _end(signum: int, frame: FrameType | None) -> NoReturn:
+    del signum, frame
+    os.write(2, b"\ninterrupted\n")
+    os._exit(_INTERRUPTED)
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

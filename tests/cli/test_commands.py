@@ -144,7 +144,13 @@ def test_an_output_without_a_folder_is_refused_before_planning(call, fake_api):
 
 def test_the_first_interrupt_asks_for_the_best_plan(call, fake_api):
     before = signal.getsignal(signal.SIGINT)
-    fake_api.during = lambda: os.kill(os.getpid(), signal.SIGINT)
+
+    def during():
+        # A search looks at the event again and again; from the first time on there is something to keep.
+        assert not fake_api.calls[0][2]["interrupt"].is_set()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    fake_api.during = during
     ending = call("plan", TARGET)
     assert ending.code == 0
     assert fake_api.calls[0][2]["interrupt"].is_set()
@@ -156,12 +162,45 @@ def test_the_second_interrupt_aborts(call, fake_api):
     before = signal.getsignal(signal.SIGINT)
 
     def twice():
+        fake_api.calls[0][2]["interrupt"].is_set()
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
 
     fake_api.during = twice
     assert call("plan", TARGET).code == 130
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("command", ["profile", "plan", "run", "compare"])
+def test_without_a_search_that_listens_the_first_interrupt_aborts(call, fake_api, plan_file, command, number):
+    before = signal.getsignal(number)
+    fake_api.during = lambda: os.kill(os.getpid(), number)
+    ending = call(command, TARGET, *(["--plan", plan_file] if command == "run" else []))
+    assert ending.code == 130
+    assert ending.err.endswith("interrupted\n")
+    assert signal.getsignal(number) is before
+
+
+def test_an_interrupt_that_a_library_turns_into_its_own_error_is_an_interrupt(call, fake_api):
+    def during():
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except KeyboardInterrupt as error:
+            raise ImportError("initialisation failed") from error
+
+    fake_api.during = during
+    assert call("profile", TARGET).code == 130
+
+
+def test_an_interrupt_that_is_ignored_stays_ignored(call, fake_api):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        fake_api.during = lambda: os.kill(os.getpid(), signal.SIGINT)
+        assert call("plan", TARGET).code == 0
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_run(call, fake_api, samples, plan_file):

@@ -116,8 +116,26 @@ def test_an_interrupt_without_a_plan(call, fake_api):
     assert json.loads(ending.out)["error"]["class"] == "KeyboardInterrupt"
 
 
-def test_a_reader_that_stops_reading_is_no_error():
-    command = f"{sys.executable} -m neaptide devices --json | head -c 10; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1].endswith("0")
-    assert done.stderr == ""
+@pytest.mark.parametrize(
+    ("arguments", "tracebacks"),
+    [
+        (["profile", "train_me.py:factory"], False),
+        (["profile", "train_me.py:factory", "-v"], True),
+        (["-v", "profile", "train_me.py:factory"], True),
+        (["--verbose", "profile", "train_me.py:factory"], True),
+    ],
+)
+def test_more_is_printed_wherever_the_option_stands(call, fake_api, arguments, tracebacks):
+    fake_api.error = ZeroDivisionError("oops")
+    assert ("Traceback" in call(*arguments).err) is tracebacks
+
+
+def test_what_stands_before_the_command_and_behind_it_adds_up(call, fake_api):
+    fake_api.error = errors.CaptureError("no")
+    assert "Traceback" not in call("profile", "train_me.py:factory", "-v").err
+    assert "Traceback" in call("-v", "profile", "train_me.py:factory", "-v").err
+
+
+@pytest.mark.parametrize("arguments", [("-q", "plan"), ("plan", "-q")])
+def test_quiet_stands_before_the_command_or_behind_it(call, fake_api, arguments):
+    assert "plan saved" not in call(*arguments, "train_me.py:factory", "-o", "p.json").err

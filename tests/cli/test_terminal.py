@@ -4,6 +4,7 @@ import io
 import logging
 import subprocess
 import sys
+import warnings
 
 import pytest
 import rich.console
@@ -69,7 +70,7 @@ def test_log_records_go_to_stderr_by_level(capsys, quiet, verbosity, heard):
     logger = logging.getLogger("neaptide.somewhere")
     console = Console()
     with console.listening():
-        console.configure(as_json=False, quiet=quiet, verbosity=verbosity)
+        console.configure(quiet=quiet, verbosity=verbosity)
         for level in ("ERROR", "WARNING", "INFO", "DEBUG"):
             logger.log(getattr(logging, level), "said")
     logger.error("after")
@@ -82,7 +83,7 @@ def test_log_records_go_to_stderr_by_level(capsys, quiet, verbosity, heard):
 def test_what_libraries_print_to_stdout_from_c_goes_to_stderr():
     program = (
         "import os\n"
-        "from neaptide.cli.console import undisturbed_stdout\n"
+        "from neaptide.cli.streams import undisturbed_stdout\n"
         "with undisturbed_stdout():\n"
         "    os.write(1, b'noise\\n')\n"
         "    print('result')\n"
@@ -92,3 +93,31 @@ def test_what_libraries_print_to_stdout_from_c_goes_to_stderr():
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout == "result\nafter\nplain\n"
     assert ran.stderr == "noise\n"
+
+
+@pytest.mark.parametrize(("quiet", "verbosity", "lines"), [(False, 0, 2), (True, 0, 0)])
+def test_a_warning_is_one_line_once(capsys, quiet, verbosity, lines):
+    console = Console()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        with console.listening():
+            console.configure(quiet=quiet, verbosity=verbosity)
+            for _ in range(3):
+                warnings.warn(
+                    "a library says\n  something\nin " + "many words " * 50, FutureWarning, stacklevel=1
+                )
+                warnings.warn("and something else", UserWarning, stacklevel=1)
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == lines
+    for line in said:
+        assert line.startswith("warning: ")
+        assert "test_terminal.py" in line
+        assert len(line) < 400
+
+
+def test_a_log_record_is_shown_once(capsys):
+    console = Console()
+    with console.listening():
+        for _ in range(3):
+            logging.getLogger("neaptide.somewhere").warning("the cache is damaged")
+    assert capsys.readouterr().err == "WARNING: the cache is damaged\n"

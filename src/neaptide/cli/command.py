@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -189,8 +190,7 @@ def make_command(
         params.append(click.Option(["-o", "--output"], type=_FILE, metavar="FILE", help=output))
     params += [
         click.Option(["--json", "as_json"], is_flag=True, help="Print the result as one JSON object."),
-        click.Option(["-q", "--quiet"], is_flag=True, help="Print no progress."),
-        click.Option(["-v", "--verbose"], count=True, help="Print more; -vv with tracebacks of every error."),
+        *how_much_options(),
     ]
     if settings:
         params.append(
@@ -206,6 +206,14 @@ def make_command(
     return click.Command(name, params=params, callback=run, help=help_text, no_args_is_help=False)
 
 
+def how_much_options() -> list[click.Parameter]:
+    """`-q` and `-v`, which stand before the command or behind it."""
+    return [
+        click.Option(["-q", "--quiet"], is_flag=True, help="Print no progress."),
+        click.Option(["-v", "--verbose"], count=True, help="Print more; -vv with tracebacks of every error."),
+    ]
+
+
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 _FILE_THAT_IS_THERE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -219,7 +227,8 @@ def _run(
     time_limit: str,
 ) -> int:
     console: Console = context.obj
-    console.configure(as_json=given["as_json"], quiet=given["quiet"], verbosity=given["verbose"])
+    console.as_json = given["as_json"]
+    console.configure(quiet=given["quiet"], verbosity=given["verbose"])
     resolved = config.resolve(
         {name: given[name] if given[name] != () else None for name in settings},
         environment=os.environ,
@@ -240,6 +249,8 @@ def _run(
                 why=f"there is no folder {path.absolute().parent}",
                 next_step="make the folder first, or write elsewhere",
             )
+        if path is not None:
+            _check_writable(path)
     return action(
         Request(
             console,
@@ -252,6 +263,21 @@ def _run(
             given.get("ladder", False),
         )
     )
+
+
+def _check_writable(path: Path) -> None:
+    """Make sure, before anything long begins, that a result can be written."""
+    try:
+        if not path.exists():
+            # Tried, not asked: a name may be too long, and a disk read-only, where the permissions say yes.
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+            path.unlink()
+        elif not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise UsageError(
+            "the result cannot be written", where=str(path), why=error.strerror, next_step="write elsewhere"
+        ) from error
 
 
 def _current_folder() -> Path:

@@ -67,12 +67,12 @@ def plan(request: Request) -> int:
     settings, console = request.settings, request.console
     device = _device(settings.device)
     budget = Budget(peak=settings.peak, latency=settings.latency)
-    with console.user_code():
-        step, batch = find_target(request.target).build()
-        from neaptide import api
+    try:
+        with console.user_code():
+            step, batch = find_target(request.target).build()
+            from neaptide import api
 
-        with asking_before_aborting() as interrupt:
-            try:
+            with asking_before_aborting() as interrupt:
                 found = api.plan(
                     step,
                     batch,
@@ -88,11 +88,11 @@ def plan(request: Request) -> int:
                     allow_nondeterministic=settings.allow_nondeterministic,
                     name=request.target,
                 )
-            except InfeasibleBudget as error:
-                if isinstance(error.plan, Plan) and request.output is not None:
-                    error.plan.save(request.output)
-                    console.note(f"the best plan found is in {request.output}")
-                raise
+    except InfeasibleBudget as error:
+        if isinstance(error.plan, Plan) and request.output is not None:
+            error.plan.save(request.output)
+            console.note(f"the best plan found is in {request.output}")
+        raise
     if request.output is not None:
         found.save(request.output)
         console.progress(f"plan saved in {request.output}")

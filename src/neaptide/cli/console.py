@@ -10,47 +10,29 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from neaptide.cli import exit_codes
-from neaptide.errors import InfeasibleBudget, NeaptideError
+from neaptide.cli.streams import silence
+from neaptide.errors import InfeasibleBudget, NeaptideError, TargetError, UsageError
 from neaptide.units import AmbiguousUnitWarning
 
 if TYPE_CHECKING:
+    import click
+
     from neaptide.report.document import Document
 
 _LOGGER: Final = "neaptide"
+_NOT_PRINTED: Final = "the result cannot be printed"
+_LONGEST_WARNING: Final = 200
 # Of a message, in characters and lines. Messages of our own stay below.
 _LONGEST_LINE: Final = 600
 _MOST_LINES: Final = 20
 # Control characters but for tabs and line ends, marks that turn the direction of writing, and halves of characters.
 _UNPRINTABLE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _LOG_LEVELS: Final = (logging.WARNING, logging.INFO, logging.DEBUG)
-
-
-@contextmanager
-def undisturbed_stdout() -> Iterator[None]:
-    """Keeps stdout for what Python prints: notes that libraries print there from C go to stderr.
-
-    HiGHS has such notes, and one of them in front of a JSON object is one too many.
-    """
-    before = sys.__stdout__
-    # A program without stdout, such as one of pythonw, or one whose Python output goes elsewhere already.
-    if before is None or sys.stdout is not before:
-        yield
-        return
-    before.flush()
-    own = os.dup(1)
-    os.dup2(2, 1)
-    with os.fdopen(own, "w", encoding=before.encoding, errors=before.errors) as stream:
-        sys.stdout = stream
-        try:
-            yield
-        finally:
-            stream.flush()
-            sys.stdout = before
-            os.dup2(own, 1)
 
 
 class Console:
@@ -68,12 +50,13 @@ class Console:
         self.as_json = as_json
         self.quiet = False
         self.verbosity = 0
+        self._warned: set[str] = set()
 
-    def configure(self, *, as_json: bool, quiet: bool, verbosity: int) -> None:
-        """Takes the options that every command has."""
-        self.as_json, self.quiet, self.verbosity = as_json, quiet, verbosity
+    def configure(self, *, quiet: bool, verbosity: int) -> None:
+        """Takes the options about how much is printed; those before the command and behind it add up."""
+        self.quiet, self.verbosity = self.quiet or quiet, self.verbosity + verbosity
         # The level of the logger, not of our handler: a handler of the user's program hears no more than ours.
-        level = logging.ERROR if quiet else _LOG_LEVELS[min(verbosity, len(_LOG_LEVELS) - 1)]
+        level = logging.ERROR if self.quiet else _LOG_LEVELS[min(self.verbosity, len(_LOG_LEVELS) - 1)]
         logging.getLogger(_LOGGER).setLevel(level)
 
     def document(self, content: Document) -> None:
@@ -81,17 +64,53 @@ class Console:
         if _is_terminal(sys.stdout):
             from neaptide.cli.terminal import draw
 
-            draw(content)
+            with self._printing():
+                draw(content)
         else:
             self.result(content.plain())
 
     def result(self, text: str) -> None:
-        """Prints a result as it is."""
+        """Prints a result as it is.
+
+        Raises:
+            UsageError: stdout is full, say.
+        """
+        with self._printing():
+            try:
+                print(text, flush=True)
+            except UnicodeEncodeError:
+                # A terminal without the letters of a name: the result is worth more than they are.
+                encoding = sys.stdout.encoding
+                print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+
+    def cannot_print(self, error: OSError) -> bool:
+        """Whether an error is about stdout or stderr itself, as when click prints a help text; then says so."""
+        frames = traceback.extract_tb(error.__traceback__)
+        if not frames or "click" not in Path(frames[-1].filename).parts:
+            return False
+        silence(sys.stdout)
+        self._say(f"error: {_NOT_PRINTED}\n  why: {error.strerror}")
+        return True
+
+    @contextmanager
+    def _printing(self) -> Iterator[None]:
         try:
-            print(text, flush=True)
+            yield
         except BrokenPipeError:
-            # The reader, such as `head`, has seen enough. Python flushes once more at exit: let it have somewhere.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            # The reader, such as `head`, has seen enough.
+            silence(sys.stdout)
+        except OSError as error:
+            silence(sys.stdout)
+            raise UsageError(
+                _NOT_PRINTED, where="stdout", why=error.strerror, next_step="send it elsewhere, or use -o"
+            ) from error
+
+    def _say(self, text: str) -> None:
+        """Prints to stderr; where that is closed or full, there is nobody to tell."""
+        try:
+            print(text, file=sys.stderr, flush=True)
+        except (OSError, ValueError):
+            silence(sys.stderr)
 
     def json(self, content: Mapping[str, Any]) -> None:
         """Prints one JSON object."""
@@ -100,45 +119,49 @@ class Console:
     def progress(self, message: str) -> None:
         """Says what is being done."""
         if not self.quiet:
-            print(message, file=sys.stderr, flush=True)
+            self._say(message)
 
     def note(self, message: str) -> None:
         """Says something that the user should know and that is no result; `quiet` does not silence it."""
-        print(f"note: {message}", file=sys.stderr, flush=True)
+        self._say(f"note: {message}")
 
     def failure(self, error: NeaptideError) -> int:
         """Prints an error that neaptide raised on purpose; returns its exit code."""
         if self.verbosity >= 2:
-            traceback.print_exception(error, file=sys.stderr)
+            self._say("".join(traceback.format_exception(error)).rstrip())
         else:
-            print(f"error: {_readable(error.render())}", file=sys.stderr)
+            self._say(f"error: {_readable(error.render())}")
         self._json_error(
             type(error).__name__, error.exit_code, error.what, error.where, error.why, error.next_step, error
         )
         return error.exit_code
 
-    def usage_failure(self, message: str) -> int:
-        """Records a mistake in the arguments, which click has shown already; returns the exit code."""
-        self._json_error("UsageError", exit_codes.USAGE, message)
+    def usage_failure(self, error: click.ClickException) -> int:
+        """Shows a mistake in the arguments; returns the exit code."""
+        context = getattr(error, "ctx", None)
+        usage = "" if context is None else f"{context.get_usage()}\n"
+        self._say(f"{usage}Error: {_readable(error.format_message())}")
+        self._json_error("UsageError", exit_codes.USAGE, error.format_message())
         return exit_codes.USAGE
 
     def bug(self, error: Exception) -> int:
         """Prints an exception that nobody meant to raise; returns the exit code."""
         if self.verbosity >= 1:
-            traceback.print_exception(error, file=sys.stderr)
+            self._say("".join(traceback.format_exception(error)).rstrip())
         what = f"{type(error).__name__}: {error}"
-        print(f"error: unexpected {what}", file=sys.stderr)
+        lines = [f"error: unexpected {_readable(what)}"]
         frames = traceback.extract_tb(error.__traceback__)
         if frames:
-            print(f"  where: {frames[-1].filename}:{frames[-1].lineno}", file=sys.stderr)
-        print("  why: this is a bug, in neaptide or in the program it was given", file=sys.stderr)
-        print("  next: run again with -v for the traceback, and report it", file=sys.stderr)
+            lines.append(f"  where: {frames[-1].filename}:{frames[-1].lineno}")
+        lines.append("  why: this is a bug, in neaptide or in the program it was given")
+        lines.append("  next: run again with -v for the traceback, and report it")
+        self._say("\n".join(lines))
         self._json_error(type(error).__name__, exit_codes.BUG, what)
         return exit_codes.BUG
 
     def interrupted(self) -> int:
         """Says that there is no result; returns the exit code."""
-        print("interrupted", file=sys.stderr)
+        self._say("interrupted")
         self._json_error("KeyboardInterrupt", exit_codes.INTERRUPTED, "interrupted")
         return exit_codes.INTERRUPTED
 
@@ -146,6 +169,7 @@ class Console:
     def listening(self) -> Iterator[None]:
         """Sends log records and warnings to stderr in the form of everything else."""
         handler = logging.StreamHandler(sys.stderr)
+        handler.addFilter(self._is_new)
         handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
         logger = logging.getLogger(_LOGGER)
         level = logger.level
@@ -161,9 +185,33 @@ class Console:
 
     @contextmanager
     def user_code(self) -> Iterator[None]:
-        """What the user's program prints goes to stderr, so that stdout holds the result alone."""
-        with redirect_stdout(sys.stderr):
-            yield
+        """What the user's program prints goes to stderr, and the folder it changes to is left again.
+
+        Raises:
+            TargetError: the program ends the process.
+        """
+        folder = Path.cwd()
+        try:
+            with redirect_stdout(sys.stderr):
+                yield
+        except SystemExit as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            raise TargetError(
+                "the program ends the process",
+                where=f"{frames[-1].filename}:{frames[-1].lineno}",
+                why=f"it raises SystemExit({'' if error.code is None else error.code!r})",
+                next_step="return instead of calling sys.exit",
+            ) from error
+        finally:
+            with suppress(OSError):
+                os.chdir(folder)
+
+    def _is_new(self, record: logging.LogRecord) -> bool:
+        """Whether a record has not been shown; with `-v` all are."""
+        text = f"{record.levelname}: {record.getMessage()}"
+        seen = text in self._warned
+        self._warned.add(text)
+        return not seen or self.verbosity > 0
 
     def _show_warning(self, otherwise: Any) -> Any:
         def show(
@@ -176,8 +224,14 @@ class Console:
         ) -> None:
             if issubclass(category, AmbiguousUnitWarning):
                 self.note(str(message))
-            else:
+            elif self.verbosity:
                 otherwise(message, category, filename, lineno, file, line)
+            elif not self.quiet:
+                words = " ".join(str(message).split())
+                cut = words if len(words) <= _LONGEST_WARNING else f"{words[:_LONGEST_WARNING]}..."
+                if cut not in self._warned:
+                    self._warned.add(cut)
+                    self._say(f"warning: {_readable(cut)} ({category.__name__}, {filename}:{lineno})")
 
         return show
 
@@ -205,7 +259,8 @@ class Console:
             content["smallest_peak_bytes"] = error.smallest_peak_bytes
             content["lower_bound_bytes"] = error.lower_bound_bytes
             content["alive"] = list(error.alive)
-        self.json({"error": content})
+        with suppress(UsageError):  # nobody to tell: the code says it
+            self.json({"error": content})
 
 
 def _readable(text: str) -> str:

@@ -19,7 +19,7 @@ MEANINGS: Final[dict[int, str]] = {
     OVER_BUDGET: "the budget or the capacity was not reached; the smallest peak is printed, -o still writes the best plan",
     NOT_SUPPORTED: "the program, the plan or the installation is not supported",
     NOT_VERIFIED: "the numbers of the plan differ from eager",
-    INTERRUPTED: "interrupted before there was a plan",
+    INTERRUPTED: "interrupted before there was a result",
 }
 
 

@@ -1,44 +1,196 @@
-"""Ctrl-C while planning: the first asks for the best plan so far, the second aborts."""
+"""One rule for Ctrl-C and SIGTERM in every command: the first ends within two seconds, the second at once.
+
+Where a search is under way, the first one asks it for the best answer so far, and the command finishes with that. In
+every other place there is nothing to keep, and the first one ends the command. A search that does not listen in time,
+and a call into C that does not come back, are ended by a thread that watches from outside.
+"""
 
 from __future__ import annotations
 
+import _thread
 import os
+import select
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Final
+from typing import Any, Final
+
+from neaptide.cli import exit_codes
 
 _STDERR: Final = 2
-_HINT: Final = b"\nstopping with the best plan so far; press Ctrl-C again to abort\n"
+_HINT: Final = b"\nfinishing with the best found so far; press Ctrl-C again to end at once\n"
+_ENDED: Final = b"\ninterrupted\n"
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+# For a search to hear the question, or for Python to leave what it is doing.
+_HEARING_S: Final = 1.5
+_LEAVING_S: Final = 0.4
+
+
+class Interrupt(threading.Event):
+    """Asks a search to end; knows whether anybody looks at it.
+
+    Attributes:
+        is_looked_at: a search has looked at it, so there is something to ask for.
+        is_heard: a search has seen that it is set.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_looked_at = False
+        self.is_heard = False
+
+    def is_set(self) -> bool:
+        """Whether the search should end."""
+        found = super().is_set()
+        self.is_looked_at = True
+        if found:
+            self.is_heard = True
+        return found
+
+
+class Interrupts:
+    """What signals do while a command runs.
+
+    Attributes:
+        were_raised: one of them ended what was being done.
+    """
+
+    def __init__(self) -> None:
+        self.were_raised = False
+        self._asked: Interrupt | None = None
+        self._may_ask: Interrupt | None = None
+
+    @contextmanager
+    def asking(self) -> Iterator[Interrupt]:
+        """An event that the first signal sets, once a search has looked at it."""
+        interrupt = Interrupt()
+        self._may_ask = interrupt
+        try:
+            yield interrupt
+        finally:
+            self._may_ask = None
+
+    @property
+    def is_finishing(self) -> bool:
+        """A search was asked for its best answer, and has heard it."""
+        return self._asked is not None and self._asked.is_heard
+
+    def handle(self, signum: int, frame: FrameType | None) -> None:
+        """Asks the search, or ends what is being done.
+
+        Raises:
+            KeyboardInterrupt: there is no search, or it was asked before.
+        """
+        del signum, frame
+        interrupt = self._may_ask
+        if interrupt is None or not interrupt.is_looked_at or self._asked is not None:
+            self.were_raised = True
+            raise KeyboardInterrupt
+        self._asked = interrupt
+        interrupt.set()
+        _say(_HINT)
+
+
+_running: Interrupts | None = None
 
 
 @contextmanager
 def asking_before_aborting() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets; the second raises KeyboardInterrupt as usual.
-
-    Outside the main thread, where no signal arrives, the event is never set.
-    """
-    interrupt = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield interrupt
+    """The event of the command that runs; see `Interrupts.asking`. Outside of one it is never set."""
+    if _running is None:
+        yield threading.Event()
         return
-    # None is a handler that was not set from Python, and cannot be put back from here.
-    before = signal.getsignal(signal.SIGINT) or signal.default_int_handler
-
-    def ask(signum: int, frame: FrameType | None) -> None:
-        del frame
-        if interrupt.is_set():
-            signal.signal(signum, before)
-            raise KeyboardInterrupt
-        interrupt.set()
-        # Not through sys.stderr: a handler may run in the middle of a write to it.
-        with suppress(OSError):
-            os.write(_STDERR, _HINT)
-
-    signal.signal(signal.SIGINT, ask)
-    try:
+    with _running.asking() as interrupt:
         yield interrupt
+
+
+@contextmanager
+def handled() -> Iterator[Interrupts]:
+    """Signals do what this module says; afterwards what they did before.
+
+    A signal that is ignored stays so, as in a job in the background. Outside the main thread, where no signal arrives,
+    nothing is changed.
+    """
+    global _running  # noqa: PLW0603 - as global as the handlers of the process
+    interrupts = Interrupts()
+    before: dict[int, Any] = {}
+    outer = _running
+    if threading.current_thread() is threading.main_thread():
+        # None is a handler that was not set from Python, and cannot be put back from here.
+        found = {signum: signal.getsignal(signum) for signum in _SIGNALS}
+        before = {s: h for s, h in found.items() if h is not None and h != signal.SIG_IGN}
+        _running = interrupts
+        for signum in before:
+            signal.signal(signum, interrupts.handle)
+    try:
+        yield interrupts
     finally:
-        signal.signal(signal.SIGINT, before)
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+        _running = outer
+
+
+@contextmanager
+def watched(interrupts: Interrupts) -> Iterator[None]:
+    """A thread ends the process where Python cannot, as in a solver that does not come back.
+
+    For programs of their own alone: it ends the whole process.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    ears, mouth = os.pipe()
+    os.set_blocking(mouth, False)
+    before = signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
+    # A child hears the same Ctrl-C: it must not be counted here as a second one.
+    os.register_at_fork(after_in_child=_leave_to_parent)
+    threading.Thread(target=_watch, args=(ears, interrupts), daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(mouth)
+
+
+def _leave_to_parent() -> None:
+    if threading.current_thread() is threading.main_thread():
+        signal.set_wakeup_fd(-1)
+
+
+def _watch(ears: int, interrupts: Interrupts) -> None:
+    count = 0
+    while True:
+        numbers = os.read(ears, 1)
+        if not numbers:
+            os.close(ears)
+            return
+        # The user's program may have a handler of its own by now.
+        if signal.getsignal(numbers[0]) != interrupts.handle:
+            continue
+        count += 1
+        if count > 1:
+            if not _hears_more(ears, _LEAVING_S):
+                _end()
+        elif not _hears_more(ears, _HEARING_S) and not interrupts.is_finishing:
+            if not interrupts.were_raised:
+                _thread.interrupt_main()
+            if not _hears_more(ears, _LEAVING_S):
+                _end()
+
+
+def _hears_more(ears: int, seconds: float) -> bool:
+    """Whether another signal comes, or the command ends, within some seconds."""
+    return bool(select.select([ears], [], [], seconds)[0])
+
+
+def _end() -> None:
+    _say(_ENDED)
+    os._exit(exit_codes.INTERRUPTED)
+
+
+def _say(words: bytes) -> None:
+    # Not through sys.stderr: a handler may run in the middle of a write to it.
+    with suppress(OSError):
+        os.write(_STDERR, words)

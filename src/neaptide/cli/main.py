@@ -10,9 +10,11 @@ import click
 
 from neaptide import __version__
 from neaptide.cli import commands, exit_codes, layout, machine, ordering, recompute
-from neaptide.cli.command import make_command
+from neaptide.cli.command import how_much_options, make_command
 from neaptide.cli.config import CURVE_TIME_LIMIT
-from neaptide.cli.console import Console, undisturbed_stdout
+from neaptide.cli.console import Console
+from neaptide.cli.interrupts import Interrupts, handled, watched
+from neaptide.cli.streams import undisturbed_stdout
 from neaptide.errors import NeaptideError
 
 _HELP = """Lower the high-water mark: plan a training step so that its peak memory fits a budget.
@@ -43,8 +45,16 @@ Completion:
 
 _PLANNING = ("peak", "latency", "device", "time_limit", "work_limit", "seed", "strategy")
 
+
+@click.pass_obj
+def _take_options(console: Console, quiet: bool, verbose: int) -> None:
+    console.configure(quiet=quiet, verbosity=verbose)
+
+
 cli = click.Group(
     "neaptide",
+    params=how_much_options(),
+    callback=_take_options,
     help=_HELP,
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
@@ -61,7 +71,7 @@ cli = click.Group(
             "plan",
             commands.plan,
             "Plan a step for a budget, and save the plan.\n\n"
-            "Ctrl-C stops planning and keeps the best plan so far; a second Ctrl-C aborts.",
+            "Ctrl-C stops planning and keeps the best plan so far; a second Ctrl-C ends at once.",
             settings=(*_PLANNING, "atomic", "allow_nondeterministic"),
             output="Write the plan; also when the budget is not reached.",
         ),
@@ -158,22 +168,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     # Read once, when torch is loaded: its start-up notes would stand in the middle of our output.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    if arguments is None:
-        with undisturbed_stdout():
-            return main(sys.argv[1:])
-    given = list(arguments)
+    # Many libraries load this one and warn of what its command line cannot change.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    with handled() as interrupts:
+        if arguments is None:
+            with watched(interrupts), undisturbed_stdout():
+                return _main(sys.argv[1:], interrupts)
+        return _main(list(arguments), interrupts)
+
+
+def _main(given: list[str], interrupts: Interrupts) -> int:
     # Known before the arguments are read, for mistakes in the arguments themselves.
     console = Console(as_json="--json" in given)
     with console.listening():
         try:
             code = cli.main(given, prog_name="neaptide", standalone_mode=False, obj=console)
         except click.ClickException as error:
-            error.show()
-            return console.usage_failure(error.format_message())
+            return console.usage_failure(error)
         except (click.Abort, KeyboardInterrupt):
             return console.interrupted()
         except NeaptideError as error:
             return console.failure(error)
+        except SystemExit:
+            # click's end where the reader of a help text, such as `head`, has seen enough.
+            return exit_codes.DONE
         except Exception as error:  # noqa: BLE001 -- the last place: reported in full, with exit code 1
+            # A library may have turned the interrupt into an error of its own.
+            if interrupts.were_raised:
+                return console.interrupted()
+            if isinstance(error, OSError) and console.cannot_print(error):
+                return exit_codes.USAGE
             return console.bug(error)
     return code if isinstance(code, int) else exit_codes.DONE

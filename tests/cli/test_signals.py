@@ -1,0 +1,157 @@
+"""Ctrl-C and SIGTERM in processes of their own: while it imports, while a search runs, and where nothing listens."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from neaptide.corpus.recompute_forms import recompute_form
+
+PATIENCE_S = 120  # of a test on a machine with much else to do; nothing is asserted about time below it
+
+# The runner of the tests may ignore SIGINT, as jobs in the background do, and children inherit that.
+BEGIN = """
+import hashlib, os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+"""
+
+AT_IMPORT = """
+class Strikes:
+    def find_spec(self, name, path=None, target=None):
+        if name == {name!r}:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), {number})
+        return None
+
+sys.meta_path.insert(0, Strikes())
+from neaptide.__main__ import run
+sys.argv = ["neaptide", *{arguments!r}]
+run()
+"""
+
+SEARCH = """
+import neaptide.cli.recompute as command
+from neaptide.__main__ import run
+
+real = command._solve
+
+def solve(name, step, allowed, limits, interrupt):
+    assert not interrupt.is_set()
+    print("searching", file=sys.stderr, flush=True)
+    {body}
+    return real(name, step, allowed, limits, interrupt)
+
+command._solve = solve
+sys.argv = ["neaptide", "recompute", "i.json", "--peak", "80%", "--json", "-o", "out.json"]
+run()
+"""
+LISTENS = "while not interrupt.is_set(): time.sleep(0.01)"
+HEARS_AND_GOES_ON = (
+    LISTENS + "\n    print('heard', file=sys.stderr, flush=True)\n    while True: time.sleep(0.01)"
+)
+LISTENS_NO_MORE = "while True: time.sleep(0.01)"
+# Minutes of computing without Python, which lets other threads run.
+IS_IN_C = "hashlib.pbkdf2_hmac('sha256', b'', b'', 2**31 - 1)"
+SWALLOWS = """
+    while True:
+        try:
+            time.sleep(0.01)
+        except KeyboardInterrupt:
+            pass
+"""
+
+
+def start(program, folder):
+    return subprocess.Popen(
+        [sys.executable, "-c", BEGIN + program],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for(process, words):
+    for line in process.stderr:
+        if words in line:
+            return
+    pytest.fail(f"it ended without saying {words!r}")
+
+
+def end(process):
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert "Traceback" not in err
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "name", ["neaptide.cli.main", "click", "neaptide.cli.layout", "neaptide.cost.presets"]
+)
+def test_while_it_imports(tmp_path, name, number):
+    program = AT_IMPORT.format(name=name, number=int(number), arguments=["devices"])
+    code, out, err = end(start(program, tmp_path))
+    # Before the command line is there, SIGTERM does what it does to every process.
+    assert code in {130, -signal.SIGTERM if number == signal.SIGTERM else 130}
+    assert out == ""
+    assert err.strip() in {"interrupted", ""}
+
+
+@pytest.fixture
+def instance(tmp_path):
+    (tmp_path / "i.json").write_text(json.dumps(recompute_form("transformer", 20)))
+    return tmp_path
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_search_that_listens_gives_its_best(instance, number):
+    process = start(SEARCH.format(body=LISTENS), instance)
+    wait_for(process, "searching")
+    process.send_signal(number)
+    code, out, err = end(process)
+    assert code in {0, 3}
+    assert "finishing with the best found so far" in err
+    assert json.loads(out) == json.loads((instance / "out.json").read_text())
+
+
+@pytest.mark.parametrize("body", [LISTENS_NO_MORE, IS_IN_C, SWALLOWS], ids=["deaf", "in C", "swallows"])
+def test_one_is_enough_for_what_does_not_listen(instance, body):
+    process = start(SEARCH.format(body=body), instance)
+    wait_for(process, "searching")
+    process.send_signal(signal.SIGINT)
+    code, _, err = end(process)
+    assert code == 130
+    assert err.rstrip().endswith("interrupted")
+
+
+@pytest.mark.parametrize("body", [HEARS_AND_GOES_ON, IS_IN_C], ids=["finishes for long", "in C"])
+def test_the_second_ends_at_once(instance, body):
+    process = start(SEARCH.format(body=body), instance)
+    wait_for(process, "searching")
+    process.send_signal(signal.SIGINT)
+    if body == HEARS_AND_GOES_ON:
+        wait_for(process, "heard")
+    process.send_signal(signal.SIGINT)
+    code, _, err = end(process)
+    assert code == 130
+    assert err.rstrip().endswith("interrupted")
+
+
+def test_a_child_that_hears_the_same_is_not_counted(instance):
+    forks = """
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(7))
+        while True: time.sleep(0.01)
+    time.sleep(0.2)
+    os.kill(child, signal.SIGINT)
+    print("child ended with", os.waitpid(child, 0)[1] >> 8, file=sys.stderr, flush=True)
+    """
+    process = start(SEARCH.format(body=forks + LISTENS), instance)
+    wait_for(process, "child ended with 7")
+    process.send_signal(signal.SIGINT)
+    code, _, err = end(process)
+    assert code in {0, 3}, err
