@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from torch import nn
 import neaptide
 from deep_step import QUICK, deep, deep_factory
 from neaptide.errors import CaptureError, InfeasibleBudget, InvalidBudget, PlanError, UsageError
+from neaptide.report.text import comparison_document, is_within_budget
 from neaptide.units import format_bytes
 
 
@@ -181,3 +183,42 @@ def test_a_limit_on_time_that_cannot_be_kept_says_so_in_time():
     with pytest.raises(InfeasibleBudget, match="takes at most") as caught:
         neaptide.plan(step, batch, budget=budget, device="rtx3090", **QUICK)
     assert "over the baseline" in caught.value.why
+
+
+def test_a_comparison_out_of_budget_measures_the_lowest_plan():
+    compared = neaptide.compare(deep_factory, budget="20%", repeats=1, **QUICK)
+    row = compared.row("plan")
+    assert row.measured_peak_bytes == row.predicted_peak_bytes
+    assert row.bitwise_equal
+    assert row.predicted_peak_with_workspace_bytes > compared.budget_bytes
+    assert format_bytes(row.predicted_peak_with_workspace_bytes) in compared.budget_missed
+    assert "alive at that peak" in compared.budget_missed
+    text = comparison_document(compared).plain()
+    assert f"Not reached: {compared.budget_missed}." in text
+    assert not is_within_budget(compared)
+    within = neaptide.compare(deep_factory, budget="100%", repeats=1, eager=False, **QUICK)
+    assert within.budget_missed == ""
+    assert is_within_budget(within)
+
+
+def test_a_comparison_whose_time_is_not_kept_says_so():
+    budget = neaptide.Budget(peak="62%", latency="+0%")
+    compared = neaptide.compare(deep_factory, budget=budget, device="rtx3090", **QUICK)
+    assert "takes at most" in compared.budget_missed
+    assert not is_within_budget(compared)
+
+
+def test_a_comparison_that_is_interrupted_runs_nothing():
+    interrupt = threading.Event()
+
+    def stop_when_searching(text: str) -> None:
+        assert not text.startswith(("verifying", "measuring"))
+        if text.startswith("planning"):
+            interrupt.set()
+
+    compared = neaptide.compare(
+        deep_factory, budget="100%", interrupt=interrupt, progress=stop_when_searching, arena=True
+    )
+    assert [row.name for row in compared.rows] == ["baseline", "plan"]
+    assert all(row.measured_peak_bytes is None for row in compared.rows)
+    assert "interrupted, so nothing was run" in compared.notes

@@ -270,7 +270,8 @@ def compare(
 ) -> Comparison:
     """Run a step as it is, as captured, and as planned, and put predictions beside measurements.
 
-    Each program runs on fresh objects from the factory. Numbers are compared in a verify run of three steps.
+    Each program runs on fresh objects from the factory. Numbers are compared in a verify run of three steps. Where the
+    budget is not reached, the row `plan` is the best plan found, and `budget_missed` of the comparison says so.
 
     Args:
         factory: no arguments; returns `(step, batch)`, the same for the same random seed.
@@ -284,17 +285,17 @@ def compare(
         time_limit_s: of each search.
         work_limit: of each search.
         seed: of the searches, of the factory and of the runs.
-        interrupt: set it to end the searches with the best plans so far.
+        interrupt: set it to end the searches with the best plans so far; nothing is run then.
         progress: told what is going on.
         allow_nondeterministic: as for `plan`.
         name: for the report.
         arena: add a row `arena`: the plan, or the baseline where there is none, as `apply(arena=True)` runs it.
 
     Raises:
-        InfeasibleBudget: as `plan`, before anything is run.
         UsageError: no strategy or device of that name, a step instead of a factory, or an arena for another device.
     """
     from neaptide.report.comparison import compare_programs
+    from neaptide.report.profiling import over_budget
 
     asked = Budget(None) if budget is None else budget
     search = _options(asked, strategy, time_limit_s, work_limit, seed, atomic=False, interrupt=interrupt)
@@ -312,22 +313,26 @@ def compare(
     plans: dict[str, StepPlan] = {}
     began = time.perf_counter()
     if budget is not None:
-        plans["plan"] = _plan_within_budget(prepared, search)
+        plans["plan"] = prepared.plan(search)
     for other in also:
         plans[other] = prepared.plan(replace(search, strategy=other))
     plan_seconds = time.perf_counter() - began
+    is_interrupted = interrupt is not None and interrupt.is_set()
+    runs = device is None and not is_interrupted
     return compare_programs(
         factory,
         prepared,
         plans,
-        repeats=0 if device is not None else repeats,
-        run=device is None,
+        repeats=repeats if runs else 0,
+        run=runs,
         eager=eager,
         verify=verify and eager,
         plan_seconds=plan_seconds,
         seed=seed,
         progress=progress,
-        arena=arena_options(arena),
+        arena=None if is_interrupted else arena_options(arena),
+        missed=over_budget(prepared, plans["plan"]) if "plan" in plans else None,
+        more_notes=("interrupted, so nothing was run",) if is_interrupted else (),
     )
 
 

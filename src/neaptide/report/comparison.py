@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Mapping
 
+from neaptide.errors import InfeasibleBudget
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.report.arena_text import arena_lines
 from neaptide.report.device_notes import predicted_only
@@ -33,6 +34,8 @@ def compare_programs(
     seed: int,
     progress: Progress | None = None,
     arena: ArenaOptions | None = None,
+    missed: InfeasibleBudget | None = None,
+    more_notes: tuple[str, ...] = (),
 ) -> Comparison:
     """Run and measure eager, baseline and the plans.
 
@@ -48,6 +51,8 @@ def compare_programs(
         seed: of the factory and the runs.
         progress: told what is going on.
         arena: adds a row: the first plan, else the baseline, inside an arena.
+        missed: how the first plan is beyond its budget; None where it is within.
+        more_notes: for the reader, beside those that the programs give cause for.
     """
     say = progress or (lambda _text: None)
     variants: dict[str, PlannedVariant] = {"baseline": prepared.baseline_variant()}
@@ -94,9 +99,10 @@ def compare_programs(
         plan_seconds=plan_seconds,
         capture_seconds=prepared.captured.seconds,
         high_water_mark_bytes=max(marks, default=None),
-        notes=(*_notes(prepared, verified), *_arena_notes(variants)),
+        notes=(*more_notes, *_notes(prepared, verified), *_arena_notes(variants)),
         versions=versions(),
         seed=seed,
+        budget_missed="" if missed is None else "; ".join(filter(None, (missed.what, missed.where))),
     )
 
 

@@ -46,6 +46,7 @@ def comparison_document(comparison: Comparison) -> Document:
         + ("" if _was_run(comparison) else ": predicted, nothing was run"),
         _table(comparison),
         _budget_line(comparison),
+        f"Not reached: {comparison.budget_missed}." if comparison.budget_missed else None,
         f"Lower bound: {format_bytes(comparison.lower_bound_bytes)} for any plan, "
         f"{format_bytes(comparison.order_lower_bound_bytes)} for order alone.",
         _why_not_lower(comparison),
@@ -63,6 +64,8 @@ def planned_row(comparison: Comparison) -> ComparisonRow | None:
 def is_within_budget(comparison: Comparison) -> bool:
     """Whether the plan keeps to the budget; a comparison without a budget does."""
     row = planned_row(comparison)
+    if comparison.budget_missed:
+        return False
     if comparison.budget_bytes is None or row is None or row.predicted_peak_with_workspace_bytes is None:
         return True
     return row.predicted_peak_with_workspace_bytes <= comparison.budget_bytes

@@ -143,6 +143,8 @@ class Comparison:
         high_water_mark_bytes: of the process while it measured; None where the system does not tell.
         notes: what the reader should know: causes of differences, operations left alone.
         versions: of neaptide, torch and Python; `seed` of the random numbers.
+        budget_missed: how the plan is beyond the bytes or the time it was to stay within, and what is alive at its
+            peak; empty when it is within.
     """
 
     name: str
@@ -157,6 +159,7 @@ class Comparison:
     notes: tuple[str, ...]
     versions: dict[str, str]
     seed: int
+    budget_missed: str = ""
 
     def row(self, name: str) -> ComparisonRow:
         """The row of a program; KeyError when there is none of that name."""
