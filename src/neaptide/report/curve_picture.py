@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from neaptide.planner.recompute.curve.points import CurvePoint, RecomputeCurve
+from neaptide.report.byte_axis import byte_marks
 from neaptide.report.picture_file import matplotlib_module, write_picture, xml_text
 from neaptide.units import format_bytes
 
@@ -128,9 +129,10 @@ def _svg_axes(lines: CurveLines) -> Iterator[str]:
         y = _y(lines, overhead)
         yield f'<path d="M{_LEFT} {y:.2f}H{right}" stroke="#ccc"/>'
         yield f'<text x="{_LEFT - 8}" y="{y + 4:.2f}" text-anchor="end">{overhead:+.1%}</text>'
-        nbytes = lines.most_bytes * tick // (_TICKS - 1)
+    for nbytes, label in byte_marks(lines.most_bytes):
         x = _x(lines, nbytes)
-        yield f'<text x="{x:.2f}" y="{bottom + 18}" text-anchor="middle">{format_bytes(nbytes)}</text>'
+        yield f'<path d="M{x:.2f} {bottom}v5" stroke="#888"/>'
+        yield f'<text x="{x:.2f}" y="{bottom + 18}" text-anchor="middle">{label}</text>'
     middle = (_LEFT + right) / 2
     yield f'<text x="{middle:.0f}" y="{bottom + 42}" text-anchor="middle">peak, and added time above it</text>'
 
@@ -177,7 +179,8 @@ def _save_png(path: Path, curve: RecomputeCurve, title: str) -> None:
     axes.set_ylim(0, lines.most_overhead * 1.05)
     axes.set_xlabel("peak")
     axes.set_ylabel("added time")
-    axes.xaxis.set_major_formatter(lambda nbytes, _position: format_bytes(int(nbytes)))
+    places, labels = zip(*byte_marks(lines.most_bytes), strict=True)
+    axes.set_xticks(places, labels)
     axes.yaxis.set_major_formatter(lambda overhead, _position: f"{overhead:+.1%}")
     axes.set_title(f"{title or 'time against memory'}\n{_summary(curve)}", parse_math=False)
     axes.legend()
