@@ -90,6 +90,9 @@ def check(ending, what):
     if ending.code in {exit_codes.USAGE, exit_codes.NOT_SUPPORTED}:
         assert "rror: " in ending.err, what
         assert ending.out == "", what
+        if "error: " in ending.err:
+            assert "\n  where: " in ending.err, (what, ending.err)
+            assert "\n  next: " in ending.err, (what, ending.err)
 
 
 @pytest.mark.parametrize("kind", READS)

@@ -67,7 +67,7 @@ def test_letters_that_the_output_does_not_have(tmp_path):
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize("name", ["nowhere/p.json", "x" * 300, "/dev/null/p.json", "/proc/p.json"])
+@pytest.mark.parametrize("name", ["", "nowhere/p.json", "x" * 300, "/dev/null/p.json", "/proc/p.json"])
 def test_an_output_that_cannot_be_written_is_told_before_the_search(call, fake_api, name):
     ending = call("plan", "train_me.py:factory", "-o", name)
     assert ending.code == 2

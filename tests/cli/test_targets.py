@@ -158,3 +158,47 @@ def test_errors_of_neaptide_pass_through(tmp_path):
     write(tmp_path, "from neaptide.errors import CaptureError\nraise CaptureError('early')\n", "early.py")
     with pytest.raises(CaptureError, match="early"):
         find_target("early.py:factory")
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("import sys; sys.exit(7)", "ends the process"),
+        ("raise SystemExit", "ends the process"),
+        ("raise GeneratorExit", "GeneratorExit"),
+        ("raise MemoryError", "MemoryError"),
+        ("return factory()", "RecursionError"),
+        ("raise type('E', (Exception,), {'__str__': lambda self: 1 / 0})", "its message cannot be made"),
+        ("yield 1", "a generator"),
+    ],
+)
+def test_whatever_a_factory_does_is_told_with_its_line(call, fake_api, clean_place, body, words):
+    (clean_place / "odd.py").write_text(f"def factory():\n    {body}\n")
+    ending = call("profile", "odd.py:factory")
+    assert ending.code == 2
+    assert words in ending.err
+    assert "odd.py:" in ending.err
+    assert "Traceback" not in ending.err
+
+
+@pytest.mark.parametrize("kind", [SystemExit, GeneratorExit])
+def test_a_step_that_ends_the_process_is_told(call, fake_api, kind):
+    fake_api.error = kind(3)
+    ending = call("compare", "train_me.py:factory")
+    assert ending.code == 2
+    assert "the program ends the process" in ending.err
+
+
+def test_a_module_that_fails_when_it_is_asked_for_a_name(call, fake_api, clean_place):
+    (clean_place / "odd.py").write_text("def __getattr__(name):\n    raise ValueError(name)\n")
+    ending = call("profile", "odd.py:factory")
+    assert ending.code == 2
+    assert "__getattr__" in ending.err
+
+
+def test_a_factory_that_leaves_the_folder_does_not_move_the_result(call, fake_api, clean_place):
+    (clean_place / "odd.py").write_text(
+        "import os\n\ndef factory():\n    os.chdir('/')\n    return (lambda batch: batch), 1\n"
+    )
+    assert call("profile", "odd.py:factory", "-o", "report.json").code == 0
+    assert (clean_place / "report.json").is_file()

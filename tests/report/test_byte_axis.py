@@ -1,5 +1,7 @@
 """Marks of an axis of bytes."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,4 +30,4 @@ def test_there_are_a_few_marks_that_reach_most_of_the_axis(most):
     assert 2 <= len(places) <= 7
     assert places[0] == 0
     assert most // 2 < places[-1] <= most
-    assert len({b - a for a, b in zip(places, places[1:], strict=False)}) == 1
+    assert len({b - a for a, b in pairwise(places)}) == 1

@@ -268,6 +268,8 @@ def _run(
 def _check_writable(path: Path) -> None:
     """Make sure, before anything long begins, that a result can be written."""
     try:
+        if path.is_dir():  # an empty name is the current folder
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not path.exists():
             # Tried, not asked: a name may be too long, and a disk read-only, where the permissions say yes.
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
@@ -285,7 +287,9 @@ def _current_folder() -> Path:
         return Path.cwd()
     except FileNotFoundError as error:
         raise UsageError(
-            "the current folder is gone", next_step="change to a folder that is there"
+            "the current folder is gone",
+            where=os.environ.get("PWD", "."),
+            next_step="change to a folder that is there",
         ) from error
 
 

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
 from neaptide.cli.interrupts import asking_before_aborting
-from neaptide.errors import (
-    InfeasibleBudget,
-    MissingExtra,
-    SymbolicError,
-    TargetError,
-    UsageError,
-    VerifyError,
-)
-from neaptide.reading import JsonError, decode_json, is_there, place_of
+from neaptide.cli.target_files import write_result
+from neaptide.errors import InfeasibleBudget, MissingExtra, TargetError
+from neaptide.reading import is_there, place_of
 
 if TYPE_CHECKING:
     from neaptide.cli.config import Settings
-    from neaptide.ir.graph import Graph
     from neaptide.report.document import Document
     from neaptide.runtime.arena_plan import ArenaOptions, Copies
     from neaptide.runtime.prepared_step import PreparedStep
@@ -206,57 +198,6 @@ def _deliver(request: Request, report: Any, make_document: Callable[[], Document
         request.console.result(to_json(report))
     else:
         request.console.document(make_document())
-
-
-def write_result(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise UsageError(
-            "the result cannot be written", where=str(path), why=str(error), next_step="write elsewhere"
-        ) from error
-
-
-def decode_target(path: Path, data: bytes) -> Any:
-    """The content of a target that is JSON.
-
-    Raises:
-        TargetError: it is not.
-    """
-    try:
-        return decode_json(data)
-    except JsonError as error:
-        raise TargetError(
-            f"{str(path)!r} is no JSON", where=place_of(path), why=str(error), next_step="check the file"
-        ) from error
-
-
-def read_graph(path: Path, data: bytes) -> Graph:
-    """The graph of a target.
-
-    Raises:
-        TargetError: it breaks a rule of graphs, or cannot be read as one.
-    """
-    from neaptide.ir import serial
-
-    try:
-        graph = serial.from_json(data)
-    except (VerifyError, SymbolicError) as error:
-        where = str(path) if error.where is None else f"{path}: {error.where}"
-        raise TargetError(
-            error.what, where=where, why=error.why, next_step="write the file with neaptide again"
-        ) from error
-    sizes = [storage.nbytes for storage in graph.storages]
-    sizes += [loop.trip_count for node in graph.nodes for loop in node.regions]
-    unknown = sorted(frozenset().union(*(size.dims() for size in sizes)))
-    if unknown:
-        raise TargetError(
-            "the graph has sizes that are no numbers",
-            where=str(path),
-            why=f"they depend on {', '.join(unknown)}",
-            next_step="write the graph of one set of shapes",
-        )
-    return graph
 
 
 def prepared_target(request: Request) -> PreparedStep:

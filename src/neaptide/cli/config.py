@@ -26,6 +26,7 @@ _YES_NO: Final = {
     "no": False,
     "off": False,
 }
+_HIGHEST_SEED: Final = 2**63 - 1  # that torch takes
 DEFAULT_TIME_LIMIT_S: Final = 20.0
 CURVE_TIME_LIMIT_S: Final = 0.03
 """For each operation: curves take about a third of it where nothing else runs."""
@@ -253,7 +254,7 @@ def _with_unit(value: Any) -> str:
     return f"{value}s" if is_number else str(value).strip()
 
 
-def _integer(lowest: int) -> Callable[[Any], int]:
+def _integer(lowest: int, highest: int | None = None) -> Callable[[Any], int]:
     def read(value: Any) -> int:
         try:
             number = int(value) if isinstance(value, str) else value
@@ -261,6 +262,8 @@ def _integer(lowest: int) -> Callable[[Any], int]:
             number = None
         if isinstance(number, bool) or not isinstance(number, int) or number < lowest:
             raise UsageError(f"{value!r} is not a whole number of at least {lowest}")
+        if highest is not None and number > highest:
+            raise UsageError(f"{value!r} is more than {highest}")
         return number
 
     return read
@@ -305,7 +308,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "device": _text,
     "time_limit": _duration,
     "work_limit": _integer(1),
-    "seed": _integer(0),
+    "seed": _integer(0, _HIGHEST_SEED),
     "strategy": _text,
     "also": _texts,
     "method": _texts,

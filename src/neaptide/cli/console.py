@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -138,9 +139,9 @@ class Console:
 
     def usage_failure(self, error: click.ClickException) -> int:
         """Shows a mistake in the arguments; returns the exit code."""
-        context = getattr(error, "ctx", None)
-        usage = "" if context is None else f"{context.get_usage()}\n"
-        self._say(f"{usage}Error: {_readable(error.format_message())}")
+        shown = io.StringIO()
+        error.show(file=shown)
+        self._say(_readable(shown.getvalue().rstrip()))
         self._json_error("UsageError", exit_codes.USAGE, error.format_message())
         return exit_codes.USAGE
 
@@ -194,12 +195,12 @@ class Console:
         try:
             with redirect_stdout(sys.stderr):
                 yield
-        except SystemExit as error:
+        except (SystemExit, GeneratorExit) as error:
             frames = traceback.extract_tb(error.__traceback__)
             raise TargetError(
                 "the program ends the process",
                 where=f"{frames[-1].filename}:{frames[-1].lineno}",
-                why=f"it raises SystemExit({'' if error.code is None else error.code!r})",
+                why=f"it raises {error!r}",
                 next_step="return instead of calling sys.exit",
             ) from error
         finally:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
-from neaptide.cli.commands import write_result
 from neaptide.cli.interrupts import asking_before_aborting
+from neaptide.cli.target_files import write_result
 from neaptide.units import format_bytes, format_seconds, parse_size
 
 if TYPE_CHECKING:

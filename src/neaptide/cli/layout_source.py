@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from neaptide.cli.command import Request
-from neaptide.cli.commands import decode_target, read_graph, require_torch
+from neaptide.cli.commands import require_torch
+from neaptide.cli.target_files import decode_target, read_graph
 from neaptide.errors import TargetError, UsageError
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.serial import fingerprint
 from neaptide.layout.from_schedule import ScheduleBuffers, schedule_buffers
 from neaptide.layout.problem import LayoutProblem
-from neaptide.reading import is_file, is_there, read_bytes, read_text
+from neaptide.reading import is_file, read_bytes, read_text
 from neaptide.units import format_bytes
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def find_source(request: Request) -> LayoutProblem | Program:
                 "a CSV of buffers takes no plan", where=request.target, next_step="leave out --plan"
             )
         return _from_csv(path, request.settings.alignment)
-    if path.suffix == ".json" and is_there(path):
+    if path.suffix == ".json":
         return _from_json(path, request)
     return _from_program(request.target, _load_plan(request.plan), request)
 

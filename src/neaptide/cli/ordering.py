@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
-from neaptide.cli.commands import decode_target, prepared_target, read_graph, write_result
+from neaptide.cli.commands import prepared_target
 from neaptide.cli.interrupts import asking_before_aborting
+from neaptide.cli.target_files import decode_target, naming, read_graph, write_result
 from neaptide.errors import TargetError
 from neaptide.reading import read_bytes
 from neaptide.units import format_bytes, format_seconds
@@ -153,11 +154,15 @@ def _read(path: Path) -> OrderProblem:
     content = decode_target(path, data)
     form = content.get("format") if isinstance(content, dict) else None
     if form == wire.FORMAT:
-        return order_problem(read_graph(path, data))
+        graph = read_graph(path, data)
+        with naming(path):
+            return order_problem(graph)
     if form == neutral.FORMAT:
-        return neutral.from_mapping(content)
+        with naming(path):
+            return neutral.from_mapping(content)
     raise TargetError(
-        f"{path} holds neither a graph nor an ordering problem",
+        "the file holds neither a graph nor an ordering problem",
+        where=str(path),
         why=f"its format is {form!r}",
         next_step=f"write {neutral.FORMAT!r} or {wire.FORMAT!r}, see docs/reference/order-form.md",
     )

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
-from neaptide.cli.commands import prepared_target, write_result
+from neaptide.cli.commands import prepared_target
 from neaptide.cli.interrupts import asking_before_aborting
+from neaptide.cli.target_files import naming, write_result
 from neaptide.errors import TargetError, UsageError
 from neaptide.reading import read_bytes
 from neaptide.units import format_bytes, format_seconds
@@ -322,4 +323,6 @@ def _read_instance(path: Path) -> StepProblem:
             why="its name does not end in .json",
             next_step="see docs/reference/recompute-form.md",
         )
-    return from_json(read_bytes(path))
+    data = read_bytes(path)
+    with naming(path):
+        return from_json(data)

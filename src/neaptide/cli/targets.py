@@ -48,7 +48,7 @@ class Target:
             made = self.factory()
         except NeaptideError:
             raise
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, GeneratorExit) as error:
             exits = isinstance(error, SystemExit)
             raise TargetError(
                 f"the factory of {self.text} failed",
@@ -130,7 +130,7 @@ def _incomplete(text: str) -> TargetError:
 def _missing_file(text: str, path: Path) -> TargetError:
     folder = path.parent
     try:
-        near = sorted(entry.name for entry in folder.glob("*.py"))
+        near = sorted(entry.name for entry in folder.glob("*.py") if is_file(entry))
     except (OSError, ValueError):
         near = []
     close = difflib.get_close_matches(path.name, near, n=1)
@@ -182,7 +182,7 @@ def _load(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, GeneratorExit) as error:
         if before is None:
             del sys.modules[name]
         else:
@@ -202,7 +202,16 @@ def _load(path: Path) -> ModuleType:
 
 
 def _function(module: ModuleType, path: Path, name: str) -> Callable[[], Any]:
-    found = getattr(module, name, None)
+    try:
+        found = getattr(module, name, None)
+    except Exception as error:
+        # A module may have a `__getattr__` of its own.
+        raise TargetError(
+            f"{path} fails when it is asked for {name!r}",
+            where=_innermost(error, str(path.absolute())),
+            why=_words(error),
+            next_step="mend its __getattr__",
+        ) from error
     if found is None:
         known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         close = difflib.get_close_matches(name, known, n=1)
