@@ -245,7 +245,7 @@ def test_plan_that_names_no_target(call, tmp_path):
     ("name", "content", "code", "words"),
     [
         ("none.csv", None, 2, "cannot be read"),
-        ("none.json", None, 2, "no target"),
+        ("none.json", None, 2, "no such file"),
         ("latin.csv", b"id,lower,upper,size\n\xe9,0,1,2\n", 2, "cannot be read"),
         ("empty.csv", b"", 2, "no buffers"),
         ("wrong.csv", b"id,lower,upper,size\na,0,1,2\nb,3,3,4\n", 2, "wrong.csv:3, column 'upper'"),
