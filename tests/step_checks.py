@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from neaptide.frontends.state_finder import find_state
 from neaptide.frontends.torch_step import CapturedProgram, CapturedStep, capture_step
 from neaptide.ir.schedule import Schedule
 from neaptide.runtime.planned_step import PlannedStep, PlannedVariant
@@ -50,7 +51,7 @@ def verify(factory: Factory, order: Order = program_order, *, steps: int = 3) ->
     step, batch = factory()
     captured = capture_step(step, (batch,))
     runner = PlannedStep(step, _never, as_variant(captured, order))
-    found = record_planned(runner, captured.state, (batch,), steps=steps, seed=1)
+    found = record_planned(runner, find_state(step), (batch,), steps=steps, seed=1)
     return compare_records(found, expected)
 
 

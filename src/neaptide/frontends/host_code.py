@@ -7,11 +7,14 @@ the head returns. Where the cut is allowed, and why: `docs/adr/0010-host-code-be
 
 from __future__ import annotations
 
+import contextlib
+import dis
 import functools
+import inspect
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +22,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from neaptide.errors import CaptureError
+from neaptide.frontends.object_watch import ObjectWatch
 from neaptide.frontends.scalars import is_plain
 from neaptide.frontends.split_source import Cut, StepSource
 from neaptide.frontends.state_finder import find_state
@@ -26,8 +30,10 @@ from neaptide.frontends.step_slots import present_pattern
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.step_trace import trace_step
 from neaptide.frontends.trace_watch import StateWatch
-from neaptide.frontends.users_code import class_file, is_library_file, names_in
+from neaptide.frontends.users_code import class_file, codes_in, is_library_file, names_in
 
+_STORES = frozenset({"STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL", "DELETE_GLOBAL"})
+_CELLS = frozenset({"STORE_DEREF", "DELETE_DEREF"})
 _MUTABLE = (list, dict, OrderedDict, defaultdict, deque)
 
 
@@ -37,15 +43,50 @@ class HostCode:
 
     Attributes:
         head: what is captured.
-        cut: number of the first statement behind it.
+        bind: takes what the head takes; returns the parameters of the tail.
+        tail: what runs behind it, bound like the head, to be looked through.
+        at: number of the tail's first statement.
+        moved: numbers of later statements that clear gradients and belong to the head all the same.
         parts: the functions.
+        whole: the function that was cut.
     """
 
     head: Callable[..., Any]
-    cut: int
-    parts: Cut
-    _bind: Callable[..., tuple[Any, ...]]
+    bind: Callable[..., tuple[Any, ...]]
     tail: Callable[..., Any]
+    at: int
+    moved: tuple[int, ...]
+    parts: Cut
+    whole: types.FunctionType
+
+    def head_state(self, extra: Any) -> StepState:
+        """What the head works on; `extra` as for `find_state`."""
+        return find_state(self.head, extra, without=self.whole)
+
+    def _tail_codes(self) -> list[types.CodeType]:
+        """Code of the tail and of the user's functions that it calls."""
+        found = [self.parts.tail.__code__]
+        for callee in filter(_is_users, self._callees()):
+            found += find_state(callee, without=self.whole).codes
+        return found
+
+    def _callees(self) -> Iterator[Callable[..., Any]]:
+        """What the tail calls by name, as far as that can be told without running code."""
+        tail = self.parts.tail
+        known = {**tail.__globals__}
+        for name, cell in zip(tail.__code__.co_freevars, tail.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # a variable that is not assigned yet
+                known[name] = cell.cell_contents
+        if isinstance(self.tail, types.MethodType):
+            known[tail.__code__.co_varnames[0]] = self.tail.__self__
+        for root, *attributes in self.parts.calls:
+            item = known.get(root)
+            for attribute in attributes:
+                owner, item = item, inspect.getattr_static(item, attribute, None)
+                if isinstance(item, types.FunctionType) and not isinstance(owner, (type, types.ModuleType)):
+                    item = types.MethodType(item, owner)
+            if callable(item) and item is not self.whole:
+                yield item
 
     def finish(self, result: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run the tail behind a call of the head; gives what the step returns.
@@ -56,7 +97,7 @@ class HostCode:
             kwargs: likewise.
         """
         went_on, content = result
-        return self.tail(*self._bind(*args, **kwargs), *content) if went_on else content
+        return self.parts.tail(*self.bind(*args, **kwargs), *content) if went_on else content
 
     def describe(self) -> str:
         """What happens, in words, for the notes of a report."""
@@ -106,55 +147,77 @@ class HostCode:
                 if leaf in constants and not (is_plain(constants[leaf]) or _is_fixed(constants[leaf])):
                     raise self._refusal(f"its variable {name} holds a {type(constants[leaf]).__name__}")
 
-    def refuse_training(self, stepped: set[int], step: StepState, variables: Iterable[Any]) -> None:
+    def refuse_training(self, stepped: set[int], variables: Iterable[Any]) -> None:
         """Refuse a cut that leaves a backward pass or an update behind the program.
 
         Args:
             stepped: ids of the optimizers that the head steps.
-            step: state of the whole step.
             variables: objects of the step that the head hands to the tail.
 
         Raises:
             CaptureError: saying what would come behind the program.
         """
-        found = find_state(self.tail, list(step.optimizers.values()))
-        reached = find_state(self.tail)
-        names = {name for code in found.codes for name in names_in(code)}
-        if "backward" in names or "autograd" in names:
+        if any({"backward", "autograd"} & names_in(code) for code in self._tail_codes()):
             raise self._refusal("a backward pass comes after it")
-        held = [o for o in (*reached.optimizers.values(), *variables) if isinstance(o, torch.optim.Optimizer)]
-        if "step" in names and any(id(o) not in stepped for o in held):
+        updated = [item for item in variables if isinstance(item, torch.optim.Optimizer)]
+        for callee in self._callees():
+            owner = getattr(callee, "__self__", None)
+            if isinstance(owner, torch.optim.Optimizer) and callee.__name__ == "step":
+                updated.append(owner)
+            reached = find_state(callee, without=self.whole) if _is_users(callee) else StepState()
+            if any("step" in names_in(code) for code in reached.codes):
+                updated += reached.optimizers.values()
+        if any(id(optimizer) not in stepped for optimizer in updated):
             raise self._refusal("an optimizer's update comes after it")
 
-    def _refuse_shared(self, variables: Sequence[Any]) -> None:
+    @property
+    def clears_gradients(self) -> bool:
+        """Whether the tail may clear the gradients that the head leaves."""
+        return any("zero_grad" in names_in(code) for code in self._tail_codes())
+
+    def written_numbers(self, head: StepState) -> frozenset[str]:
+        """Names of the Python floats that the tail writes and the head reads at the next call.
+
+        Raises:
+            CaptureError: the head reads something else that the tail writes, so every call would be another program.
+        """
+        stored = {name for code in self._tail_codes() for name in _stored(code)}
+        fed = [place for place in head.scalars if getattr(place, "key", place.name) in stored]
+        other = next((place for place in fed if type(place.get()) is not float), None)
+        if other is not None:
+            raise self._refusal(f"it writes {other.name}, which the step reads in front of it")
+        return frozenset(place.name for place in fed)
+
+    def _refuse_shared(self, variables: tuple[Any, ...]) -> None:
         """Lists and dicts are made anew for each call, which is right for those that the head itself makes."""
-        for name, content in zip(self.parts.variables, variables, strict=True):
-            if isinstance(content, _MUTABLE) and sys.getrefcount(content) > _ALONE:
-                raise self._refusal(f"its variable {name} is a {type(content).__name__} that is kept elsewhere")
-            waiting = [content]
-            while waiting:
-                item = waiting.pop()
-                inner = item.values() if isinstance(item, dict) else item
-                if isinstance(item, (*_MUTABLE, tuple)):
-                    for part in inner:
-                        if isinstance(part, _MUTABLE) and sys.getrefcount(part) > _ALONE:
-                            raise self._refusal(f"its variable {name} holds a list or dict that is kept elsewhere")
-                        waiting.append(part)
+        for position, name in enumerate(self.parts.variables):
+            if _shares(variables[position : position + 1], 1):
+                raise self._refusal(f"its variable {name} is or holds a list or dict that is kept elsewhere")
 
     def _refusal(self, why: str) -> CaptureError:
         return CaptureError("host code between tensor operations", where=self.parts.location, why=why)
 
 
-def _probe() -> int:
-    """References to something that one container holds and one loop variable names."""
-    held = [[]]  # type: ignore[var-annotated]
-    counts = [0]
-    for content in held:
-        counts[0] = sys.getrefcount(content)
-    return counts[0]
+def _is_users(callee: Callable[..., Any]) -> bool:
+    function = getattr(callee, "__func__", callee)
+    if isinstance(function, types.FunctionType):
+        return not is_library_file(function.__code__.co_filename)
+    return not isinstance(function, (type, types.BuiltinFunctionType)) and not is_library_file(
+        class_file(type(function))
+    )
 
 
-_ALONE = _probe()
+def _shares(container: Any, further: int = 0) -> bool:
+    """Whether a list or dict inside has an owner besides the container around it and `further` ones."""
+    for part in container.values() if isinstance(container, dict) else container:
+        if isinstance(part, _MUTABLE) and sys.getrefcount(part) > _OWNED_ONCE + further:
+            return True
+        if isinstance(part, (*_MUTABLE, tuple)) and _shares(part):
+            return True
+    return False
+
+
+_OWNED_ONCE = 3  # references to what a container holds, the loop names and the count is asked of
 
 
 def _is_fixed(item: Any) -> bool:
@@ -166,6 +229,26 @@ def _is_fixed(item: Any) -> bool:
     if isinstance(item, types.FunctionType):
         return is_library_file(item.__code__.co_filename)
     return isinstance(item, types.BuiltinFunctionType) and isinstance(item.__self__, types.ModuleType)
+
+
+def _stored(code: types.CodeType) -> Iterator[str]:
+    """Attributes, globals and variables of enclosing functions that code writes."""
+    for part in codes_in(code):
+        for instruction in dis.get_instructions(part):
+            name = instruction.opname
+            if name in _STORES or (name in _CELLS and instruction.argval in part.co_freevars):
+                yield instruction.argval
+
+
+def not_cut(refusal: CaptureError, reason: str) -> CaptureError:
+    """The refusal of a whole step, with the reason why its host code cannot run behind the program."""
+    return CaptureError(
+        refusal.what,
+        where=refusal.where,
+        why=refusal.why,
+        next_step=f"{refusal.next_step or 'take it out of the step'}; or move it behind the last tensor operation, as "
+        f"statements of the step itself, where it runs as it is (not so yet: {reason})",
+    )
 
 
 class _FirstEffect(BaseException):
@@ -190,15 +273,13 @@ def cut_behind(
     source = StepSource(function)
     state = find_state(step, extra)
     reached = 0
-    watch: StateWatch | None = None
-    groups: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    effects: _Effects | None = None
 
     def mark(number: int) -> None:
-        nonlocal reached, watch
-        if watch is None:
-            watch = StateWatch(state)
-            groups.extend((g, dict(g)) for o in state.optimizers.values() for g in o.param_groups)
-        elif watch.written() or any(_changed(*group) for group in groups):
+        nonlocal reached, effects
+        if effects is None:
+            effects = _Effects(state)
+        elif effects.any_so_far():
             raise _FirstEffect
         reached = number
 
@@ -207,7 +288,7 @@ def cut_behind(
     except (_FirstEffect, CaptureError):
         if not reached:
             raise LookupError("its first statement is such host code") from None
-        return _at(function, rebuild, source, reached)
+        return _at(reached, function, source, rebuild)
     raise LookupError("no statement of the step itself is host code")
 
 
@@ -219,21 +300,54 @@ def cut_again(host: HostCode, step: Callable[..., Any]) -> HostCode:
     """
     function, rebuild = _unwrapped(step)
     source = StepSource(function)
-    if host.cut >= source.length:
+    if host.at >= source.length:
         raise LookupError("the step has fewer statements")
-    return _at(function, rebuild, source, host.cut)
+    return _at(host.at, function, source, rebuild)
 
 
 def _at(
-    function: types.FunctionType, rebuild: Callable[[types.FunctionType], Any], source: StepSource, number: int
+    number: int,
+    function: types.FunctionType,
+    source: StepSource,
+    rebuild: Callable[[types.FunctionType], Any],
 ) -> HostCode:
-    del function
-    parts = source.cut(number)
-    return HostCode(rebuild(parts.head), number, parts, rebuild(parts.bind), parts.tail)
+    """The cut at a statement; gradients are cleared in front of host code that cannot see them."""
+
+    def made(moved: tuple[int, ...]) -> HostCode:
+        parts = source.cut(number, moved)
+        head, bind, tail = rebuild(parts.head), rebuild(parts.bind), rebuild(parts.tail)
+        return HostCode(head, bind, tail, number, moved, parts, function)
+
+    clearing = source.clears_gradients(number)
+    if clearing and len(clearing) < source.length - number:
+        early = made(clearing)
+        reached = find_state(early.tail, without=function)
+        if not (
+            reached.modules or reached.optimizers or any(s.current().requires_grad for s in reached.tensors)
+        ):
+            return early
+    return made(())
 
 
-def _changed(now: dict[str, Any], then: dict[str, Any]) -> bool:
-    return now.keys() != then.keys() or any(now[key] is not then[key] for key in then)
+class _Effects:
+    """What a step does to Python state while it is traced, from the first statement on."""
+
+    def __init__(self, state: StepState) -> None:
+        self._watch = StateWatch(state)
+        self._objects = ObjectWatch(state)
+        self._groups = [(g, dict(g)) for o in state.optimizers.values() for g in o.param_groups]
+
+    def any_so_far(self) -> bool:
+        """Whether something is written, drawn or changed by now."""
+        return bool(
+            self._watch.written()
+            or self._watch.has_drawn()
+            or any(watched.has_changed() for watched in self._objects.watched)
+            or any(
+                now.keys() != then.keys() or any(now[k] is not then[k] for k in then)
+                for now, then in self._groups
+            )
+        )
 
 
 def _unwrapped(step: Any) -> tuple[types.FunctionType, Callable[[types.FunctionType], Any]]:

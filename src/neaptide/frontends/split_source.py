@@ -5,7 +5,6 @@ it, reads. Both share globals, closure, file and line numbers with the function.
 """
 
 from __future__ import annotations
-
 import __future__
 
 import ast
@@ -36,6 +35,7 @@ class Cut:
         tail: takes the parameters and the variables; returns what the function returns.
         variables: names of the local variables that the tail reads and the head sets.
         location: of the first statement of the tail: `file:line: code`.
+        calls: dotted names that the tail calls, such as `("self", "meter", "update")`.
     """
 
     head: types.FunctionType
@@ -43,6 +43,7 @@ class Cut:
     tail: types.FunctionType
     variables: tuple[str, ...]
     location: str
+    calls: tuple[tuple[str, ...], ...]
 
 
 class StepSource:
@@ -60,7 +61,7 @@ class StepSource:
         if code.co_flags & _PAUSES:
             raise LookupError("a generator has no end to run it behind")
         self._function = function
-        self._tree = _definition(function)
+        self._tree, self._imports = _definition(function)
         if not _is_same_code(self._code(self._tree), code):
             raise LookupError("the source of the step is not the code that runs")
         self._parameters = code.co_varnames[: _parameter_count(code)]
@@ -80,28 +81,52 @@ class StepSource:
         tree.body = body
         return self._compiled(tree, {MARK: types.CellType(mark)})
 
-    def cut(self, at: int) -> Cut:
-        """The function in two parts, the tail beginning with the statement of that number."""
-        before, behind = self._tree.body[:at], self._tree.body[at:]
+    def clears_gradients(self, at: int) -> tuple[int, ...]:
+        """Numbers of the statements from `at` on that only call `zero_grad` of something."""
+        return tuple(i for i in range(at, self.length) if _is_clearing(self._tree.body[i]))
+
+    def cut(self, at: int, moved: tuple[int, ...] = ()) -> Cut:
+        """The function in two parts, the tail beginning with the statement of that number.
+
+        Args:
+            at: number of the statement.
+            moved: numbers of later statements that are put at the end of the head.
+        """
+        body = self._tree.body
+        before = [*body[:at], *(body[i] for i in moved)]
+        behind = [statement for i, statement in enumerate(body[at:], at) if i not in moved]
         own = set(self._function.__code__.co_varnames + self._function.__code__.co_cellvars)
         variables = tuple(sorted(_bound(before) & _named(behind) & own))
         leave = ast.Return(_pair(True, ast.Tuple([ast.Name(v, ast.Load()) for v in variables], ast.Load())))
-        head = [_early(copy.deepcopy(statement)) for statement in before]
         # A rebound parameter is among the variables, and comes back under its own name.
         parameters = [p for p in self._parameters if p not in variables]
         give = ast.Return(ast.Tuple([ast.Name(p, ast.Load()) for p in parameters], ast.Load()))
         tail = copy.deepcopy(self._tree)
         tail.args = ast.arguments([], [ast.arg(n) for n in (*parameters, *variables)], None, [], [], None, [])
-        tail.body = [*_declared(before), *behind]
+        tail.body = self._part(behind, _Undeclared())
         code = self._function.__code__
         line = behind[0].lineno
+        calls = (_dotted(n.func) for s in behind for n in ast.walk(s) if isinstance(n, ast.Call))
         return Cut(
-            self._compiled(self._with_body([*_declared(behind), *head, _located(leave, behind[0])])),
+            self._compiled(
+                self._with_body([*self._part(before, _EarlyReturns()), _located(leave, behind[0])])
+            ),
             self._compiled(self._with_body([_located(give, behind[0])])),
             self._compiled(tail, defaults=False),
             variables,
             f"{code.co_filename}:{line}: {linecache.getline(code.co_filename, line).strip()}",
+            tuple(sorted({call for call in calls if call})),
         )
+
+    def _part(self, statements: Sequence[ast.stmt], change: ast.NodeTransformer) -> list[ast.stmt]:
+        """Changed copies of statements, behind the declarations of global and nonlocal names that they mention."""
+        named = _named(statements)
+        found: list[ast.stmt] = []
+        for statement in _of_this_scope(self._tree.body, (ast.Global, ast.Nonlocal)):
+            assert isinstance(statement, (ast.Global, ast.Nonlocal))
+            statement.names = [name for name in statement.names if name in named]
+            found += [statement] if statement.names else []
+        return [*found, *(change.visit(copy.deepcopy(statement)) for statement in statements)]
 
     def _with_body(self, body: Sequence[ast.stmt]) -> ast.FunctionDef:
         tree = copy.deepcopy(self._tree)
@@ -112,7 +137,9 @@ class StepSource:
         self, tree: ast.FunctionDef, cells: dict[str, types.CellType] | None = None, *, defaults: bool = True
     ) -> types.FunctionType:
         function = self._function
-        known = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)) | (cells or {})
+        known = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)) | (
+            cells or {}
+        )
         code = self._code(tree, tuple(cells or ()))
         made = types.FunctionType(
             code,
@@ -138,7 +165,8 @@ class StepSource:
             outer.type_params = []  # type: ignore[attr-defined]
             if isinstance(inner, ast.ClassDef):
                 inner.type_params = []  # type: ignore[attr-defined]
-        module = ast.fix_missing_locations(ast.Module([outer], []))
+        # Python compiles calls of what a module imports in a way of its own, so its imports belong to the source.
+        module = ast.fix_missing_locations(ast.Module([*self._imports, outer], []))
         original = self._function.__code__
         compiled = compile(
             module, original.co_filename, "exec", flags=original.co_flags & _FUTURES, dont_inherit=True
@@ -149,7 +177,8 @@ class StepSource:
         return _code_in(code, tree.name)
 
 
-def _definition(function: types.FunctionType) -> ast.FunctionDef:
+def _definition(function: types.FunctionType) -> tuple[ast.FunctionDef, list[ast.stmt]]:
+    """A function's definition, and the imports of its module."""
     code = function.__code__
     lines = linecache.getlines(code.co_filename, function.__globals__)
     if not lines:
@@ -165,7 +194,7 @@ def _definition(function: types.FunctionType) -> ast.FunctionDef:
                 found = copy.deepcopy(node)
                 found.decorator_list = []
                 found.returns = None
-                return found
+                return found, _of_this_scope(module.body, (ast.Import, ast.ImportFrom))
     raise LookupError("the source of the step is not there (a lambda has none of its own)")
 
 
@@ -193,40 +222,60 @@ def _code_in(code: types.CodeType, name: str) -> types.CodeType:
 def _located(node: Any, at: ast.stmt) -> Any:
     for part in ast.walk(node):
         ast.copy_location(part, at)
-        part.end_lineno = part.lineno  # type: ignore[attr-defined]
     return node
 
 
-def _pair(flag: bool, value: ast.expr) -> ast.expr:  # noqa: FBT001 - the flag is the content
+def _pair(flag: bool, value: ast.expr) -> ast.expr:
     return ast.Tuple([ast.Constant(flag), value], ast.Load())
 
 
-def _declared(elsewhere: Sequence[ast.AST]) -> list[ast.stmt]:
-    """Declarations of global and nonlocal names that stand in the other part."""
+def _of_this_scope(statements: Sequence[ast.AST], kinds: tuple[type[ast.stmt], ...]) -> list[ast.stmt]:
+    """Copies of statements of some kinds, in their order; nested functions and classes are not entered."""
     found: list[ast.stmt] = []
-    waiting: list[ast.AST] = list(elsewhere)
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, (ast.Global, ast.Nonlocal)):
+    for node in statements:
+        if isinstance(node, kinds):
             found.append(copy.deepcopy(node))
         elif not isinstance(node, _SCOPES):
-            waiting.extend(ast.iter_child_nodes(node))
+            found += _of_this_scope(list(ast.iter_child_nodes(node)), kinds)
     return found
 
 
-class _EarlyReturns(ast.NodeTransformer):
-    def visit_Return(self, node: ast.Return) -> ast.stmt:
-        value = node.value or ast.copy_location(ast.Constant(None), node)
-        made: ast.Return = ast.copy_location(ast.Return(_pair(False, value)), node)
-        return ast.fix_missing_locations(made)
+class _Undeclared(ast.NodeTransformer):
+    """Takes out declarations of global and nonlocal names; each part has its own."""
+
+    def visit_Global(self, node: ast.Global) -> ast.stmt:
+        return ast.copy_location(ast.Pass(), node)
+
+    def visit_Nonlocal(self, node: ast.Nonlocal) -> ast.stmt:
+        return ast.copy_location(ast.Pass(), node)
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         return node if isinstance(node, _SCOPES) else super().generic_visit(node)
 
 
-def _early(statement: ast.stmt) -> ast.stmt:
-    made: ast.stmt = _EarlyReturns().visit(statement)
-    return made
+class _EarlyReturns(_Undeclared):
+    """Says of a return that it is not the cut."""
+
+    def visit_Return(self, node: ast.Return) -> ast.stmt:
+        value = node.value or ast.copy_location(ast.Constant(None), node)
+        made: ast.Return = ast.copy_location(ast.Return(_pair(False, value)), node)
+        return ast.fix_missing_locations(made)
+
+
+def _dotted(node: ast.expr) -> tuple[str, ...]:
+    if isinstance(node, ast.Name):
+        return (node.id,)
+    if isinstance(node, ast.Attribute) and (inner := _dotted(node.value)):
+        return (*inner, node.attr)
+    return ()
+
+
+def _is_clearing(statement: ast.stmt) -> bool:
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+        return False
+    call = statement.value
+    plain = all(isinstance(a, ast.Constant) for a in (*call.args, *(k.value for k in call.keywords)))
+    return plain and isinstance(call.func, ast.Attribute) and call.func.attr == "zero_grad"
 
 
 def _bound(statements: Sequence[ast.AST]) -> set[str]:

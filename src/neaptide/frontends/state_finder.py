@@ -50,17 +50,20 @@ _NOT_CALLED_BY_STEPS = frozenset(
 )
 
 
-def find_state(step: Callable[..., Any], extra: Any = None) -> StepState:
+def find_state(
+    step: Callable[..., Any], extra: Any = None, *, without: types.FunctionType | None = None
+) -> StepState:
     """Looks through a step for the state it works on. O(objects reached).
 
     Args:
         step: the training step: a function, a bound method, a partial or an object with `__call__`.
         extra: further modules, optimizers or tensors (any nesting of lists and dicts) that cannot be found.
+        without: a function that is not looked through, although code of the step has its name in it.
 
     Raises:
         CaptureError: for state that a captured step cannot carry (a random generator, a gradient scaler).
     """
-    finder = _Finder(home_of(step))
+    finder = _Finder(home_of(step), without)
     finder.look_at(step, "step", None)
     if extra is not None:
         finder.look_at(extra, "state", None)
@@ -68,10 +71,10 @@ def find_state(step: Callable[..., Any], extra: Any = None) -> StepState:
 
 
 class _Finder:
-    def __init__(self, home: str | None) -> None:
+    def __init__(self, home: str | None, without: types.FunctionType | None) -> None:
         self.state = StepState()
         self._home = home  # the folder of the step itself counts as the user's, wherever it is installed
-        self._seen: dict[int, Any] = {}
+        self._seen: dict[int, Any] = {id(without): without}
         self._places: set[tuple[int, Any]] = set()
         self._slots: dict[int, TensorSlot] = {}
         self._modules: list[tuple[str, torch.nn.Module]] = []

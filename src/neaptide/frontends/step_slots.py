@@ -88,6 +88,9 @@ class Trace:
         entry: what the step was traced with.
         exit: what it leaves behind.
         kept_gradients: parameters whose entry gradient is still theirs after the step.
+        borrowed: leaves of the return value that are the user's own, by leaf position: `("tensor", name)` of a slot or
+            `("object", name)` of a place.
+        attached: positions of the tensors in the return value that autograd knows how to go back through.
     """
 
     recording: Recording
@@ -98,6 +101,8 @@ class Trace:
     entry: EntryPattern
     exit: EntryPattern
     kept_gradients: frozenset[str]
+    borrowed: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    attached: frozenset[int] = frozenset()
 
 
 def present_pattern(state: StepState) -> EntryPattern:

@@ -92,6 +92,8 @@ class _Tracer:
         self.twins: dict[str, torch.Tensor] = {}
         self.outputs: list[OutputSlot] = []
         self.constants: dict[int, Any] = {}
+        self.borrowed: dict[int, tuple[str, str]] = {}
+        self.attached: set[int] = set()
         self.result_spec: Any = None
         self.exit = EntryPattern()
         self.kept: frozenset[str] = frozenset()
@@ -126,6 +128,8 @@ class _Tracer:
             self.entry,
             self.exit,
             self.kept,
+            self.borrowed,
+            frozenset(self.attached),
         )
         if written:
             raise watch.refuse(list({write.name: write for write in written}.values()), trace)
@@ -252,11 +256,19 @@ class _Tracer:
 
     def _collect(self, result: Any, twins: Mapping[tuple[Any, ...], torch.Tensor]) -> list[Any]:
         returned: list[Any] = []
-        leaves, self.result_spec = pytree.tree_flatten(result)
+        own: dict[int, tuple[str, str]] = {
+            id(p.get()): ("object", p.name) for p in self.state.objects if _is_there(p)
+        }
+        own |= {id(twin): ("tensor", name) for name, twin in self.twins.items()}
+        leaves, self.result_spec = pytree.tree_flatten(result, is_leaf=lambda part: id(part) in own)
         for position, leaf in enumerate(leaves):
-            if isinstance(leaf, (torch.Tensor, torch.SymFloat, torch.SymInt, torch.SymBool)):
+            if id(leaf) in own:
+                self.borrowed[position] = own[id(leaf)]
+            elif isinstance(leaf, (torch.Tensor, torch.SymFloat, torch.SymInt, torch.SymBool)):
                 self.outputs.append(OutputSlot("result", f"result_{position}", (position,)))
                 returned.append(leaf.detach() if isinstance(leaf, torch.Tensor) else leaf)
+                if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
+                    self.attached.add(position)
             else:
                 self.constants[position] = leaf
         gradients: dict[str, TensorSpec] = {}
@@ -320,6 +332,14 @@ def _holds(place: Place, *contents: Any) -> bool:
     except (LookupError, AttributeError, ValueError):  # deleted meanwhile
         return False
     return any(found is content for content in contents)
+
+
+def _is_there(place: Place) -> bool:
+    try:
+        place.get()
+    except (LookupError, AttributeError, ValueError):
+        return False
+    return True
 
 
 def _keep_hooks(slot: TensorSlot, fake: torch.Tensor) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import gc
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch.utils import _pytree as pytree
@@ -15,6 +15,7 @@ from neaptide.errors import CaptureError, PlanMismatch
 from neaptide.frontends.causal_mask import restore_causal_attention
 from neaptide.frontends.first_writes import NO_WRITES, FirstWrites
 from neaptide.frontends.grouped_heads import grouped_heads, has_masked_attention, repeats_grouped_heads
+from neaptide.frontends.host_code import HostCode, cut_again, cut_behind, not_cut
 from neaptide.frontends.same_program import is_same_but_for_numbers
 from neaptide.frontends.signature import Signature, SignatureReader
 from neaptide.frontends.state_finder import find_state
@@ -54,6 +55,8 @@ class CapturedProgram:
         rewrites: what was changed on the way, in words.
         checkpoints: for each call that the user checkpoints, the nodes of its forward; they are captured as plain
             code, and what is recomputed is planned anew.
+        borrowed: leaves of the return value that are the user's own objects, see `Trace`.
+        attached: leaves of the return value that autograd could go back through, likewise.
     """
 
     graph: Graph
@@ -69,6 +72,8 @@ class CapturedProgram:
     unknown_ops: tuple[str, ...]
     rewrites: tuple[str, ...]
     checkpoints: tuple[tuple[int, ...], ...] = ()
+    borrowed: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    attached: frozenset[int] = frozenset()
 
     def accepts(self, gradients: frozenset[str], optimizer_state: frozenset[tuple[str, str, str]]) -> bool:
         """Whether this program can run when these gradients and this optimizer state exist."""
@@ -95,6 +100,7 @@ class CapturedStep:
         changing: names of Python floats that are inputs of the programs.
         first_writes: Python state that the step writes at its first call only; `state` and `signature` are as they
             are afterwards.
+        host: what runs behind the programs; None where nothing does. The programs are then those of its head.
     """
 
     step: Callable[..., Any]
@@ -106,6 +112,7 @@ class CapturedStep:
     seconds: float
     changing: frozenset[str] = frozenset()
     first_writes: FirstWrites = NO_WRITES
+    host: HostCode | None = None
 
     @property
     def programs(self) -> tuple[CapturedProgram, ...]:
@@ -148,39 +155,90 @@ def capture_step(
         CaptureError: the step is no straight-line program of tensors; names the user's line.
     """
     began = time.perf_counter()
-    found = find_state(step, state)
     given = kwargs or {}
-    SignatureReader(found).read(args, given)  # refuses arguments that cannot be guarded
-    label = name or _name_of(step)
+    request = _Request(args, given, state, name or _name_of(step), changing)
     with _collector_paused():
         try:
-            programs, symbolic = _all_programs(step, args, given, found, changing, label)
-            captured = _assembled(step, args, given, found, programs, symbolic)
-        except StateWrittenError as refusal:
-            captured = _captured_after_writes(step, args, given, state, changing, label, refusal, found)
+            captured = _captured(step, lambda: find_state(step, state), step, request)
+        except CaptureError as refusal:
+            captured = _captured_before_host_code(step, request, refusal)
     return replace(captured, seconds=time.perf_counter() - began)
 
 
+@dataclass(frozen=True)
+class _Request:
+    """What a capture is asked for, besides the step."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    extra: Any
+    name: str
+    changing: frozenset[str]
+    clears_gradients: bool = False
+
+
+def _captured(
+    step: Callable[..., Any], find: Callable[[], StepState], called: Callable[..., Any], request: _Request
+) -> CapturedStep:
+    """A step that is traced by calling `called`, which works on what `find` finds."""
+    found = find()
+    SignatureReader(found).read(request.args, request.kwargs)  # refuses arguments that cannot be guarded
+    try:
+        programs, symbolic = _all_programs(called, request, found)
+    except StateWrittenError as refusal:
+        return _captured_after_writes(step, find, called, request, refusal, found)
+    return _assembled(step, request, found, programs, symbolic)
+
+
+def _captured_before_host_code(
+    step: Callable[..., Any], request: _Request, refusal: CaptureError
+) -> CapturedStep:
+    """The step up to the first statement that has an effect on the host, which runs behind it from there on.
+
+    Raises:
+        CaptureError: the first refusal, with the reason why the step cannot be cut.
+    """
+    try:
+        host = cut_behind(step, request.args, request.kwargs, request.extra)
+    except LookupError as reason:
+        raise not_cut(refusal, str(reason)) from refusal.__cause__
+    stepped: set[int] = set()
+    traced = host.watched_head(stepped, find_state(step, request.extra))
+    request = replace(request, clears_gradients=host.clears_gradients)
+    try:
+        captured = _captured(step, lambda: host.head_state(request.extra), traced, request)
+        numbers = host.written_numbers(captured.state) - request.changing
+        if numbers:
+            request = replace(request, changing=request.changing | numbers)
+            captured = _captured(step, lambda: host.head_state(request.extra), traced, request)
+        for program in captured.programs:
+            host.refuse_odd_variables(program.result_spec, program.constants)
+        objects = {place.name: place.get() for place in captured.state.objects}
+        keys = [key for program in captured.programs for key in program.borrowed.values()]
+        host.refuse_training(stepped, [objects[name] for kind, name in keys if kind == "object"])
+    except CaptureError as reason:
+        raise not_cut(refusal, reason.why or reason.what) from refusal.__cause__
+    steady, *first = (replace(p, rewrites=(*p.rewrites, host.describe())) for p in captured.programs)
+    return replace(captured, steady=steady, first=tuple(first), host=host)
+
+
 def _all_programs(
-    step: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    found: StepState,
-    changing: frozenset[str],
-    name: str,
+    step: Callable[..., Any], request: _Request, found: StepState
 ) -> tuple[list[CapturedProgram], frozenset[str]]:
     """The programs of a step, and the names of the numbers that are inputs of them."""
-    programs = _programs(step, args, kwargs, found, frozenset(), name)
+    args, kwargs, changing = request.args, request.kwargs, request.changing
+    programs = _programs(step, args, kwargs, found, frozenset(), request.name, request.clears_gradients)
     if changing:
-        symbolic = _with_numbers_as_inputs(step, args, kwargs, found, changing, programs)
+        symbolic = _with_numbers_as_inputs(
+            step, args, kwargs, found, changing, programs, request.clears_gradients
+        )
         programs, changing = (programs, frozenset()) if symbolic is None else (symbolic, changing)
     return programs, changing
 
 
 def _assembled(
     step: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    request: _Request,
     found: StepState,
     programs: list[CapturedProgram],
     changing: frozenset[str],
@@ -188,18 +246,18 @@ def _assembled(
     steady = programs[-1]
     first = [program for program in programs[:-1] if not steady.accepts(*program.entry.names())]
     used = {slot.name for program in programs for slot in program.inputs}
+    used |= {key[1] for program in programs for key in program.borrowed.values()}
     _set_unused_aside(found, {slot.name for slot in found.tensors if slot.role == "tensor"} - used)
     reader = SignatureReader(found, changing)
-    return CapturedStep(step, found, steady, tuple(first), reader.read(args, kwargs), reader, 0.0, changing)
+    signature = reader.read(request.args, request.kwargs)
+    return CapturedStep(step, found, steady, tuple(first), signature, reader, 0.0, changing)
 
 
 def _captured_after_writes(
     step: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    extra: Any,
-    changing: frozenset[str],
-    name: str,
+    find: Callable[[], StepState],
+    called: Callable[..., Any],
+    request: _Request,
     refusal: StateWrittenError,
     found: StepState,
 ) -> CapturedStep:
@@ -213,12 +271,13 @@ def _captured_after_writes(
     writes = FirstWrites.of(refusal.writes, found)
     with writes.done():
         try:
-            later = find_state(step, extra)
-            programs, changing = _all_programs(step, args, kwargs, later, changing, name)
-            again = trace_step(step, args, kwargs, later, refusal.trace.entry)
+            later = find()
+            programs, changing = _all_programs(called, request, later)
+            again = trace_step(called, request.args, request.kwargs, later, refusal.trace.entry)
         except StateWrittenError:
             raise refusal from None
-        captured = _assembled(step, args, kwargs, later, programs, changing)
+        captured = _assembled(step, request, later, programs, changing)
+    name = request.name
     if not is_same_but_for_numbers(
         _program(refusal.trace, [], name).graph, {}, _program(again, [], name).graph
     ):
@@ -250,13 +309,14 @@ def _with_numbers_as_inputs(
     found: StepState,
     changing: frozenset[str],
     concrete: list[CapturedProgram],
+    clears_gradients: bool,
 ) -> list[CapturedProgram] | None:
     """The same programs with some numbers as inputs; None where that makes other programs of them."""
     leaves = pytree.tree_leaves((args, dict(kwargs)))
     numbers = {argument_name(i): leaf for i, leaf in enumerate(leaves) if argument_name(i) in changing}
     numbers |= {place.name: place.get() for place in found.scalars if place.name in changing}
     try:
-        programs = _programs(step, args, kwargs, found, changing, concrete[0].graph.name)
+        programs = _programs(step, args, kwargs, found, changing, concrete[0].graph.name, clears_gradients)
     except CaptureError:  # the number decides something
         return None
     for symbolic, plain in zip(programs, concrete, strict=False):
@@ -277,16 +337,21 @@ def _programs(
     found: StepState,
     changing: frozenset[str],
     name: str,
+    clears_gradients: bool,
 ) -> list[CapturedProgram]:
-    """The programs of a step from now on until it leaves the gradients and the state that it found."""
+    """The programs of a step from now on until it leaves the gradients and the state that it found.
+
+    Where host code behind the program clears the gradients, those of the next step are those that this one found.
+    """
     programs: list[CapturedProgram] = []
     entry = present_pattern(found)
     for _ in range(MAX_PATTERNS):
         program = _program(*_traced(step, args, kwargs, found, entry, changing), name)
         programs.append(program)
-        if program.accepts(*program.exit.names()):
+        left = replace(program.exit, gradients=entry.gradients) if clears_gradients else program.exit
+        if program.accepts(*left.names()):
             return programs
-        entry = program.exit
+        entry = left
     raise CaptureError(
         "the step never reaches a steady state",
         why=f"after {MAX_PATTERNS} steps other gradients or optimizer state exist than before",
@@ -309,9 +374,19 @@ def rebind_step(
     Raises:
         PlanMismatch: naming what differs.
     """
-    writes = FirstWrites.of(captured.first_writes.writes, find_state(step, state))
+    try:
+        host = None if captured.host is None else cut_again(captured.host, step)
+    except LookupError as reason:
+        raise PlanMismatch(
+            "the host code of this step cannot run behind the program", why=str(reason)
+        ) from None
+
+    def find() -> StepState:
+        return find_state(step, state) if host is None else host.head_state(state)
+
+    writes = FirstWrites.of(captured.first_writes.writes, find())
     with writes.done():
-        found = find_state(step, state)
+        found = find()
         _set_unused_aside(found, {slot.name for slot in captured.state.unused})
         found.environment = list(captured.state.environment)
         reader = SignatureReader(found, captured.changing)
@@ -323,7 +398,15 @@ def rebind_step(
             why="; ".join(differences[:4]),
             next_step="make the factory return the same model and batch each time",
         )
-    return replace(captured, step=step, state=found, reader=reader, signature=signature, first_writes=writes)
+    return replace(
+        captured,
+        step=step,
+        state=found,
+        reader=reader,
+        signature=signature,
+        first_writes=writes,
+        host=host,
+    )
 
 
 def _set_unused_aside(found: StepState, names: set[str]) -> None:
@@ -371,6 +454,8 @@ def _program(trace: Trace, rewrites: list[str], name: str) -> CapturedProgram:
         unknown_ops=read.unknown_ops,
         rewrites=(*rewrites, *_undone(len(read.checkpoints))),
         checkpoints=read.checkpoints,
+        borrowed=trace.borrowed,
+        attached=trace.attached,
     )
 
 

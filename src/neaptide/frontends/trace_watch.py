@@ -127,6 +127,15 @@ class StateWatch:
                     found[id(holder), key] = Write(label)
         return list({write.name: write for write in found.values()}.values())
 
+    def has_drawn(self) -> bool:
+        """Whether Python's or numpy's random numbers have been drawn so far."""
+        if random.getstate() != self._random:
+            return True
+        if self._numpy is None:
+            return False
+        now: Any = sys.modules["numpy"].random.get_state()
+        return bool(now[2] != self._numpy[2] or (now[1] != self._numpy[1]).any())
+
     def _random_numbers(self) -> Iterator[str]:
         if random.getstate() != self._random:
             random.setstate(self._random)

@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 from neaptide.frontends.step_state import StepState, TensorSlot
 from neaptide.frontends.torch_step import CapturedProgram
 from neaptide.runtime import _torch_private as private
+from neaptide.runtime.attached import attached
 
 
 class Binding:
@@ -18,9 +19,14 @@ class Binding:
 
     Parameters, state and rates are looked up by place at each call, so that loading a state dict, moving data or
     stepping a learning-rate scheduler between calls is seen.
+
+    Args:
+        program: what runs.
+        state: the user's objects.
+        goes_on: whether host code gets the return value, with tensors attached where autograd had them attached.
     """
 
-    def __init__(self, program: CapturedProgram, state: StepState) -> None:
+    def __init__(self, program: CapturedProgram, state: StepState, *, goes_on: bool = False) -> None:
         self._program = program
         self._state = state
         self._slots: dict[str, TensorSlot] = {slot.name: slot for slot in state.tensors}
@@ -39,6 +45,8 @@ class Binding:
         self._discarded = [slot for slot in self._replaced if slot.name not in read]
         self._scalars = {v for v in graph.inputs if graph.values[v].is_host_scalar}
         self._rates: list[torch.Tensor] = []
+        self._borrowed = {at: self._reader(key, -1) for at, key in program.borrowed.items()}
+        self._attached = program.attached if goes_on else frozenset()
         self._readers = [
             self._reader(slot.key, value) if value in used else _nothing
             for slot, value in zip(program.inputs, graph.inputs, strict=True)
@@ -65,8 +73,9 @@ class Binding:
             rate = torch.zeros((), dtype=torch.float64)
             self._rates.append(rate)
             return lambda _leaves: rate.fill_(optimizer.param_groups[index][entry])
-        if kind == "scalar":
-            place = next(place for place in self._state.scalars if place.name == key[1])
+        if kind in {"scalar", "object"}:
+            known = self._state.scalars if kind == "scalar" else self._state.objects
+            place = next(place for place in known if place.name == key[1])
             return lambda _leaves: place.get()
         position = key[1]
         return lambda leaves: leaves[position]
@@ -89,7 +98,7 @@ class Binding:
         gradients: dict[str, torch.Tensor] = {}
         for slot, output in zip(self._program.outputs, outputs, strict=True):
             if slot.role == "result":
-                results[slot.key[0]] = output
+                results[slot.key[0]] = attached(output) if slot.key[0] in self._attached else output
             elif slot.role == "gradient":
                 gradients[slot.key[0]] = output
             else:
@@ -99,6 +108,7 @@ class Binding:
             parameter.current().grad = gradients.get(parameter.name)
         for optimizer in self._state.optimizers.values():
             private.note_optimizer_step(optimizer)
+        results.update((position, read([])) for position, read in self._borrowed.items())
         leaves = [results[position] for position in range(len(results))]
         return pytree.tree_unflatten(leaves, self._program.result_spec)
 

@@ -11,6 +11,7 @@ import torch
 
 from neaptide.errors import StepInterrupted, StepMismatch
 from neaptide.frontends.first_writes import FirstWrites
+from neaptide.frontends.host_code import HostCode
 from neaptide.frontends.signature import Signature
 from neaptide.frontends.step_slots import present_names
 from neaptide.frontends.torch_step import CapturedProgram, CapturedStep
@@ -297,7 +298,12 @@ class PlannedStep:
             self._clean_up(program, before, written, error)
             raise
         self.counts.planned += 1
-        return result
+        if program.host is None:
+            return result
+        # What the tail raises is the user's own, and the model is as in eager: the program has come to its end.
+        before.let_go()
+        del outputs
+        return program.host.finish(result, args, kwargs)
 
     def _clean_up(
         self, program: _Runnable, before: RestorePoint, written: tuple[str, ...], error: BaseException
@@ -337,6 +343,7 @@ class _Runnable:
     saved_names: frozenset[str]
     random_devices: tuple[str, ...]
     first_writes: FirstWrites
+    host: HostCode | None
 
     def restore_point(self, inputs: list[Any]) -> RestorePoint:
         return RestorePoint([inputs[position] for position in self.saved], self.random_devices)
@@ -383,7 +390,7 @@ class _Variant:
 
     def _lower(self, index: int, watches: tuple[Watch, ...]) -> _Runnable:
         program: CapturedProgram = self.planned.captured.programs[index]
-        graph = program.graph
+        graph, host = program.graph, self.planned.captured.host
         storages = self.planned.saved[index] if self.planned.saved else ()
         on_storage = {
             s: [i for i, v in enumerate(graph.inputs) if graph.values[v].storage == s] for s in storages
@@ -392,11 +399,12 @@ class _Variant:
         return _Runnable(
             index,
             self._executable(index, watches),
-            Binding(program, self.planned.captured.state),
+            Binding(program, self.planned.captured.state, goes_on=host is not None),
             tuple(positions[0] for positions in on_storage.values()),
             frozenset(graph.values[graph.inputs[i]].name for found in on_storage.values() for i in found),
             tuple(sorted({device.split(":")[0] for device in drawn})),
             self.planned.captured.first_writes,
+            host,
         )
 
     def _executable(self, index: int, watches: tuple[Watch, ...]) -> Executable:

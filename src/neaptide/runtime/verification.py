@@ -109,7 +109,7 @@ def verify_planned(
     step, batch = build(factory, seed)
     variant = make(step, batch)
     runner = PlannedStep(step, never_again, variant, on_mismatch="error")
-    record = record_planned(runner, variant.captured.state, (batch,), steps=VERIFY_STEPS, seed=seed + 1)
+    record = record_planned(runner, find_state(step), (batch,), steps=VERIFY_STEPS, seed=seed + 1)
     return compare_records(record, expected), record
 
 
