@@ -22,6 +22,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from neaptide.errors import CaptureError
+from neaptide.frontends import _torch_private as private
 from neaptide.frontends.object_watch import ObjectWatch
 from neaptide.frontends.scalars import is_plain
 from neaptide.frontends.split_source import Cut, StepSource
@@ -273,12 +274,13 @@ def cut_behind(
     source = StepSource(function)
     state = find_state(step, extra)
     reached = 0
+    objects = ObjectWatch(state)
     effects: _Effects | None = None
 
     def mark(number: int) -> None:
         nonlocal reached, effects
         if effects is None:
-            effects = _Effects(state)
+            effects = _Effects(state, objects)
         elif effects.any_so_far():
             raise _FirstEffect
         reached = number
@@ -332,17 +334,19 @@ def _at(
 class _Effects:
     """What a step does to Python state while it is traced, from the first statement on."""
 
-    def __init__(self, state: StepState) -> None:
+    def __init__(self, state: StepState, objects: ObjectWatch) -> None:
         self._watch = StateWatch(state)
-        self._objects = ObjectWatch(state)
+        self._objects = objects
         self._groups = [(g, dict(g)) for o in state.optimizers.values() for g in o.param_groups]
 
     def any_so_far(self) -> bool:
         """Whether something is written, drawn or changed by now."""
+        with private.no_modes():  # the state of torch's generator is a tensor
+            if any(watched.has_changed() for watched in self._objects.watched):
+                return True
         return bool(
             self._watch.written()
             or self._watch.has_drawn()
-            or any(watched.has_changed() for watched in self._objects.watched)
             or any(
                 now.keys() != then.keys() or any(now[k] is not then[k] for k in then)
                 for now, then in self._groups
