@@ -368,8 +368,7 @@ class Refused(Trainer):
     def updates_behind(self, x):
         loss = self.model(x).square().mean()
         loss.backward()
-        if loss.item() > 1e9:
-            return None
+        self.n += 1
         self.optimizer.step()
         return loss.detach()
 

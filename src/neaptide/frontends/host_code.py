@@ -30,6 +30,7 @@ from neaptide.frontends.state_finder import find_state
 from neaptide.frontends.step_slots import present_pattern
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.step_trace import trace_step
+from neaptide.frontends.trace_errors import HostEffectError
 from neaptide.frontends.trace_watch import StateWatch
 from neaptide.frontends.users_code import class_file, codes_in, is_library_file, names_in
 
@@ -242,13 +243,15 @@ def _stored(code: types.CodeType) -> Iterator[str]:
 
 
 def not_cut(refusal: CaptureError, reason: str) -> CaptureError:
-    """The refusal of a whole step, with the reason why its host code cannot run behind the program."""
-    return CaptureError(
+    """The refusal of a whole step; of host code with the reason why it cannot run behind the program."""
+    if not isinstance(refusal, HostEffectError):
+        return refusal
+    return HostEffectError(
         refusal.what,
         where=refusal.where,
         why=refusal.why,
-        next_step=f"{refusal.next_step or 'take it out of the step'}; or move it behind the last tensor operation, as "
-        f"statements of the step itself, where it runs as it is (not so yet: {reason})",
+        next_step=f"{refusal.next_step or 'take it out of the step'}; or move it behind the last tensor operation, as a "
+        f"statement of the step (not so yet: {reason})",
     )
 
 

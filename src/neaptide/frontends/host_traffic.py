@@ -19,7 +19,7 @@ import torch
 from neaptide.errors import CaptureError
 from neaptide.frontends.places import root_of
 from neaptide.frontends.step_state import StepState
-from neaptide.frontends.trace_errors import is_ours, location, users_line
+from neaptide.frontends.trace_errors import HostEffectError, is_ours, location, users_line
 from neaptide.frontends.users_code import is_library_file
 
 _NUMBERS = (torch.SymFloat, torch.SymInt)
@@ -110,9 +110,9 @@ def _caller_is_library(depth: int) -> bool:
     return is_library_file(file) or is_ours(file)
 
 
-def output_error(what: str) -> CaptureError:
+def output_error(what: str) -> HostEffectError:
     """The error for something shown to the outside world by the user's line that is running now."""
-    return CaptureError(
+    return HostEffectError(
         what,
         where=location(users_line(traceback.extract_stack())),
         why="host output would happen once, at capture, and never again",

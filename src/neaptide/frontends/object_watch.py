@@ -21,6 +21,7 @@ import torch
 from neaptide.errors import CaptureError
 from neaptide.frontends.reachable import reachable_objects
 from neaptide.frontends.step_state import StepState
+from neaptide.frontends.trace_errors import HostEffectError
 from neaptide.frontends.users_code import class_file, is_library_file
 
 
@@ -85,7 +86,7 @@ class ObjectWatch:
 
 def changed_error(changed: Watched, where: str | None) -> CaptureError:
     """The error for an object whose state the trace changed, at the line that did it."""
-    return CaptureError(
+    return HostEffectError(
         f"the step {changed.verb} {changed.name} ({type(changed.item).__name__})",
         where=where,
         why="it would happen once, at capture, and never again when the captured program runs",

@@ -15,7 +15,7 @@ from neaptide.errors import CaptureError
 from neaptide.frontends.notes import Notes
 from neaptide.frontends.step_slots import HOST_RATE_KEYS, EntryPattern, TensorSpec, observation_name
 from neaptide.frontends.step_state import StepState
-from neaptide.frontends.trace_errors import location, users_line
+from neaptide.frontends.trace_errors import HostEffectError, location, users_line
 from neaptide.frontends.trace_watch import find_line
 
 Twins = Mapping[tuple[Any, ...], torch.Tensor]
@@ -138,7 +138,7 @@ class OptimizerTwins:
         for index, (now, then) in enumerate(zip(optimizer.param_groups, self._groups[label], strict=False)):
             changed = [k for k in {**then, **now} if now.get(k, _ABSENT) is not then.get(k, _ABSENT)]
             if changed:
-                raise CaptureError(
+                raise HostEffectError(
                     f"the step writes {label}.param_groups[{index}][{changed[0]!r}]",
                     where=find_line(str(changed[0]), self._state.codes),
                     why="it would be written once, at capture, and never again",

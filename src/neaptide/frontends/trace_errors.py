@@ -7,11 +7,16 @@ from collections.abc import Sequence
 
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends.known_fixes import known_fix, known_fix_of_line, library_line
 from neaptide.frontends.users_code import is_library_file
 
 _ROOT = __file__.rsplit("frontends", 1)[0]
 _OURS = tuple(_ROOT + room for room in ("frontends", "runtime", "api", "cli"))  # the zoo counts as a user
 _OPTIMIZERS = "torch/optim/"
+
+
+class HostEffectError(CaptureError):
+    """The step does something outside the program that would happen once, at capture, and never again."""
 
 
 def is_ours(file: str) -> bool:
@@ -38,23 +43,30 @@ def explained(error: Exception, hidden: Sequence[str]) -> CaptureError:
         error: as it was raised.
         hidden: names of tensors that were seen where they could not be replaced.
     """
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_ours(f.filename)]
     where = location(users_line(frames))
     first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    fix = known_fix(frames)
     if isinstance(error, private.data_dependent_errors()):
-        if any(_OPTIMIZERS in f.filename.replace("\\", "/") for f in frames):
+        asker = library_line(frames)
+        asked = f"; asked for at {location(asker)}" if asker is not None else ""
+        if fix is None and any(_OPTIMIZERS in f.filename.replace("\\", "/") for f in frames):
             return CaptureError(
                 "the optimizer decides by numbers that only the data knows",
                 where=where,
-                why="they are known only when the step runs, and the captured program is the same at every step",
+                why="they are known only when the step runs, and the captured program is the same at every step"
+                + asked,
                 next_step="use one that updates the same way at every step (SGD, Adam, AdamW, RMSprop, NAdam do)",
             )
         return CaptureError(
             "the step asks for a number that depends on the data",
             where=where,
-            why="it is known only when the step runs, and the captured program is the same at every step",
-            next_step="keep the decision in tensors (torch.where), or take it outside the step",
+            why="it is known only when the step runs, and the captured program is the same at every step"
+            + asked,
+            next_step=fix or "keep the decision in tensors (torch.where), or take it outside the step",
         )
+    if fix is not None:
+        return CaptureError("the step failed while it was traced", where=where, why=first, next_step=fix)
     if private.is_about_fakes(error):
         kept = f"; not replaceable where they are kept: {', '.join(hidden[:3])}" if hidden else ""
         return CaptureError(
@@ -77,5 +89,6 @@ def unknown_shape(where: str | None, operation: str) -> CaptureError:
         "the step makes a tensor whose shape depends on the data",
         where=where,
         why=f"{operation} keeps as many elements as the data says",
-        next_step="select with a mask (torch.where) instead, or take it outside the step",
+        next_step=known_fix_of_line(where or "")
+        or "select with a mask (torch.where) instead, or take it outside the step",
     )

@@ -16,11 +16,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from neaptide.errors import CaptureError
 from neaptide.frontends.places import ItemPlace, Place, root_of
 from neaptide.frontends.scalars import is_plain
 from neaptide.frontends.step_slots import Trace
 from neaptide.frontends.step_state import StepState
+from neaptide.frontends.trace_errors import HostEffectError
 
 GONE = object()  # there is nothing in a place
 
@@ -60,7 +60,7 @@ class Write:
         return ItemPlace(_entry_name(name, key), holder, key)
 
 
-class StateWrittenError(CaptureError):
+class StateWrittenError(HostEffectError):
     """The step writes Python state.
 
     Attributes:
@@ -156,7 +156,9 @@ class StateWatch:
             f"the step writes {', '.join(names[:3])}{' and more' if len(names) > 3 else ''}",
             where=next((line for line in lines if line), None),
             why="Python state that is written during the trace would not be written when the program runs",
-            next_step="keep it in a tensor or buffer, or update it outside the step",
+            next_step="draw with torch (torch.rand) and choose with torch.where, or draw outside the step and pass it"
+            if names[0].startswith("random (")
+            else "keep it in a tensor or buffer, or update it outside the step",
         )
         error.writes, error.trace = tuple(writes), trace
         return error
