@@ -25,6 +25,9 @@ def run() -> NoReturn:
         code = main()
     except KeyboardInterrupt:  # another one, while the first was being answered
         code = _INTERRUPTED
+    if code == _INTERRUPTED:
+        # Taking a process with torch down takes seconds, and whoever interrupts wants it to end. All is printed.
+        os._exit(code)
     sys.exit(code)
 
 

@@ -24,8 +24,8 @@ _HINT: Final = b"\nfinishing with the best found so far; press Ctrl-C again to e
 _ENDED: Final = b"\ninterrupted\n"
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 # For a search to hear the question, or for Python to leave what it is doing.
-_HEARING_S: Final = 1.5
-_LEAVING_S: Final = 0.4
+_HEARING_S: Final = 1.2
+_LEAVING_S: Final = 0.3
 
 
 class Interrupt(threading.Event):
