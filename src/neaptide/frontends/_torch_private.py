@@ -44,6 +44,23 @@ def new_fake_mode() -> Any:
     return mode(shape_env=shape_env(allow_scalar_outputs=True), allow_non_fake_inputs=False)
 
 
+@functools.cache
+def has_python_kernel(operation: Any) -> bool:
+    """Whether the fake kernel of an operation is a decomposition, though the operation has a kernel for `meta`."""
+    decompositions = _resolve("torch._decomp", "decomposition_table")
+    return operation in decompositions and bool(
+        torch._C._dispatch_has_kernel_for_dispatch_key(operation.name(), "Meta")
+    )
+
+
+def without_modes() -> contextlib.AbstractContextManager[Any]:
+    """Calls inside go to no dispatch mode."""
+    context: contextlib.AbstractContextManager[Any] = _resolve(
+        "torch.utils._python_dispatch", "_disable_current_modes"
+    )()
+    return context
+
+
 def is_fake(tensor: torch.Tensor) -> bool:
     """Whether a tensor is fake: it has a shape and a storage identity, but no bytes."""
     fake = _resolve("torch._subclasses.fake_tensor", "FakeTensor")

@@ -18,6 +18,7 @@ from neaptide.frontends import _torch_private as private
 from neaptide.frontends.notes import Notes
 from neaptide.frontends.recording import Line, Record, Recording, TensorFacts, stem_of
 from neaptide.frontends.trace_values import qualified
+from neaptide.frontends.true_strides import with_true_strides
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _FLOATS = frozenset({torch.SymFloat, float, int})
@@ -116,6 +117,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             result = func(*args, **kwargs)
         if torch.Tag.data_dependent_output in func.tags and not isinstance(result, (torch.Tensor, *_SYMBOLS)):
             return result  # a number that was read from a literal tensor
+        result = with_true_strides(result, func, args, kwargs)
         target = torch.ops.aten.lift_fresh_copy.default if func is torch.ops.aten.lift_fresh.default else func
         record = self._add("call", stem_of(target), target, taken, named)
         record.result = self._follow(result, record)

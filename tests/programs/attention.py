@@ -1,0 +1,466 @@
+"""Attention in the forms in which it is written: torch's own modules, and by hand with masks, positions and memories."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from programs.program import Family
+from torch import nn
+
+FAMILY = Family("attention")
+WIDTH, HEADS, LENGTH, VOCABULARY = 12, 3, 16, 17
+
+
+def tokens(count=4, length=LENGTH):
+    return torch.randint(0, VOCABULARY, (count, length))
+
+
+def language_model(model, optimizer):
+    def step(ids):
+        logits = model(ids[:, :-1])
+        loss = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def split(x, heads=HEADS):
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def join(x):
+    return x.transpose(1, 2).flatten(2)
+
+
+class Decoder(nn.Module):
+    """Blocks of any attention between an embedding and a head."""
+
+    def __init__(self, *attentions, position=True, tied=False):
+        super().__init__()
+        self.embed = nn.Embedding(VOCABULARY, WIDTH)
+        self.position = nn.Parameter(torch.randn(LENGTH, WIDTH) * 0.02) if position else None
+        self.attentions = nn.ModuleList(attentions)
+        self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in attentions)
+        self.feeds = nn.ModuleList(nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 24), nn.GELU(), nn.Linear(24, WIDTH)) for _ in attentions)
+        self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
+        if tied:
+            self.head.weight = self.embed.weight
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        if self.position is not None:
+            x = x + self.position[: ids.shape[1]]
+        for norm, attention, feed in zip(self.norms, self.attentions, self.feeds, strict=True):
+            x = x + attention(norm(x))
+            x = x + feed(x)
+        return self.head(x)
+
+
+class Causal(nn.Module):
+    def __init__(self, dropout=0.0):
+        super().__init__()
+        self.qkv, self.out, self.dropout = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH), dropout
+
+    def forward(self, x):
+        q, k, v = (split(part) for part in self.qkv(x).chunk(3, -1))
+        return self.out(join(F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=self.dropout)))
+
+
+@FAMILY.add("sdpa", "causal", "tied")
+def causal_language_model():
+    model = Decoder(Causal(), Causal(), tied=True)
+    return language_model(model, torch.optim.AdamW(model.parameters(), lr=3e-4)), tokens()
+
+
+@FAMILY.add("sdpa", "dropout", "random")
+def causal_with_attention_dropout():
+    model = Decoder(Causal(0.2), Causal(0.2))
+    return language_model(model, torch.optim.Adam(model.parameters())), tokens()
+
+
+@FAMILY.add("mask", "padding")
+def padded_encoder_classifier():
+    embed = nn.Embedding(VOCABULARY, WIDTH, padding_idx=0)
+    attention = nn.MultiheadAttention(WIDTH, HEADS, dropout=0.1, batch_first=True)
+    head = nn.Linear(WIDTH, 2)
+    optimizer = torch.optim.Adam(nn.ModuleList([embed, attention, head]).parameters())
+
+    def step(batch):
+        ids, labels = batch["input_ids"], batch["labels"]
+        empty = ids == 0
+        x = embed(ids)
+        x = x + attention(x, x, x, key_padding_mask=empty, need_weights=False)[0]
+        pooled = x.masked_fill(empty.unsqueeze(-1), 0).sum(1) / (~empty).sum(1, keepdim=True)
+        loss = F.cross_entropy(head(pooled), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    ids = tokens(6).clamp(min=1)
+    ids[:, 11:] = 0
+    return step, {"input_ids": ids, "labels": torch.randint(0, 2, (6,))}
+
+
+@FAMILY.add("nn.MultiheadAttention", "weights")
+def multihead_with_averaged_weights():
+    first = nn.MultiheadAttention(WIDTH, HEADS, add_bias_kv=True, add_zero_attn=True)
+    second = nn.MultiheadAttention(WIDTH, 2, kdim=8, vdim=10)
+    optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.1)
+
+    def step(query, *, entropy_weight=0.01):
+        x, key, value = query
+        x, weights = first(x, x, x)
+        out, _ = second(x, key, value, average_attn_weights=False)
+        entropy = -(weights * (weights + 1e-9).log()).sum(-1).mean()
+        loss = out.square().mean() - entropy_weight * entropy
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step, (torch.randn(9, 4, WIDTH), torch.randn(7, 4, 8), torch.randn(7, 4, 10))
+
+
+@FAMILY.add("nn.TransformerEncoder")
+def torch_transformer_encoder():
+    layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 24, dropout=0.1, batch_first=True, norm_first=True, activation="gelu")
+    model = nn.Sequential(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(WIDTH, 3))
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step(batch):
+        x, y = batch
+        loss = F.cross_entropy(model(x).mean(1), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step, (torch.randn(5, 14, WIDTH), torch.randint(0, 3, (5,)))
+
+
+@FAMILY.add("nn.TransformerDecoder", "teacher forcing")
+def torch_transformer_decoder():
+    layer = nn.TransformerDecoderLayer(WIDTH, HEADS, 24, dropout=0.0, batch_first=True)
+    decoder, embed, head = nn.TransformerDecoder(layer, 2), nn.Embedding(VOCABULARY, WIDTH), nn.Linear(WIDTH, VOCABULARY)
+    optimizer = torch.optim.Adam([*decoder.parameters(), *embed.parameters(), *head.parameters()])
+    mask = nn.Transformer.generate_square_subsequent_mask(LENGTH - 1)
+
+    def step(batch):
+        memory, ids = batch
+        out = decoder(embed(ids[:, :-1]), memory, tgt_mask=mask, tgt_is_causal=True)
+        loss = F.cross_entropy(head(out).transpose(1, 2), ids[:, 1:])
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step, (torch.randn(4, 6, WIDTH), tokens())
+
+
+@FAMILY.add("nn.Transformer", "mask")
+def torch_transformer_with_target_mask():
+    model = nn.Transformer(WIDTH, HEADS, 1, 1, 24, dropout=0.1, batch_first=True)
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step(batch):
+        source, target = batch
+        mask = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
+        loss = (model(source, target, tgt_mask=mask) - target).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step, (torch.randn(4, 6, WIDTH), torch.randn(4, 8, WIDTH))
+
+
+class Rotary(nn.Module):
+    """Rotary positions, one key and value head for all queries, queries and keys normalised."""
+
+    def __init__(self):
+        super().__init__()
+        self.size = WIDTH // HEADS
+        self.q, self.kv, self.out = nn.Linear(WIDTH, WIDTH, bias=False), nn.Linear(WIDTH, 2 * self.size, bias=False), nn.Linear(WIDTH, WIDTH, bias=False)
+        self.q_norm, self.k_norm = nn.RMSNorm(self.size), nn.RMSNorm(self.size)
+        inverse = 1.0 / 10000 ** (torch.arange(0, self.size, 2) / self.size)
+        self.register_buffer("angles", torch.outer(torch.arange(LENGTH), inverse), persistent=False)
+
+    def rotate(self, x):
+        angles = self.angles[: x.shape[-2]]
+        cos, sin = angles.cos().repeat(1, 2), angles.sin().repeat(1, 2)
+        left, right = x.chunk(2, -1)
+        return x * cos + torch.cat([-right, left], -1) * sin
+
+    def forward(self, x):
+        q = self.rotate(self.q_norm(split(self.q(x))))
+        k, v = self.kv(x).unsqueeze(1).chunk(2, -1)
+        k = self.rotate(self.k_norm(k))
+        shape = (x.shape[0], HEADS, x.shape[1], self.size)
+        return self.out(join(F.scaled_dot_product_attention(q, k.expand(shape), v.expand(shape), is_causal=True)))
+
+
+@FAMILY.add("rotary", "multi-query")
+def rotary_multi_query():
+    model = Decoder(Rotary(), Rotary(), position=False)
+    return language_model(model, torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95))), tokens()
+
+
+class RotaryComplex(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.register_buffer("phases", torch.polar(torch.ones(LENGTH, 2), torch.outer(torch.arange(LENGTH).float(), torch.tensor([1.0, 0.1]))))
+
+    def forward(self, x):
+        q, k, v = (split(part) for part in self.qkv(x).chunk(3, -1))
+
+        def turned(t):
+            turned = torch.view_as_complex(t.float().unflatten(-1, (-1, 2))) * self.phases[: t.shape[2]]
+            return torch.view_as_real(turned).flatten(-2)
+
+        return join(F.scaled_dot_product_attention(turned(q), turned(k), v, is_causal=True))
+
+
+@FAMILY.add("rotary", "complex")
+def rotary_by_complex_numbers():
+    model = Decoder(RotaryComplex(), position=False)
+    return language_model(model, torch.optim.AdamW(model.parameters())), tokens()
+
+
+class Alibi(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.register_buffer("slopes", 2.0 ** -torch.arange(1, HEADS + 1).view(HEADS, 1, 1))
+
+    def forward(self, x):
+        q, k, v = split(self.q(x)), split(self.k(x)), split(self.v(x))
+        place = torch.arange(x.shape[1], device=x.device)
+        distance = place[None] - place[:, None]
+        scores = torch.einsum("bhid,bhjd->bhij", q, k) / math.sqrt(q.shape[-1]) + self.slopes * distance
+        scores = scores.masked_fill(distance > 0, float("-inf"))
+        return join(scores.softmax(-1) @ v)
+
+
+@FAMILY.add("alibi", "einsum")
+def linear_biases():
+    model = Decoder(Alibi(), Alibi(), position=False)
+    return language_model(model, torch.optim.Adam(model.parameters(), eps=1e-6)), tokens()
+
+
+class RelativeBias(nn.Module):
+    """T5's buckets."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.bias = nn.Linear(WIDTH, 3 * WIDTH, bias=False), nn.Embedding(8, HEADS)
+
+    def forward(self, x):
+        q, k, v = (split(part) for part in self.qkv(x).chunk(3, -1))
+        place = torch.arange(x.shape[1])
+        far = (place[:, None] - place[None]).clamp(min=0)
+        large = 4 + (torch.log(far.float().clamp(min=1) / 4) / math.log(4) * 4).long()
+        bucket = torch.where(far < 4, far, large.clamp(max=7))
+        mask = torch.full((x.shape[1], x.shape[1]), torch.finfo(x.dtype).min).triu(1)
+        return join(F.scaled_dot_product_attention(q, k, v, attn_mask=self.bias(bucket).permute(2, 0, 1) + mask))
+
+
+@FAMILY.add("relative", "mask", "embedding")
+def relative_position_buckets():
+    model = Decoder(RelativeBias(), position=False)
+    return language_model(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)), tokens()
+
+
+class Linear(nn.Module):
+    """Linear attention by a cumulative sum of outer products."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+
+    def forward(self, x):
+        q, k, v = (split(part) for part in self.qkv(x).chunk(3, -1))
+        q, k = F.elu(q) + 1, F.elu(k) + 1
+        state = torch.einsum("bhnd,bhne->bhnde", k, v).cumsum(2)
+        scale = torch.einsum("bhnd,bhnd->bhn", q, k.cumsum(2))
+        return join(torch.einsum("bhnd,bhnde->bhne", q, state) / scale.unsqueeze(-1))
+
+
+@FAMILY.add("linear attention", "cumsum")
+def linear_attention():
+    model = Decoder(Linear(), Linear())
+    return language_model(model, torch.optim.Adam(model.parameters())), tokens()
+
+
+class Windowed(nn.Module):
+    """A sliding window of keys by `unfold`."""
+
+    def __init__(self, window=4):
+        super().__init__()
+        self.qkv, self.window = nn.Linear(WIDTH, 3 * WIDTH), window
+
+    def forward(self, x):
+        q, k, v = (split(part) for part in self.qkv(x).chunk(3, -1))
+        k, v = (F.pad(t, (0, 0, self.window - 1, 0)).unfold(2, self.window, 1) for t in (k, v))
+        scores = (q.unsqueeze(-1) * k).sum(-2) * q.shape[-1] ** -0.5
+        return join((scores.softmax(-1).unsqueeze(-2) * v).sum(-1))
+
+
+@FAMILY.add("window", "unfold", "view")
+def sliding_window():
+    model = Decoder(Windowed(), Windowed())
+    return language_model(model, torch.optim.AdamW(model.parameters())), tokens()
+
+
+@FAMILY.add("perceiver", "cross attention")
+def latent_cross_attention():
+    latents = nn.Parameter(torch.randn(5, WIDTH) * 0.02)
+    query, key_value, mix, head = nn.Linear(WIDTH, WIDTH), nn.Linear(6, 2 * WIDTH), nn.TransformerEncoderLayer(WIDTH, 2, 16, 0.0, batch_first=True), nn.Linear(WIDTH, 4)
+    parts = nn.ModuleList([query, key_value, mix, head])
+    optimizer = torch.optim.Adam([latents, *parts.parameters()])
+
+    def step(batch):
+        inputs, labels = batch
+        k, v = key_value(inputs).chunk(2, -1)
+        q = query(latents).expand(len(inputs), -1, -1)
+        x = F.scaled_dot_product_attention(q, k, v)
+        for _ in range(2):  # one block, used twice
+            x = mix(x)
+        loss = F.cross_entropy(head(x.mean(1)), labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step, (torch.randn(4, 30, 6), torch.randint(0, 4, (4,)))
+
+
+@FAMILY.add("transformer-xl", "recurrent", "state")
+def segment_recurrence_with_detached_memory():
+    embed, attention, head = nn.Embedding(VOCABULARY, WIDTH), nn.MultiheadAttention(WIDTH, HEADS, batch_first=True), nn.Linear(WIDTH, VOCABULARY)
+    memory = torch.zeros(4, 6, WIDTH)
+    optimizer = torch.optim.SGD([*embed.parameters(), *attention.parameters(), *head.parameters()], lr=0.1)
+
+    def step(ids):
+        x = embed(ids[:, :-1])
+        context = torch.cat([memory, x], 1)
+        mask = torch.ones(x.shape[1], context.shape[1]).triu(1 + memory.shape[1]).bool()
+        out, _ = attention(x, context, context, attn_mask=mask, need_weights=False)
+        loss = F.cross_entropy(head(x + out).flatten(0, 1), ids[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        memory.copy_(context[:, -6:].detach())
+        return loss.detach()
+
+    return step, tokens()
+
+
+@FAMILY.add("vision transformer")
+def patches_with_a_class_token():
+    class Vision(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.patch = nn.Conv2d(3, WIDTH, 4, 4)
+            self.token, self.place = nn.Parameter(torch.zeros(1, 1, WIDTH)), nn.Parameter(torch.randn(1, 10, WIDTH) * 0.02)
+            self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(WIDTH, HEADS, 24, 0.0, "gelu", batch_first=True, norm_first=True) for _ in range(2))
+            self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 5)
+
+        def forward(self, images):
+            x = self.patch(images).flatten(2).mT
+            x = torch.cat([self.token.expand(len(x), -1, -1), x], 1) + self.place
+            for block in self.blocks:
+                x = block(x)
+            return self.head(self.norm(x[:, 0]))
+
+    model = Vision()
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.3)
+
+    def step(batch):
+        loss = F.cross_entropy(model(batch[0]), batch[1])
+        loss.backward()
+        nn.utils.clip_grad_value_(model.parameters(), 0.5)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step, (torch.randn(4, 3, 12, 12), torch.randint(0, 5, (4,)))
+
+
+@FAMILY.add("mixer", "einsum")
+def mlp_mixer():
+    class Mixer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(2))
+            self.tokens = nn.Sequential(nn.Linear(9, 18), nn.GELU(), nn.Linear(18, 9))
+            self.channels = nn.Sequential(nn.Linear(WIDTH, 24), nn.GELU(), nn.Linear(24, WIDTH))
+
+        def forward(self, x):
+            x = x + self.tokens(self.norms[0](x).mT).mT
+            return x + self.channels(self.norms[1](x))
+
+    model = nn.Sequential(Mixer(), Mixer(), nn.LayerNorm(WIDTH))
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step(x):
+        loss = torch.einsum("bnc,bnc->", model(x), x) / x.numel()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step, torch.randn(6, 9, WIDTH)
+
+
+class Experts(nn.Module):
+    """Every token through every expert, weighted by its two best gates."""
+
+    def __init__(self, count=4):
+        super().__init__()
+        self.gate = nn.Linear(WIDTH, count, bias=False)
+        self.up, self.down = nn.Parameter(torch.randn(count, WIDTH, 16) * 0.2), nn.Parameter(torch.randn(count, 16, WIDTH) * 0.2)
+
+    def forward(self, x):
+        best, which = self.gate(x).softmax(-1).topk(2, -1)
+        weights = torch.zeros(*x.shape[:-1], len(self.up)).scatter(-1, which, best / best.sum(-1, keepdim=True))
+        hidden = torch.einsum("bnd,edh->benh", x, self.up).relu()
+        return torch.einsum("benh,ehd,bne->bnd", hidden, self.down, weights)
+
+
+@FAMILY.add("mixture of experts", "topk", "scatter")
+def dense_mixture_of_experts():
+    model = Decoder(Causal(), Experts())
+    return language_model(model, torch.optim.AdamW(model.parameters())), tokens()
+
+
+@FAMILY.add("kv cache", "view", "copy")
+def two_passes_with_a_key_value_cache():
+    attention, embed, head = Causal(), nn.Embedding(VOCABULARY, WIDTH), nn.Linear(WIDTH, VOCABULARY)
+    optimizer = torch.optim.Adam([*attention.parameters(), *embed.parameters(), *head.parameters()])
+
+    def step(ids):
+        keys = torch.empty(len(ids), HEADS, LENGTH, WIDTH // HEADS)
+        values = torch.empty_like(keys)
+        total, place = 0.0, 0
+        for part in ids.split(8, 1):
+            q, k, v = (split(t) for t in attention.qkv(embed(part)).chunk(3, -1))
+            end = place + part.shape[1]
+            with torch.no_grad():
+                keys[:, :, place:end], values[:, :, place:end] = k, v
+            old_k, old_v = keys[:, :, :place].clone(), values[:, :, :place].clone()
+            x = F.scaled_dot_product_attention(q, torch.cat([old_k, k], 2), torch.cat([old_v, v], 2))
+            total = total + F.cross_entropy(head(attention.out(join(x))).mT, part)
+            place = end
+        optimizer.zero_grad()
+        total.backward()
+        optimizer.step()
+        return total.detach()
+
+    return step, tokens()

@@ -1,0 +1,294 @@
+"""The losses of `torch.nn.functional` and those that people write themselves."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from programs.program import Family
+from torch import nn
+
+FAMILY = Family("losses")
+
+
+def small_net(inside=6, outside=4):
+    return nn.Sequential(nn.Linear(inside, 10), nn.Tanh(), nn.Linear(10, outside))
+
+
+def trained(model, loss_of, **options):
+    optimizer = torch.optim.SGD(model.parameters(), **{"lr": 0.1, "momentum": 0.9, **options})
+
+    def step(batch):
+        optimizer.zero_grad()
+        loss = loss_of(*batch)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+@FAMILY.add("classification")
+def every_form_of_cross_entropy():
+    model = small_net(outside=5)
+    weight = torch.tensor([1.0, 2.0, 0.5, 1.0, 3.0])
+
+    def loss_of(x, labels, shares):
+        logits = model(x)
+        return (
+            F.cross_entropy(logits, labels, weight=weight)
+            + F.cross_entropy(logits, labels, label_smoothing=0.2, reduction="sum") / 64
+            + F.cross_entropy(logits, shares)
+            + F.cross_entropy(logits.view(8, 8, 5).transpose(1, 2), labels.view(8, 8), ignore_index=2)
+            + F.nll_loss(logits.log_softmax(1), labels, weight=weight, ignore_index=0)
+            + (F.cross_entropy(logits, labels, reduction="none") * labels.ne(1)).mean()
+        )
+
+    batch = (torch.randn(64, 6), torch.randint(0, 5, (64,)), torch.rand(64, 5).softmax(1))
+    return trained(model, loss_of), batch
+
+
+@FAMILY.add("binary")
+def every_binary_loss():
+    model = small_net(outside=3)
+
+    def loss_of(x, y):
+        logits = model(x)
+        return (
+            F.binary_cross_entropy_with_logits(logits, y, pos_weight=torch.tensor([1.0, 2.0, 3.0]))
+            + F.binary_cross_entropy(logits.sigmoid(), y, weight=0.5 + y)
+            + F.multilabel_soft_margin_loss(logits, y)
+            + F.soft_margin_loss(logits, 2 * y - 1)
+            + F.hinge_embedding_loss(logits, 2 * y - 1, margin=0.5)
+            + F.relu(1 - logits * (2 * y - 1)).square().mean()
+        )
+
+    return trained(model, loss_of), (torch.randn(64, 6), torch.rand(64, 3).round())
+
+
+@FAMILY.add("regression")
+def every_regression_loss():
+    model = small_net(outside=4)
+
+    def loss_of(x, y):
+        out = model(x)
+        mean, spread = out.split(2, 1)
+        return (
+            F.mse_loss(mean, y) + F.l1_loss(mean, y) + F.smooth_l1_loss(mean, y, beta=0.5) + F.huber_loss(mean, y, delta=0.7)
+            + F.gaussian_nll_loss(mean, y, F.softplus(spread) + 1e-3)
+            + F.poisson_nll_loss(mean, y.abs().round(), full=True)
+            + torch.log(torch.cosh(mean - y)).mean()
+            + torch.maximum(0.9 * (y - mean), -0.1 * (y - mean)).mean()
+            + 1 - torch.corrcoef(torch.stack([mean[:, 0], y[:, 0]]))[0, 1]
+        )
+
+    return trained(model, loss_of, lr=0.01), (torch.randn(64, 6), torch.randn(64, 2))
+
+
+@FAMILY.add("distributions")
+def divergences_between_distributions():
+    student, teacher = small_net(), small_net().requires_grad_(False)
+
+    def loss_of(x):
+        with torch.no_grad():
+            target = teacher(x)
+        log_p, log_q = student(x).log_softmax(1), target.log_softmax(1)
+        middle = torch.logaddexp(log_p, log_q) - math.log(2)
+        js = F.kl_div(middle, log_p, log_target=True, reduction="batchmean") + F.kl_div(middle, log_q, log_target=True, reduction="batchmean")
+        wasserstein = (log_p.exp().cumsum(1) - log_q.exp().cumsum(1)).abs().sum(1).mean()
+        return F.kl_div(log_p, log_q.exp(), reduction="batchmean") + js / 2 + wasserstein
+
+    return trained(student, loss_of), (torch.randn(64, 6),)
+
+
+@FAMILY.add("metric", "siamese")
+def metric_losses_of_siamese_twins():
+    model = small_net()
+
+    def loss_of(anchor, positive, negative, same):
+        a, p, n = model(anchor), model(positive), model(negative)
+        distance = F.pairwise_distance(a, p)
+        contrastive = (same * distance.square() + (1 - same) * F.relu(1 - distance).square()).mean()
+        return (
+            F.triplet_margin_loss(a, p, n, margin=0.8, swap=True)
+            + F.triplet_margin_with_distance_loss(a, p, n, distance_function=lambda x, y: 1 - F.cosine_similarity(x, y))
+            + F.cosine_embedding_loss(a, n, 2 * same - 1, margin=0.1)
+            + F.margin_ranking_loss(a[:, 0], n[:, 0], 2 * same - 1, margin=0.2)
+            + contrastive
+        )
+
+    return trained(model, loss_of), (torch.randn(40, 6), torch.randn(40, 6), torch.randn(40, 6), torch.rand(40).round())
+
+
+@FAMILY.add("contrastive")
+def info_nce_with_a_learned_temperature():
+    left, right = small_net(), small_net(5)
+    temperature = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
+    model = nn.ModuleList([left, right, nn.ParameterList([temperature])])
+
+    def loss_of(images, texts):
+        a, b = F.normalize(left(images), dim=-1), F.normalize(right(texts), dim=-1)
+        logits = temperature.exp().clamp(max=100) * a @ b.T
+        labels = torch.arange(len(logits), device=logits.device)
+        return (F.cross_entropy(logits, labels) + F.cross_entropy(logits.T, labels)) / 2
+
+    return trained(model, loss_of), (torch.randn(24, 6), torch.randn(24, 5))
+
+
+@FAMILY.add("contrastive", "supervised", "mask")
+def nt_xent_and_supervised_contrastive():
+    model = small_net()
+
+    def loss_of(first, second, labels):
+        z = F.normalize(model(torch.cat([first, second])), dim=1)
+        similarity = z @ z.T / 0.5
+        own = torch.eye(len(z), dtype=torch.bool)
+        similarity = similarity.masked_fill(own, float("-inf"))
+        half = len(first)
+        pair = (torch.arange(2 * half) + half) % (2 * half)
+        nt_xent = F.cross_entropy(similarity, pair)
+        both = labels.repeat(2)
+        same = (both[:, None] == both[None]) & ~own
+        log_share = similarity.log_softmax(1).masked_fill(own, 0)
+        return nt_xent - ((log_share * same).sum(1) / same.sum(1)).mean()
+
+    return trained(model, loss_of), (torch.randn(20, 6), torch.randn(20, 6), torch.randint(0, 3, (20,)))
+
+
+@FAMILY.add("self-supervised", "redundancy")
+def barlow_twins_and_vicreg():
+    model = nn.Sequential(small_net(), nn.BatchNorm1d(4, affine=False))
+
+    def off_diagonal(square):
+        size = len(square)
+        return square.flatten()[:-1].view(size - 1, size + 1)[:, 1:].flatten()
+
+    def loss_of(one, other):
+        a, b = model(one), model(other)
+        cross = a.T @ b / len(a)
+        barlow = (torch.diagonal(cross) - 1).square().sum() + 5e-3 * off_diagonal(cross).square().sum()
+        spread = sum(F.relu(1 - torch.sqrt(z.var(0) + 1e-4)).mean() for z in (a, b))
+        covariance = sum(off_diagonal(torch.cov(z.T)).square().sum() / 4 for z in (a, b))
+        return barlow + F.mse_loss(a, b) + spread + covariance
+
+    return trained(model, loss_of), (torch.randn(40, 6), torch.randn(40, 6))
+
+
+@FAMILY.add("margin", "face")
+def additive_angular_margin():
+    model = small_net()
+    centers = nn.Parameter(torch.randn(5, 4))
+
+    def loss_of(x, y):
+        cosine = F.linear(F.normalize(model(x)), F.normalize(centers)).clamp(-1 + 1e-6, 1 - 1e-6)
+        hot = F.one_hot(y, 5).bool()
+        return F.cross_entropy(16 * torch.where(hot, torch.cos(torch.acos(cosine) + 0.3), cosine), y) + F.multi_margin_loss(cosine, y)
+
+    return trained(nn.ModuleList([model, nn.ParameterList([centers])]), loss_of), (torch.randn(40, 6), torch.randint(0, 5, (40,)))
+
+
+@FAMILY.add("ranking", "sort")
+def listwise_ranking():
+    model = small_net(outside=1)
+
+    def loss_of(documents, relevance):
+        scores = model(documents).squeeze(-1)
+        _, order = relevance.sort(dim=1, descending=True)
+        ranked = scores.gather(1, order)
+        list_mle = (ranked.flip(1).logcumsumexp(1).flip(1) - ranked).sum(1).mean()
+        difference = scores.unsqueeze(2) - scores.unsqueeze(1)
+        better = (relevance.unsqueeze(2) > relevance.unsqueeze(1)).float()
+        gain = (2**relevance - 1).unsqueeze(2) - (2**relevance - 1).unsqueeze(1)
+        lambda_rank = (F.softplus(-difference) * better * gain.abs()).sum((1, 2)).mean()
+        return list_mle + lambda_rank / 100
+
+    return trained(model, loss_of, lr=0.01), (torch.randn(6, 9, 6), torch.randint(0, 4, (6, 9)).float())
+
+
+@FAMILY.add("optimal transport", "loop")
+def sinkhorn_distance():
+    model = small_net(2, 2)
+
+    def loss_of(x, y):
+        cost = torch.cdist(model(x), y, p=2).square()
+        f, g = torch.zeros(len(x)), torch.zeros(len(y))
+        for _ in range(6):
+            f = -0.1 * torch.logsumexp((g - cost) / 0.1 - math.log(len(y)), 1)
+            g = -0.1 * torch.logsumexp((f[:, None] - cost) / 0.1 - math.log(len(x)), 0)
+        share = torch.exp((f[:, None] + g - cost) / 0.1) / cost.numel()
+        return (share * cost).sum()
+
+    return trained(model, loss_of), (torch.randn(14, 2), torch.randn(16, 2))
+
+
+@FAMILY.add("kernel", "two sample")
+def maximum_mean_discrepancy():
+    model = small_net(6, 3)
+
+    def kernel(a, b):
+        distance = (a[:, None] - b[None]).square().sum(-1)
+        return sum(torch.exp(-distance / (2 * width)) for width in (0.5, 1.0, 2.0))
+
+    def loss_of(x, y):
+        z = model(x)
+        return kernel(z, z).mean() - 2 * kernel(z, y).mean() + kernel(y, y).mean()
+
+    return trained(model, loss_of), (torch.randn(20, 6), torch.randn(18, 3))
+
+
+@FAMILY.add("survival", "cumulative")
+def cox_partial_likelihood():
+    model = small_net(outside=1)
+
+    def loss_of(x, time, event):
+        risk = model(x).squeeze(1)
+        risk = risk[torch.argsort(time, descending=True)]
+        happened = event[torch.argsort(time, descending=True)]
+        return -((risk - risk.logcumsumexp(0)) * happened).sum() / happened.sum()
+
+    return trained(model, loss_of), (torch.randn(40, 6), torch.rand(40), torch.rand(40).round())
+
+
+@FAMILY.add("ordinal", "cumulative")
+def ordinal_regression_with_ordered_cuts():
+    model = small_net(outside=1)
+    steps = nn.Parameter(torch.zeros(3))
+
+    def loss_of(x, grade):
+        cuts = torch.cat([torch.zeros(1), F.softplus(steps)]).cumsum(0) - 1.0
+        above = (grade.unsqueeze(1) > torch.arange(4)).float()
+        return F.binary_cross_entropy_with_logits(model(x) - cuts, above)
+
+    return trained(nn.ModuleList([model, nn.ParameterList([steps])]), loss_of), (torch.randn(50, 6), torch.randint(0, 5, (50,)))
+
+
+@FAMILY.add("boxes", "iou")
+def generalised_box_overlap():
+    model = small_net(outside=4)
+
+    def loss_of(x, wanted):
+        center, size = model(x).split(2, 1)
+        size = F.softplus(size)
+        low, high = center - size / 2, center + size / 2
+        other_low, other_high = wanted.split(2, 1)
+        overlap = (torch.minimum(high, other_high) - torch.maximum(low, other_low)).clamp(min=0).prod(1)
+        union = (high - low).prod(1) + (other_high - other_low).prod(1) - overlap
+        hull = (torch.maximum(high, other_high) - torch.minimum(low, other_low)).prod(1)
+        return (1 - overlap / union + (hull - union) / hull).mean()
+
+    corners = torch.randn(40, 2)
+    return trained(model, loss_of), (torch.randn(40, 6), torch.cat([corners, corners + torch.rand(40, 2) + 0.1], 1))
+
+
+@FAMILY.add("mining", "topk", "where")
+def hard_example_mining():
+    model = small_net(outside=2)
+
+    def loss_of(x, y):
+        each = F.cross_entropy(model(x), y, reduction="none")
+        hardest = each.topk(12).values
+        median = each.detach().median()
+        return hardest.mean() + torch.where(each > median, each, each * 0.1).mean() + each.quantile(0.9)
+
+    return trained(model, loss_of), (torch.randn(48, 6), torch.randint(0, 2, (48,)))

@@ -1,0 +1,56 @@
+"""What a program of the table is, and the registry that each family of them fills."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+Factory = Callable[[], tuple[Callable[..., Any], Any]]
+
+
+@dataclass(frozen=True)
+class Program:
+    """One training step.
+
+    Attributes:
+        name: unique in the whole table.
+        factory: returns `(step, batch)`, the same at every call.
+        tags: what it is made of, to choose by.
+    """
+
+    name: str
+    factory: Factory
+    tags: tuple[str, ...] = ()
+
+
+class Family:
+    """Programs of one module, by name.
+
+    Args:
+        name: of the family, as the table has it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._programs: dict[str, Program] = {}
+
+    def __iter__(self) -> Iterator[Program]:
+        return iter(self._programs.values())
+
+    def __len__(self) -> int:
+        return len(self._programs)
+
+    def add(self, *tags: str) -> Callable[[Factory], Factory]:
+        """Decorator: the function is the factory of a program of its name."""
+
+        def register(factory: Factory) -> Factory:
+            self.put(factory.__name__, factory, *tags)  # type: ignore[attr-defined]
+            return factory
+
+        return register
+
+    def put(self, name: str, factory: Factory, *tags: str) -> None:
+        """A program under a name of its own."""
+        assert name not in self._programs, name
+        self._programs[name] = Program(name, factory, tags)
