@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
 import torch.nn.functional as F
-from programs.program import Family
 from torch import nn
+
+from programs.program import Family
 
 FAMILY = Family("algebra")
 
 
 def tanh_net(*sizes):
-    layers = [layer for a, b in zip(sizes[:-1], sizes[1:], strict=True) for layer in (nn.Linear(a, b), nn.Tanh())]
+    layers = [layer for a, b in itertools.pairwise(sizes) for layer in (nn.Linear(a, b), nn.Tanh())]
     return nn.Sequential(*layers[:-1])
 
 
@@ -68,7 +70,15 @@ def decompositions():
         sign, logabs = torch.linalg.slogdet(h.mT @ h + torch.eye(5))
         inverse = torch.linalg.inv(h.mT @ h + 3 * torch.eye(5))
         lower = torch.linalg.solve_triangular(r.mT + 3 * torch.eye(5), h.mT, upper=False)
-        loss = r.abs().mean() + values.sum() * 0.01 + spectrum.log().mean() + vectors.abs().mean() + (sign * logabs).mean() + inverse.diagonal(dim1=-2, dim2=-1).sum() + lower.square().mean()
+        loss = (
+            r.abs().mean()
+            + values.sum() * 0.01
+            + spectrum.log().mean()
+            + vectors.abs().mean()
+            + (sign * logabs).mean()
+            + inverse.diagonal(dim1=-2, dim2=-1).sum()
+            + lower.square().mean()
+        )
         return optimize(loss, optimizer)
 
     return step, torch.randn(3, 9, 5)
@@ -82,7 +92,11 @@ def flow_of_a_linear_system():
     def step(batch):
         start, times, found = batch
         moved = torch.linalg.matrix_exp(times.view(-1, 1, 1) * generator) @ start.unsqueeze(-1)
-        return optimize((moved.squeeze(-1) - found).square().mean() + torch.linalg.matrix_power(generator, 3).norm() * 1e-3, optimizer)
+        return optimize(
+            (moved.squeeze(-1) - found).square().mean()
+            + torch.linalg.matrix_power(generator, 3).norm() * 1e-3,
+            optimizer,
+        )
 
     return step, (torch.randn(6, 4), torch.rand(6), torch.randn(6, 4))
 
@@ -92,7 +106,9 @@ def fourier_neural_operator():
     lift, project = nn.Conv1d(1, 6, 1), nn.Conv1d(6, 1, 1)
     weights = nn.ParameterList(nn.Parameter(torch.randn(6, 6, 5, dtype=torch.cfloat) * 0.1) for _ in range(2))
     bypass = nn.ModuleList(nn.Conv1d(6, 6, 1) for _ in range(2))
-    optimizer = torch.optim.AdamW([*lift.parameters(), *project.parameters(), *weights, *bypass.parameters()], lr=1e-3)
+    optimizer = torch.optim.AdamW(
+        [*lift.parameters(), *project.parameters(), *weights, *bypass.parameters()], lr=1e-3
+    )
 
     def step(batch):
         x, y = batch
@@ -117,7 +133,12 @@ def complex_network_and_fourier_mixing():
         z = torch.complex(real(x), imaginary(x)) * torch.exp(1j * phase)
         z = z / (1 + z.abs())
         mixed = torch.fft.fft2(z, norm="ortho")
-        loss = mixed.real.square().mean() + mixed.imag.abs().mean() + (z * z.conj()).real.mean() + torch.angle(z).cos().mean()
+        loss = (
+            mixed.real.square().mean()
+            + mixed.imag.abs().mean()
+            + (z * z.conj()).real.mean()
+            + torch.angle(z).cos().mean()
+        )
         return optimize(loss, optimizer)
 
     return step, torch.randn(4, 8, 6)
@@ -136,7 +157,9 @@ def spectral_loss_of_a_filter():
         noisy, clean = batch
         wave = F.conv1d(noisy.unsqueeze(1), kernel, padding=4).squeeze(1)
         a, b = spectrum(wave), spectrum(clean)
-        return optimize((a.log() - b.log()).abs().mean() + torch.linalg.norm(a - b) / torch.linalg.norm(b), optimizer)
+        return optimize(
+            (a.log() - b.log()).abs().mean() + torch.linalg.norm(a - b) / torch.linalg.norm(b), optimizer
+        )
 
     return step, (torch.randn(3, 64), torch.randn(3, 64))
 
@@ -178,7 +201,11 @@ def sliced_score_matching():
 
 @FAMILY.add("create_graph", "inner step")
 def model_agnostic_meta_learning():
-    first, bias, second = nn.Parameter(torch.randn(10, 3) * 0.4), nn.Parameter(torch.zeros(10)), nn.Parameter(torch.randn(1, 10) * 0.3)
+    first, bias, second = (
+        nn.Parameter(torch.randn(10, 3) * 0.4),
+        nn.Parameter(torch.zeros(10)),
+        nn.Parameter(torch.randn(1, 10) * 0.3),
+    )
     optimizer = torch.optim.Adam([first, bias, second], lr=1e-3)
 
     def predict(weights, x):
@@ -196,7 +223,9 @@ def model_agnostic_meta_learning():
             total = total + F.mse_loss(predict(weights, query), wanted)
         return optimize(total / len(tasks), optimizer)
 
-    return step, [(torch.randn(8, 3), torch.randn(8, 1), torch.randn(8, 3), torch.randn(8, 1)) for _ in range(2)]
+    return step, [
+        (torch.randn(8, 3), torch.randn(8, 1), torch.randn(8, 3), torch.randn(8, 1)) for _ in range(2)
+    ]
 
 
 @FAMILY.add("torch.func", "functional_call", "vmap")
@@ -205,7 +234,9 @@ def per_sample_gradients_clipped():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def loss_of(parameters, x, y):
-        return F.cross_entropy(torch.func.functional_call(model, parameters, (x.unsqueeze(0),)), y.unsqueeze(0))
+        return F.cross_entropy(
+            torch.func.functional_call(model, parameters, (x.unsqueeze(0),)), y.unsqueeze(0)
+        )
 
     def step(batch):
         parameters = {name: p.detach() for name, p in model.named_parameters()}
@@ -230,7 +261,9 @@ def jacobian_penalty_by_transforms():
     def step(x):
         jacobian = torch.func.vmap(torch.func.jacrev(model))(x)
         curvature = torch.func.vmap(torch.func.hessian(lambda one: model(one).sum()))(x)
-        return optimize(model(x).square().mean() + jacobian.square().mean() + 0.1 * curvature.square().mean(), optimizer)
+        return optimize(
+            model(x).square().mean() + jacobian.square().mean() + 0.1 * curvature.square().mean(), optimizer
+        )
 
     return step, torch.randn(12, 3)
 
@@ -366,7 +399,9 @@ def radiance_field():
         density, shade = F.relu(found[..., 3]), found[..., :3].sigmoid()
         gap = torch.cat([depth[:, 1:] - depth[:, :-1], torch.full_like(depth[:, :1], 1e3)], 1)
         opacity = 1 - torch.exp(-density * gap)
-        through = torch.cumprod(torch.cat([torch.ones_like(opacity[:, :1]), 1 - opacity + 1e-10], 1), 1)[:, :-1]
+        through = torch.cumprod(torch.cat([torch.ones_like(opacity[:, :1]), 1 - opacity + 1e-10], 1), 1)[
+            :, :-1
+        ]
         return optimize(F.mse_loss(((opacity * through).unsqueeze(-1) * shade).sum(1), color), optimizer)
 
     return step, (torch.randn(12, 3), F.normalize(torch.randn(12, 3), dim=1), torch.rand(12, 3))

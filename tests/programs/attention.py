@@ -6,10 +6,13 @@ import math
 
 import torch
 import torch.nn.functional as F
-from programs.program import Family
 from torch import nn
 
+from programs.program import Family
+
 FAMILY = Family("attention")
+
+
 WIDTH, HEADS, LENGTH, VOCABULARY = 12, 3, 16, 17
 
 
@@ -46,7 +49,10 @@ class Decoder(nn.Module):
         self.position = nn.Parameter(torch.randn(LENGTH, WIDTH) * 0.02) if position else None
         self.attentions = nn.ModuleList(attentions)
         self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in attentions)
-        self.feeds = nn.ModuleList(nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 24), nn.GELU(), nn.Linear(24, WIDTH)) for _ in attentions)
+        self.feeds = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 24), nn.GELU(), nn.Linear(24, WIDTH))
+            for _ in attentions
+        )
         self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
         if tied:
             self.head.weight = self.embed.weight
@@ -129,7 +135,9 @@ def multihead_with_averaged_weights():
 
 @FAMILY.add("nn.TransformerEncoder")
 def torch_transformer_encoder():
-    layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 24, dropout=0.1, batch_first=True, norm_first=True, activation="gelu")
+    layer = nn.TransformerEncoderLayer(
+        WIDTH, HEADS, 24, dropout=0.1, batch_first=True, norm_first=True, activation="gelu"
+    )
     model = nn.Sequential(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(WIDTH, 3))
     optimizer = torch.optim.AdamW(model.parameters())
 
@@ -147,7 +155,11 @@ def torch_transformer_encoder():
 @FAMILY.add("nn.TransformerDecoder", "teacher forcing")
 def torch_transformer_decoder():
     layer = nn.TransformerDecoderLayer(WIDTH, HEADS, 24, dropout=0.0, batch_first=True)
-    decoder, embed, head = nn.TransformerDecoder(layer, 2), nn.Embedding(VOCABULARY, WIDTH), nn.Linear(WIDTH, VOCABULARY)
+    decoder, embed, head = (
+        nn.TransformerDecoder(layer, 2),
+        nn.Embedding(VOCABULARY, WIDTH),
+        nn.Linear(WIDTH, VOCABULARY),
+    )
     optimizer = torch.optim.Adam([*decoder.parameters(), *embed.parameters(), *head.parameters()])
     mask = nn.Transformer.generate_square_subsequent_mask(LENGTH - 1)
 
@@ -186,7 +198,11 @@ class Rotary(nn.Module):
     def __init__(self):
         super().__init__()
         self.size = WIDTH // HEADS
-        self.q, self.kv, self.out = nn.Linear(WIDTH, WIDTH, bias=False), nn.Linear(WIDTH, 2 * self.size, bias=False), nn.Linear(WIDTH, WIDTH, bias=False)
+        self.q, self.kv, self.out = (
+            nn.Linear(WIDTH, WIDTH, bias=False),
+            nn.Linear(WIDTH, 2 * self.size, bias=False),
+            nn.Linear(WIDTH, WIDTH, bias=False),
+        )
         self.q_norm, self.k_norm = nn.RMSNorm(self.size), nn.RMSNorm(self.size)
         inverse = 1.0 / 10000 ** (torch.arange(0, self.size, 2) / self.size)
         self.register_buffer("angles", torch.outer(torch.arange(LENGTH), inverse), persistent=False)
@@ -202,7 +218,9 @@ class Rotary(nn.Module):
         k, v = self.kv(x).unsqueeze(1).chunk(2, -1)
         k = self.rotate(self.k_norm(k))
         shape = (x.shape[0], HEADS, x.shape[1], self.size)
-        return self.out(join(F.scaled_dot_product_attention(q, k.expand(shape), v.expand(shape), is_causal=True)))
+        return self.out(
+            join(F.scaled_dot_product_attention(q, k.expand(shape), v.expand(shape), is_causal=True))
+        )
 
 
 @FAMILY.add("rotary", "multi-query")
@@ -215,7 +233,12 @@ class RotaryComplex(nn.Module):
     def __init__(self):
         super().__init__()
         self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
-        self.register_buffer("phases", torch.polar(torch.ones(LENGTH, 2), torch.outer(torch.arange(LENGTH).float(), torch.tensor([1.0, 0.1]))))
+        self.register_buffer(
+            "phases",
+            torch.polar(
+                torch.ones(LENGTH, 2), torch.outer(torch.arange(LENGTH).float(), torch.tensor([1.0, 0.1]))
+            ),
+        )
 
     def forward(self, x):
         q, k, v = (split(part) for part in self.qkv(x).chunk(3, -1))
@@ -268,7 +291,9 @@ class RelativeBias(nn.Module):
         large = 4 + (torch.log(far.float().clamp(min=1) / 4) / math.log(4) * 4).long()
         bucket = torch.where(far < 4, far, large.clamp(max=7))
         mask = torch.full((x.shape[1], x.shape[1]), torch.finfo(x.dtype).min).triu(1)
-        return join(F.scaled_dot_product_attention(q, k, v, attn_mask=self.bias(bucket).permute(2, 0, 1) + mask))
+        return join(
+            F.scaled_dot_product_attention(q, k, v, attn_mask=self.bias(bucket).permute(2, 0, 1) + mask)
+        )
 
 
 @FAMILY.add("relative", "mask", "embedding")
@@ -318,32 +343,13 @@ def sliding_window():
     return language_model(model, torch.optim.AdamW(model.parameters())), tokens()
 
 
-@FAMILY.add("perceiver", "cross attention")
-def latent_cross_attention():
-    latents = nn.Parameter(torch.randn(5, WIDTH) * 0.02)
-    query, key_value, mix, head = nn.Linear(WIDTH, WIDTH), nn.Linear(6, 2 * WIDTH), nn.TransformerEncoderLayer(WIDTH, 2, 16, 0.0, batch_first=True), nn.Linear(WIDTH, 4)
-    parts = nn.ModuleList([query, key_value, mix, head])
-    optimizer = torch.optim.Adam([latents, *parts.parameters()])
-
-    def step(batch):
-        inputs, labels = batch
-        k, v = key_value(inputs).chunk(2, -1)
-        q = query(latents).expand(len(inputs), -1, -1)
-        x = F.scaled_dot_product_attention(q, k, v)
-        for _ in range(2):  # one block, used twice
-            x = mix(x)
-        loss = F.cross_entropy(head(x.mean(1)), labels)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, (torch.randn(4, 30, 6), torch.randint(0, 4, (4,)))
-
-
 @FAMILY.add("transformer-xl", "recurrent", "state")
 def segment_recurrence_with_detached_memory():
-    embed, attention, head = nn.Embedding(VOCABULARY, WIDTH), nn.MultiheadAttention(WIDTH, HEADS, batch_first=True), nn.Linear(WIDTH, VOCABULARY)
+    embed, attention, head = (
+        nn.Embedding(VOCABULARY, WIDTH),
+        nn.MultiheadAttention(WIDTH, HEADS, batch_first=True),
+        nn.Linear(WIDTH, VOCABULARY),
+    )
     memory = torch.zeros(4, 6, WIDTH)
     optimizer = torch.optim.SGD([*embed.parameters(), *attention.parameters(), *head.parameters()], lr=0.1)
 
@@ -362,74 +368,22 @@ def segment_recurrence_with_detached_memory():
     return step, tokens()
 
 
-@FAMILY.add("vision transformer")
-def patches_with_a_class_token():
-    class Vision(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.patch = nn.Conv2d(3, WIDTH, 4, 4)
-            self.token, self.place = nn.Parameter(torch.zeros(1, 1, WIDTH)), nn.Parameter(torch.randn(1, 10, WIDTH) * 0.02)
-            self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(WIDTH, HEADS, 24, 0.0, "gelu", batch_first=True, norm_first=True) for _ in range(2))
-            self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 5)
-
-        def forward(self, images):
-            x = self.patch(images).flatten(2).mT
-            x = torch.cat([self.token.expand(len(x), -1, -1), x], 1) + self.place
-            for block in self.blocks:
-                x = block(x)
-            return self.head(self.norm(x[:, 0]))
-
-    model = Vision()
-    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.3)
-
-    def step(batch):
-        loss = F.cross_entropy(model(batch[0]), batch[1])
-        loss.backward()
-        nn.utils.clip_grad_value_(model.parameters(), 0.5)
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, (torch.randn(4, 3, 12, 12), torch.randint(0, 5, (4,)))
-
-
-@FAMILY.add("mixer", "einsum")
-def mlp_mixer():
-    class Mixer(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(2))
-            self.tokens = nn.Sequential(nn.Linear(9, 18), nn.GELU(), nn.Linear(18, 9))
-            self.channels = nn.Sequential(nn.Linear(WIDTH, 24), nn.GELU(), nn.Linear(24, WIDTH))
-
-        def forward(self, x):
-            x = x + self.tokens(self.norms[0](x).mT).mT
-            return x + self.channels(self.norms[1](x))
-
-    model = nn.Sequential(Mixer(), Mixer(), nn.LayerNorm(WIDTH))
-    optimizer = torch.optim.Adam(model.parameters())
-
-    def step(x):
-        loss = torch.einsum("bnc,bnc->", model(x), x) / x.numel()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, torch.randn(6, 9, WIDTH)
-
-
 class Experts(nn.Module):
     """Every token through every expert, weighted by its two best gates."""
 
     def __init__(self, count=4):
         super().__init__()
         self.gate = nn.Linear(WIDTH, count, bias=False)
-        self.up, self.down = nn.Parameter(torch.randn(count, WIDTH, 16) * 0.2), nn.Parameter(torch.randn(count, 16, WIDTH) * 0.2)
+        self.up, self.down = (
+            nn.Parameter(torch.randn(count, WIDTH, 16) * 0.2),
+            nn.Parameter(torch.randn(count, 16, WIDTH) * 0.2),
+        )
 
     def forward(self, x):
         best, which = self.gate(x).softmax(-1).topk(2, -1)
-        weights = torch.zeros(*x.shape[:-1], len(self.up)).scatter(-1, which, best / best.sum(-1, keepdim=True))
+        weights = torch.zeros(*x.shape[:-1], len(self.up)).scatter(
+            -1, which, best / best.sum(-1, keepdim=True)
+        )
         hidden = torch.einsum("bnd,edh->benh", x, self.up).relu()
         return torch.einsum("benh,ehd,bne->bnd", hidden, self.down, weights)
 

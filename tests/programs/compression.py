@@ -7,9 +7,10 @@ import math
 
 import torch
 import torch.nn.functional as F
-from programs.program import Family
 from torch import nn
 from torch.nn.utils import prune
+
+from programs.program import Family
 
 FAMILY = Family("compression and reinforcement")
 
@@ -49,7 +50,9 @@ def quantisation_aware_training():
             zero = (-self.low / scale).round().clamp(0, 255).to(torch.int32)
             x = torch.fake_quantize_per_tensor_affine(x, scale, zero, 0, 255)
             scales = self.weight.detach().abs().amax(1) / 127
-            weight = torch.fake_quantize_per_channel_affine(self.weight, scales, torch.zeros(len(scales), dtype=torch.int32), 0, -128, 127)
+            weight = torch.fake_quantize_per_channel_affine(
+                self.weight, scales, torch.zeros(len(scales), dtype=torch.int32), 0, -128, 127
+            )
             return F.linear(x, weight, self.bias)
 
     model = nn.Sequential(Quantized(6, 16), nn.ReLU(), Quantized(16, 3))
@@ -145,7 +148,9 @@ def pruned_by_masks():
     model = net()
     prune.l1_unstructured(model[0], "weight", amount=0.5)
     prune.ln_structured(model[2], "weight", amount=0.25, n=2, dim=1)
-    return classified(model, torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)), labelled()
+    return classified(
+        model, torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    ), labelled()
 
 
 @FAMILY.add("pruning", "sparse training", "topk")
@@ -200,7 +205,15 @@ def distillation_from_a_frozen_teacher():
             target = teacher[2](deep)
         shallow = student[:2](x)
         logits = student[2](shallow)
-        soft = F.kl_div(F.log_softmax(logits / 4, 1), F.log_softmax(target / 4, 1), reduction="batchmean", log_target=True) * 16
+        soft = (
+            F.kl_div(
+                F.log_softmax(logits / 4, 1),
+                F.log_softmax(target / 4, 1),
+                reduction="batchmean",
+                log_target=True,
+            )
+            * 16
+        )
         loss = 0.5 * F.cross_entropy(logits, y) + 0.5 * soft + 0.1 * F.mse_loss(match(shallow), deep)
         optimizer.zero_grad()
         loss.backward()
@@ -214,7 +227,10 @@ class LowRank(nn.Module):
     def __init__(self, base, rank=2, alpha=4.0):
         super().__init__()
         self.base = base.requires_grad_(False)
-        self.down, self.up = nn.Parameter(torch.randn(rank, base.in_features) * 0.1), nn.Parameter(torch.zeros(base.out_features, rank))
+        self.down, self.up = (
+            nn.Parameter(torch.randn(rank, base.in_features) * 0.1),
+            nn.Parameter(torch.zeros(base.out_features, rank)),
+        )
         self.scale, self.dropout = alpha / rank, nn.Dropout(0.1)
 
     def forward(self, x):
@@ -225,15 +241,22 @@ class LowRank(nn.Module):
 def low_rank_adapters():
     model = net()
     model[0], model[2] = LowRank(model[0]), LowRank(model[2])
-    return classified(model, torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)), labelled()
+    return classified(
+        model, torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
+    ), labelled()
 
 
 @FAMILY.add("frozen", "bias only", "groups")
 def fine_tuning_biases_and_the_head():
-    model = nn.Sequential(nn.Linear(6, 16), nn.LayerNorm(16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 3))
+    model = nn.Sequential(
+        nn.Linear(6, 16), nn.LayerNorm(16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 3)
+    )
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name.endswith("bias") or name.startswith("5."))
-    groups = [{"params": [p], "lr": 0.1 / (i + 1)} for i, p in enumerate(p for p in model.parameters() if p.requires_grad)]
+    groups = [
+        {"params": [p], "lr": 0.1 / (i + 1)}
+        for i, p in enumerate(p for p in model.parameters() if p.requires_grad)
+    ]
     return classified(model, torch.optim.SGD(groups, lr=0.1, weight_decay=1e-3)), labelled()
 
 
@@ -265,7 +288,9 @@ def double_q_learning():
         value = online(replay["state"]).gather(1, replay["action"].unsqueeze(1)).squeeze(1)
         with torch.no_grad():
             best = online(replay["next"]).argmax(1, keepdim=True)
-            wanted = replay["reward"] + 0.99 * (1 - replay["done"]) * target(replay["next"]).gather(1, best).squeeze(1)
+            wanted = replay["reward"] + 0.99 * (1 - replay["done"]) * target(replay["next"]).gather(
+                1, best
+            ).squeeze(1)
         error = F.smooth_l1_loss(value, wanted, reduction="none")
         loss = (replay["weight"] * error).mean()
         optimizer.zero_grad()
@@ -278,8 +303,12 @@ def double_q_learning():
         return {"loss": loss.detach(), "priority": error.detach()}
 
     return step, {
-        "state": torch.randn(40, 4), "next": torch.randn(40, 4), "action": torch.randint(0, 3, (40,)), "reward": torch.randn(40),
-        "done": torch.rand(40).round(), "weight": torch.rand(40),
+        "state": torch.randn(40, 4),
+        "next": torch.randn(40, 4),
+        "action": torch.randint(0, 3, (40,)),
+        "reward": torch.randn(40),
+        "done": torch.rand(40).round(),
+        "weight": torch.rand(40),
     }
 
 
@@ -300,7 +329,11 @@ def proximal_policy_optimisation():
             ratio = (policy.log_prob(actions[part]) - old[part]).exp()
             clipped = ratio.clamp(0.8, 1.2)
             surrogate = -torch.min(ratio * advantage[part], clipped * advantage[part]).mean()
-            loss = surrogate + 0.5 * F.mse_loss(critic(states[part]).squeeze(1), returns[part]) - 0.01 * policy.entropy().mean()
+            loss = (
+                surrogate
+                + 0.5 * F.mse_loss(critic(states[part]).squeeze(1), returns[part])
+                - 0.01 * policy.entropy().mean()
+            )
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(actor.parameters(), 0.5)
@@ -337,14 +370,23 @@ def soft_actor_critic():
     actor, critics = net(4, 4), nn.ModuleList(net(6, 1) for _ in range(2))
     targets = copy.deepcopy(critics).requires_grad_(False)
     log_alpha = nn.Parameter(torch.zeros(()))
-    for_actor, for_critics, for_alpha = torch.optim.Adam(actor.parameters()), torch.optim.Adam(critics.parameters()), torch.optim.Adam([log_alpha])
+    for_actor, for_critics, for_alpha = (
+        torch.optim.Adam(actor.parameters()),
+        torch.optim.Adam(critics.parameters()),
+        torch.optim.Adam([log_alpha]),
+    )
 
     def act(state):
         mean, log_spread = actor(state).chunk(2, 1)
         log_spread = log_spread.clamp(-5, 2)
         noise = torch.randn_like(mean)
         raw = mean + log_spread.exp() * noise
-        log_p = -0.5 * noise.square() - log_spread - 0.5 * math.log(2 * math.pi) - 2 * (math.log(2) - raw - F.softplus(-2 * raw))
+        log_p = (
+            -0.5 * noise.square()
+            - log_spread
+            - 0.5 * math.log(2 * math.pi)
+            - 2 * (math.log(2) - raw - F.softplus(-2 * raw))
+        )
         return raw.tanh(), log_p.sum(1, keepdim=True)
 
     def least(nets, state, action):
@@ -381,7 +423,11 @@ def direct_preference_optimisation():
     class Tiny(nn.Module):
         def __init__(self):
             super().__init__()
-            self.embed, self.rnn, self.head = nn.Embedding(11, 8), nn.GRU(8, 8, batch_first=True), nn.Linear(8, 11)
+            self.embed, self.rnn, self.head = (
+                nn.Embedding(11, 8),
+                nn.GRU(8, 8, batch_first=True),
+                nn.Linear(8, 11),
+            )
 
         def forward(self, ids):
             return self.head(self.rnn(self.embed(ids))[0])

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from programs.program import Family
 from torch import nn
-from torch.nn.utils import parametrizations, parametrize
+
+from programs.program import Family
 
 FAMILY = Family("dense")
 
@@ -36,12 +36,37 @@ def mlp_tanh():
 @FAMILY.add("activations")
 def mlp_every_activation():
     activations = [
-        nn.ReLU(), nn.LeakyReLU(), nn.ELU(), nn.SELU(), nn.CELU(), nn.GELU(), nn.GELU("tanh"), nn.SiLU(), nn.Mish(),
-        nn.Softplus(), nn.Softsign(), nn.Hardtanh(), nn.Hardswish(), nn.Hardsigmoid(), nn.LogSigmoid(), nn.Tanhshrink(),
-        nn.Softshrink(), nn.Hardshrink(), nn.Sigmoid(), nn.PReLU(), nn.PReLU(8), nn.ReLU6(), nn.Threshold(0.1, 0.0),
-        nn.Softmax(-1), nn.LogSoftmax(-1), nn.Softmin(-1), nn.RReLU(),
+        nn.ReLU(),
+        nn.LeakyReLU(),
+        nn.ELU(),
+        nn.SELU(),
+        nn.CELU(),
+        nn.GELU(),
+        nn.GELU("tanh"),
+        nn.SiLU(),
+        nn.Mish(),
+        nn.Softplus(),
+        nn.Softsign(),
+        nn.Hardtanh(),
+        nn.Hardswish(),
+        nn.Hardsigmoid(),
+        nn.LogSigmoid(),
+        nn.Tanhshrink(),
+        nn.Softshrink(),
+        nn.Hardshrink(),
+        nn.Sigmoid(),
+        nn.PReLU(),
+        nn.PReLU(8),
+        nn.ReLU6(),
+        nn.Threshold(0.1, 0.0),
+        nn.Softmax(-1),
+        nn.LogSoftmax(-1),
+        nn.Softmin(-1),
+        nn.RReLU(),
     ]
-    model = nn.Sequential(*[layer for one in activations for layer in (nn.Linear(8, 8), one)], nn.Linear(8, 1))
+    model = nn.Sequential(
+        *[layer for one in activations for layer in (nn.Linear(8, 8), one)], nn.Linear(8, 1)
+    )
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
     def step(batch):
@@ -57,8 +82,16 @@ def mlp_every_activation():
 @FAMILY.add("inplace")
 def mlp_inplace_activations():
     model = nn.Sequential(
-        nn.Linear(8, 16), nn.ReLU(inplace=True), nn.Linear(16, 16), nn.LeakyReLU(inplace=True), nn.Linear(16, 16),
-        nn.Hardtanh(inplace=True), nn.Linear(16, 16), nn.ReLU6(inplace=True), nn.Dropout(0.2, inplace=True), nn.Linear(16, 4),
+        nn.Linear(8, 16),
+        nn.ReLU(inplace=True),
+        nn.Linear(16, 16),
+        nn.LeakyReLU(inplace=True),
+        nn.Linear(16, 16),
+        nn.Hardtanh(inplace=True),
+        nn.Linear(16, 16),
+        nn.ReLU6(inplace=True),
+        nn.Dropout(0.2, inplace=True),
+        nn.Linear(16, 4),
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 
@@ -76,7 +109,15 @@ def mlp_inplace_activations():
 def every_dropout():
     first, second = nn.Conv2d(2, 6, 3, padding=1), nn.Conv2d(6, 6, 3, padding=1)
     line, head = nn.Conv1d(6, 6, 3), nn.Linear(6, 2)
-    kinds = nn.ModuleList([nn.Dropout(0.1), nn.Dropout2d(0.3), nn.Dropout1d(0.3), nn.AlphaDropout(0.2), nn.FeatureAlphaDropout(0.2)])
+    kinds = nn.ModuleList(
+        [
+            nn.Dropout(0.1),
+            nn.Dropout2d(0.3),
+            nn.Dropout1d(0.3),
+            nn.AlphaDropout(0.2),
+            nn.FeatureAlphaDropout(0.2),
+        ]
+    )
     parameters = [*first.parameters(), *second.parameters(), *line.parameters(), *head.parameters()]
     optimizer = torch.optim.Adam(parameters)
 
@@ -94,178 +135,6 @@ def every_dropout():
         return {"loss": loss.detach()}
 
     return step, torch.randn(3, 2, 6, 6)
-
-
-class Norms(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(12, 12) for _ in range(5))
-        self.norms = nn.ModuleList(
-            [nn.LayerNorm(12), nn.RMSNorm(12), nn.GroupNorm(3, 12), nn.BatchNorm1d(12), nn.LayerNorm(12, elementwise_affine=False)]
-        )
-
-    def forward(self, x):
-        for layer, norm in zip(self.layers, self.norms, strict=True):
-            x = x + F.gelu(norm(layer(x)))
-        return x
-
-
-@FAMILY.add("norm")
-def residual_norms():
-    model = Norms()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)
-
-    def step(batch):
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(batch["x"]), batch["y"])
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, {"x": torch.randn(48, 12), "y": torch.randn(48, 12)}
-
-
-@FAMILY.add("norm", "buffers")
-def batch_norm_cumulative_average():
-    model = nn.Sequential(nn.Linear(6, 10), nn.BatchNorm1d(10, momentum=None), nn.ReLU(), nn.Linear(10, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-
-    def step(x):
-        loss = model(x).abs().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, torch.randn(72, 6)
-
-
-@FAMILY.add("norm", "frozen")
-def batch_norm_in_eval_while_training():
-    trunk = nn.Sequential(nn.Linear(6, 10), nn.BatchNorm1d(10), nn.ReLU()).eval()
-    head = nn.Linear(10, 2)
-    optimizer = torch.optim.SGD([*trunk.parameters(), *head.parameters()], lr=0.01, nesterov=True, momentum=0.8)
-
-    def step(x, loss_fn=F.soft_margin_loss):
-        optimizer.zero_grad()
-        loss = loss_fn(head(trunk(x)), torch.ones(72, 2))
-        loss.backward()
-        optimizer.step()
-        return float(loss)
-
-    return step, torch.randn(72, 6)
-
-
-@FAMILY.add("norm")
-def batch_norm_without_statistics():
-    model = nn.Sequential(nn.Linear(6, 10), nn.BatchNorm1d(10, track_running_stats=False, affine=False), nn.Tanh(), nn.Linear(10, 2))
-    optimizer = torch.optim.Adam(model.parameters())
-
-    def step(x):
-        loss = model(x).logsumexp(-1).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return step, torch.randn(72, 6)
-
-
-@FAMILY.add("parametrization")
-def weight_norm():
-    model = nn.Sequential(parametrizations.weight_norm(nn.Linear(6, 8)), nn.Tanh(), parametrizations.weight_norm(nn.Linear(8, 2), dim=None))
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-
-    def step(x):
-        optimizer.zero_grad()
-        loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, torch.randn(80, 6)
-
-
-@FAMILY.add("parametrization", "buffers")
-def spectral_norm():
-    model = nn.Sequential(parametrizations.spectral_norm(nn.Linear(6, 8)), nn.LeakyReLU(0.2), parametrizations.spectral_norm(nn.Linear(8, 1)))
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-
-    def step(x):
-        optimizer.zero_grad()
-        loss = F.softplus(-model(x)).mean()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, torch.randn(80, 6)
-
-
-@FAMILY.add("parametrization", "legacy")
-def old_spectral_norm():
-    model = nn.Sequential(nn.utils.spectral_norm(nn.Linear(6, 8)), nn.ReLU(), nn.Linear(8, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-
-    def step(x):
-        optimizer.zero_grad()
-        loss = model(x).mean()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, torch.randn(80, 6)
-
-
-class Symmetric(nn.Module):
-    def forward(self, weight):
-        return weight.triu() + weight.triu(1).transpose(-1, -2)
-
-
-@FAMILY.add("parametrization")
-def symmetric_weight():
-    layer = nn.Linear(8, 8)
-    parametrize.register_parametrization(layer, "weight", Symmetric())
-    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
-
-    def step(x):
-        with parametrize.cached():
-            loss = (layer(layer(x)) - x).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, torch.randn(50, 8)
-
-
-@FAMILY.add("parametrization", "linalg")
-def orthogonal_weight():
-    model = nn.Sequential(parametrizations.orthogonal(nn.Linear(6, 6), orthogonal_map="cayley"), nn.Tanh(), nn.Linear(6, 2))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    def step(x):
-        loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, torch.randn(80, 6)
-
-
-@FAMILY.add("parametrization", "linalg", "data dependent bytes")
-def orthogonal_weight_by_matrix_exp():
-    model = nn.Sequential(parametrizations.orthogonal(nn.Linear(6, 6), orthogonal_map="matrix_exp"), nn.Tanh(), nn.Linear(6, 2))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    def step(x):
-        loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, torch.randn(80, 6)
 
 
 @FAMILY.add("regulariser")
@@ -388,7 +257,9 @@ def autocast_bfloat16():
 @FAMILY.add("dtype", "autocast")
 def autocast_with_a_float32_island():
     body, head = nn.Sequential(nn.Linear(8, 16), nn.GELU()), nn.Linear(16, 4)
-    optimizer = torch.optim.Adam([{"params": body.parameters(), "lr": 1e-3}, {"params": head.parameters(), "lr": 1e-2}])
+    optimizer = torch.optim.Adam(
+        [{"params": body.parameters(), "lr": 1e-3}, {"params": head.parameters(), "lr": 1e-2}]
+    )
 
     @torch.autocast("cpu", dtype=torch.bfloat16)
     def forward(x):
@@ -418,7 +289,9 @@ class Gated(nn.Module):
     def __init__(self, settings: Settings):
         super().__init__()
         self.settings = settings
-        self.layers = nn.ModuleList(nn.Linear(settings.width, 2 * settings.width) for _ in range(settings.depth))
+        self.layers = nn.ModuleList(
+            nn.Linear(settings.width, 2 * settings.width) for _ in range(settings.depth)
+        )
 
     def forward(self, x):
         for layer in self.layers:
@@ -474,7 +347,10 @@ def bilinear_and_factorisation_machine():
         left, right, target = batch
         x = torch.cat([left, right], 1)
         pairs = ((x @ factors).square() - x.square() @ factors.square()).sum(1, keepdim=True) / 2
-        loss = F.binary_cross_entropy_with_logits(linear(x) + pairs, target) + bilinear(left, right).square().mean()
+        loss = (
+            F.binary_cross_entropy_with_logits(linear(x) + pairs, target)
+            + bilinear(left, right).square().mean()
+        )
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -485,7 +361,9 @@ def bilinear_and_factorisation_machine():
 
 @FAMILY.add("lazy", "shape")
 def lazy_linear_after_flatten_and_unflatten():
-    model = nn.Sequential(nn.Unflatten(1, (4, 3)), nn.Flatten(), nn.LazyLinear(9), nn.ReLU(), nn.LazyLinear(2))
+    model = nn.Sequential(
+        nn.Unflatten(1, (4, 3)), nn.Flatten(), nn.LazyLinear(9), nn.ReLU(), nn.LazyLinear(2)
+    )
     model(torch.zeros(1, 12))  # materialise
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
@@ -501,7 +379,9 @@ def lazy_linear_after_flatten_and_unflatten():
 
 @FAMILY.add("checkpoint")
 def checkpointed_blocks():
-    blocks = nn.ModuleList(nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 16), nn.Dropout(0.1)) for _ in range(4))
+    blocks = nn.ModuleList(
+        nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 16), nn.Dropout(0.1)) for _ in range(4)
+    )
     optimizer = torch.optim.SGD(blocks.parameters(), lr=0.1)
     run = functools.partial(torch.utils.checkpoint.checkpoint, use_reentrant=False)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import types
 from collections import defaultdict, namedtuple
@@ -11,8 +10,9 @@ from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
-from programs.program import Family
 from torch import nn
+
+from programs.program import Family
 
 FAMILY = Family("forms")
 
@@ -87,7 +87,9 @@ def _general_step(batch, model, optimizer, *, criterion, scale=1.0):
 def partial_of_a_function():
     model = net()
     optimizer = torch.optim.Adam(model.parameters())
-    return functools.partial(_general_step, model=model, optimizer=optimizer, criterion=F.cross_entropy, scale=0.5), labelled()
+    return functools.partial(
+        _general_step, model=model, optimizer=optimizer, criterion=F.cross_entropy, scale=0.5
+    ), labelled()
 
 
 SMOOTHING, WEIGHTS, TABLE = 0.1, torch.tensor([1.0, 2.0, 0.5]), {"scale": [0.5, 2.0]}
@@ -107,59 +109,6 @@ def constants_and_functions_of_the_module():
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        return loss.detach()
-
-    return step, labelled()
-
-
-@FAMILY.add("accumulation", "loop")
-def gradient_accumulation_over_micro_batches():
-    model = net()
-    optimizer = torch.optim.AdamW(model.parameters())
-
-    def step(batch):
-        parts = list(zip(*(part.chunk(4) for part in batch), strict=True))
-        total = torch.zeros(())
-        for inputs, labels in parts:
-            loss = F.cross_entropy(model(inputs), labels) / len(parts)
-            loss.backward()
-            total += loss.detach()
-        optimizer.step()
-        optimizer.zero_grad()
-        return total
-
-    return step, labelled()
-
-
-@FAMILY.add("scheduler", "inside")
-def scheduler_stepped_inside():
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)
-
-    def step(batch):
-        loss = F.cross_entropy(model(batch[0]), batch[1])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        scheduler.step()
-        return loss.detach()
-
-    return step, labelled()
-
-
-@FAMILY.add("scheduler", "inside", "momentum")
-def one_cycle_inside():
-    model = net()
-    optimizer = torch.optim.AdamW(model.parameters())
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.01, total_steps=30)
-
-    def step(batch):
-        loss = F.cross_entropy(model(batch[0]), batch[1])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        scheduler.step()
         return loss.detach()
 
     return step, labelled()
@@ -190,7 +139,11 @@ def counters_and_logs_after_the_step():
 def metrics_in_tensors():
     model = net()
     optimizer = torch.optim.Adam(model.parameters())
-    metrics = {"loss": torch.zeros(()), "correct": torch.zeros((), dtype=torch.long), "confusion": torch.zeros(3, 3, dtype=torch.long)}
+    metrics = {
+        "loss": torch.zeros(()),
+        "correct": torch.zeros((), dtype=torch.long),
+        "confusion": torch.zeros(3, 3, dtype=torch.long),
+    }
 
     def step(batch):
         x, y = batch
@@ -233,7 +186,9 @@ def hooks_that_change_activations_and_gradients():
     model = net()
     model[0].register_forward_pre_hook(lambda module, args: (args[0] * 0.9,))
     model[1].register_forward_hook(lambda module, args, out: out.clamp(max=2))
-    model[2].register_full_backward_hook(lambda module, inner, outer: tuple(g.clamp(-0.1, 0.1) for g in inner))
+    model[2].register_full_backward_hook(
+        lambda module, inner, outer: tuple(g.clamp(-0.1, 0.1) for g in inner)
+    )
     model[0].weight.register_hook(lambda g: g / (g.norm() + 1e-6))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
@@ -244,46 +199,6 @@ def hooks_that_change_activations_and_gradients():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        return loss.detach()
-
-    return step, labelled()
-
-
-@FAMILY.add("average", "AveragedModel")
-def exponential_average_by_averaged_model():
-    model = net()
-    average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    def step(batch):
-        loss = F.cross_entropy(model(batch[0]), batch[1])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        average.update_parameters(model)
-        return loss.detach()
-
-    return step, labelled()
-
-
-@FAMILY.add("average", "teacher")
-def mean_teacher_consistency():
-    student = net()
-    teacher = copy.deepcopy(student).requires_grad_(False)
-    optimizer = torch.optim.SGD(student.parameters(), lr=0.1, momentum=0.9)
-
-    def step(batch):
-        x, y = batch
-        noisy = student(x + 0.05 * torch.randn_like(x))
-        with torch.no_grad():
-            calm = teacher(x).softmax(1)
-        sure = (calm.amax(1) > 0.4).float()
-        loss = F.cross_entropy(noisy, y) + (sure * (noisy.softmax(1) - calm).square().sum(1)).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        with torch.no_grad():
-            torch._foreach_lerp_(list(teacher.parameters()), list(student.parameters()), 0.05)
         return loss.detach()
 
     return step, labelled()
@@ -305,8 +220,7 @@ def compiled_model():
     return step, labelled()
 
 
-@torch.jit.script
-def smooth_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def _smooth_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     picked = logits.log_softmax(1).gather(1, labels.unsqueeze(1))
     return -(0.9 * picked.mean() + 0.1 * logits.log_softmax(1).mean())
 
@@ -314,11 +228,12 @@ def smooth_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 @FAMILY.add("compile", "jit")
 def scripted_loss():
     model = net()
+    criterion = torch.jit.script(_smooth_loss)
 
     optimizer = torch.optim.Adam(model.parameters())
 
     def step(batch):
-        loss = smooth_loss(model(batch[0]), batch[1])
+        loss = criterion(model(batch[0]), batch[1])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -346,7 +261,9 @@ def nested_batch_of_every_container():
         optimizer.step()
         return loss.detach(), {"logits": [x.detach()]}
 
-    sample = Sample(torch.randint(0, 9, (32, 4)), torch.randint(0, 3, (32,)), {"bias": [torch.randn(6), None]})
+    sample = Sample(
+        torch.randint(0, 9, (32, 4)), torch.randint(0, 3, (32,)), {"bias": [torch.randn(6), None]}
+    )
     return step, (sample, {"augment": True, "scale": 0.5, "reduction": "mean"})
 
 
@@ -355,7 +272,11 @@ def branches_on_plain_values_and_own_contexts():
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     settings = {"noise": 0.1, "mixed": False, "penalties": ("l1", "l2")}
-    penalties = {"l1": lambda p: p.abs().sum(), "l2": lambda p: p.square().sum(), "max": lambda p: p.abs().max()}
+    penalties = {
+        "l1": lambda p: p.abs().sum(),
+        "l2": lambda p: p.square().sum(),
+        "max": lambda p: p.abs().max(),
+    }
 
     @contextmanager
     def training(module):
@@ -370,7 +291,10 @@ def branches_on_plain_values_and_own_contexts():
         x, y = batch
         if settings["noise"] > 0:
             x = x + settings["noise"] * torch.randn_like(x)
-        with training(model) as active, torch.autocast("cpu", torch.bfloat16) if settings["mixed"] else nullcontext():
+        with (
+            training(model) as active,
+            torch.autocast("cpu", torch.bfloat16) if settings["mixed"] else nullcontext(),
+        ):
             loss = F.cross_entropy(active(x), y)
         for name in settings["penalties"]:
             loss = loss + 1e-4 * sum(penalties[name](p) for p in model.parameters() if p.ndim > 1)
@@ -382,106 +306,6 @@ def branches_on_plain_values_and_own_contexts():
         return loss.detach()
 
     return step, labelled()
-
-
-@FAMILY.add("two losses", "retain_graph")
-def two_backwards_through_one_graph():
-    body, left, right = nn.Linear(6, 12), nn.Linear(12, 3), nn.Linear(12, 2)
-    optimizer = torch.optim.Adam(nn.ModuleList([body, left, right]).parameters())
-
-    def step(batch):
-        x, y = batch
-        hidden = torch.tanh(body(x))
-        first = F.cross_entropy(left(hidden), y)
-        second = F.cross_entropy(right(hidden), y % 2)
-        optimizer.zero_grad()
-        first.backward(retain_graph=True)
-        shared = body.weight.grad.clone()
-        body.weight.grad = None
-        second.backward()
-        other = body.weight.grad
-        dot = (shared * other).sum()
-        projected = torch.where(dot < 0, other - dot / shared.square().sum() * shared, other)
-        body.weight.grad = shared + projected
-        optimizer.step()
-        return first.detach() + second.detach()
-
-    return step, labelled()
-
-
-@FAMILY.add("sharpness aware", "two passes")
-def sharpness_aware_minimisation():
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-
-    def step(batch):
-        loss = F.cross_entropy(model(batch[0]), batch[1])
-        loss.backward()
-        with torch.no_grad():
-            norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
-            moves = [p.grad * (0.05 / (norm + 1e-12)) for p in model.parameters()]
-            for parameter, move in zip(model.parameters(), moves, strict=True):
-                parameter.add_(move)
-        optimizer.zero_grad()
-        F.cross_entropy(model(batch[0]), batch[1]).backward()
-        with torch.no_grad():
-            for parameter, move in zip(model.parameters(), moves, strict=True):
-                parameter.sub_(move)
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, labelled()
-
-
-@FAMILY.add("by hand", "momentum", "no optimizer")
-def update_written_by_hand():
-    model = net()
-    momenta = [torch.zeros_like(p) for p in model.parameters()]
-
-    def step(batch):
-        loss = F.cross_entropy(model(batch[0]), batch[1])
-        gradients = torch.autograd.grad(loss, list(model.parameters()))
-        with torch.no_grad():
-            for parameter, momentum, gradient in zip(model.parameters(), momenta, gradients, strict=True):
-                momentum.mul_(0.9).add_(gradient)
-                parameter -= 0.1 * (gradient + 0.9 * momentum)
-        return loss.detach()
-
-    return step, labelled()
-
-
-class Lion(torch.optim.Optimizer):
-    """A user's own optimizer."""
-
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.99), weight_decay=0.0):
-        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
-
-    @torch.no_grad()
-    def step(self):
-        for group in self.param_groups:
-            slow, fast = group["betas"]
-            for p in group["params"]:
-                if p.grad is None:
-                    continue
-                state = self.state[p]
-                if not state:
-                    state["average"] = torch.zeros_like(p)
-                average = state["average"]
-                p.mul_(1 - group["lr"] * group["weight_decay"])
-                p.add_((average * slow + p.grad * (1 - slow)).sign_(), alpha=-group["lr"])
-                average.lerp_(p.grad, 1 - fast)
-
-
-@FAMILY.add("by hand", "own optimizer")
-def optimizer_of_ones_own():
-    return Trainer.training_step.__get__(_with_lion()), labelled()
-
-
-def _with_lion():
-    trainer = Trainer(net(), lr=1e-3, smoothing=0.0, clip=None)
-    trainer.optimizer = Lion(trainer.model.parameters(), weight_decay=0.1)
-    return trainer
 
 
 @FAMILY.add("custom op")
@@ -524,20 +348,3 @@ swish.register_autograd(
     lambda ctx, gradient: swish_backward(gradient, ctx.saved_tensors[0]),
     setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]),
 )
-
-
-@FAMILY.add("refused", "closure")
-def optimizer_with_a_closure():
-    model = net()
-    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
-
-    def step(batch):
-        def closure():
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(batch[0]), batch[1])
-            loss.backward()
-            return loss
-
-        return optimizer.step(closure).detach()
-
-    return step, labelled()

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
 import torch.nn.functional as F
-from programs.program import Family
 from torch import nn
+
+from programs.program import Family
 
 FAMILY = Family("generative")
 
 
 def net(*sizes, last=None):
-    layers = [layer for a, b in zip(sizes[:-1], sizes[1:], strict=True) for layer in (nn.Linear(a, b), nn.LeakyReLU(0.2))]
+    layers = [layer for a, b in itertools.pairwise(sizes) for layer in (nn.Linear(a, b), nn.LeakyReLU(0.2))]
     return nn.Sequential(*layers[:-1], *([last] if last else []))
 
 
@@ -45,7 +47,9 @@ def adversarial_pair():
 @FAMILY.add("gan", "gradient penalty", "create_graph")
 def wasserstein_gan_with_gradient_penalty():
     generator, critic = net(4, 10, 5), net(5, 10, 1)
-    for_generator, for_critic = (torch.optim.Adam(m.parameters(), lr=1e-4, betas=(0.0, 0.9)) for m in (generator, critic))
+    for_generator, for_critic = (
+        torch.optim.Adam(m.parameters(), lr=1e-4, betas=(0.0, 0.9)) for m in (generator, critic)
+    )
 
     def penalty(real, fake):
         share = torch.rand(len(real), 1)
@@ -77,16 +81,26 @@ def conditional_convolutional_gan():
             super().__init__()
             self.label = nn.Embedding(3, 4)
             self.layers = nn.Sequential(
-                nn.ConvTranspose2d(8, 8, 3, 1, 0), nn.BatchNorm2d(8), nn.ReLU(True), nn.ConvTranspose2d(8, 1, 4, 2, 1), nn.Tanh()
+                nn.ConvTranspose2d(8, 8, 3, 1, 0),
+                nn.BatchNorm2d(8),
+                nn.ReLU(True),
+                nn.ConvTranspose2d(8, 1, 4, 2, 1),
+                nn.Tanh(),
             )
 
         def forward(self, noise, labels):
             return self.layers(torch.cat([noise, self.label(labels)], 1)[..., None, None])
 
     generator = Generator()
-    critic, project = nn.Sequential(nn.Conv2d(1, 6, 3, 2, 1), nn.LeakyReLU(0.2, inplace=True), nn.Flatten()), nn.Embedding(3, 54)
+    critic, project = (
+        nn.Sequential(nn.Conv2d(1, 6, 3, 2, 1), nn.LeakyReLU(0.2, inplace=True), nn.Flatten()),
+        nn.Embedding(3, 54),
+    )
     judges = nn.ModuleList([critic, project])
-    d_optimizer, g_optimizer = torch.optim.RMSprop(judges.parameters(), lr=5e-5), torch.optim.RMSprop(generator.parameters(), lr=5e-5)
+    d_optimizer, g_optimizer = (
+        torch.optim.RMSprop(judges.parameters(), lr=5e-5),
+        torch.optim.RMSprop(generator.parameters(), lr=5e-5),
+    )
 
     def score(images, labels):
         features = critic(images)
@@ -96,7 +110,10 @@ def conditional_convolutional_gan():
         pictures, labels = images
         judges.requires_grad_(True)
         fake = generator(torch.randn(len(pictures), 4), labels).detach()
-        d_loss = F.relu(real_label - score(pictures, labels)).mean() + F.relu(real_label + score(fake, labels)).mean()
+        d_loss = (
+            F.relu(real_label - score(pictures, labels)).mean()
+            + F.relu(real_label + score(fake, labels)).mean()
+        )
         d_optimizer.zero_grad()
         d_loss.backward()
         d_optimizer.step()
@@ -117,7 +134,9 @@ def cycle_consistent_translation():
     import itertools
 
     for_maps = torch.optim.Adam(itertools.chain(there.parameters(), back.parameters()), lr=1e-3)
-    for_judges = torch.optim.Adam([{"params": judge_a.parameters()}, {"params": judge_b.parameters(), "lr": 2e-3}], lr=1e-3)
+    for_judges = torch.optim.Adam(
+        [{"params": judge_a.parameters()}, {"params": judge_b.parameters(), "lr": 2e-3}], lr=1e-3
+    )
 
     def step(batch):
         a, b = batch["a"], batch["b"]
@@ -166,8 +185,12 @@ def variational_autoencoder_with_distributions():
 
     def step(x):
         mean, spread = encode(x).chunk(2, -1)
-        posterior = Independent(Normal(mean, F.softplus(spread) + 1e-3, validate_args=False), 1, validate_args=False)
-        prior = Independent(Normal(torch.zeros(3), torch.ones(3), validate_args=False), 1, validate_args=False)
+        posterior = Independent(
+            Normal(mean, F.softplus(spread) + 1e-3, validate_args=False), 1, validate_args=False
+        )
+        prior = Independent(
+            Normal(torch.zeros(3), torch.ones(3), validate_args=False), 1, validate_args=False
+        )
         z = posterior.rsample()
         likelihood = Normal(decode(z), 0.5, validate_args=False).log_prob(x).sum(-1)
         loss = (kl_divergence(posterior, prior.expand(mean.shape[:1])) - likelihood).mean()
@@ -187,7 +210,9 @@ def categorical_autoencoder_by_gumbel_softmax():
     def step(batch):
         x, temperature = batch
         logits = encode(x).view(-1, 3, 4)
-        soft = F.softmax((logits - torch.log(-torch.log(torch.rand_like(logits) + 1e-10) + 1e-10)) / temperature, -1)
+        soft = F.softmax(
+            (logits - torch.log(-torch.log(torch.rand_like(logits) + 1e-10) + 1e-10)) / temperature, -1
+        )
         hard = torch.zeros_like(soft).scatter(-1, soft.argmax(-1, keepdim=True), 1.0)
         z = hard - soft.detach() + soft
         q = logits.softmax(-1)
@@ -290,7 +315,11 @@ class Denoiser(nn.Module):
     def __init__(self):
         super().__init__()
         self.time = nn.Sequential(nn.Linear(8, 16), nn.SiLU(), nn.Linear(16, 8))
-        self.enter, self.middle, self.leave = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 1, 3, padding=1)
+        self.enter, self.middle, self.leave = (
+            nn.Conv2d(1, 8, 3, padding=1),
+            nn.Conv2d(8, 8, 3, padding=1),
+            nn.Conv2d(8, 1, 3, padding=1),
+        )
         self.norm = nn.GroupNorm(2, 8)
 
     def forward(self, x, t):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from programs.program import Family
 from torch import nn
+
+from programs.program import Family
 
 FAMILY = Family("indexing")
 
@@ -33,7 +34,12 @@ def graph_convolution_by_index_add():
         logits = propagate(layers[1](x), graph["edges"])
         return optimize(F.cross_entropy(logits[graph["labelled"]], graph["y"]), optimizer)
 
-    return step, {"x": torch.randn(20, 5), "edges": torch.randint(0, 20, (2, 60)), "labelled": torch.arange(0, 20, 3), "y": torch.randint(0, 3, (7,))}
+    return step, {
+        "x": torch.randn(20, 5),
+        "edges": torch.randint(0, 20, (2, 60)),
+        "labelled": torch.arange(0, 20, 3),
+        "y": torch.randint(0, 3, (7,)),
+    }
 
 
 @FAMILY.add("graph", "attention", "scatter_reduce")
@@ -96,7 +102,10 @@ def segment_reductions():
 
 @FAMILY.add("points", "max")
 def point_net():
-    local, head = nn.Sequential(nn.Conv1d(3, 8, 1), nn.BatchNorm1d(8), nn.ReLU(), nn.Conv1d(8, 12, 1)), nn.Linear(12, 4)
+    local, head = (
+        nn.Sequential(nn.Conv1d(3, 8, 1), nn.BatchNorm1d(8), nn.ReLU(), nn.Conv1d(8, 12, 1)),
+        nn.Linear(12, 4),
+    )
     align = nn.Linear(3, 9)
     optimizer = torch.optim.Adam([*local.parameters(), *head.parameters(), *align.parameters()])
 
@@ -161,7 +170,9 @@ def aliases_of_every_kind():
         z = second(windows).transpose(1, 2).contiguous().view(x.shape[0], -1)
         z.narrow(1, 0, 2).clamp_(-1, 1)
         z.diagonal()[:4].neg_()
-        return optimize(z.square().mean() + y.unfold(1, 4, 4).mean() + torch.movedim(windows, 0, 2).amax(), optimizer)
+        return optimize(
+            z.square().mean() + y.unfold(1, 4, 4).mean() + torch.movedim(windows, 0, 2).amax(), optimizer
+        )
 
     return step, torch.randn(24, 8)
 
@@ -187,7 +198,9 @@ def masks_and_fills():
 def masked_autoencoder():
     encode, decode = nn.Linear(8, 10), nn.Linear(10, 8)
     place, token = nn.Parameter(torch.randn(16, 10) * 0.1), nn.Parameter(torch.zeros(1, 1, 10))
-    optimizer = torch.optim.AdamW([*encode.parameters(), *decode.parameters(), place, token], betas=(0.9, 0.95))
+    optimizer = torch.optim.AdamW(
+        [*encode.parameters(), *decode.parameters(), place, token], betas=(0.9, 0.95)
+    )
 
     def step(patches):
         count, length, _ = patches.shape
@@ -221,7 +234,13 @@ def sorts_scans_and_searches():
         picked = h.take_along_dim(order, 1) + h.roll(1, 0) + h.flip(1)
         third = h.kthvalue(3, dim=1).values + h.mode(1).values * 0.0
         return optimize(
-            steps.square().mean() + highest.mean() + product.mean() + (picked * bins).mean() + third.mean() + (place * h[:, :2]).mean(), optimizer
+            steps.square().mean()
+            + highest.mean()
+            + product.mean()
+            + (picked * bins).mean()
+            + third.mean()
+            + (place * h[:, :2]).mean(),
+            optimizer,
         )
 
     return step, torch.randn(24, 6)
@@ -238,7 +257,11 @@ def vector_quantised_autoencoder():
         nearest = torch.cdist(z, book.weight).argmin(1)
         code = book(nearest)
         straight = z + (code - z).detach()
-        loss = F.mse_loss(decode(straight), x) + F.mse_loss(code, z.detach()) + 0.25 * F.mse_loss(z, code.detach())
+        loss = (
+            F.mse_loss(decode(straight), x)
+            + F.mse_loss(code, z.detach())
+            + 0.25 * F.mse_loss(z, code.detach())
+        )
         return {"loss": optimize(loss, optimizer), "used": torch.bincount(nearest, minlength=10)}
 
     return step, torch.randn(40, 8)
@@ -256,8 +279,12 @@ def slot_attention():
         for _ in range(3):
             share = torch.einsum("bnd,bsd->bns", k, query(F.layer_norm(slots, (6,)))).softmax(-1)
             share = share / share.sum(1, keepdim=True)
-            slots = update(torch.einsum("bns,bnd->bsd", share, v).flatten(0, 1), slots.flatten(0, 1)).view_as(slots)
-        return optimize(slots.var(1).mean() - torch.logdet(slots @ slots.mT + torch.eye(4)).mean() * 1e-3, optimizer)
+            slots = update(torch.einsum("bns,bnd->bsd", share, v).flatten(0, 1), slots.flatten(0, 1)).view_as(
+                slots
+            )
+        return optimize(
+            slots.var(1).mean() - torch.logdet(slots @ slots.mT + torch.eye(4)).mean() * 1e-3, optimizer
+        )
 
     return step, torch.randn(4, 15, 6)
 
@@ -290,7 +317,9 @@ def capsules_with_routing():
 def deep_recommender():
     tables = nn.ModuleDict({f"field_{i}": nn.Embedding(size, 4) for i, size in enumerate((7, 11, 5, 13))})
     bottom, top = nn.Linear(3, 4), nn.Sequential(nn.Linear(14, 8), nn.ReLU(), nn.Linear(8, 1))
-    optimizer = torch.optim.Adagrad([*tables.parameters(), *bottom.parameters(), *top.parameters()], lr=0.05, lr_decay=1e-3)
+    optimizer = torch.optim.Adagrad(
+        [*tables.parameters(), *bottom.parameters(), *top.parameters()], lr=0.05, lr_decay=1e-3
+    )
     above = torch.triu_indices(5, 5, 1)
 
     def step(batch):
@@ -298,7 +327,9 @@ def deep_recommender():
         fields = [tables[name](batch["sparse"][name]) for name in tables]
         stacked = torch.stack([dense, *fields], 1)
         products = (stacked @ stacked.mT)[:, above[0], above[1]]
-        loss = F.binary_cross_entropy_with_logits(top(torch.cat([dense, products], 1)).squeeze(1), batch["click"])
+        loss = F.binary_cross_entropy_with_logits(
+            top(torch.cat([dense, products], 1)).squeeze(1), batch["click"]
+        )
         return optimize(loss, optimizer)
 
     sparse = {f"field_{i}": torch.randint(0, size, (48,)) for i, size in enumerate((7, 11, 5, 13))}

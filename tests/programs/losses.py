@@ -6,8 +6,9 @@ import math
 
 import torch
 import torch.nn.functional as F
-from programs.program import Family
 from torch import nn
+
+from programs.program import Family
 
 FAMILY = Family("losses")
 
@@ -75,12 +76,16 @@ def every_regression_loss():
         out = model(x)
         mean, spread = out.split(2, 1)
         return (
-            F.mse_loss(mean, y) + F.l1_loss(mean, y) + F.smooth_l1_loss(mean, y, beta=0.5) + F.huber_loss(mean, y, delta=0.7)
+            F.mse_loss(mean, y)
+            + F.l1_loss(mean, y)
+            + F.smooth_l1_loss(mean, y, beta=0.5)
+            + F.huber_loss(mean, y, delta=0.7)
             + F.gaussian_nll_loss(mean, y, F.softplus(spread) + 1e-3)
             + F.poisson_nll_loss(mean, y.abs().round(), full=True)
             + torch.log(torch.cosh(mean - y)).mean()
             + torch.maximum(0.9 * (y - mean), -0.1 * (y - mean)).mean()
-            + 1 - torch.corrcoef(torch.stack([mean[:, 0], y[:, 0]]))[0, 1]
+            + 1
+            - torch.corrcoef(torch.stack([mean[:, 0], y[:, 0]]))[0, 1]
         )
 
     return trained(model, loss_of, lr=0.01), (torch.randn(64, 6), torch.randn(64, 2))
@@ -95,7 +100,9 @@ def divergences_between_distributions():
             target = teacher(x)
         log_p, log_q = student(x).log_softmax(1), target.log_softmax(1)
         middle = torch.logaddexp(log_p, log_q) - math.log(2)
-        js = F.kl_div(middle, log_p, log_target=True, reduction="batchmean") + F.kl_div(middle, log_q, log_target=True, reduction="batchmean")
+        js = F.kl_div(middle, log_p, log_target=True, reduction="batchmean") + F.kl_div(
+            middle, log_q, log_target=True, reduction="batchmean"
+        )
         wasserstein = (log_p.exp().cumsum(1) - log_q.exp().cumsum(1)).abs().sum(1).mean()
         return F.kl_div(log_p, log_q.exp(), reduction="batchmean") + js / 2 + wasserstein
 
@@ -112,13 +119,20 @@ def metric_losses_of_siamese_twins():
         contrastive = (same * distance.square() + (1 - same) * F.relu(1 - distance).square()).mean()
         return (
             F.triplet_margin_loss(a, p, n, margin=0.8, swap=True)
-            + F.triplet_margin_with_distance_loss(a, p, n, distance_function=lambda x, y: 1 - F.cosine_similarity(x, y))
+            + F.triplet_margin_with_distance_loss(
+                a, p, n, distance_function=lambda x, y: 1 - F.cosine_similarity(x, y)
+            )
             + F.cosine_embedding_loss(a, n, 2 * same - 1, margin=0.1)
             + F.margin_ranking_loss(a[:, 0], n[:, 0], 2 * same - 1, margin=0.2)
             + contrastive
         )
 
-    return trained(model, loss_of), (torch.randn(40, 6), torch.randn(40, 6), torch.randn(40, 6), torch.rand(40).round())
+    return trained(model, loss_of), (
+        torch.randn(40, 6),
+        torch.randn(40, 6),
+        torch.randn(40, 6),
+        torch.rand(40).round(),
+    )
 
 
 @FAMILY.add("contrastive")
@@ -183,9 +197,14 @@ def additive_angular_margin():
     def loss_of(x, y):
         cosine = F.linear(F.normalize(model(x)), F.normalize(centers)).clamp(-1 + 1e-6, 1 - 1e-6)
         hot = F.one_hot(y, 5).bool()
-        return F.cross_entropy(16 * torch.where(hot, torch.cos(torch.acos(cosine) + 0.3), cosine), y) + F.multi_margin_loss(cosine, y)
+        return F.cross_entropy(
+            16 * torch.where(hot, torch.cos(torch.acos(cosine) + 0.3), cosine), y
+        ) + F.multi_margin_loss(cosine, y)
 
-    return trained(nn.ModuleList([model, nn.ParameterList([centers])]), loss_of), (torch.randn(40, 6), torch.randint(0, 5, (40,)))
+    return trained(nn.ModuleList([model, nn.ParameterList([centers])]), loss_of), (
+        torch.randn(40, 6),
+        torch.randint(0, 5, (40,)),
+    )
 
 
 @FAMILY.add("ranking", "sort")
@@ -260,7 +279,10 @@ def ordinal_regression_with_ordered_cuts():
         above = (grade.unsqueeze(1) > torch.arange(4)).float()
         return F.binary_cross_entropy_with_logits(model(x) - cuts, above)
 
-    return trained(nn.ModuleList([model, nn.ParameterList([steps])]), loss_of), (torch.randn(50, 6), torch.randint(0, 5, (50,)))
+    return trained(nn.ModuleList([model, nn.ParameterList([steps])]), loss_of), (
+        torch.randn(50, 6),
+        torch.randint(0, 5, (50,)),
+    )
 
 
 @FAMILY.add("boxes", "iou")
@@ -278,7 +300,10 @@ def generalised_box_overlap():
         return (1 - overlap / union + (hull - union) / hull).mean()
 
     corners = torch.randn(40, 2)
-    return trained(model, loss_of), (torch.randn(40, 6), torch.cat([corners, corners + torch.rand(40, 2) + 0.1], 1))
+    return trained(model, loss_of), (
+        torch.randn(40, 6),
+        torch.cat([corners, corners + torch.rand(40, 2) + 0.1], 1),
+    )
 
 
 @FAMILY.add("mining", "topk", "where")

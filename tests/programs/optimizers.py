@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from programs.program import Family
 from torch import nn, optim
+
+from programs.program import Family
 
 FAMILY = Family("optimizers")
 
@@ -30,7 +31,10 @@ _EVERY: dict[str, tuple[Callable[..., optim.Optimizer], dict[str, Any]]] = {
     "adamw_plain": (optim.AdamW, {}),
     "adamw_amsgrad_fused": (optim.AdamW, {"amsgrad": True, "fused": True}),
     "nadam": (optim.NAdam, {}),
-    "nadam_decoupled": (optim.NAdam, {"weight_decay": 1e-2, "decoupled_weight_decay": True, "momentum_decay": 1e-3}),
+    "nadam_decoupled": (
+        optim.NAdam,
+        {"weight_decay": 1e-2, "decoupled_weight_decay": True, "momentum_decay": 1e-3},
+    ),
     "radam": (optim.RAdam, {}),
     "radam_decoupled": (optim.RAdam, {"weight_decay": 1e-2, "decoupled_weight_decay": True}),
     "adamax": (optim.Adamax, {"weight_decay": 1e-3}),
@@ -49,7 +53,10 @@ _EVERY: dict[str, tuple[Callable[..., optim.Optimizer], dict[str, Any]]] = {
 
 def _trained(make: Callable[..., optim.Optimizer], options: dict[str, Any]):
     model = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 3))
-    own = {name: option.clone() if isinstance(option, torch.Tensor) else option for name, option in options.items()}
+    own = {
+        name: option.clone() if isinstance(option, torch.Tensor) else option
+        for name, option in options.items()
+    }
     return _with(model, make(model.parameters(), **own))
 
 
@@ -74,7 +81,9 @@ for _name, (_make, _options) in _EVERY.items():
 def muon_with_adam_for_the_rest():
     model = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 3))
     matrices = [p for p in model.parameters() if p.ndim == 2]
-    return _with(model, optim.Muon(matrices, lr=1e-2), optim.Adam([p for p in model.parameters() if p.ndim < 2]))
+    return _with(
+        model, optim.Muon(matrices, lr=1e-2), optim.Adam([p for p in model.parameters() if p.ndim < 2])
+    )
 
 
 @FAMILY.add("torch.optim", "groups")
@@ -82,7 +91,10 @@ def groups_with_options_of_their_own():
     model = nn.Sequential(nn.Linear(6, 12), nn.LayerNorm(12), nn.Tanh(), nn.Linear(12, 3))
     decayed = [p for p in model.parameters() if p.ndim > 1]
     others = [p for p in model.parameters() if p.ndim < 2]
-    groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0, "betas": (0.8, 0.99), "lr": 1e-2}]
+    groups = [
+        {"params": decayed, "weight_decay": 0.1},
+        {"params": others, "weight_decay": 0.0, "betas": (0.8, 0.99), "lr": 1e-2},
+    ]
     return _with(model, optim.AdamW(groups, lr=1e-3))
 
 

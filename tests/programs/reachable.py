@@ -20,10 +20,10 @@ import numpy as np
 import torch
 
 _PLAIN: Final = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
-# Counted up for the whole process, so that two objects of the same make have different ones; and the mark that tells a
-# learning-rate scheduler that its optimizer stepped, which a planned step sets whether or not there is a scheduler.
+# Counted up for the whole process, or marks of what was done or looked at once: that an optimizer stepped, and that its
+# parameters are fit for its fused kernel.
 _NO_STATE: Final = frozenset(
-    {"next_id", "hooks_dict_ref", "__weakref__", "_opt_called"}
+    {"next_id", "hooks_dict_ref", "__weakref__", "_opt_called", "_need_device_dtype_check_for_fused"}
 )
 # An autocast context remembers what was on when it was last entered.
 _WITHOUT_STATE: Final = (
@@ -137,7 +137,11 @@ class Snapshot:
 
 
 def _named(path: str, parts: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    return [(f"{path}.{name}", part) for name, part in parts.items() if name not in _NO_STATE and "dynamo" not in name]
+    return [
+        (f"{path}.{name}", part)
+        for name, part in parts.items()
+        if name not in _NO_STATE and "dynamo" not in name
+    ]
 
 
 def _function_parts(path: str, function: types.FunctionType) -> Iterable[tuple[str, Any]]:
@@ -184,7 +188,7 @@ def _same(one: Any, other: Any) -> bool:
         return torch.equal(_bytes_of(one), _bytes_of(other))
     if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
         return False
-    return type(one) is type(other) and (one == other or (one != one and other != other))  # noqa: PLR0124 - NaN
+    return type(one) is type(other) and (one == other or (one != one and other != other))
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:

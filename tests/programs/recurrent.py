@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 import torch.nn.functional as F
-from programs.program import Family
 from torch import nn
+
+from programs.program import Family
 
 FAMILY = Family("recurrent")
 
@@ -74,7 +77,7 @@ def lstm_cell_loop():
     def step(series):
         h, c = torch.zeros(series.shape[1], 8), torch.zeros(series.shape[1], 8)
         losses = []
-        for now, following in zip(series[:-1], series[1:], strict=True):
+        for now, following in itertools.pairwise(series.unbind()):
             h, c = cell(now, (h, c))
             losses.append((head(h) - following).abs().mean())
         loss = torch.stack(losses).mean()
@@ -112,13 +115,20 @@ def sequence_to_sequence_with_attention():
             super().__init__()
             self.source, self.target = nn.Embedding(13, 6), nn.Embedding(11, 6)
             self.encode, self.cell = nn.GRU(6, 8, batch_first=True), nn.GRUCell(14, 8)
-            self.query, self.key, self.score, self.out = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 1, bias=False), nn.Linear(16, 11)
+            self.query, self.key, self.score, self.out = (
+                nn.Linear(8, 8),
+                nn.Linear(8, 8),
+                nn.Linear(8, 1, bias=False),
+                nn.Linear(16, 11),
+            )
 
         def forward(self, source, target):
             states, last = self.encode(self.source(source))
             hidden, logits = last[0], []
             for word in self.target(target[:, :-1]).unbind(1):
-                weights = self.score(torch.tanh(self.query(hidden).unsqueeze(1) + self.key(states))).softmax(1)
+                weights = self.score(torch.tanh(self.query(hidden).unsqueeze(1) + self.key(states))).softmax(
+                    1
+                )
                 context = (weights * states).sum(1)
                 hidden = self.cell(torch.cat([word, context], 1), hidden)
                 logits.append(self.out(torch.cat([hidden, context], 1)))
@@ -139,7 +149,9 @@ def sequence_to_sequence_with_attention():
 
 @FAMILY.add("ctc", "speech")
 def speech_with_ctc():
-    encode = nn.Sequential(nn.Conv1d(8, 12, 3, stride=2, padding=1), nn.ReLU(), nn.Conv1d(12, 12, 3, padding=1), nn.ReLU())
+    encode = nn.Sequential(
+        nn.Conv1d(8, 12, 3, stride=2, padding=1), nn.ReLU(), nn.Conv1d(12, 12, 3, padding=1), nn.ReLU()
+    )
     head = nn.Linear(12, 6)
     optimizer = torch.optim.AdamW([*encode.parameters(), *head.parameters()])
     criterion = nn.CTCLoss(blank=0, zero_infinity=True)
@@ -186,7 +198,11 @@ def conditional_random_field():
         alpha = start + scores[:, 0]
         for now in scores[:, 1:].unbind(1):
             alpha = torch.logsumexp(alpha.unsqueeze(2) + transition, 1) + now
-        gold = scores.gather(2, tags.unsqueeze(2)).sum((1, 2)) + transition[tags[:, :-1], tags[:, 1:]].sum(1) + start[tags[:, 0]]
+        gold = (
+            scores.gather(2, tags.unsqueeze(2)).sum((1, 2))
+            + transition[tags[:, :-1], tags[:, 1:]].sum(1)
+            + start[tags[:, 0]]
+        )
         loss = (alpha.logsumexp(1) - gold).mean()
         optimizer.zero_grad()
         loss.backward()
@@ -248,7 +264,10 @@ def selective_state_space():
             self.enter, self.leave = nn.Linear(width, 2 * width), nn.Linear(width, width)
             self.select = nn.Linear(width, 2 * states + width)
             self.conv = nn.Conv1d(width, width, 3, padding=2, groups=width)
-            self.log_a, self.skip = nn.Parameter(torch.arange(1.0, states + 1).log().repeat(width, 1)), nn.Parameter(torch.ones(width))
+            self.log_a, self.skip = (
+                nn.Parameter(torch.arange(1.0, states + 1).log().repeat(width, 1)),
+                nn.Parameter(torch.ones(width)),
+            )
 
         def forward(self, x):
             u, gate = self.enter(x).chunk(2, -1)
@@ -280,7 +299,9 @@ def selective_state_space():
 def neural_turing_machine():
     control, keys, erase = nn.GRUCell(4 + 5, 8), nn.Linear(8, 2 * 5 + 2), nn.Linear(8, 10)
     head, start = nn.Linear(13, 4), nn.Parameter(torch.randn(6, 5) * 0.1)
-    optimizer = torch.optim.RMSprop([*nn.ModuleList([control, keys, erase, head]).parameters(), start], lr=1e-3, momentum=0.9)
+    optimizer = torch.optim.RMSprop(
+        [*nn.ModuleList([control, keys, erase, head]).parameters(), start], lr=1e-3, momentum=0.9
+    )
 
     def address(memory, key, sharpness):
         return (F.softplus(sharpness) * F.cosine_similarity(memory, key.unsqueeze(1), dim=-1)).softmax(-1)
@@ -294,7 +315,9 @@ def neural_turing_machine():
             where_read, where_write, sharp = keys(hidden).split([5, 5, 2], 1)
             wipe, add = erase(hidden).chunk(2, 1)
             weights = address(memory, where_write, sharp[:, :1])
-            memory = memory * (1 - weights.unsqueeze(2) * wipe.sigmoid().unsqueeze(1)) + weights.unsqueeze(2) * add.unsqueeze(1)
+            memory = memory * (1 - weights.unsqueeze(2) * wipe.sigmoid().unsqueeze(1)) + weights.unsqueeze(
+                2
+            ) * add.unsqueeze(1)
             read = (address(memory, where_read, sharp[:, 1:]).unsqueeze(2) * memory).sum(1)
             loss = loss + F.binary_cross_entropy_with_logits(head(torch.cat([hidden, read], 1)), x)
         optimizer.zero_grad()

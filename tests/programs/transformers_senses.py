@@ -6,28 +6,78 @@ from functools import partial
 from typing import Any
 
 import torch
-import transformers
+
 from programs.program import Family
 
 FAMILY = Family("transformers: pictures, sound, series")
 
-_VIT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "image_size": 16, "patch_size": 4, "num_channels": 3}
+_VIT = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "image_size": 16,
+    "patch_size": 4,
+    "num_channels": 3,
+}
 _STAGES = {"num_channels": 3, "embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1]}
 _PICTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "vit": ("ViT", _VIT),
     "deit": ("DeiT", _VIT),
     "beit": ("Beit", _VIT | {"use_relative_position_bias": True}),
     "dinov2": ("Dinov2", _VIT),
-    "swin": ("Swin", {"image_size": 16, "patch_size": 2, "embed_dim": 8, "depths": [2, 1], "num_heads": [1, 2], "window_size": 4}),
-    "convnext": ("ConvNext", {"hidden_sizes": [8, 12], "depths": [1, 1], "num_stages": 2, "patch_size": 2, "drop_path_rate": 0.1}),
+    "swin": (
+        "Swin",
+        {
+            "image_size": 16,
+            "patch_size": 2,
+            "embed_dim": 8,
+            "depths": [2, 1],
+            "num_heads": [1, 2],
+            "window_size": 4,
+        },
+    ),
+    "convnext": (
+        "ConvNext",
+        {"hidden_sizes": [8, 12], "depths": [1, 1], "num_stages": 2, "patch_size": 2, "drop_path_rate": 0.1},
+    ),
     "resnet": ("ResNet", _STAGES | {"layer_type": "basic"}),
     "regnet": ("RegNet", _STAGES | {"groups_width": 4}),
-    "mobilenet_v2": ("MobileNetV2", {"image_size": 32, "depth_multiplier": 0.1, "min_depth": 4, "depth_divisible_by": 4, "last_hidden_size": 16}),
-    "segformer": ("Segformer", {
-        "num_encoder_blocks": 2, "depths": [1, 1], "sr_ratios": [2, 1], "hidden_sizes": [8, 16], "patch_sizes": [3, 3], "strides": [2, 2],
-        "num_attention_heads": [1, 2], "mlp_ratios": [2, 2], "decoder_hidden_size": 8,
-    }),
-    "poolformer": ("PoolFormer", {"hidden_sizes": [8, 16], "depths": [1, 1], "num_encoder_blocks": 2, "patch_sizes": [3, 3], "strides": [2, 2], "padding": [1, 1]}),
+    "mobilenet_v2": (
+        "MobileNetV2",
+        {
+            "image_size": 32,
+            "depth_multiplier": 0.1,
+            "min_depth": 4,
+            "depth_divisible_by": 4,
+            "last_hidden_size": 16,
+        },
+    ),
+    "segformer": (
+        "Segformer",
+        {
+            "num_encoder_blocks": 2,
+            "depths": [1, 1],
+            "sr_ratios": [2, 1],
+            "hidden_sizes": [8, 16],
+            "patch_sizes": [3, 3],
+            "strides": [2, 2],
+            "num_attention_heads": [1, 2],
+            "mlp_ratios": [2, 2],
+            "decoder_hidden_size": 8,
+        },
+    ),
+    "poolformer": (
+        "PoolFormer",
+        {
+            "hidden_sizes": [8, 16],
+            "depths": [1, 1],
+            "num_encoder_blocks": 2,
+            "patch_sizes": [3, 3],
+            "strides": [2, 2],
+            "padding": [1, 1],
+        },
+    ),
 }
 
 
@@ -46,6 +96,8 @@ def _trained(model: torch.nn.Module, batch: Any, loss_of=lambda model, batch: mo
 
 
 def _made(prefix: str, suffix: str, options: dict[str, Any]) -> torch.nn.Module:
+    import transformers  # seconds, and most programs need none of it
+
     config = getattr(transformers, f"{prefix}Config")(**options)
     return getattr(transformers, prefix + suffix)(config)
 
@@ -63,39 +115,73 @@ for _name, (_prefix, _options) in _PICTURES.items():
 @FAMILY.add("transformers", "pictures", "segmentation")
 def segformer_segmentation():
     options = _PICTURES["segformer"][1] | {"num_labels": 3}
-    return _trained(_made("Segformer", "ForSemanticSegmentation", options), {"pixel_values": torch.randn(2, 3, 16, 16), "labels": torch.randint(0, 3, (2, 16, 16))})
+    return _trained(
+        _made("Segformer", "ForSemanticSegmentation", options),
+        {"pixel_values": torch.randn(2, 3, 16, 16), "labels": torch.randint(0, 3, (2, 16, 16))},
+    )
 
 
 @FAMILY.add("transformers", "pictures", "masked")
 def vit_masked_autoencoder():
-    options = _VIT | {"decoder_hidden_size": 12, "decoder_num_hidden_layers": 1, "decoder_num_attention_heads": 2, "decoder_intermediate_size": 16}
+    options = _VIT | {
+        "decoder_hidden_size": 12,
+        "decoder_num_hidden_layers": 1,
+        "decoder_num_attention_heads": 2,
+        "decoder_intermediate_size": 16,
+    }
     return _trained(_made("ViTMAE", "ForPreTraining", options), {"pixel_values": torch.randn(2, 3, 16, 16)})
 
 
 @FAMILY.add("transformers", "pictures", "text", "contrastive")
 def clip():
-    text = {"vocab_size": 32, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "max_position_embeddings": 16, "bos_token_id": 1, "eos_token_id": 2}
-    model = transformers.CLIPModel(transformers.CLIPConfig(text_config=text, vision_config=_VIT, projection_dim=8))
+    text = {
+        "vocab_size": 32,
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 24,
+        "max_position_embeddings": 16,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+    model = _made("CLIP", "Model", {"text_config": text, "vision_config": _VIT, "projection_dim": 8})
     batch = {"input_ids": torch.randint(3, 32, (3, 8)), "pixel_values": torch.randn(3, 3, 16, 16)}
     return _trained(model, batch, lambda model, batch: model(**batch, return_loss=True).loss)
 
 
 _WAVE = {
-    "vocab_size": 16, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "conv_dim": [8, 8], "conv_kernel": [4, 3],
-    "conv_stride": [4, 2], "num_feat_extract_layers": 2, "num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 2, "apply_spec_augment": False,
-    "ctc_zero_infinity": True, "pad_token_id": 0, "layerdrop": 0.0,
+    "vocab_size": 16,
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "conv_dim": [8, 8],
+    "conv_kernel": [4, 3],
+    "conv_stride": [4, 2],
+    "num_feat_extract_layers": 2,
+    "num_conv_pos_embeddings": 8,
+    "num_conv_pos_embedding_groups": 2,
+    "apply_spec_augment": False,
+    "ctc_zero_infinity": True,
+    "pad_token_id": 0,
+    "layerdrop": 0.0,
 }
 
 
 @FAMILY.add("transformers", "sound", "ctc")
 def wav2vec2_with_ctc():
-    return _trained(_made("Wav2Vec2", "ForCTC", _WAVE), {"input_values": torch.randn(2, 160), "labels": torch.randint(1, 16, (2, 4))})
+    return _trained(
+        _made("Wav2Vec2", "ForCTC", _WAVE),
+        {"input_values": torch.randn(2, 160), "labels": torch.randint(1, 16, (2, 4))},
+    )
 
 
 @FAMILY.add("transformers", "sound")
 def wav2vec2_sequence():
     batch = {"input_values": torch.randn(2, 160), "labels": torch.randint(0, 2, (2,))}
-    return _trained(_made("Wav2Vec2", "ForSequenceClassification", _WAVE | {"classifier_proj_size": 8}), batch)
+    return _trained(
+        _made("Wav2Vec2", "ForSequenceClassification", _WAVE | {"classifier_proj_size": 8}), batch
+    )
 
 
 @FAMILY.add("transformers", "sound")
@@ -108,32 +194,70 @@ def hubert_features():
 
 
 _SPEECH = {
-    "vocab_size": 20, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 24,
-    "decoder_ffn_dim": 24, "max_source_positions": 12, "max_target_positions": 12, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1,
+    "vocab_size": 20,
+    "d_model": 16,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "max_source_positions": 12,
+    "max_target_positions": 12,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 1,
 }
 
 
 @FAMILY.add("transformers", "sound")
 def whisper():
-    model = _made("Whisper", "ForConditionalGeneration", _SPEECH | {"num_mel_bins": 8, "suppress_tokens": None, "begin_suppress_tokens": None})
+    model = _made(
+        "Whisper",
+        "ForConditionalGeneration",
+        _SPEECH | {"num_mel_bins": 8, "suppress_tokens": None, "begin_suppress_tokens": None},
+    )
     return _trained(model, {"input_features": torch.randn(2, 8, 24), "labels": torch.randint(3, 20, (2, 6))})
 
 
 @FAMILY.add("transformers", "sound")
 def speech_to_text():
-    options = _SPEECH | {"input_feat_per_channel": 8, "num_conv_layers": 2, "conv_kernel_sizes": [3, 3], "conv_channels": 8, "input_channels": 1, "max_source_positions": 24}
-    return _trained(_made("Speech2Text", "ForConditionalGeneration", options), {"input_features": torch.randn(2, 24, 8), "labels": torch.randint(3, 20, (2, 6))})
+    options = _SPEECH | {
+        "input_feat_per_channel": 8,
+        "num_conv_layers": 2,
+        "conv_kernel_sizes": [3, 3],
+        "conv_channels": 8,
+        "input_channels": 1,
+        "max_source_positions": 24,
+    }
+    return _trained(
+        _made("Speech2Text", "ForConditionalGeneration", options),
+        {"input_features": torch.randn(2, 24, 8), "labels": torch.randint(3, 20, (2, 6))},
+    )
 
 
 @FAMILY.add("transformers", "series")
 def time_series_transformer():
     options = {
-        "prediction_length": 4, "context_length": 8, "lags_sequence": [1, 2], "num_time_features": 1, "d_model": 8, "encoder_layers": 1, "decoder_layers": 1,
-        "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 12, "decoder_ffn_dim": 12,
+        "prediction_length": 4,
+        "context_length": 8,
+        "lags_sequence": [1, 2],
+        "num_time_features": 1,
+        "d_model": 8,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2,
+        "encoder_ffn_dim": 12,
+        "decoder_ffn_dim": 12,
     }
     batch = {
-        "past_values": torch.rand(2, 10) + 1, "past_time_features": torch.randn(2, 10, 1), "past_observed_mask": torch.ones(2, 10),
-        "future_values": torch.rand(2, 4) + 1, "future_time_features": torch.randn(2, 4, 1),
+        "past_values": torch.rand(2, 10) + 1,
+        "past_time_features": torch.randn(2, 10, 1),
+        "past_observed_mask": torch.ones(2, 10),
+        "future_values": torch.rand(2, 4) + 1,
+        "future_time_features": torch.randn(2, 4, 1),
     }
     return _trained(_made("TimeSeriesTransformer", "ForPrediction", options), batch)
 
@@ -141,7 +265,17 @@ def time_series_transformer():
 @FAMILY.add("transformers", "series", "patches")
 def patch_time_series_transformer():
     options = {
-        "num_input_channels": 2, "context_length": 16, "patch_length": 4, "patch_stride": 4, "prediction_length": 4, "d_model": 8, "num_attention_heads": 2,
-        "num_hidden_layers": 1, "ffn_dim": 12,
+        "num_input_channels": 2,
+        "context_length": 16,
+        "patch_length": 4,
+        "patch_stride": 4,
+        "prediction_length": 4,
+        "d_model": 8,
+        "num_attention_heads": 2,
+        "num_hidden_layers": 1,
+        "ffn_dim": 12,
     }
-    return _trained(_made("PatchTST", "ForPrediction", options), {"past_values": torch.randn(2, 16, 2), "future_values": torch.randn(2, 4, 2)})
+    return _trained(
+        _made("PatchTST", "ForPrediction", options),
+        {"past_values": torch.randn(2, 16, 2), "future_values": torch.randn(2, 4, 2)},
+    )

@@ -46,19 +46,8 @@ def new_fake_mode() -> Any:
 
 @functools.cache
 def has_python_kernel(operation: Any) -> bool:
-    """Whether the fake kernel of an operation is a decomposition, though the operation has a kernel for `meta`."""
-    decompositions = _resolve("torch._decomp", "decomposition_table")
-    return operation in decompositions and bool(
-        torch._C._dispatch_has_kernel_for_dispatch_key(operation.name(), "Meta")
-    )
-
-
-def without_modes() -> contextlib.AbstractContextManager[Any]:
-    """Calls inside go to no dispatch mode."""
-    context: contextlib.AbstractContextManager[Any] = _resolve(
-        "torch.utils._python_dispatch", "_disable_current_modes"
-    )()
-    return context
+    """Whether the fake kernel of an operation is one of PyTorch's decompositions."""
+    return operation in _resolve("torch._decomp", "decomposition_table")
 
 
 def is_fake(tensor: torch.Tensor) -> bool:

@@ -7,6 +7,7 @@ eager does not need. It happens only where an operand is not contiguous.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from neaptide.frontends import _torch_private as private
+from neaptide.ir.registry import Trait
+from neaptide.ops import registry
 
 Strides = tuple[int, ...]
 
@@ -28,21 +31,34 @@ def with_true_strides(found: Any, func: Any, args: tuple[Any, ...], kwargs: Mapp
         kwargs: likewise.
     """
     rule = _RULES.get(func.name())
-    if rule is None and not private.has_python_kernel(func):
+    if rule is None and not _may_be_tried(func):
         return found
     operands = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     if all(not _is_plain(operand) or operand.is_contiguous() for operand in operands):
         return found
     results, structure = pytree.tree_flatten(found)
-    tensors = [leaf for leaf in results if isinstance(leaf, torch.Tensor)]
     own = {private.storage_key(operand) for operand in operands}
+    tensors = [leaf for leaf in results if isinstance(leaf, torch.Tensor)]
     if not all(map(_is_plain, (*operands, *tensors))) or any(private.storage_key(t) in own for t in tensors):
         return found
-    expected = rule(args, results) if rule is not None else _by_structured_kernel(func, args, kwargs)
+    expected = rule(args, results) if rule is not None else _as_tried(func, args, kwargs, results)
     wrong = {place: true for place, true in expected.items() if _is_other(results[place], true)}
     for place, true in wrong.items():
         results[place] = results[place].new_empty_strided(results[place].shape, true)
     return pytree.tree_unflatten(results, structure) if wrong else found
+
+
+@functools.cache
+def _may_be_tried(func: Any) -> bool:
+    """Whether the fake kernel is a decomposition, and a few elements tell what the real one does."""
+    row = registry().find(str(func))
+    return (
+        row is not None
+        and row.is_a(Trait.ELEMENTWISE)
+        and not row.rng
+        and not row.writes
+        and private.has_python_kernel(func)
+    )
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
@@ -55,34 +71,60 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 def _is_other(result: torch.Tensor, strides: Strides) -> bool:
     """Whether strides differ where it matters: an axis of one element may have any."""
     return any(
-        own != true for size, own, true in zip(result.shape, result.stride(), strides, strict=True) if size > 1
+        own != true
+        for size, own, true in zip(result.shape, result.stride(), strides, strict=True)
+        if size > 1
     )
 
 
-def _by_structured_kernel(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[int, Strides]:
-    """What the operation's own kernel for tensors without bytes says: for structured kernels, what really runs."""
+def _as_tried(
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]
+) -> dict[int, Strides]:
+    """Strides of the results of an elementwise operation, from its real kernel on two elements an axis.
 
-    def without_bytes(leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor):
-            return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
-        return torch.device("meta") if isinstance(leaf, torch.device) else leaf
+    Such a kernel orders the axes of its result by the strides of its operands, whatever the sizes.
+    """
 
-    with private.without_modes():
-        plain_args, plain_kwargs = pytree.tree_map(without_bytes, (tuple(args), dict(kwargs)))
-        made = pytree.tree_leaves(func(*plain_args, **plain_kwargs))
-    return {place: leaf.stride() for place, leaf in enumerate(made) if isinstance(leaf, torch.Tensor)}
+    def tiny(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        shape = [min(size, 2) for size in leaf.shape]
+        elements = torch.zeros(2 ** (leaf.dim() + 1), dtype=leaf.dtype, device=leaf.device)
+        return elements.as_strided(shape, _tiny_strides(leaf))
+
+    with private.no_modes():
+        tiny_args, tiny_kwargs = pytree.tree_map(tiny, (tuple(args), dict(kwargs)))
+        tried = pytree.tree_leaves(func(*tiny_args, **tiny_kwargs))
+    return {
+        place: _dense(result.shape, made.stride())
+        for place, (result, made) in enumerate(zip(results, tried, strict=True))
+        if isinstance(result, torch.Tensor)
+    }
 
 
-def _contiguous(result: torch.Tensor) -> Strides:
-    strides, step = [], 1
-    for size in reversed(result.shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
+def _tiny_strides(tensor: torch.Tensor) -> Strides:
+    """Strides of two elements an axis, in the order of the tensor's own; 0 where it repeats its elements."""
+    strides = [0] * tensor.dim()
+    step = 1 if tensor.dim() == 0 or 1 in tensor.stride() else 2
+    for axis in sorted(range(tensor.dim()), key=lambda axis: (tensor.stride(axis), -axis)):
+        if tensor.stride(axis):
+            strides[axis] = step
+            step *= min(tensor.shape[axis], 2)
+    return tuple(strides)
+
+
+def _dense(shape: Sequence[int], order: Sequence[int]) -> Strides:
+    """Strides without gaps, the axes ordered as by other strides."""
+    strides, step = [0] * len(shape), 1
+    for axis in sorted(range(len(shape)), key=lambda axis: (order[axis], -axis)):
+        strides[axis] = step
+        step *= max(shape[axis], 1)
+    return tuple(strides)
 
 
 def _first_contiguous(_args: Sequence[Any], results: Sequence[Any]) -> dict[int, Strides]:
-    return {0: _contiguous(results[0])} if isinstance(results[0], torch.Tensor) else {}
+    result = results[0]
+    return {0: _dense(result.shape, range(result.dim(), 0, -1))} if isinstance(result, torch.Tensor) else {}
 
 
 def _first_in_input_format(position: int) -> Callable[[Sequence[Any], Sequence[Any]], dict[int, Strides]]:
@@ -98,10 +140,12 @@ def _first_in_input_format(position: int) -> Callable[[Sequence[Any], Sequence[A
     return rule
 
 
-# Kernels that are not structured, as ATen's sources allocate their first result (CPU).
+# Kernels that are not elementwise, by how ATen's sources allocate their first result.
 _RULES: Mapping[str, Callable[[Sequence[Any], Sequence[Any]], dict[int, Strides]]] = {
     "aten::native_layer_norm_backward": _first_contiguous,
     "aten::mse_loss_backward": _first_contiguous,
+    "aten::_softmax_backward_data": _first_contiguous,
+    "aten::_log_softmax_backward_data": _first_contiguous,
     "aten::native_batch_norm": _first_in_input_format(0),
     "aten::native_batch_norm_backward": _first_in_input_format(1),
 }

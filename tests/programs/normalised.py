@@ -1,0 +1,209 @@
+"""Norms and parametrisations: what rescales activations and weights."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.utils import parametrizations, parametrize
+
+from programs.program import Family
+
+FAMILY = Family("normalised")
+
+
+class Norms(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(12, 12) for _ in range(5))
+        self.norms = nn.ModuleList(
+            [
+                nn.LayerNorm(12),
+                nn.RMSNorm(12),
+                nn.GroupNorm(3, 12),
+                nn.BatchNorm1d(12),
+                nn.LayerNorm(12, elementwise_affine=False),
+            ]
+        )
+
+    def forward(self, x):
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            x = x + F.gelu(norm(layer(x)))
+        return x
+
+
+@FAMILY.add("norm")
+def residual_norms():
+    model = Norms()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)
+
+    def step(batch):
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(batch["x"]), batch["y"])
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step, {"x": torch.randn(48, 12), "y": torch.randn(48, 12)}
+
+
+@FAMILY.add("norm", "buffers")
+def batch_norm_cumulative_average():
+    model = nn.Sequential(nn.Linear(6, 10), nn.BatchNorm1d(10, momentum=None), nn.ReLU(), nn.Linear(10, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step(x):
+        loss = model(x).abs().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step, torch.randn(72, 6)
+
+
+@FAMILY.add("norm", "frozen")
+def batch_norm_in_eval_while_training():
+    trunk = nn.Sequential(nn.Linear(6, 10), nn.BatchNorm1d(10), nn.ReLU()).eval()
+    head = nn.Linear(10, 2)
+    optimizer = torch.optim.SGD(
+        [*trunk.parameters(), *head.parameters()], lr=0.01, nesterov=True, momentum=0.8
+    )
+
+    def step(x, loss_fn=F.soft_margin_loss):
+        optimizer.zero_grad()
+        loss = loss_fn(head(trunk(x)), torch.ones(72, 2))
+        loss.backward()
+        optimizer.step()
+        return float(loss)
+
+    return step, torch.randn(72, 6)
+
+
+@FAMILY.add("norm")
+def batch_norm_without_statistics():
+    model = nn.Sequential(
+        nn.Linear(6, 10),
+        nn.BatchNorm1d(10, track_running_stats=False, affine=False),
+        nn.Tanh(),
+        nn.Linear(10, 2),
+    )
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step(x):
+        loss = model(x).logsumexp(-1).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step, torch.randn(72, 6)
+
+
+@FAMILY.add("parametrization")
+def weight_norm():
+    model = nn.Sequential(
+        parametrizations.weight_norm(nn.Linear(6, 8)),
+        nn.Tanh(),
+        parametrizations.weight_norm(nn.Linear(8, 2), dim=None),
+    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step, torch.randn(80, 6)
+
+
+@FAMILY.add("parametrization", "buffers")
+def spectral_norm():
+    model = nn.Sequential(
+        parametrizations.spectral_norm(nn.Linear(6, 8)),
+        nn.LeakyReLU(0.2),
+        parametrizations.spectral_norm(nn.Linear(8, 1)),
+    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = F.softplus(-model(x)).mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step, torch.randn(80, 6)
+
+
+@FAMILY.add("parametrization", "legacy")
+def old_spectral_norm():
+    model = nn.Sequential(nn.utils.spectral_norm(nn.Linear(6, 8)), nn.ReLU(), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step, torch.randn(80, 6)
+
+
+class Symmetric(nn.Module):
+    def forward(self, weight):
+        return weight.triu() + weight.triu(1).transpose(-1, -2)
+
+
+@FAMILY.add("parametrization")
+def symmetric_weight():
+    layer = nn.Linear(8, 8)
+    parametrize.register_parametrization(layer, "weight", Symmetric())
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+
+    def step(x):
+        with parametrize.cached():
+            loss = (layer(layer(x)) - x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step, torch.randn(50, 8)
+
+
+@FAMILY.add("parametrization", "linalg")
+def orthogonal_weight():
+    model = nn.Sequential(
+        parametrizations.orthogonal(nn.Linear(6, 6), orthogonal_map="cayley"), nn.Tanh(), nn.Linear(6, 2)
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x):
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step, torch.randn(80, 6)
+
+
+@FAMILY.add("parametrization", "linalg", "data dependent bytes")
+def orthogonal_weight_by_matrix_exp():
+    model = nn.Sequential(
+        parametrizations.orthogonal(nn.Linear(6, 6), orthogonal_map="matrix_exp"), nn.Tanh(), nn.Linear(6, 2)
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x):
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step, torch.randn(80, 6)

@@ -1,0 +1,271 @@
+"""Tasks on pictures: segmentation, detection, super resolution, style, patches."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from programs.program import Family
+
+FAMILY = Family("pictures")
+
+
+def train(model, optimizer, loss_of):
+    def step(batch):
+        loss = loss_of(model, batch)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step
+
+
+class UNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.enter = self.block(1, 6)
+        self.down = nn.ModuleList([self.block(6, 8), self.block(8, 10)])
+        self.up = nn.ModuleList([nn.ConvTranspose2d(10, 8, 2, 2), nn.ConvTranspose2d(8, 6, 2, 2)])
+        self.merge = nn.ModuleList([self.block(16, 8), self.block(12, 6)])
+        self.exit = nn.Conv2d(6, 2, 1)
+
+    @staticmethod
+    def block(inside, outside):
+        return nn.Sequential(
+            nn.Conv2d(inside, outside, 3, padding=1),
+            nn.InstanceNorm2d(outside, affine=True),
+            nn.LeakyReLU(0.1),
+        )
+
+    def forward(self, x):
+        x = self.enter(x)
+        skips = []
+        for block in self.down:
+            skips.append(x)
+            x = block(F.max_pool2d(x, 2))
+        for up, merge in zip(self.up, self.merge, strict=True):
+            x = merge(torch.cat([skips.pop(), up(x)], dim=1))
+        return self.exit(x)
+
+
+@FAMILY.add("unet", "segmentation")
+def unet_with_dice_loss():
+    model = UNet()
+
+    def dice(model, batch):
+        image, mask = batch
+        logits = model(image)
+        share = logits.softmax(1)[:, 1]
+        overlap = (share * mask).sum((1, 2))
+        dice = 1 - (2 * overlap + 1) / (share.sum((1, 2)) + mask.sum((1, 2)) + 1)
+        return F.cross_entropy(logits, mask.long()) + dice.mean()
+
+    return train(model, torch.optim.AdamW(model.parameters()), dice), (
+        torch.randn(2, 1, 16, 16),
+        torch.rand(2, 16, 16).round(),
+    )
+
+
+@FAMILY.add("dilated", "segmentation")
+def atrous_pyramid_with_ignored_pixels():
+    class Pyramid(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+            self.branches = nn.ModuleList(
+                nn.Conv2d(8, 6, 3, padding=rate, dilation=rate) for rate in (1, 2, 3)
+            )
+            self.pooled, self.head = nn.Conv2d(8, 6, 1), nn.Conv2d(24, 4, 1)
+
+        def forward(self, x):
+            size = x.shape[-2:]
+            x = F.relu(self.stem(x))
+            around = F.interpolate(self.pooled(F.adaptive_avg_pool2d(x, 1)), x.shape[-2:], mode="nearest")
+            x = torch.cat([*(branch(x) for branch in self.branches), around], 1)
+            return F.interpolate(self.head(F.relu(x)), size, mode="bilinear", align_corners=False)
+
+    model = Pyramid()
+    labels = torch.randint(0, 4, (3, 12, 12))
+    labels[0, :4] = 255
+    return (
+        train(
+            model,
+            torch.optim.SGD(model.parameters(), 0.1),
+            lambda m, b: F.cross_entropy(m(b[0]), b[1], ignore_index=255),
+        ),
+        (torch.randn(3, 3, 12, 12), labels),
+    )
+
+
+@FAMILY.add("superresolution", "pixel shuffle")
+def super_resolution():
+    model = nn.Sequential(
+        nn.Conv2d(1, 12, 5, padding=2, padding_mode="reflect"),
+        nn.PReLU(),
+        nn.Conv2d(12, 9, 3, padding=1, padding_mode="circular"),
+        nn.PixelShuffle(3),
+    )
+
+    def charbonnier(model, batch):
+        small, large = batch
+        rough = F.interpolate(small, scale_factor=3, mode="bicubic", align_corners=False)
+        return ((model(small) + rough - large).square() + 1e-6).sqrt().mean()
+
+    return train(model, torch.optim.Adam(model.parameters(), betas=(0.5, 0.99)), charbonnier), (
+        torch.rand(4, 1, 6, 6),
+        torch.rand(4, 1, 18, 18),
+    )
+
+
+@FAMILY.add("spatial transformer", "grid sample")
+def spatial_transformer():
+    locate, head = nn.Sequential(nn.Flatten(), nn.Linear(64, 6)), nn.Linear(64, 3)
+    nn.init.zeros_(locate[1].weight)
+    with torch.no_grad():
+        locate[1].bias.copy_(torch.tensor([1.0, 0, 0, 0, 1, 0]))
+    optimizer = torch.optim.SGD([*locate.parameters(), *head.parameters()], lr=0.01)
+
+    def step(batch):
+        x, y = batch
+        grid = F.affine_grid(locate(x).view(-1, 2, 3), x.shape, align_corners=False)
+        loss = F.cross_entropy(head(F.grid_sample(x, grid, align_corners=False).flatten(1)), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step, (torch.randn(6, 1, 8, 8), torch.randint(0, 3, (6,)))
+
+
+@FAMILY.add("pool", "unpool")
+def segnet_with_unpooling():
+    down, up = nn.Conv2d(2, 6, 3, padding=1), nn.Conv2d(6, 2, 3, padding=1)
+    optimizer = torch.optim.Adam([*down.parameters(), *up.parameters()], lr=1e-3)
+    pool, unpool = nn.MaxPool2d(2, return_indices=True), nn.MaxUnpool2d(2)
+
+    def step(x):
+        hidden, where = pool(F.relu(down(x)))
+        loss = F.binary_cross_entropy_with_logits(up(unpool(hidden, where)), x.sigmoid())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step, torch.randn(4, 2, 8, 8)
+
+
+@FAMILY.add("style transfer", "hooks", "input gradient")
+def style_transfer_by_gram_matrices():
+    trunk = nn.Sequential(
+        nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(6, 8, 3, padding=1), nn.ReLU()
+    ).requires_grad_(False)
+    image = nn.Parameter(torch.rand(1, 3, 12, 12))
+    optimizer = torch.optim.Adam([image], lr=0.05)
+
+    def features(x):
+        found = []
+        for layer in trunk:
+            x = layer(x)
+            if isinstance(layer, nn.ReLU):
+                found.append(x)
+        return found
+
+    def gram(x):
+        flat = x.flatten(2)
+        return flat @ flat.mT / flat.shape[-1]
+
+    def step(batch):
+        content, style = batch
+        with torch.no_grad():
+            wanted, grams = features(content), [gram(f) for f in features(style)]
+        optimizer.zero_grad()
+        found = features(image)
+        loss = F.mse_loss(found[-1], wanted[-1])
+        for one, target in zip(found, grams, strict=True):
+            loss = loss + 10 * F.mse_loss(gram(one), target)
+        loss = loss + 1e-3 * (
+            (image[..., 1:] - image[..., :-1]).abs().mean()
+            + (image[..., 1:, :] - image[..., :-1, :]).abs().mean()
+        )
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            image.clamp_(0, 1)
+        return loss.detach()
+
+    return step, (torch.rand(1, 3, 12, 12), torch.rand(1, 3, 12, 12))
+
+
+@FAMILY.add("deep supervision", "multi task")
+def deeply_supervised_multi_task():
+    class Shared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stages = nn.ModuleList(
+                [nn.Conv2d(3, 6, 3, padding=1), nn.Conv2d(6, 6, 3, 2, 1), nn.Conv2d(6, 6, 3, 2, 1)]
+            )
+            self.depth = nn.ModuleList(nn.Conv2d(6, 1, 1) for _ in self.stages)
+            self.label = nn.Linear(6, 4)
+            self.log_variance = nn.Parameter(torch.zeros(2))
+
+        def forward(self, x):
+            depths = []
+            for stage, head in zip(self.stages, self.depth, strict=True):
+                x = F.relu(stage(x))
+                depths.append(F.interpolate(head(x), (8, 8)))
+            return depths, self.label(x.amax((2, 3)))
+
+    model = Shared()
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step(batch):
+        depths, logits = model(batch["image"])
+        losses = torch.stack(
+            [
+                sum(F.huber_loss(d, batch["depth"]) for d in depths),
+                F.nll_loss(logits.log_softmax(1), batch["label"]),
+            ]
+        )
+        total = (losses * torch.exp(-model.log_variance) + model.log_variance).sum()
+        optimizer.zero_grad(set_to_none=True)
+        total.backward()
+        optimizer.step()
+        return {"total": total.detach(), "each": losses.detach()}
+
+    return step, {
+        "image": torch.randn(4, 3, 8, 8),
+        "depth": torch.rand(4, 1, 8, 8),
+        "label": torch.randint(0, 4, (4,)),
+    }
+
+
+@FAMILY.add("detection")
+def one_stage_detection():
+    trunk = nn.Sequential(
+        nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, 2, 1), nn.ReLU()
+    )
+    boxes, scores = nn.Conv2d(8, 2 * 4, 1), nn.Conv2d(8, 2 * 3, 1)
+    optimizer = torch.optim.SGD(nn.ModuleList([trunk, boxes, scores]).parameters(), lr=0.02, momentum=0.9)
+
+    def step(batch):
+        images, wanted, labels = batch
+        x = trunk(images)
+        regression = boxes(x).view(len(images), 2, 4, -1).permute(0, 3, 1, 2).flatten(1, 2)
+        logits = scores(x).view(len(images), 2, 3, -1).permute(0, 3, 1, 2).flatten(1, 2)
+        positive = labels > 0
+        target = F.one_hot(labels, 3).to(logits.dtype)
+        probability = logits.sigmoid()
+        hit = torch.where(target > 0, probability, 1 - probability)
+        focal = ((1 - hit) ** 2 * F.binary_cross_entropy_with_logits(logits, target, reduction="none")).sum()
+        distance = F.smooth_l1_loss(regression, wanted, reduction="none").sum(-1)
+        box = distance.masked_fill(~positive, 0).sum()
+        loss = (focal + box) / positive.sum().clamp(min=1)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(trunk.parameters(), 1.0)
+        optimizer.step()
+        return loss.detach()
+
+    return step, (torch.randn(3, 3, 12, 12), torch.randn(3, 18, 4), torch.randint(0, 3, (3, 18)))

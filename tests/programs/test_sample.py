@@ -1,0 +1,52 @@
+"""The table of programs: a sample at every run, all of it among the slow tests."""
+
+import pytest
+
+from programs.catalogue import FAMILIES, every, family, one
+from programs.check import ANSWERS, Outcome, check
+
+# One of each kind that has been wrong before, or is likely to be: cheap ones.
+SAMPLE = (
+    ("normalised", "spectral_norm"),
+    ("dense", "stochastic_depth"),
+    ("convolutions", "channels_last_group_norm"),
+    ("attention", "two_passes_with_a_key_value_cache"),
+    ("recurrent", "gru_with_a_carried_state"),
+    ("indexing", "graph_convolution_by_index_add"),
+    ("algebra", "flow_of_a_linear_system"),
+    ("generative", "adversarial_pair"),
+    ("forms", "hooks_that_change_activations_and_gradients"),
+    ("compression", "learned_step_size_quantisation"),
+    ("optimizers", "adamw_amsgrad_fused"),
+    ("transformers_text", "phi"),
+)
+LEAST = {"hand-written": 110, "transformers": 45, "optimizers": 30, "all": 200}
+
+
+@pytest.mark.parametrize(("module", "name"), SAMPLE, ids=[name for _, name in SAMPLE])
+def test_a_program_runs_as_predicted_with_the_bits_of_eager(module, name):
+    found = check(one(module, name))
+    assert found.outcome in {Outcome.EXACT, Outcome.FLOOR}, f"{found.outcome}: {found.told}"
+
+
+def test_names_are_unique_and_every_kind_is_there():
+    programs = list(every())
+    names = [program.name for _, program in programs]
+    assert len(set(names)) == len(names)
+    transformers = sum(module.startswith("transformers") for module, _ in programs)
+    optimizers = sum(module == "optimizers" for module, _ in programs)
+    counts = {
+        "hand-written": len(programs) - transformers - optimizers,
+        "transformers": transformers,
+        "optimizers": optimizers,
+        "all": len(programs),
+    }
+    assert all(counts[kind] >= least for kind, least in LEAST.items()), counts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", FAMILIES)
+def test_every_program_ends_in_an_answer(module):
+    found = [check(program) for program in family(module)]
+    faults = [f"{one.name}: {one.outcome}: {one.told}" for one in found if one.outcome not in ANSWERS]
+    assert not faults, "\n".join(faults)
