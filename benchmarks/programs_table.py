@@ -31,7 +31,7 @@ ANSWERS = ("exact", "floor", "refused")
 FAULTS = ("different", "inexact", "unexplained", "crash", "unsteady")
 MOST_REFUSED = 0.08
 LEAST_PROGRAMS = 200
-PER_PROCESS = 12  # importing torch takes as long as checking one
+PER_PROCESS = 8  # importing torch takes as long as checking one
 PROGRAM_S = 300.0  # no program takes a tenth of it on a quiet core
 
 Place = tuple[str, str]

@@ -37,9 +37,11 @@ def with_true_strides(found: Any, func: Any, args: tuple[Any, ...], kwargs: Mapp
     if all(not _is_plain(operand) or operand.is_contiguous() for operand in operands):
         return found
     results, structure = pytree.tree_flatten(found)
-    own = {private.storage_key(operand) for operand in operands}
+    own = {private.storage_key(operand.untyped_storage()) for operand in operands}
     tensors = [leaf for leaf in results if isinstance(leaf, torch.Tensor)]
-    if not all(map(_is_plain, (*operands, *tensors))) or any(private.storage_key(t) in own for t in tensors):
+    if not all(map(_is_plain, (*operands, *tensors))) or any(
+        private.storage_key(t.untyped_storage()) in own for t in tensors
+    ):
         return found
     expected = rule(args, results) if rule is not None else _as_tried(func, args, kwargs, results)
     wrong = {place: true for place, true in expected.items() if _is_other(results[place], true)}
