@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from neaptide.planner.failed_stages import OnFailure, failing_stages
+
 for profile in ("ci", "full"):  # they differ in `example_counts`
     settings.register_profile(
         profile,
@@ -24,6 +26,13 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite golden files; review the diff")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _failing_stages_raise():
+    """A part of a search that fails takes its test down; users have the best plan of the other parts."""
+    with failing_stages(OnFailure.RAISE):
+        yield
 
 
 @pytest.fixture

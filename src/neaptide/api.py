@@ -13,7 +13,7 @@ from typing import Any
 from neaptide.errors import NumericsError, UsageError
 from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
-from neaptide.planner.plan_graph import DEFAULT_STRATEGY, check_strategy
+from neaptide.planner.graph_search import DEFAULT_STRATEGY, check_strategy
 from neaptide.plans import Plan
 from neaptide.report.model import Comparison, ProfileReport, RunReport
 from neaptide.runtime import contestants, verification
@@ -157,10 +157,12 @@ def apply(
     on_mismatch: OnMismatch = "replan",
     time_limit_s: float | None = DEFAULT_TIME_LIMIT_S,
     arena: bool | ArenaOptions = False,
+    allow_nondeterministic: bool = False,
 ) -> PlannedStep:
     """A callable that runs a step under a plan; `plan.apply(step)` is the same.
 
-    The step is captured at the first call and must be the program that the plan was made for.
+    The step is captured at the first call and must be the program that the plan was made for. The plan is then judged
+    beside it: its order must be legal, and its bytes those that the step gives.
 
     Args:
         plan: made here, on another machine, or the path of its file.
@@ -170,15 +172,17 @@ def apply(
             bytes, run the step as it is (`eager`), or raise `StepMismatch` (`error`).
         time_limit_s: for planning again.
         arena: run inside one block of memory, every result at a planned address; `ArenaOptions` say how.
+        allow_nondeterministic: needed for a plan that was made with it: a file cannot allow itself other bits.
 
     Raises:
         UsageError: neither a plan nor a path, or an unknown `on_mismatch`.
-        PlanError: there is no such file, or it is no plan.
+        PlanError: there is no such file, or it is no plan; at the first call: it is not legal for this step, or its
+            numbers are not this step's.
         PlanMismatch: at the first call: the step is another program; says what differs.
         InfeasibleBudget: at a later call of other shapes: no plan within the same bytes was found.
     """
     check_on_mismatch(on_mismatch)
-    return _runner(check_plan(plan), step, state, on_mismatch, time_limit_s, arena)
+    return _runner(check_plan(plan), step, state, on_mismatch, time_limit_s, arena, allow_nondeterministic)
 
 
 def compile_step(
@@ -346,6 +350,7 @@ def run(
     progress: Progress | None = None,
     name: str = "",
     arena: bool | ArenaOptions = False,
+    allow_nondeterministic: bool = False,
 ) -> RunReport:
     """Run some steps under a plan and measure them.
 
@@ -358,9 +363,11 @@ def run(
         progress: told what is going on.
         name: for the report.
         arena: as for `apply`.
+        allow_nondeterministic: as for `apply`.
 
     Raises:
         PlanMismatch: the plan is for another program.
+        PlanError: the plan is not legal for this program, or its numbers are not this program's.
         NumericsError: the numbers differ from eager's.
         UsageError: no step to run, a step instead of a factory, or no plan.
     """
@@ -371,7 +378,7 @@ def run(
     step, batch = contestants.build(factory, seed)
     say("capturing the step")
     captured = capture(step, (batch,), name=name or plan.name)
-    variant = matched(plan, captured, DEFAULT_TIME_LIMIT_S)
+    variant = matched(plan, captured, DEFAULT_TIME_LIMIT_S, allow_nondeterministic=allow_nondeterministic)
     if arena:
         variant = _placed(PreparedStep(captured, progress=progress), variant, arena)
     differences: dict[str, float] = {}
@@ -477,16 +484,19 @@ def _runner(
     on_mismatch: OnMismatch,
     time_limit_s: float | None,
     arena: bool | ArenaOptions,
+    allow_nondeterministic: bool,
 ) -> PlannedStep:
     """A step under a plan. Its first capture must fit the plan; later ones are planned for the same bytes."""
     has_begun = False
+    allowed = plan.allow_nondeterministic and allow_nondeterministic
 
     def make(args: tuple[Any, ...], kwargs: Mapping[str, Any], changing: frozenset[str]) -> PlannedVariant:
         nonlocal has_begun
         captured = capture(step, args, kwargs, state=state, name=plan.name, changing=changing)
-        prepared = PreparedStep(captured, allow_nondeterministic=plan.allow_nondeterministic)
+        prepared = PreparedStep(captured, allow_nondeterministic=allowed)
         if not has_begun or fits(plan, captured):
-            first = _placed(prepared, matched(plan, captured, time_limit_s), arena)
+            found = matched(plan, captured, time_limit_s, allow_nondeterministic=allowed)
+            first = _placed(prepared, found, arena)
             has_begun = True
             return first
         return _placed(

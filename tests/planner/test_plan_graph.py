@@ -14,13 +14,8 @@ from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.planner.arena_order import PlannedArena
 from neaptide.planner.budget import Budget
-from neaptide.planner.plan_graph import (
-    STRATEGIES,
-    GraphCosts,
-    check_strategy,
-    compile_step_problem,
-    plan_graph,
-)
+from neaptide.planner.graph_search import STRATEGIES, check_strategy
+from neaptide.planner.plan_graph import GraphCosts, compile_step_problem, plan_graph
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.schedule.evaluate import Evaluator
 

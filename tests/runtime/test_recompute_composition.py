@@ -15,7 +15,7 @@ import neaptide
 from neaptide.ops import declared, registry
 from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
-from neaptide.planner.plan_graph import DEFAULT_STRATEGY
+from neaptide.planner.graph_search import DEFAULT_STRATEGY
 from neaptide.runtime import contestants
 from neaptide.runtime.prepared_step import PreparedStep, SearchOptions, StepPlan, prepare
 from neaptide.runtime.verification import verify_eager, verify_planned

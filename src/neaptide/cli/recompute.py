@@ -238,7 +238,7 @@ def _cut_short(outcome: Outcome[RecomputeCurve]) -> str:
 
 def _methods(chosen: str, also: Sequence[str]) -> list[str]:
     """The strategy asked for, then those to compare with."""
-    from neaptide.planner.plan_graph import check_strategy
+    from neaptide.planner.graph_search import check_strategy
     from neaptide.planner.strategies import NAMES
 
     check_strategy(chosen, atomic=False)

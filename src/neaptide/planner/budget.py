@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 from neaptide.errors import InvalidBudget, UsageError
 from neaptide.units import format_bytes, parse_duration, parse_increase, parse_share, parse_size
 
-_ACCEPTED = 'a size ("20GiB", 500000000), a share of the baseline ("60%") or a reduction ("-30%")'
+_ACCEPTED = 'a size ("20GiB", 500000000), a share of the baseline ("60%"), a reduction ("-30%") or "min"'
+_MIN: Final = "min"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +19,8 @@ class Budget:
 
     Attributes:
         peak: highest bytes with workspace: a size such as `"20GiB"`, a number of bytes, a share of the predicted
-            baseline such as `"60%"`, or a reduction such as `"-30%"`. None: no higher than the baseline.
+            baseline such as `"60%"`, or a reduction such as `"-30%"`. `"min"`: the lowest peak that is found,
+            recomputation allowed. None: no higher than the baseline.
         latency: longest time of a step: seconds, a duration such as `"250ms"`, or `"+10%"` over the baseline.
             Without either, the plan has the lowest peak that was found by order alone, at no extra time.
         outside_bytes: what lives on the device outside the planned graph; it counts into the peak.
@@ -44,7 +47,7 @@ class Budget:
                 next_step="give a whole number of at least zero",
             )
         self._peak_factor()
-        if not self.is_share:
+        if not self.is_share and not self.is_min:
             self._peak_bytes()
         self.resolve_latency(1.0)
 
@@ -65,7 +68,7 @@ class Budget:
             InvalidBudget: when `outside_bytes` alone are more than the budget.
         """
         total = baseline_peak_bytes + self.outside_bytes
-        if self.peak is None:
+        if self.peak is None or self.is_min:
             return baseline_peak_bytes
         allowed = math.floor(self._peak_factor() * total) if self.is_share else self._peak_bytes()
         if allowed < self.outside_bytes:
@@ -97,6 +100,11 @@ class Budget:
         return self.peak is None and self.latency is None
 
     @property
+    def is_min(self) -> bool:
+        """Whether the lowest peak that is found is asked for."""
+        return isinstance(self.peak, str) and self.peak.strip().lower() == _MIN
+
+    @property
     def is_share(self) -> bool:
         """Whether the bytes depend on the baseline."""
         return isinstance(self.peak, str) and self.peak.strip().endswith("%")
@@ -124,3 +132,19 @@ class Budget:
         return InvalidBudget(
             f"peak={self.peak!r} is no budget", why=error.why or error.what, next_step=f"give {_ACCEPTED}"
         )
+
+
+def allowed_bytes(budget: Budget, peak_bytes: int, first: int | None, least_bytes: int = 0) -> int:
+    """Bytes that one of the programs of a step may use; never more than it uses as it was written.
+
+    Args:
+        budget: of the step.
+        peak_bytes: of this program as it was written, with workspace.
+        first: what the usual program may use: a share is of its peak alone; None for that program itself.
+        least_bytes: allowed in any case.
+
+    Raises:
+        InvalidBudget: when `outside_bytes` alone are more than the budget.
+    """
+    asked = first if first is not None and budget.is_share else budget.limit(peak_bytes)
+    return min(max(asked, least_bytes), peak_bytes)

@@ -3,17 +3,51 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from neaptide.ir.graph import Graph
+from neaptide.ir.registry import OpRegistry
 from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.recomputations import recompute_moves
 from neaptide.planner.strategies import strategy
+from neaptide.planner.strategies.program_order import baseline
+from neaptide.schedule.checkpointed import checkpointed_sequence
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 
 _IMPROVER: Final = "ruin_recreate"
+
+
+def as_written(
+    graph: Graph,
+    step: StepProblem,
+    registry: OpRegistry,
+    checkpoints: Sequence[Sequence[int]],
+    *,
+    allow_nondeterministic: bool = False,
+) -> PlannedSequence:
+    """A program as eager runs it: in program order, with the user's own activation checkpointing.
+
+    Where that is higher than without (it can be, at another step), it is the program without.
+
+    Args:
+        graph: the program with its checkpoints undone.
+        step: the same as integers.
+        registry: what its operations mean.
+        checkpoints: nodes of the forward of each checkpointed call.
+        allow_nondeterministic: as the problem was compiled.
+    """
+    plain = baseline(step)
+    if not checkpoints:
+        return plain
+    sequence = checkpointed_sequence(
+        graph, step, registry, checkpoints, allow_nondeterministic=allow_nondeterministic
+    )
+    found = PlannedSequence.evaluate(step, sequence, "as_written")
+    return min(plain, found, key=lambda made: made.peak_with_workspace_bytes)
 
 
 def no_worse_than(

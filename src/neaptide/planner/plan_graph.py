@@ -1,43 +1,42 @@
-"""Plans one graph for a budget: compile, search, check, record."""
+"""Plans one graph for a budget: compile, search, lay out, record, judge."""
 
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.sizes import evaluate_storage_bytes
-from neaptide.errors import UsageError, VerifyError
+from neaptide.errors import VerifyError
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.serial import fingerprint
 from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason
-from neaptide.planner.arena_order import settle_arena
+from neaptide.planner.arena_order import PlannedArena, settle_arena
 from neaptide.planner.atomic import AtomicStep, atomic_step, check_atomic
 from neaptide.planner.budget import Budget
-from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.own_schedule import no_worse_than
-from neaptide.planner.portfolio import bounded_ending, plan_sequence
+from neaptide.planner.failed_stages import attempt
+from neaptide.planner.graph_search import DEFAULT_STRATEGY, GraphSearch, check_strategy
+from neaptide.planner.judge_plan import judge_program
+from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.portfolio import bounded_ending
+from neaptide.planner.random_states import random_state_bytes
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
-from neaptide.planner.recompute.curve.least_memory import LEAST_MEMORY, least_memory
+from neaptide.planner.recompute.curve.least_memory import LEAST_MEMORY
 from neaptide.planner.recompute.recomputations import recompute_moves
 from neaptide.planner.record import planned_program
-from neaptide.planner.strategies import NAMES, canonical_name, strategy
+from neaptide.planner.strategies import canonical_name
 from neaptide.planner.strategies.program_order import baseline
-from neaptide.plans import PlannedProgram
+from neaptide.plans import AssumedBytes, PlannedProgram
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem, compile_problem
 
-DEFAULT_STRATEGY = "default"
-STRATEGIES = (DEFAULT_STRATEGY, *NAMES)
-_FREE_STRATEGY = "best_order"  # by order alone: what is done without a budget
-_ATOMIC_STRATEGY = "greedy_recompute"  # the one that keeps to the order it is started from
-_RANDOM_STATE_SECONDS = 2e-5  # two states read and two put back, about 15 µs, and the context around them
-_RANDOM_STATE_BYTES: Final = {"cpu": 5056, "cuda": 16}
+_RANDOM_STATE_SECONDS: Final = (
+    2e-5  # two states read and two put back, about 15 µs, and the context around them
+)
 
 
 @dataclass(frozen=True)
@@ -123,115 +122,106 @@ def plan_graph(
             never worse.
 
     Returns:
-        Always a plan: the best found. Whether it is within the budget is in its outcome and predictions.
+        Always a plan: the best found, and judged. Whether it is within the budget is in its outcome and predictions.
 
     Raises:
         UsageError: no such strategy.
-        VerifyError: the search returned an illegal schedule (a fault of ours).
+        PlanError: not even program order stands before the judge (a fault of ours).
     """
     check_strategy(strategy_name, atomic=atomic)
-    before = baseline(step)
-    allowed = budget.resolve(before.peak_with_workspace_bytes) if budget_bytes is None else budget_bytes
-    whole: AtomicStep | None = None
-    if atomic:
-        whole = atomic_step(step, evaluate_storage_bytes(graph, None, costs.storage_bytes))
+    allowed = (
+        budget.resolve(baseline(step).peak_with_workspace_bytes) if budget_bytes is None else budget_bytes
+    )
+    whole = atomic_step(step, evaluate_storage_bytes(graph, None, costs.storage_bytes)) if atomic else None
 
-    longest = budget.resolve_latency(before.seconds) if budget.peak is None else None
-    if longest is not None:
-        outcome = least_memory(
-            step if whole is None else whole.step,
-            longest,
-            limits,
-            interrupt,
-            strategy_name=None if canonical_name(strategy_name) == DEFAULT_STRATEGY else strategy_name,
-            order=None if whole is None else whole.order,
-            known=() if own is None or whole is not None else (own,),
+    def check(sequence: Sequence[int]) -> None:
+        schedule = Schedule.from_nodes(graph, sequence)
+        check_schedule(graph, schedule, registry, allow_nondeterministic=allow_nondeterministic)
+        if whole is not None:
+            check_atomic(whole, sequence)
+
+    search = GraphSearch(
+        step, whole, budget, allowed, limits, canonical_name(strategy_name), own, check, interrupt
+    )
+
+    def judged(outcome: Outcome[PlannedSequence], arena: PlannedArena | None) -> GraphPlan:
+        program = planned_program(
+            step,
+            outcome,
+            fingerprint=fingerprint(graph),
+            budget_bytes=outcome.require().peak_with_workspace_bytes if budget.is_min else allowed,
+            role=role,
+            name=graph.name,
+            arena=arena,
+            random_state_bytes=random_state_bytes(graph, outcome.require().sequence),
+            assumed=AssumedBytes(
+                tuple(sorted(costs.workspace.items())), tuple(sorted(costs.storage_bytes.items()))
+            ),
         )
-    elif whole is not None:
-        problem = PlanningProblem(whole.step, allowed, start=whole.order)
-        outcome = strategy(_ATOMIC_STRATEGY)(problem, limits, interrupt)
-    elif strategy_name != DEFAULT_STRATEGY:
-        outcome = strategy(strategy_name)(PlanningProblem(step, allowed), limits, interrupt)
-    else:
-        if budget.is_none:
-            outcome = strategy(_FREE_STRATEGY)(PlanningProblem(step, allowed), limits, interrupt)
-        else:
-            outcome = plan_sequence(step, allowed, limits, interrupt=interrupt)
-        if own is not None:
-            outcome = no_worse_than(own, outcome, step, allowed, limits, interrupt)
+        if whole is not None:
+            program = _with_atomic_cost(program, whole)
+        schedule = judge_program(
+            program, graph, step, registry, atomic=atomic, allow_nondeterministic=allow_nondeterministic
+        )
+        least = program.predictions.baseline_peak_with_workspace_bytes
+        if whole is None and program.predictions.peak_with_workspace_bytes > max(allowed, least):
+            raise VerifyError("the search returned a plan above budget and baseline")
+        return GraphPlan(program, schedule)
+
+    def settled() -> GraphPlan:
+        return judged(*_settled(search, graph, registry, costs, allow_nondeterministic))
+
+    return attempt("the judge of the plan found", settled, lambda: judged(search.nothing_found(), None))
+
+
+def _settled(
+    search: GraphSearch,
+    graph: Graph,
+    registry: OpRegistry,
+    costs: GraphCosts,
+    allow_nondeterministic: bool,
+) -> tuple[Outcome[PlannedSequence], PlannedArena]:
+    """What a search finds, laid out; steps may be moved for that."""
+    outcome, step, limits = search.run(), search.step, search.limits
     found = outcome.require()
-    arena = settle_arena(
-        graph,
-        step,
-        registry,
-        costs.storage_bytes,
-        found.sequence,
-        Limits(limits.time_s, None, limits.seed),
-        interrupt,
-        may_move=whole is None,
-        allow_nondeterministic=allow_nondeterministic,
+    unmoved = PlannedArena(found.sequence, 0, 0)
+    arena = attempt(
+        "the layout of the plan",
+        lambda: settle_arena(
+            graph,
+            step,
+            registry,
+            costs.storage_bytes,
+            found.sequence,
+            Limits(limits.time_s, None, limits.seed),
+            search.interrupt,
+            may_move=search.whole is None,
+            allow_nondeterministic=allow_nondeterministic,
+        ),
+        lambda: unmoved,
     )
-    if arena.sequence != found.sequence:
-        evaluated = PlannedSequence.evaluate(step, arena.sequence, found.strategy)
-        orders = tuple(move for move in found.moves if not move.is_recomputation)
-        moves = (*orders, *recompute_moves(Evaluator(step, arena.sequence)))
-        found = replace(evaluated, moves=moves)
-        if longest is not None:
-            ending = _ending_of_moved_peak(outcome, found)
-        else:
-            ending = _ending_of_moved(outcome, found, step, allowed, limits, interrupt)
-        outcome = replace(outcome, value=found, termination=ending)
-    schedule = Schedule.from_nodes(graph, found.sequence)
-    check_schedule(graph, schedule, registry, allow_nondeterministic=allow_nondeterministic)
-    program = planned_program(
-        step,
-        outcome,
-        fingerprint=fingerprint(graph),
-        budget_bytes=allowed,
-        role=role,
-        name=graph.name,
-        arena=arena,
-        random_state_bytes=random_state_bytes(graph, found.sequence),
-    )
-    if whole is not None:
-        check_atomic(whole, found.sequence)
-        program = _with_atomic_cost(program, whole)
-    elif program.predictions.peak_with_workspace_bytes > max(
-        allowed, program.predictions.baseline_peak_with_workspace_bytes
-    ):
-        raise VerifyError("the search returned a plan above budget and baseline")
-    return GraphPlan(program, schedule)
-
-
-def random_state_bytes(graph: Graph, sequence: Sequence[int]) -> int:
-    """Bytes on the host of the states under which draws of a sequence are made again, were they kept all at once.
-
-    A state is kept from the first draw to its last repetition. PyTorch's generator has 5,056 bytes on the CPU
-    (mt19937) and 16 on CUDA (Philox: seed and offset). O(length of the sequence).
-    """
-    again = {node for node, runs in Counter(sequence).items() if runs > 1}
-    streams = (graph.nodes[node].effects.rng for node in again)
-    return sum(
-        _RANDOM_STATE_BYTES.get(stream.partition(":")[0], 0) for stream in streams if stream is not None
+    if arena.sequence == found.sequence:
+        return outcome, arena
+    return attempt(
+        "what is proved of the plan laid out",
+        lambda: (_moved(search, outcome, arena.sequence), arena),
+        lambda: (outcome, unmoved),
     )
 
 
-def check_strategy(name: str, *, atomic: bool) -> None:
-    """Refuse the name of a strategy that there is not, or that cannot do what is asked.
-
-    Raises:
-        UsageError: naming those that can.
-    """
-    if canonical_name(name) not in STRATEGIES:
-        raise UsageError(
-            f"no strategy is called {name!r}", next_step=f"choose one of {', '.join(STRATEGIES)}"
-        )
-    if atomic and canonical_name(name) not in (DEFAULT_STRATEGY, _ATOMIC_STRATEGY):
-        raise UsageError(
-            f"the strategy {name!r} cannot make an atomic plan",
-            why="it may place updates before operations that can fail",
-            next_step=f"leave the strategy out, or use {_ATOMIC_STRATEGY!r}",
-        )
+def _moved(
+    search: GraphSearch, outcome: Outcome[PlannedSequence], sequence: tuple[int, ...]
+) -> Outcome[PlannedSequence]:
+    """The outcome of a search whose plan has been moved for its arena, and what is known of it then."""
+    step, found = search.step, outcome.require()
+    orders = tuple(move for move in found.moves if not move.is_recomputation)
+    moves = (*orders, *recompute_moves(Evaluator(step, sequence)))
+    moved = replace(PlannedSequence.evaluate(step, sequence, found.strategy), moves=moves)
+    if search.longest() is not None:
+        ending = _ending_of_moved_peak(outcome, moved)
+    else:
+        ending = _ending_of_moved(outcome, moved, step, search.allowed, search.limits, search.interrupt)
+    return replace(outcome, value=moved, termination=ending)
 
 
 def _with_atomic_cost(program: PlannedProgram, whole: AtomicStep) -> PlannedProgram:
@@ -271,7 +261,8 @@ def _ending_of_moved(
     is_timed = before.peak_with_workspace_bytes <= allowed and len(before.sequence) > step.node_count
     has_moved = tuple(dict.fromkeys(before.sequence)) != tuple(dict.fromkeys(moved.sequence))
     if ended.bound is None or not is_timed or not has_moved:
-        return ended
+        is_of_peak = ended.best == before.peak_with_workspace_bytes
+        return replace(ended, best=moved.peak_with_workspace_bytes) if is_of_peak else ended
     guard = LimitGuard(Limits(limits.time_s), interrupt)
     proved = recompute_bound(step, allowed, sequence=moved.sequence, guard=guard)
     interrupted = ended.reason is TerminationReason.INTERRUPTED

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import threading
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from functools import partial
+from typing import Final, TypeAlias
 
 from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason
+from neaptide.planner.failed_stages import attempt
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.bounds.certificate import RecomputeBound, recompute_bound
+from neaptide.planner.recompute.curve.least_memory import least_memory
 from neaptide.planner.recompute.recomputations import repetition_pairs
 from neaptide.planner.strategies import strategy
 from neaptide.planner.strategies.block_dp import has_many_alike
@@ -57,6 +62,7 @@ def plan_sequence(
     *,
     seed: int | None = None,
     interrupt: threading.Event | None = None,
+    check: Callable[[Sequence[int]], None] | None = None,
 ) -> Outcome[PlannedSequence]:
     """The fastest sequence found whose peak with workspace is within a budget, else the one with the lowest peak.
 
@@ -69,6 +75,7 @@ def plan_sequence(
         limits: time, work and seed of the search.
         seed: overrides `limits.seed`.
         interrupt: set it to stop; the best answer so far is returned.
+        check: raises for a sequence that is not legal: the strategy that gave it has failed.
 
     Returns:
         An outcome with a value always. `OPTIMAL`: within the budget, and no sequence with its order of first
@@ -77,17 +84,26 @@ def plan_sequence(
         the lowest peak found.
     """
     chosen = limits if seed is None else replace(limits, seed=seed)
-    return _Portfolio(step, budget_bytes, chosen, interrupt).run()
+    return _Portfolio(step, budget_bytes, chosen, interrupt, check).run()
+
+
+_Solve: TypeAlias = Callable[[PlanningProblem, Limits, threading.Event | None], Outcome[PlannedSequence]]
 
 
 class _Portfolio:
     def __init__(
-        self, step: StepProblem, budget_bytes: int, limits: Limits, interrupt: threading.Event | None
+        self,
+        step: StepProblem,
+        budget_bytes: int,
+        limits: Limits,
+        interrupt: threading.Event | None,
+        check: Callable[[Sequence[int]], None] | None,
     ) -> None:
         self.step = step
         self.budget = budget_bytes
         self.limits = limits
         self.interrupt = interrupt
+        self.check = check
         self.guard = LimitGuard(limits, interrupt)
         self.best: PlannedSequence | None = None
         self.known: set[tuple[int, int]] = set()
@@ -97,7 +113,7 @@ class _Portfolio:
 
     def run(self) -> Outcome[PlannedSequence]:
         problem = PlanningProblem(self.step, self.budget, shared=self.shared)
-        baseline = self._try("program_order", problem)
+        baseline = self._note(strategy("program_order")(problem, self._left(), self.interrupt))
         if not self.step.node_count:
             return self._outcome()
         starts = [problem]
@@ -109,7 +125,7 @@ class _Portfolio:
             self._order_again(starts)
         for start in starts:
             self._search("greedy_recompute", start, _DESCENT_TRIES)
-        by_blocks = self._goes_on() and self._gap() > _NEAR and has_many_alike(starts[0])
+        by_blocks = self._goes_on() and self._gap() > _NEAR and self._has_many_alike(starts[0])
         if by_blocks:
             # What is solved once for all blocks that are alike costs little, and often leaves nothing to win.
             self._search("block_dp", starts[0])
@@ -118,6 +134,7 @@ class _Portfolio:
         for start in starts:
             if self._gap() > _NEAR:
                 self._search("closure", start)
+        self._find_floor()
         if self.budget < self.step.lower_bound_bytes:
             # Nothing can meet it; what has been found says how far one gets.
             return self._outcome()
@@ -183,7 +200,7 @@ class _Portfolio:
         work = _ORDER_SQUARED_WORK // max(self.step.node_count, 1) ** 2
         if limits.work is not None:
             work = min(limits.work // 4, work)
-        found = self._note(strategy("best_order")(first, replace(limits, work=work), self.interrupt))
+        found = self._ask("best_order", first, replace(limits, work=work))
         if found.peak_with_workspace_bytes < _WORTHWHILE * lowest:
             starts.insert(0, replace(first, start=found.sequence, start_moves=found.moves))
             del starts[2:]
@@ -198,7 +215,26 @@ class _Portfolio:
             limits = replace(inner.limits, seed=self.limits.seed * _MOST_RESTARTS + number)
             start = starts[number // len(_SLACKS) % len(starts)]
             slack = _SLACKS[number % len(_SLACKS)]
-            self._note(solve_with_noise(start, limits, self.interrupt, noise=_NOISE, slack=slack))
+            noisy = partial(solve_with_noise, noise=_NOISE, slack=slack)
+            self._ask("greedy_recompute with noise", start, limits, noisy)
+
+    def _find_floor(self) -> None:
+        """Where nothing has met the budget, search for the lowest peak: the same search, whatever the budget.
+
+        So what is said to be out of reach is so for every budget, and a lower one does not end with a higher floor.
+        """
+        if self._is_met() or not self._goes_on():
+            return
+        known = () if self.best is None else (self.best,)
+
+        def lowest(
+            _: PlanningProblem, limits: Limits, interrupt: threading.Event | None
+        ) -> Outcome[PlannedSequence]:
+            return least_memory(
+                self.step, math.inf, limits, interrupt, known=known, check=self.check, within=self.budget
+            )
+
+        self._ask("least_memory", PlanningProblem(self.step, self.budget), self._left(), lowest)
 
     def _search(self, name: str, problem: PlanningProblem, work: int | None = None) -> None:
         """Try a strategy, unless nothing is left to win or to spend."""
@@ -209,7 +245,29 @@ class _Portfolio:
         limits = self._left()
         if work is not None:
             limits = replace(limits, work=work if limits.work is None else min(work, limits.work))
-        return self._note(strategy(name)(problem, limits, self.interrupt))
+        return self._ask(name, problem, limits)
+
+    def _ask(
+        self, name: str, problem: PlanningProblem, limits: Limits, solve: _Solve | None = None
+    ) -> PlannedSequence:
+        """What a strategy finds; where it fails, the sequence that it was started from."""
+
+        def found() -> PlannedSequence:
+            outcome = (solve or strategy(name))(problem, limits, self.interrupt)
+            self._check_best(outcome.require())
+            return self._note(outcome)
+
+        def begun() -> PlannedSequence:
+            return PlannedSequence.evaluate(self.step, problem.first_sequence(), name, problem.start_moves)
+
+        return attempt(f"the strategy {name}", found, begun)
+
+    def _check_best(self, found: PlannedSequence) -> None:
+        """Whether a plan that is better than the best is legal."""
+        if self.check is not None and (
+            self.best is None or found.rank(self.budget) < self.best.rank(self.budget)
+        ):
+            self.check(found.sequence)
 
     def _note(self, outcome: Outcome[PlannedSequence]) -> PlannedSequence:
         self.guard.exhausted(outcome.work)
@@ -228,6 +286,9 @@ class _Portfolio:
         work = None if self.limits.work is None else max(self.limits.work - self.guard.work, 0)
         return Limits(self.guard.remaining_s(), work, self.limits.seed)
 
+    def _has_many_alike(self, problem: PlanningProblem) -> bool:
+        return attempt("the search for blocks", lambda: has_many_alike(problem), lambda: False)
+
     def _goes_on(self) -> bool:
         return self.guard.check_now() is None
 
@@ -244,7 +305,11 @@ class _Portfolio:
         assert self.best is not None
         order = tuple(dict.fromkeys(self.best.sequence))
         if order not in self._bounds:
-            bound = recompute_bound(self.step, self.budget, sequence=order, guard=self.guard)
+            bound = attempt(
+                "the bound of the least time",
+                lambda: recompute_bound(self.step, self.budget, sequence=order, guard=self.guard),
+                lambda: RecomputeBound(self.step.baseline_seconds, 0, False, 0),
+            )
             self._bounds[order] = bound
             self.known.update(bound.repetitions)
         return self._bounds[order]

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 
 from neaptide.outcome import Outcome, Termination
 from neaptide.planner.arena_order import PlannedArena
 from neaptide.planner.moves import Move, MoveKind
 from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.recompute.recomputations import recompute_units
 from neaptide.planner.strategies.program_order import baseline
-from neaptide.plans import MovesSummary, PlannedProgram, Predictions, Recomputation, TerminationRecord
+from neaptide.plans import (
+    AssumedBytes,
+    MovesSummary,
+    PlannedProgram,
+    Predictions,
+    Recomputation,
+    TerminationRecord,
+)
+from neaptide.plans.content import operations_moved
+from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 
 
@@ -24,6 +33,7 @@ def planned_program(
     name: str = "",
     arena: PlannedArena | None = None,
     random_state_bytes: int = 0,
+    assumed: AssumedBytes | None = None,
 ) -> PlannedProgram:
     """The entry of a plan for the sequence that a search found.
 
@@ -36,6 +46,7 @@ def planned_program(
         name: of the graph.
         arena: of the sequence, where it has been laid out.
         random_state_bytes: of what is kept on the host to draw the same numbers again.
+        assumed: what is known of the graph's bytes beside the graph.
     """
     found = outcome.require()
     before = baseline(step)
@@ -47,7 +58,7 @@ def planned_program(
         sequence=found.sequence,
         strategy=found.strategy,
         budget_bytes=budget_bytes,
-        moves=summarise_moves(found.moves, found.sequence),
+        moves=summarise_moves(step, found.moves, found.sequence),
         predictions=Predictions(
             peak_bytes=found.peak_bytes,
             peak_with_workspace_bytes=found.peak_with_workspace_bytes,
@@ -63,38 +74,34 @@ def planned_program(
             random_state_bytes=random_state_bytes,
         ),
         termination=_record(outcome.termination),
+        assumed=assumed or AssumedBytes(),
     )
 
 
-def summarise_moves(moves: tuple[Move, ...], sequence: Sequence[int] = ()) -> MovesSummary:
-    """Moves as a plan keeps them, and how far the order of first executions is from program order."""
+def summarise_moves(step: StepProblem, moves: tuple[Move, ...], sequence: Sequence[int]) -> MovesSummary:
+    """How a sequence differs from program order, as a plan keeps it; what is recomputed is read off the sequence."""
     updates = [move for move in moves if move.kind is MoveKind.REORDER]
     return MovesSummary(
         updates_moved_earlier=len(updates),
         moved=tuple(move.name for move in updates),
-        recomputations=tuple(
-            Recomputation(
-                move.target,
-                move.name,
-                move.target_bytes,
-                move.predicted_delta_seconds,
-                move.nodes,
-                move.before,
-            )
-            for move in moves
-            if move.kind is MoveKind.RECOMPUTE
-        ),
-        operations_moved=_operations_moved(tuple(dict.fromkeys(sequence))),
+        recomputations=told_recomputations(step, sequence),
+        operations_moved=operations_moved(tuple(dict.fromkeys(sequence))),
     )
 
 
-def _operations_moved(order: Sequence[int]) -> int:
-    """Nodes that are not in a longest ascending run of the order. O(n log n) (patience sorting)."""
-    tails: list[int] = []
-    for node in order:
-        place = bisect_left(tails, node)
-        tails[place : place + 1] = [node]
-    return len(order) - len(tails)
+def told_recomputations(step: StepProblem, sequence: Sequence[int]) -> tuple[Recomputation, ...]:
+    """What a sequence makes again, in running order."""
+    return tuple(
+        Recomputation(
+            unit.target,
+            step.storage_names[unit.target],
+            unit.nbytes,
+            unit.seconds,
+            unit.nodes,
+            unit.before,
+        )
+        for unit in recompute_units(Evaluator(step, sequence))
+    )
 
 
 def _record(termination: Termination) -> TerminationRecord:

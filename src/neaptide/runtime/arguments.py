@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from neaptide.errors import CaptureError, UsageError
 from neaptide.plans import Plan
+from neaptide.plans.content import check_content
 from neaptide.runtime.planned_step import OnMismatch
 
 _FACTORY = "def factory(): ...; return step, batch"
@@ -118,10 +119,10 @@ def check_on_mismatch(on_mismatch: str) -> None:
 
 
 def check_plan(plan: Any) -> Plan:
-    """A plan, read from its file where a path is given.
+    """A plan that agrees with itself, read from its file where a path is given.
 
     Raises:
-        PlanError: there is no such file, or it is no plan.
+        PlanError: there is no such file, it is no plan, or it contradicts itself.
         UsageError: it is neither.
     """
     if isinstance(plan, str | Path):
@@ -131,6 +132,7 @@ def check_plan(plan: Any) -> Plan:
             f"a plan is wanted, not a {type(plan).__name__}",
             next_step="give what plan(...) returned, or the path of its file",
         )
+    check_content(plan)
     return plan
 
 

@@ -25,18 +25,12 @@ from neaptide.frontends.torch_step import CapturedStep
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
+from neaptide.planner.budget import Budget, allowed_bytes
+from neaptide.planner.graph_search import DEFAULT_STRATEGY, check_strategy
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.plan_graph import (
-    DEFAULT_STRATEGY,
-    GraphCosts,
-    GraphPlan,
-    check_strategy,
-    compile_step_problem,
-    plan_graph,
-)
+from neaptide.planner.own_schedule import as_written
+from neaptide.planner.plan_graph import GraphCosts, GraphPlan, compile_step_problem, plan_graph
 from neaptide.planner.strategies import early_updates
-from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import BudgetRecord, Plan, described_role
 from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.arena_planning import plan_arena
@@ -44,7 +38,6 @@ from neaptide.runtime.capturing import capture
 from neaptide.runtime.evicting import Eviction, EvictionOptions, check_eviction
 from neaptide.runtime.out_probe import probe_outs
 from neaptide.runtime.planned_step import PlannedVariant
-from neaptide.schedule.checkpointed import checkpointed_sequence
 from neaptide.schedule.problem import StepProblem
 
 Progress = Callable[[str], None]
@@ -168,30 +161,20 @@ class PreparedStep:
         Where that is higher than without (it can be, at another step), it is the program without.
         """
         if index not in self._written:
-            self._written[index] = self._lower_as_written(index)
+            program = self.captured.programs[index]
+            self._written[index] = as_written(
+                program.graph,
+                self.problem(index),
+                registry(),
+                program.checkpoints,
+                allow_nondeterministic=self.allow_nondeterministic,
+            )
         return self._written[index]
 
-    def _lower_as_written(self, index: int) -> PlannedSequence:
-        """The lower of the program with and without the user's own activation checkpointing."""
-        problem, program = self.problem(index), self.captured.programs[index]
-        plain = baseline(problem)
-        if not program.checkpoints:
-            return plain
-        sequence = checkpointed_sequence(
-            program.graph,
-            problem,
-            registry(),
-            program.checkpoints,
-            allow_nondeterministic=self.allow_nondeterministic,
-        )
-        found = PlannedSequence.evaluate(problem, sequence, "as_written")
-        return min(plain, found, key=lambda made: made.peak_with_workspace_bytes)
-
     def _allowed(self, options: SearchOptions, index: int, limit: int | None) -> int:
-        """Bytes that one of the programs may use: a share is of the first one's baseline; none gets more than its own."""
+        """Bytes that one of the programs may use."""
         peak = self.as_written(index).peak_with_workspace_bytes
-        asked = limit if limit is not None and options.budget.is_share else options.budget.limit(peak)
-        return min(max(asked, options.least_bytes), peak)
+        return allowed_bytes(options.budget, peak, limit, options.least_bytes)
 
     def plan(self, options: SearchOptions) -> StepPlan:
         """Plan every program of the step for one limit in bytes.
@@ -224,7 +207,8 @@ class PreparedStep:
             )
             limit = allowed if limit is None else limit
             plans.append(found)
-        record = BudgetRecord(options.budget.peak, options.budget.latency, options.budget.outside_bytes)
+        asked = options.budget
+        record = BudgetRecord(asked.peak, asked.latency, asked.outside_bytes, options.least_bytes)
         plan = Plan(
             programs=tuple(found.program for found in plans),
             name=self.captured.steady.graph.name,

@@ -16,6 +16,7 @@ class RecomputeUnit:
 
     Attributes:
         creator: the node.
+        target: the largest storage that it makes, which the unit is named after.
         before: the node before whose first execution it runs again; the node count for the end.
         nodes: the creator, writers and views that run again there.
         nbytes: of what the creator makes.
@@ -23,6 +24,7 @@ class RecomputeUnit:
     """
 
     creator: int
+    target: int
     before: int
     nodes: tuple[int, ...]
     nbytes: int
@@ -48,6 +50,7 @@ def recompute_units(evaluator: Evaluator) -> list[RecomputeUnit]:
             units.append(
                 RecomputeUnit(
                     creator,
+                    max(created, key=lambda s: (step.storage_bytes[s], -s)),
                     before,
                     nodes,
                     sum(step.storage_bytes[s] for s in created),
@@ -88,12 +91,11 @@ def recompute_moves(evaluator: Evaluator) -> tuple[Move, ...]:
             evaluator.apply(removal)
             delta = peak - evaluator.peak
             evaluator.undo()
-        target = max(step.created[unit.creator], key=lambda s: (step.storage_bytes[s], -s))
         moves.append(
             Move(
                 MoveKind.RECOMPUTE,
-                target,
-                step.storage_names[target],
+                unit.target,
+                step.storage_names[unit.target],
                 unit.nodes,
                 unit.before,
                 unit.nbytes,

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason
+from neaptide.planner.failed_stages import attempt
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.curve.points import PlanArchive
 from neaptide.planner.recompute.curve.search import CurveSearch
@@ -54,6 +55,8 @@ def least_memory(
     strategy_name: str | None = None,
     order: tuple[int, ...] | None = None,
     known: Sequence[PlannedSequence] = (),
+    check: Callable[[Sequence[int]], None] | None = None,
+    within: int = 0,
 ) -> Outcome[PlannedSequence]:
     """The lowest peak found among plans that take no longer than a limit; the fastest plan where none is as fast.
 
@@ -61,12 +64,14 @@ def least_memory(
 
     Args:
         step: the program.
-        longest: seconds of a step.
+        longest: seconds of a step; infinite for the lowest peak at any price.
         limits: of the whole search.
         interrupt: set it to stop; the best answer so far is returned.
         strategy_name: the only one to ask; by default several work together.
         order: of first executions that every plan keeps to; by default the best one that is found.
         known: plans that there are already; the answer is no worse than each of them.
+        check: raises for a sequence that is not legal; it is then not the answer.
+        within: bytes that are low enough: where a plan is within them, the fastest such plan is the answer.
 
     Returns:
         An outcome with a value always; its `best` and `bound` are bytes. `OPTIMAL`: no plan within the time with its
@@ -74,10 +79,14 @@ def least_memory(
     """
     source: _Source
     if strategy_name is None:
-        source = _Curve(CurveSearch(step, limits, interrupt, order=order), longest, known)
+        search = CurveSearch(step, limits, interrupt, order=order, check=check)
+        source = _Curve(search, longest, known)
     else:
         source = _Strategy(strategy_name, step, limits, interrupt, order)
-    return _Search(step, longest, source).run()
+    first = PlannedSequence.evaluate(
+        step, range(step.node_count) if order is None else order, "program_order"
+    )
+    return _Search(step, longest, source, check, within, first).run()
 
 
 class _Source(Protocol):
@@ -193,10 +202,21 @@ class _Strategy:
 
 
 class _Search:
-    def __init__(self, step: StepProblem, longest: float, source: _Source) -> None:
+    def __init__(
+        self,
+        step: StepProblem,
+        longest: float,
+        source: _Source,
+        check: Callable[[Sequence[int]], None] | None,
+        within: int,
+        first: PlannedSequence,
+    ) -> None:
         self.step = step
         self.longest = longest
         self.source = source
+        self.check = check
+        self.within = within
+        self.first = first
 
     def run(self) -> Outcome[PlannedSequence]:
         """Halve what is open; where much is left, try harder for a few budgets, and go on where that helped."""
@@ -210,7 +230,29 @@ class _Search:
             if self.source.archive.lowest_within(self.longest) == before:
                 break
             self._narrow(self.source.attempts, _MOST_BUDGETS, 2, 0)
-        return self._outcome(self.source.archive.lowest_within(self.longest))
+        return self._outcome(self._legal())
+
+    def _legal(self) -> PlannedSequence | None:
+        """The best plan that is legal; one that is not is a fault of ours, and the next takes its place."""
+        archive = self.source.archive
+        while True:
+            best = archive.lowest_within(self.longest)
+            enough = archive.best(self.within)
+            if enough is not None and enough.seconds <= self.longest:
+                best = enough
+            if best is None or best is self.first or self._is_legal(best):
+                return best
+            archive.drop(best)
+            if not archive.plans:
+                archive.note(self.first)
+
+    def _is_legal(self, plan: PlannedSequence) -> bool:
+        def checked() -> bool:
+            if self.check is not None:
+                self.check(plan.sequence)
+            return True
+
+        return attempt(f"the search for the lowest peak, by {plan.strategy},", checked, lambda: False)
 
     def _narrow(self, attempts: Callable[[int], Iterator[None]], budgets: int, part: int, low: int) -> int:
         """Go down by a part of what is open; a budget that is given up counts as too low, and is returned."""

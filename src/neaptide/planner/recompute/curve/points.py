@@ -80,6 +80,10 @@ class PlanArchive:
         self.plans = [p for p in self.plans if p.peak_with_workspace_bytes < peak or p.seconds < seconds]
         self.plans.append(found)
 
+    def drop(self, plan: PlannedSequence) -> None:
+        """Keep a plan no longer. O(plans)."""
+        self.plans = [p for p in self.plans if p is not plan]
+
     def best(self, budget_bytes: int) -> PlannedSequence | None:
         """The fastest plan within a budget. O(plans)."""
         within = [p for p in self.plans if p.peak_with_workspace_bytes <= budget_bytes]

@@ -9,11 +9,12 @@ model, ruin and recreate. What brings nothing halves what the budget is worth, s
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits
+from neaptide.planner.failed_stages import attempt
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.bounds.envelope import BoundEnvelope
 from neaptide.planner.recompute.closure_model import ClosureModel, held_creators, model_at
@@ -99,6 +100,7 @@ class CurveSearch:
         interrupt: threading.Event | None,
         *,
         order: tuple[int, ...] | None = None,
+        check: Callable[[Sequence[int]], None] | None = None,
     ) -> None:
         """Nothing has been searched yet but the order to start from.
 
@@ -107,10 +109,12 @@ class CurveSearch:
             limits: of the whole search.
             interrupt: set it to stop.
             order: of first executions that every plan keeps to; by default the best one that is found.
+            check: raises for a sequence that is not legal: the strategy that gave it has failed.
         """
         self.step = step
         self.limits = limits
         self.interrupt = interrupt
+        self.check = check
         self.guard = LimitGuard(limits, interrupt)
         self.archive = PlanArchive()
         self._shared: dict[object, object] = {}
@@ -133,10 +137,15 @@ class CurveSearch:
     def climb_down(self, budget: int, count: int) -> None:
         """So many plans of the chain program, from the peak of the start down to a budget."""
         high, low = self.start.peak_with_workspace_bytes, max(budget, self.step.lower_bound_bytes)
-        if high > low:
+        if high <= low:
+            return
+
+        def climb() -> None:
             order, shared = self.start.sequence, self._shared
             for plan in chain_plans(self.step, order, high, low, count, self.guard, shared):
                 self.archive.note(plan)
+
+        attempt("the ladder of the chain program", climb, lambda: None)
 
     def sink(self, budget: int) -> None:
         """As far down to a budget as descents get, from plans of the closure model and the lowest ones known."""
@@ -327,6 +336,15 @@ class CurveSearch:
         """A plan from the closure model at one step; None where nothing is to be done or nothing fits."""
         if self._is_settled(budget) or self._stops():
             return None
+        return attempt(
+            "the strategy closure",
+            lambda: self._closed(budget, share, position=position, whole=whole),
+            lambda: None,
+        )
+
+    def _closed(
+        self, budget: int, share: float, *, position: int | None, whole: bool
+    ) -> PlannedSequence | None:
         order = self.start.sequence
         model = self._model(turning_point(Evaluator(self.step, order)) if position is None else position)
         room = model.fixed_bytes + int(share * (budget - model.fixed_bytes))
@@ -368,9 +386,15 @@ class CurveSearch:
             self.step, budget, plan.sequence, plan.moves, known=known, shared=self._shared
         )
         limits = self._left(tries)
-        outcome = strategy(name)(problem, replace(limits, seed=limits.seed + number), self.interrupt)
-        self.guard.exhausted(outcome.work)
-        return outcome.require()
+
+        def found() -> PlannedSequence:
+            outcome = strategy(name)(problem, replace(limits, seed=limits.seed + number), self.interrupt)
+            self.guard.exhausted(outcome.work)
+            if self.check is not None:
+                self.check(outcome.require().sequence)
+            return outcome.require()
+
+        return attempt(f"the strategy {name}", found, lambda: plan)
 
     def _left(self, tries: int | None) -> Limits:
         """What is left of the limits, for one search of so many tries."""

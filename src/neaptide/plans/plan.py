@@ -1,6 +1,7 @@
 """Plan: what the planner decided, as plain frozen data that is saved, reviewed as a diff, and applied elsewhere.
 
-A plan file is JSON with a format version and a checksum over its content. Reading one never executes anything.
+A plan file is JSON with a format version and a checksum over its content. Reading one never executes anything. A
+checksum is no proof: what is read is judged, by itself here and beside its program by `planner.judge_plan`.
 """
 
 from __future__ import annotations
@@ -10,16 +11,20 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from neaptide.errors import PlanError, PlanMismatch, UnreadableFile
+from neaptide.plans.content import check_content
 from neaptide.reading import JsonError, decode_json, read_bytes
 
 FORMAT: Final = "neaptide.plan/1"
 _FAMILY: Final = "neaptide.plan/"
 
+# What a file may say; a number beyond a signed 64-bit one is none that was ever counted.
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0.0)]
 
 _ROLES: Final = {"steady": "a usual step", "first_1": "the first step", "first_2": "the second step"}
 
@@ -31,11 +36,15 @@ def described_role(role: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BudgetRecord:
-    """The budget as it was asked for; fields as in `planner.budget.Budget`."""
+    """The budget as it was asked for; fields as in `planner.budget.Budget`.
 
-    peak: str | int | None = None
-    latency: str | float | None = None
-    outside_bytes: int = 0
+    `least_bytes` are allowed in any case, up to the baseline: those of an earlier plan of the same step.
+    """
+
+    peak: str | _Count | None = None
+    latency: str | _Seconds | None = None
+    outside_bytes: _Count = 0
+    least_bytes: _Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +71,20 @@ class Predictions:
             numbers again; on the host, and part of no peak.
     """
 
-    peak_bytes: int
-    peak_with_workspace_bytes: int
-    baseline_peak_bytes: int
-    baseline_peak_with_workspace_bytes: int
-    resident_bytes: int
-    lower_bound_bytes: int
-    order_lower_bound_bytes: int
-    seconds: float
-    baseline_seconds: float
-    saved_bytes: int = 0
-    atomic_extra_bytes: int = 0
-    arena_bytes: int = 0
-    arena_lower_bound_bytes: int = 0
-    random_state_bytes: int = 0
+    peak_bytes: _Count
+    peak_with_workspace_bytes: _Count
+    baseline_peak_bytes: _Count
+    baseline_peak_with_workspace_bytes: _Count
+    resident_bytes: _Count
+    lower_bound_bytes: _Count
+    order_lower_bound_bytes: _Count
+    seconds: _Seconds
+    baseline_seconds: _Seconds
+    saved_bytes: _Count = 0
+    atomic_extra_bytes: _Count = 0
+    arena_bytes: _Count = 0
+    arena_lower_bound_bytes: _Count = 0
+    random_state_bytes: _Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +100,12 @@ class Recomputation:
         before: the node directly before whose first execution they run; the node count for the end.
     """
 
-    storage: int
+    storage: _Count
     name: str
-    nbytes: int
-    seconds: float
-    nodes: tuple[int, ...]
-    before: int
+    nbytes: _Count
+    seconds: _Seconds
+    nodes: tuple[_Count, ...]
+    before: _Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +119,10 @@ class MovesSummary:
         operations_moved: least number of operations that, taken elsewhere, turn program order into this order.
     """
 
-    updates_moved_earlier: int = 0
+    updates_moved_earlier: _Count = 0
     moved: tuple[str, ...] = ()
     recomputations: tuple[Recomputation, ...] = ()
-    operations_moved: int = 0
+    operations_moved: _Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +132,21 @@ class TerminationRecord:
     reason: str
     limit: str | None = None
     detail: str = ""
-    best: float | None = None
-    bound: float | None = None
+    best: _Seconds | None = None
+    bound: _Seconds | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AssumedBytes:
+    """What was known of a program's bytes beside its graph when the predictions were made: they hold for these.
+
+    Attributes:
+        workspace: (node id, scratch bytes), ascending; the other nodes need none.
+        storages: (storage id, bytes), ascending, where an operation really makes another size than its graph says.
+    """
+
+    workspace: tuple[tuple[_Count, _Count], ...] = ()
+    storages: tuple[tuple[_Count, _Count], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,19 +165,21 @@ class PlannedProgram:
         predictions: bytes and seconds.
         termination: why the search ended.
         saved: ids of the caller's storages that an atomic program copies first, and puts back when it dies.
+        assumed: what the predicted bytes rest on beside the graph.
     """
 
     role: str
     name: str
     fingerprint: str
-    node_count: int
-    sequence: tuple[int, ...]
+    node_count: _Count
+    sequence: tuple[_Count, ...]
     strategy: str
-    budget_bytes: int
+    budget_bytes: _Count
     moves: MovesSummary
     predictions: Predictions
     termination: TerminationRecord
-    saved: tuple[int, ...] = ()
+    saved: tuple[_Count, ...] = ()
+    assumed: AssumedBytes = AssumedBytes()
 
     def check_fingerprint(self, fingerprint: str) -> None:
         """Make sure that the plan is for a graph.
@@ -191,7 +215,7 @@ class Plan:
     programs: tuple[PlannedProgram, ...]
     name: str = ""
     budget: BudgetRecord = BudgetRecord()
-    seed: int = 0
+    seed: _Count = 0
     device: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     atomic: bool = False
@@ -234,7 +258,8 @@ class Plan:
             path: where it comes from, for messages.
 
         Raises:
-            PlanError: for text that is truncated, edited, of an unknown version or no plan at all.
+            PlanError: for text that is truncated, edited, of an unknown version or no plan at all, and for a plan
+                that contradicts itself.
         """
         where = None if path is None else str(path)
         again = "make the plan again, or take an unchanged copy of the file"
@@ -268,11 +293,16 @@ class Plan:
                 next_step=again,
             )
         try:
-            return msgspec.convert(content, Plan)
+            plan = msgspec.convert(content, Plan)
         except msgspec.ValidationError as error:
             raise PlanError(
-                "the plan file lacks a field", where=where, why=str(error), next_step=again
+                f"the plan file lacks a field or has a wrong one: {error}", where=where, next_step=again
             ) from error
+        try:
+            check_content(plan)
+        except PlanError as error:
+            raise PlanError(error.what, where=where, next_step=error.next_step) from error
+        return plan
 
     def save(self, path: str | Path) -> None:
         """Write the plan file.
@@ -291,7 +321,8 @@ class Plan:
         """Read a plan file.
 
         Raises:
-            PlanError: when there is no such file, or it is truncated, edited or of an unknown version.
+            PlanError: when there is no such file, or it is truncated, edited, of an unknown version or contradicts
+                itself.
         """
         try:
             text = read_bytes(path)

@@ -1,0 +1,148 @@
+"""Which search answers which question: the least time within bytes, the fewest bytes within a time, order alone."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from neaptide.errors import UsageError
+from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
+from neaptide.planner.atomic import AtomicStep
+from neaptide.planner.budget import Budget
+from neaptide.planner.failed_stages import attempt
+from neaptide.planner.objective import PlannedSequence, PlanningProblem
+from neaptide.planner.own_schedule import no_worse_than
+from neaptide.planner.portfolio import plan_sequence
+from neaptide.planner.recompute.curve.least_memory import least_memory
+from neaptide.planner.strategies import NAMES, canonical_name, strategy
+from neaptide.planner.strategies.program_order import baseline
+from neaptide.schedule.problem import StepProblem
+
+DEFAULT_STRATEGY: Final = "default"
+STRATEGIES: Final = (DEFAULT_STRATEGY, *NAMES)
+_FREE_STRATEGY: Final = "best_order"  # by order alone: what is done without a budget
+_ATOMIC_STRATEGY: Final = "greedy_recompute"  # the one that keeps to the order it is started from
+
+
+def check_strategy(name: str, *, atomic: bool) -> None:
+    """Refuse the name of a strategy that there is not, or that cannot do what is asked.
+
+    Raises:
+        UsageError: naming those that can.
+    """
+    if canonical_name(name) not in STRATEGIES:
+        raise UsageError(
+            f"no strategy is called {name!r}", next_step=f"choose one of {', '.join(STRATEGIES)}"
+        )
+    if atomic and canonical_name(name) not in (DEFAULT_STRATEGY, _ATOMIC_STRATEGY):
+        raise UsageError(
+            f"the strategy {name!r} cannot make an atomic plan",
+            why="it may place updates before operations that can fail",
+            next_step=f"leave the strategy out, or use {_ATOMIC_STRATEGY!r}",
+        )
+
+
+@dataclass(frozen=True)
+class GraphSearch:
+    """What is searched for, and how.
+
+    Attributes:
+        step: the program; of an atomic step the one without its copies.
+        whole: of an atomic step; None for a usual one.
+        budget: as it was asked for.
+        allowed: bytes that it comes to.
+        limits: of the search.
+        strategy_name: `default` for the portfolio, or one of `strategies.NAMES`.
+        own: the schedule that the user wrote, with activation checkpointing of his own; the portfolio's answer is never
+            worse.
+        check: raises for a sequence that is not legal; a part of the search that gives one has failed.
+        interrupt: set it to get the best so far.
+    """
+
+    step: StepProblem
+    whole: AtomicStep | None
+    budget: Budget
+    allowed: int
+    limits: Limits
+    strategy_name: str
+    own: PlannedSequence | None
+    check: Callable[[Sequence[int]], None]
+    interrupt: threading.Event | None
+
+    @property
+    def searched(self) -> StepProblem:
+        """The problem that is searched: with the copies that an atomic step keeps."""
+        return self.step if self.whole is None else self.whole.step
+
+    @property
+    def start(self) -> tuple[int, ...]:
+        """The order that there is in any case."""
+        return tuple(range(self.step.node_count)) if self.whole is None else self.whole.order
+
+    def longest(self) -> float | None:
+        """Seconds within which the lowest peak is asked for; None where the least time is."""
+        if self.budget.peak is not None and not self.budget.is_min:
+            return None
+        limit = self.budget.resolve_latency(baseline(self.step).seconds)
+        return math.inf if limit is None and self.budget.is_min else limit
+
+    def run(self) -> Outcome[PlannedSequence]:
+        """The best plan found; the order that there is in any case where the search fails."""
+        name = self.strategy_name
+        stage = "the search" if name == DEFAULT_STRATEGY else f"the strategy {name}"
+        return attempt(stage, self._checked, self.nothing_found)
+
+    def nothing_found(self) -> Outcome[PlannedSequence]:
+        """The order that there is in any case, as the outcome of a search that failed."""
+        found = PlannedSequence.evaluate(self.searched, self.start, "program_order")
+        peak, bound = found.peak_with_workspace_bytes, self.searched.lower_bound_bytes
+        reason = TerminationReason.FEASIBLE if peak <= self.allowed else TerminationReason.NO_SOLUTION_FOUND
+        return Outcome(found, Termination(reason, None, "the search failed", peak, bound))
+
+    def _checked(self) -> Outcome[PlannedSequence]:
+        outcome = self._search()
+        self.check(outcome.require().sequence)
+        return outcome
+
+    def _search(self) -> Outcome[PlannedSequence]:
+        is_default = canonical_name(self.strategy_name) == DEFAULT_STRATEGY
+        longest = self.longest()
+        if longest is not None:
+            return least_memory(
+                self.searched,
+                longest,
+                self.limits,
+                self.interrupt,
+                strategy_name=None if is_default else self.strategy_name,
+                order=None if self.whole is None else self.whole.order,
+                known=() if self.own is None or self.whole is not None else (self.own,),
+                check=self.check,
+            )
+        if self.whole is not None:
+            problem = PlanningProblem(self.whole.step, self.allowed, start=self.whole.order)
+            return strategy(_ATOMIC_STRATEGY)(problem, self.limits, self.interrupt)
+        problem = PlanningProblem(self.step, self.allowed)
+        if not is_default:
+            return strategy(self.strategy_name)(problem, self.limits, self.interrupt)
+        if self.budget.is_none:
+            outcome = strategy(_FREE_STRATEGY)(problem, self.limits, self.interrupt)
+        else:
+            outcome = plan_sequence(
+                self.step, self.allowed, self.limits, interrupt=self.interrupt, check=self.check
+            )
+        return self._no_worse_than_own(outcome)
+
+    def _no_worse_than_own(self, outcome: Outcome[PlannedSequence]) -> Outcome[PlannedSequence]:
+        own = self.own
+        if own is None:
+            return outcome
+
+        def compared() -> Outcome[PlannedSequence]:
+            found = no_worse_than(own, outcome, self.step, self.allowed, self.limits, self.interrupt)
+            self.check(found.require().sequence)
+            return found
+
+        return attempt("the improvement of the step's own checkpoints", compared, lambda: outcome)

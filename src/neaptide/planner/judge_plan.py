@@ -1,0 +1,222 @@
+"""The judge of plans: is a planned program legal on its graph, and are its bytes those that it will use.
+
+It stands at both doors: behind the search, when a plan is made, and before the first step, when one is loaded. Legality
+and bytes come from `analysis`, which shares no code with the planners. What a plan says of seconds was measured where
+it was made, so `plans.content` asks only that it agrees with itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.profile_bytes import MemoryProfile, memory_profile
+from neaptide.analysis.sizes import evaluate_storage_bytes
+from neaptide.errors import InvalidBudget, PlanError, VerifyError
+from neaptide.ir.fingerprint import fingerprint
+from neaptide.ir.graph import Graph
+from neaptide.ir.registry import OpRegistry
+from neaptide.ir.schedule import Schedule
+from neaptide.layout.bounds import live_bytes
+from neaptide.layout.from_schedule import schedule_buffers
+from neaptide.planner.atomic import AtomicStep, atomic_step, check_atomic
+from neaptide.planner.budget import Budget, allowed_bytes
+from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.random_states import random_state_bytes
+from neaptide.planner.record import told_recomputations
+from neaptide.plans import BudgetRecord, PlannedProgram
+from neaptide.plans.content import wrong_field
+from neaptide.schedule.problem import StepProblem, compile_problem
+
+
+def problem_of(
+    program: PlannedProgram, graph: Graph, registry: OpRegistry, *, allow_nondeterministic: bool
+) -> StepProblem:
+    """The integer problem of a graph under what a plan assumes of its bytes; each node takes one second.
+
+    Raises:
+        PlanError: the plan assumes something of nodes or storages that the graph has not.
+    """
+    assumed = program.assumed
+    for name, pairs, count in (
+        ("workspace", assumed.workspace, len(graph.nodes)),
+        ("storages", assumed.storages, len(graph.storages)),
+    ):
+        ids = [key for key, _ in pairs]
+        if ids != sorted(set(ids)) or (ids and ids[-1] >= count):
+            raise wrong_field(
+                f"{program.role}.assumed.{name}", f"has ids that do not rise, or go beyond {count}"
+            )
+    return compile_problem(
+        graph,
+        registry,
+        workspace=dict(assumed.workspace),
+        storage_bytes=dict(assumed.storages),
+        allow_nondeterministic=allow_nondeterministic,
+    )
+
+
+def judge_program(
+    program: PlannedProgram,
+    graph: Graph,
+    step: StepProblem,
+    registry: OpRegistry,
+    *,
+    atomic: bool = False,
+    allow_nondeterministic: bool = False,
+) -> Schedule:
+    """Judge a planned program beside its graph, and give its schedule. About two plays of the schedule.
+
+    Args:
+        program: as it was found, or as it was read.
+        graph: what it is for.
+        step: the same as integers, under `program.assumed`.
+        registry: what the operations mean.
+        atomic: whether updates must wait for everything that can fail.
+        allow_nondeterministic: whether repetitions may give other bits. Not what the plan says of itself.
+
+    Raises:
+        PlanMismatch: the graph has another fingerprint.
+        PlanError: the sequence is not legal, or a number is not what the graph gives; names the field.
+    """
+    program.check_fingerprint(fingerprint(graph))
+    if program.node_count != len(graph.nodes):
+        raise wrong_field(f"{program.role}.node_count", f"is {program.node_count}, not {len(graph.nodes)}")
+    return _Judge(program, graph, step, registry).judge(
+        atomic=atomic, allow_nondeterministic=allow_nondeterministic
+    )
+
+
+def judge_budgets(
+    record: BudgetRecord, programs: Sequence[PlannedProgram], written_peaks: Sequence[int]
+) -> None:
+    """Check that each program was allowed the bytes that the budget gives it.
+
+    Args:
+        record: the budget as it was asked for.
+        programs: of the step, the usual one first.
+        written_peaks: of each, with workspace, as the user wrote it.
+
+    Raises:
+        PlanError: naming the field.
+    """
+    try:
+        budget = Budget(record.peak, record.latency, record.outside_bytes)
+        first: int | None = None
+        for program, peak in zip(programs, written_peaks, strict=True):
+            allowed = allowed_bytes(budget, peak, first, record.least_bytes)
+            if budget.is_min:
+                allowed = program.predictions.peak_with_workspace_bytes
+            if program.budget_bytes != allowed:
+                raise wrong_field(
+                    f"{program.role}.budget_bytes",
+                    f"is {program.budget_bytes}, and the budget gives {allowed}",
+                )
+            first = allowed if first is None else first
+    except InvalidBudget as error:
+        raise wrong_field("budget", f"is none: {error.what}") from error
+
+
+class _Judge:
+    def __init__(
+        self, program: PlannedProgram, graph: Graph, step: StepProblem, registry: OpRegistry
+    ) -> None:
+        self.program = program
+        self.graph = graph
+        self.step = step
+        self.registry = registry
+        self.storages = dict(program.assumed.storages)
+
+    def judge(self, *, atomic: bool, allow_nondeterministic: bool) -> Schedule:
+        program, graph = self.program, self.graph
+        schedule = Schedule.from_nodes(graph, program.sequence)
+        try:
+            check_schedule(graph, schedule, self.registry, allow_nondeterministic=allow_nondeterministic)
+        except VerifyError as error:
+            raise self._wrong("sequence", f"is not legal: {_in_one_line(error)}") from error
+        whole = self._judge_atomic() if atomic else None
+        self._judge_bytes(schedule, whole)
+        self._judge_arena(schedule)
+        told = tuple((r.storage, r.nbytes, r.nodes, r.before) for r in program.moves.recomputations)
+        found = told_recomputations(self.step, program.sequence)
+        if told != tuple((r.storage, r.nbytes, r.nodes, r.before) for r in found):
+            raise self._wrong("moves.recomputations", "is not what the sequence runs again")
+        return schedule
+
+    def _wrong(self, name: str, why: str) -> PlanError:
+        return wrong_field(f"{self.program.role}.{name}", why)
+
+    def _judge_atomic(self) -> AtomicStep:
+        whole = atomic_step(self.step, evaluate_storage_bytes(self.graph, None, self.storages))
+        if self.program.saved != whole.saved:
+            raise self._wrong("saved", f"is {self.program.saved}, and an atomic step saves {whole.saved}")
+        try:
+            check_atomic(whole, self.program.sequence)
+        except VerifyError as error:
+            raise self._wrong("sequence", f"is not atomic: {_in_one_line(error)}") from error
+        return whole
+
+    def _judge_bytes(self, schedule: Schedule, whole: AtomicStep | None) -> None:
+        made, step = self.program.predictions, self.step
+        found, before = self._profile(schedule), self._profile(Schedule.program_order(self.graph))
+        saved = 0 if whole is None else whole.saved_bytes
+        extra = 0
+        if whole is not None:
+            waiting = PlannedSequence.evaluate(whole.step, whole.order, "")
+            extra = max(waiting.peak_with_workspace_bytes - before.peak_with_workspace_bytes, 0)
+        for name, stated, right in (
+            ("peak_bytes", made.peak_bytes, found.peak_bytes + saved),
+            (
+                "peak_with_workspace_bytes",
+                made.peak_with_workspace_bytes,
+                found.peak_with_workspace_bytes + saved,
+            ),
+            ("baseline_peak_bytes", made.baseline_peak_bytes, before.peak_bytes),
+            (
+                "baseline_peak_with_workspace_bytes",
+                made.baseline_peak_with_workspace_bytes,
+                before.peak_with_workspace_bytes,
+            ),
+            ("resident_bytes", made.resident_bytes, before.resident_bytes),
+            ("lower_bound_bytes", made.lower_bound_bytes, step.lower_bound_bytes + saved),
+            ("order_lower_bound_bytes", made.order_lower_bound_bytes, step.order_lower_bound_bytes + saved),
+            ("saved_bytes", made.saved_bytes, saved),
+            ("atomic_extra_bytes", made.atomic_extra_bytes, extra),
+            (
+                "random_state_bytes",
+                made.random_state_bytes,
+                random_state_bytes(self.graph, self.program.sequence),
+            ),
+        ):
+            if stated != right:
+                raise self._wrong(f"predictions.{name}", f"is {stated}, and the sequence uses {right}")
+
+    def _profile(self, schedule: Schedule) -> MemoryProfile:
+        return memory_profile(
+            self.graph,
+            schedule,
+            workspace=dict(self.program.assumed.workspace),
+            storage_bytes=self.storages,
+            device=self.step.device,
+        )
+
+    def _judge_arena(self, schedule: Schedule) -> None:
+        """The layout itself is no part of a plan, so its size is only judged to be a possible one."""
+        made = self.program.predictions
+        if not made.arena_bytes:
+            return
+        problem = schedule_buffers(
+            self.graph, schedule, storage_bytes=self.storages, device=self.step.device
+        ).problem
+        most = sum(-(-b.nbytes // b.alignment) * b.alignment for b in problem.buffers)
+        least = live_bytes(problem)
+        if not least <= made.arena_lower_bound_bytes <= made.arena_bytes <= most:
+            raise self._wrong(
+                "predictions.arena_bytes",
+                f"is {made.arena_bytes} with a bound of {made.arena_lower_bound_bytes}; "
+                f"the buffers need {least} to {most}",
+            )
+
+
+def _in_one_line(error: VerifyError) -> str:
+    return error.what if error.why is None else f"{error.what}, for {error.why}"

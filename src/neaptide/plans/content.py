@@ -1,0 +1,160 @@
+"""Does a plan agree with itself: what can be said of a plan file without the program that it is for.
+
+Whether its order is legal and its bytes are right is judged beside the program: `planner.judge_plan`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from neaptide.errors import PlanError
+from neaptide.outcome import TerminationReason
+
+if TYPE_CHECKING:
+    from neaptide.plans.plan import Plan, PlannedProgram
+
+STEADY: Final = "steady"
+_FIRST_STEP: Final = re.compile(r"first_[1-9][0-9]*")
+_LIMITS: Final = (None, "time", "work")
+# Sums of seconds in another order differ by rounding.
+_ROUNDING: Final = 1e-9
+
+
+def wrong_field(field: str, why: str) -> PlanError:
+    """The refusal of a plan for one of its fields, such as `programs[0].saved`; `why` goes on the sentence."""
+    return PlanError(
+        f"the plan cannot be used: {field} {why}",
+        next_step="make the plan again, or take an unchanged copy of its file",
+    )
+
+
+def check_content(plan: Plan) -> None:
+    """Check that the fields of a plan fit each other. O(length of its sequences, times its logarithm).
+
+    Names, versions, texts and the device are words for the reader, and are not judged.
+
+    Raises:
+        PlanError: naming the first field that contradicts another.
+    """
+    if not plan.programs:
+        raise wrong_field("programs", "is empty")
+    roles = [program.role for program in plan.programs]
+    if roles[0] != STEADY:
+        raise wrong_field("programs[0].role", f"is {roles[0]!r}, and the first program is the {STEADY} one")
+    for index, role in enumerate(roles[1:], 1):
+        if not _FIRST_STEP.fullmatch(role) or role in roles[:index]:
+            raise wrong_field(f"programs[{index}].role", f"is {role!r}, which is unknown or there already")
+    if len(dict(plan.signature)) < len(plan.signature):
+        raise wrong_field("signature", "has a name twice")
+    for index, program in enumerate(plan.programs):
+        _Content(program, f"programs[{index}]", is_atomic=plan.atomic).check()
+
+
+def operations_moved(order: Sequence[int]) -> int:
+    """Nodes that are not in a longest ascending run of an order. O(n log n) (patience sorting)."""
+    tails: list[int] = []
+    for node in order:
+        place = bisect_left(tails, node)
+        tails[place : place + 1] = [node]
+    return len(order) - len(tails)
+
+
+class _Content:
+    """One program of a plan; `field` is what it is called there."""
+
+    def __init__(self, program: PlannedProgram, field: str, *, is_atomic: bool) -> None:
+        self.program = program
+        self.field = field
+        self.is_atomic = is_atomic
+
+    def check(self) -> None:
+        self._check_sequence()
+        self._check_bytes()
+        self._check_moves()
+        self._check_seconds()
+        self._check_termination()
+
+    def _wrong(self, name: str, why: str) -> PlanError:
+        return wrong_field(f"{self.field}.{name}", why)
+
+    def _check_sequence(self) -> None:
+        program = self.program
+        if program.sequence and max(program.sequence) >= program.node_count:
+            raise self._wrong("sequence", f"has node {max(program.sequence)} of {program.node_count}")
+        if len(set(program.sequence)) < program.node_count:
+            raise self._wrong("sequence", f"does not run all {program.node_count} nodes")
+        if program.saved and not self.is_atomic:
+            raise self._wrong("saved", "names storages, and only an atomic plan saves any")
+
+    def _check_bytes(self) -> None:
+        made = self.program.predictions
+        for name, low, high in (
+            ("peak_with_workspace_bytes", made.peak_bytes, made.peak_with_workspace_bytes),
+            (
+                "baseline_peak_with_workspace_bytes",
+                made.baseline_peak_bytes,
+                made.baseline_peak_with_workspace_bytes,
+            ),
+            ("peak_bytes", made.resident_bytes, made.peak_bytes),
+            ("baseline_peak_bytes", made.resident_bytes, made.baseline_peak_bytes),
+            ("arena_bytes", made.arena_lower_bound_bytes, made.arena_bytes),
+        ):
+            if high < low:
+                raise self._wrong(
+                    f"predictions.{name}", f"is {high}, less than the {low} that are part of it"
+                )
+
+    def _check_moves(self) -> None:
+        program, moves = self.program, self.program.moves
+        if moves.updates_moved_earlier != len(moves.moved):
+            raise self._wrong(
+                "moves.updates_moved_earlier",
+                f"is {moves.updates_moved_earlier}, with {len(moves.moved)} names",
+            )
+        elsewhere = operations_moved(tuple(dict.fromkeys(program.sequence)))
+        if moves.operations_moved != elsewhere:
+            raise self._wrong(
+                "moves.operations_moved",
+                f"is {moves.operations_moved}, and in the sequence it is {elsewhere}",
+            )
+        again = Counter(program.sequence)
+        again.subtract(range(program.node_count))
+        told = Counter(node for unit in moves.recomputations for node in unit.nodes)
+        if any(count > again[node] for node, count in told.items()):
+            raise self._wrong("moves.recomputations", "has nodes that the sequence does not run again")
+
+    def _check_seconds(self) -> None:
+        program, made = self.program, self.program.predictions
+        added = made.seconds - made.baseline_seconds
+        rounding = _ROUNDING * max(made.seconds, made.baseline_seconds)
+        again = len(program.sequence) - program.node_count
+        if added < -rounding or (again == 0 and added > rounding):
+            raise self._wrong(
+                "predictions.seconds",
+                f"is {made.seconds!r}, which does not go with {made.baseline_seconds!r} of the baseline",
+            )
+        units = program.moves.recomputations
+        told = math.fsum(unit.seconds for unit in units)
+        is_told_whole = sum(len(unit.nodes) for unit in units) == again
+        if told > added + rounding or (is_told_whole and told < added - rounding):
+            raise self._wrong(
+                "moves.recomputations", f"take {told!r} seconds together, and the plan adds {added!r}"
+            )
+
+    def _check_termination(self) -> None:
+        made, ended = self.program.predictions, self.program.termination
+        if ended.reason not in set(TerminationReason):
+            raise self._wrong("termination.reason", f"is {ended.reason!r}, which is none")
+        if ended.limit not in _LIMITS:
+            raise self._wrong("termination.limit", f"is {ended.limit!r}, which is none")
+        if ended.best is not None and ended.best not in (made.seconds, made.peak_with_workspace_bytes):
+            raise self._wrong("termination.best", f"is {ended.best!r}, neither the seconds nor the peak")
+        if ended.bound is not None and (
+            ended.best is None or ended.bound > ended.best * (1.0 + _ROUNDING) + _ROUNDING
+        ):
+            raise self._wrong("termination.bound", f"is {ended.bound!r}, above what was found")

@@ -1,0 +1,347 @@
+"""Edited plan files with a right checksum: refused in one sentence, or they run with eager's bits and the right peak."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections import Counter
+
+import pytest
+import torch
+from torch import nn
+
+import neaptide
+from deep_step import QUICK
+from frontends import steps
+from neaptide.errors import NeaptideError, PlanError, PlanMismatch, UsageError
+from neaptide.plans import Plan
+from neaptide.plans.plan import _checksum
+from neaptide.runtime import contestants, verification
+from neaptide.runtime.capturing import capture
+from neaptide.runtime.plan_matching import matched
+
+EDITS = 200
+NONSENSE = (
+    None,
+    True,
+    -1,
+    0,
+    1,
+    7,
+    2**40,
+    2**63,
+    10**30,
+    0.5,
+    -2.5,
+    1e300,
+    "",
+    "nan",
+    "60%",
+    "min",
+    [],
+    {},
+    [[0]],
+    {"a": 1},
+)
+
+
+def factory():
+    """Dropout, a batch norm and a state that the first step makes: repetitions, copies and two programs."""
+    torch.manual_seed(0)
+    layers = [layer for _ in range(3) for layer in (nn.Linear(16, 16), nn.GELU(), nn.Dropout(0.5))]
+    model = nn.Sequential(nn.BatchNorm1d(16), *layers)
+    return steps.make_step(model, torch.optim.AdamW(model.parameters(), lr=0.01)), torch.randn(256, 16)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def captured():
+    step, batch = factory()
+    return capture(step, (batch,))
+
+
+def planned(share, *, atomic):
+    step, batch = factory()
+    plan = neaptide.plan(step, batch, budget=share, atomic=atomic, **QUICK)
+    assert len(plan.programs) == 2
+    assert all(program.moves.recomputations for program in plan.programs)
+    return json.loads(plan.to_json())
+
+
+@pytest.fixture(scope="module")
+def documents():
+    return {"usual": planned("70%", atomic=False), "atomic": planned("85%", atomic=True)}
+
+
+@pytest.fixture(params=["usual", "atomic"])
+def document(request, documents):
+    return documents[request.param]
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return verification.verify_eager(factory, 0)
+
+
+def written(document):
+    """The text of a plan file, its checksum made anew."""
+    return json.dumps({**document, "checksum": _checksum(document["plan"])})
+
+
+def refusal_or_variant(text, captured):
+    """What becomes of a plan file: what runs, or the refusal, which must be of a kind that a user can read."""
+    try:
+        return None, matched(Plan.from_json(text), captured, 0.05)
+    except NeaptideError as raised:
+        error = raised
+    assert isinstance(error, PlanError | PlanMismatch | UsageError), error
+    assert error.what
+    assert "\n" not in error.what
+    return error, None
+
+
+class Runs:
+    """Runs what has not been run before: is it eager's to the bit, with the predicted peak?"""
+
+    def __init__(self, expected):
+        self.expected = expected
+        self.peaks = {}
+
+    def check(self, variant):
+        key = (variant.schedules, variant.saved)
+        if key not in self.peaks:
+            rebind = contestants.rebind(variant)
+            assert verification.verify_planned(factory, 0, rebind, self.expected)[0].bitwise_equal
+            runner = contestants.planned_contestant("edited", factory, 0, rebind)
+            self.peaks[key] = contestants.measure([runner], 0)["edited"].memory.measured_peak_bytes
+        assert variant.plan.program("steady").predictions.peak_bytes == self.peaks[key]
+
+
+@pytest.fixture(scope="module")
+def runs(expected):
+    return Runs(expected)
+
+
+# -- random edits
+
+
+def places(tree, path=()):
+    """Paths of everything in a JSON tree, the tree itself left out."""
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for key, child in items:
+        yield (*path, key)
+        yield from places(child, (*path, key))
+
+
+def found(tree, path):
+    for key in path:
+        tree = tree[key]
+    return tree
+
+
+def edit(tree, draw):
+    """One random change of a JSON tree, in place; says which."""
+    # Each kind of field is as likely as any other, however many numbers a list has.
+    kinds = {}
+    for path in places(tree):
+        kinds.setdefault(tuple("#" if isinstance(key, int) else key for key in path), []).append(path)
+    path = draw.choice(kinds[draw.choice(sorted(kinds, key=str))])
+    parent, key = found(tree, path[:-1]), path[-1]
+    value = parent[key]
+    ways = ["replace", "remove", "copy"]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        ways += ["number"] * 4
+    if isinstance(value, list) and value:
+        ways += ["double", "swap", "drop"] * 2
+    if isinstance(value, str):
+        ways += ["text"] * 2
+    way = draw.choice(ways)
+    if way == "replace":
+        parent[key] = copy.deepcopy(draw.choice(NONSENSE))
+    elif way == "remove":
+        del parent[key]
+    elif way == "copy":
+        parent[key] = copy.deepcopy(found(tree, draw.choice(list(places(tree)))))
+    elif way == "number":
+        parent[key] = draw.choice((value + 1, value - 1, value * 2, -value, value / 2, 0, not value))
+    elif way == "double":
+        value.insert(draw.randrange(len(value) + 1), copy.deepcopy(draw.choice(value)))
+    elif way == "swap":
+        one, two = draw.randrange(len(value)), draw.randrange(len(value))
+        value[one], value[two] = value[two], value[one]
+    elif way == "drop":
+        del value[draw.randrange(len(value))]
+    else:
+        parent[key] = draw.choice(
+            (value[:-1], value + "x", value.upper(), draw.choice(("optimal", "time", "first_1")))
+        )
+    return way, path
+
+
+def test_random_edits_are_refused_or_run_with_eagers_bits_and_the_predicted_peak(document, captured, runs):
+    draw = random.Random(5)
+    refused = Counter()
+    for _ in range(EDITS // 2):
+        changed = copy.deepcopy(document)
+        edit(changed["plan"], draw)
+        error, variant = refusal_or_variant(written(changed), captured)
+        refused[error is not None] += 1
+        if variant is not None:
+            runs.check(variant)
+    assert refused[True] > refused[False]
+
+
+def test_what_was_not_edited_runs(document, captured, runs):
+    error, variant = refusal_or_variant(written(document), captured)
+    assert error is None
+    runs.check(variant)
+
+
+# -- edits that someone might make
+
+
+def steady(document):
+    return document["plan"]["programs"][0]
+
+
+def of_phase(captured, phase):
+    return [node.id for node in captured.steady.graph.nodes if node.source.phase == phase]
+
+
+def doubled_update(document, captured):
+    sequence = steady(document)["sequence"]
+    sequence.append(of_phase(captured, "optimizer")[-1])
+
+
+def dropped_node(document, _captured):
+    steady(document)["sequence"].pop(3)
+
+
+def swapped_order(document, _captured):
+    sequence = steady(document)["sequence"]
+    sequence[0], sequence[-1] = sequence[-1], sequence[0]
+
+
+def draw_again(document, captured):
+    node = next(n.id for n in captured.steady.graph.nodes if n.effects.rng is not None)
+    steady(document)["sequence"].append(node)
+
+
+def node_out_of_range(document, _captured):
+    steady(document)["sequence"].append(10**6)
+
+
+def unsaved(document, captured):
+    steady(document)["saved"] = (
+        [] if steady(document)["saved"] else [captured.steady.graph.input_storages()[0]]
+    )
+
+
+def other_role(document, _captured):
+    one, two = document["plan"]["programs"]
+    one["role"], two["role"] = two["role"], one["role"]
+
+
+def swapped_programs(document, _captured):
+    document["plan"]["programs"].reverse()
+
+
+def not_atomic(document, _captured):
+    document["plan"]["atomic"] = not document["plan"]["atomic"]
+
+
+def other_budget(document, _captured):
+    document["plan"]["budget"]["peak"] = "99%"
+
+
+def no_budget(document, _captured):
+    document["plan"]["budget"]["peak"] = "lots"
+
+
+def lower_peak(document, _captured):
+    for name in ("peak_bytes", "peak_with_workspace_bytes"):
+        steady(document)["predictions"][name] -= 64
+
+
+def more_workspace(document, captured):
+    size = 10 * steady(document)["predictions"]["peak_bytes"]
+    steady(document)["assumed"]["workspace"] = [[len(captured.steady.graph.nodes) - 1, size]]
+
+
+def faster(document, _captured):
+    steady(document)["predictions"]["seconds"] = 0.0
+
+
+def proved(document, _captured):
+    ended = steady(document)["termination"]
+    ended["bound"] = 2 * ended["best"] + 1
+
+
+def on_another_device(document, _captured):
+    document["plan"]["captured_on"] = "cuda"
+
+
+TARGETED = {
+    doubled_update: "sequence",
+    dropped_node: "sequence",
+    swapped_order: "sequence",
+    draw_again: "programs|moves|sequence|peak_bytes|random_state",
+    node_out_of_range: "sequence",
+    unsaved: "saved",
+    other_role: "role",
+    swapped_programs: "role",
+    not_atomic: "saved",
+    other_budget: "budget_bytes",
+    no_budget: "budget",
+    lower_peak: "peak",
+    more_workspace: "peak_with_workspace_bytes",
+    faster: "seconds",
+    proved: "bound",
+    on_another_device: "captured_on",
+}
+
+
+@pytest.mark.parametrize("change", TARGETED, ids=lambda change: change.__name__)
+def test_edits_are_refused_with_the_name_of_the_field(document, captured, change):
+    changed = copy.deepcopy(document)
+    change(changed, captured)
+    error, _ = refusal_or_variant(written(changed), captured)
+    assert isinstance(error, PlanError)
+    assert any(field in error.what for field in TARGETED[change].split("|")), error.what
+    assert error.next_step
+
+
+def test_a_doubled_update_is_refused_at_the_first_call(documents, captured, tmp_path):
+    changed = copy.deepcopy(documents["usual"])
+    doubled_update(changed, captured)
+    path = tmp_path / "plan.json"
+    path.write_text(written(changed))
+    step, batch = factory()
+    with pytest.raises(PlanError, match="sequence"):
+        neaptide.apply(path, step)(batch)
+    with pytest.raises(PlanError, match="sequence"):
+        neaptide.run(factory, path)
+
+
+def test_a_file_cannot_allow_itself_other_bits(document, captured):
+    """The flag alone changes nothing: what the sequence repeats is judged by what the caller allows."""
+    changed = copy.deepcopy(document)
+    changed["plan"]["allow_nondeterministic"] = True
+    error, _ = refusal_or_variant(written(changed), captured)
+    assert error is None
+    doubled_update(changed, captured)
+    error, _ = refusal_or_variant(written(changed), captured)
+    assert "allow_nondeterministic=True" in error.next_step
+
+
+@pytest.mark.parametrize("depth", [1000, 100_000])
+def test_nested_nonsense_is_refused(document, depth):
+    with pytest.raises(PlanError):
+        Plan.from_json('{"format": "neaptide.plan/1", "plan": ' + "[" * depth + "]" * depth + "}")
