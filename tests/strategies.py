@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
 from neaptide.corpus.random_graphs import random_graph
 from neaptide.ir.dependencies import predecessors
-from neaptide.ir.graph import Graph
+from neaptide.ir.graph import Graph, Segment
 from neaptide.ir.schedule import Schedule
 from neaptide.symbolic.size_expr import SizeExpr, floordiv, maximum, modulo
 
@@ -44,6 +45,16 @@ def graphs(draw: st.DrawFn, min_nodes: int = 0, max_nodes: int = 20, **features:
     names = ("views", "in_place", "multi_output", "shape_only", "resident", "rng")
     flags = {name: features[name] if name in features else draw(st.booleans()) for name in names}
     return random_graph(draw(st.integers(0, 2**32)), draw(st.integers(min_nodes, max_nodes)), **flags)
+
+
+@st.composite
+def segmented(draw: st.DrawFn, graph: Graph) -> Graph:
+    """A graph cut into segments at random places; some may be empty."""
+    count = len(graph.nodes)
+    ends = [*sorted(draw(st.lists(st.integers(0, count), max_size=3))), count]
+    starts = [0, *ends[:-1]]
+    names = (f"part {number}" for number in range(len(ends)))
+    return replace(graph, segments=tuple(map(Segment, names, starts, ends)))
 
 
 @st.composite

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hand_graphs import in_place_graph
 from neaptide.ir.dependencies import needed_inputs, ordered_effects, predecessors
 from neaptide.ir.schedule import Schedule, StepKind
-from strategies import graphs, node_orders, schedules
+from strategies import graphs, node_orders, schedules, segmented
 
 
 def _run(graph, order):
@@ -40,8 +40,25 @@ def test_any_legal_order_gives_every_read_the_same_contents(data):
     assert _run(graph, order) == _run(graph, range(len(graph.nodes)))
 
 
-@given(graphs())
-def test_program_order_is_legal(graph):
+@given(st.data())
+def test_no_order_crosses_a_segment_and_every_other_order_is_left(data):
+    plain = data.draw(graphs(max_nodes=12))
+    graph = data.draw(segmented(plain))
+    segment_of = [number for number, s in enumerate(graph.segments) for _ in range(s.start, s.end)]
+    order = data.draw(node_orders(graph))
+    assert [segment_of[node] for node in order] == segment_of
+    place = {node: position for position, node in enumerate(data.draw(node_orders(plain)))}
+    # Any order of the plain graph, its segments put one behind the other, is one of the graph in segments.
+    gathered = sorted(place, key=lambda node: (segment_of[node], place[node]))
+    where = {node: position for position, node in enumerate(gathered)}
+    assert all(
+        where[other] < where[node] for node, before in enumerate(predecessors(graph)) for other in before
+    )
+
+
+@given(st.data())
+def test_program_order_is_legal(data):
+    graph = data.draw(segmented(data.draw(graphs())))
     for node, before in enumerate(predecessors(graph)):
         assert all(other < node for other in before)
         assert list(before) == sorted(set(before))

@@ -119,7 +119,7 @@ def test_a_strategy_asked_for_by_name_may_fail(monkeypatch):
 
 STAGES = (
     (plan_graph_module, "settle_arena", "70%"),
-    (portfolio_module, "recompute_bound", "70%"),
+    (portfolio_module, "recompute_bound", "90%"),
     (portfolio_module, "has_many_alike", "70%"),
     (portfolio_module, "least_memory", "20%"),
     (graph_search_module, "least_memory", "min"),

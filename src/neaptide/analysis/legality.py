@@ -31,8 +31,8 @@ def check_schedule(
 ) -> None:
     """Check that a schedule computes what the graph computes.
 
-    Every node runs at least once; first executions come after all their predecessors; every needed operand is
-    bound, not freed, and at the version that the capture recorded, in repetitions as well; nothing is repeated
+    Every node runs at least once; first executions come after all their predecessors, so that none crosses the border
+    of a segment; every needed operand is bound, not freed, and at the version that the capture recorded, in repetitions as well; nothing is repeated
     that `analysis.replay.repeat_rule` refuses; at the end every output holds its final version.
 
     Raises:

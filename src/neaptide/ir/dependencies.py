@@ -1,10 +1,10 @@
-"""Which node must run before which. The one place where order from data, mutation and other effects is derived."""
+"""Which node must run before which. The one place where order from data, effects and segments is derived."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 
-from neaptide.ir.graph import Graph
+from neaptide.ir.graph import Graph, Segment
 from neaptide.ir.nodes import Node
 
 
@@ -26,7 +26,8 @@ def predecessors(graph: Graph) -> list[tuple[int, ...]]:
     Edges come from: the producer of each value it uses (an operand needed only for its shape gives none); the
     writer of each storage version it reads (read after write); all readers and the writer of the version that it
     overwrites (write after read, write after write); the previous node of its random stream, process group or
-    host conversation. O(size of the graph + readers of mutated storages).
+    host conversation; the nodes that the segment before its own ends with. O(size of the graph + readers of mutated
+    storages + nodes that a segment begins with times those that the one before it ends with).
     """
     writer: dict[tuple[int, int], int] = {}
     for node in graph.nodes:
@@ -40,7 +41,7 @@ def predecessors(graph: Graph) -> list[tuple[int, ...]]:
             readers[access.storage, access.version].append(node.id)
 
     last_in_chain: dict[str, int] = {}
-    result: list[tuple[int, ...]] = []
+    result: list[set[int]] = []
     for node in graph.nodes:
         before: set[int] = set()
         for value in needed_inputs(graph, node):
@@ -60,8 +61,27 @@ def predecessors(graph: Graph) -> list[tuple[int, ...]]:
                 before.add(last_in_chain[chain])
             last_in_chain[chain] = node.id
         before.discard(node.id)
-        result.append(tuple(sorted(before)))
-    return result
+        result.append(before)
+    _keep_segments_apart(graph.segments, result)
+    return [tuple(sorted(before)) for before in result]
+
+
+def _keep_segments_apart(segments: tuple[Segment, ...], result: list[set[int]]) -> None:
+    """Have each segment wait for the one before it.
+
+    Enough are edges from what nothing of its own segment waits for to what waits for nothing of its own: all others lie
+    behind the ones and in front of the others.
+    """
+    ends: list[int] = []
+    for segment in segments:
+        inside = range(segment.start, segment.end)
+        if not inside:
+            continue
+        waited_for = {other for node in inside for other in result[node] if other >= segment.start}
+        begins = [node for node in inside if all(other < segment.start for other in result[node])]
+        for node in begins:
+            result[node].update(ends)
+        ends = [node for node in inside if node not in waited_for]
 
 
 def needed_inputs(graph: Graph, node: Node) -> tuple[int, ...]:

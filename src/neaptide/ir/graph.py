@@ -12,7 +12,11 @@ from neaptide.symbolic.size_expr import SizeExpr
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A run of nodes `[start, end)` that no step leaves: forward and backward behind `torch.compile`, say."""
+    """A run of nodes `[start, end)` that no step leaves: forward and backward behind `torch.compile`, say.
+
+    No node of it runs before all of the segment before it have run. A repetition may: what an earlier segment made is
+    made again where it is needed.
+    """
 
     name: str
     start: int
