@@ -76,6 +76,22 @@ def test_a_plan_keeps_to_its_budget_and_explains_itself(plan):
     assert "Recomputed" in text
 
 
+def test_the_lowest_peak_runs_with_eagers_bits_and_is_what_its_file_says(plan, tmp_path):
+    model, optimizer, step, batch = deep()
+    least = neaptide.plan(step, batch, budget="min", name="deep", **QUICK)
+    for made, other in zip(least.programs, plan.programs, strict=True):
+        predicted = made.predictions
+        assert predicted.peak_with_workspace_bytes < other.predictions.peak_with_workspace_bytes
+        assert made.budget_bytes == predicted.peak_with_workspace_bytes
+    assert "the lowest peak found" in least.explain()
+    least.save(tmp_path / "plan.json")
+    twin, twin_optimizer, eager, _ = deep()
+    fast = neaptide.apply(tmp_path / "plan.json", step)
+    for _ in range(3):
+        assert torch.equal(fast(batch), eager(batch))
+    assert same(everything(model, optimizer), everything(twin, twin_optimizer))
+
+
 def test_planning_touches_nothing_of_the_users():
     model, optimizer, step, batch = deep()
     before, random = everything_of(model), torch.get_rng_state()

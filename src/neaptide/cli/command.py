@@ -45,7 +45,7 @@ Action: TypeAlias = Callable[[Request], int]
 
 _SETTINGS: Final[Mapping[str, Callable[[], click.Option]]] = {
     "peak": lambda: click.Option(
-        ["--peak"], metavar="SIZE", help="Highest bytes: 20GiB, 60% of the baseline, or -30%."
+        ["--peak"], metavar="SIZE", help="Highest bytes: 20GiB, 60% of the baseline, -30%, or min."
     ),
     "latency": lambda: click.Option(
         ["--latency"], metavar="TIME", help="Longest step: 250ms, or +10% over the baseline."

@@ -118,6 +118,7 @@ def run(request: Request) -> int:
             progress=console.progress,
             name=request.target,
             arena=_arena(settings),
+            allow_nondeterministic=settings.allow_nondeterministic,
         )
     _deliver(request, report, lambda: run_document(report))
     return exit_codes.DONE

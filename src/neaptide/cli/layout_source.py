@@ -145,9 +145,15 @@ def _in_order(
     """The usual step in program order, or in the order of a plan."""
     schedule = Schedule.program_order(graph)
     if plan is not None:
-        program = plan.program("steady")
+        from neaptide.ops import registry
+        from neaptide.planner.judge_plan import judge_program, problem_of
+
+        program, allowed = plan.program("steady"), plan.allow_nondeterministic
         program.check_fingerprint(fingerprint(graph))
-        schedule = Schedule.from_nodes(graph, program.sequence)
+        step = problem_of(program, graph, registry(), allow_nondeterministic=allowed)
+        schedule = judge_program(
+            program, graph, step, registry(), atomic=plan.atomic, allow_nondeterministic=allowed
+        )
     return Program(graph, schedule, storage_bytes, workspace or {})
 
 

@@ -79,7 +79,7 @@ cli = click.Group(
             "run",
             commands.run,
             "Run a saved plan on a fresh program, and measure it.",
-            settings=("steps", "verify", "seed", "arena", "arena_copies"),
+            settings=("steps", "verify", "seed", "arena", "arena_copies", "allow_nondeterministic"),
             output="Write the report as JSON.",
             needs_plan=True,
         ),

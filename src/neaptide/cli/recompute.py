@@ -45,7 +45,10 @@ def recompute(request: Request) -> int:
     step = _read_instance(Path(request.target))
     names = _methods(settings.strategy, settings.also)
     before = baseline(step)
-    allowed = Budget(settings.peak).resolve(before.peak_with_workspace_bytes)
+    budget = Budget(settings.peak)
+    # The lowest peak of any strategy is asked for by a budget that no plan can be below.
+    least = step.lower_bound_bytes if budget.is_min else before.peak_with_workspace_bytes
+    allowed = budget.resolve(least)
     limits = Limits(settings.time_limit_s, settings.work_limit, settings.seed)
     console.progress(f"planning {step.node_count} operations for {format_bytes(allowed)}")
     found: dict[str, Outcome[PlannedSequence]] = {}
@@ -60,7 +63,7 @@ def recompute(request: Request) -> int:
         console.json(recompute_content(result))
     else:
         console.document(recompute_document(result, Path(request.target).name))
-    reached = result.plan.peak_with_workspace_bytes <= allowed
+    reached = budget.is_min or result.plan.peak_with_workspace_bytes <= allowed
     return exit_codes.DONE if reached else exit_codes.OVER_BUDGET
 
 

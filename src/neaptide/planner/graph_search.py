@@ -93,7 +93,18 @@ class GraphSearch:
         """The best plan found; the order that there is in any case where the search fails."""
         name = self.strategy_name
         stage = "the search" if name == DEFAULT_STRATEGY else f"the strategy {name}"
-        return attempt(stage, self._checked, self.nothing_found)
+        return attempt(stage, self._checked, self._second_best)
+
+    def _second_best(self) -> Outcome[PlannedSequence]:
+        """What the portfolio finds where the search for the lowest peak fails; the order that there is, else."""
+        if not self.budget.is_min or self.whole is not None or self.longest() != math.inf:
+            return self.nothing_found()
+        least, limits = self.step.lower_bound_bytes, self.limits
+
+        def lowest() -> Outcome[PlannedSequence]:
+            return plan_sequence(self.step, least, limits, interrupt=self.interrupt, check=self.check)
+
+        return attempt("the portfolio", lowest, self.nothing_found)
 
     def nothing_found(self) -> Outcome[PlannedSequence]:
         """The order that there is in any case, as the outcome of a search that failed."""

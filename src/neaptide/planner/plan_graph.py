@@ -244,7 +244,8 @@ def _ending_of_moved_peak(outcome: Outcome[PlannedSequence], moved: PlannedSeque
     if tuple(dict.fromkeys(before.sequence)) == tuple(dict.fromkeys(moved.sequence)):
         return replace(ended, best=moved.peak_with_workspace_bytes)
     reason = TerminationReason.FEASIBLE if ended.reason is TerminationReason.OPTIMAL else ended.reason
-    detail = ended.detail if ended.reason is TerminationReason.INFEASIBLE else LEAST_MEMORY
+    is_whole = ended.reason is TerminationReason.INFEASIBLE or LEAST_MEMORY not in ended.detail
+    detail = ended.detail if is_whole else LEAST_MEMORY
     return Termination(reason, ended.limit, detail, moved.peak_with_workspace_bytes)
 
 

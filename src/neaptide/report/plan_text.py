@@ -89,6 +89,9 @@ def _budget_line(budget: BudgetRecord, program: PlannedProgram) -> str:
         if program.moves.recomputations or program.saved:
             return "Budget: none given; no higher than the baseline."
         return "Budget: none given, so nothing is recomputed; the lowest peak found by order alone, at no extra time."
+    if Budget(budget.peak).is_min:
+        within = "" if budget.latency is None else f" within the latency {budget.latency}"
+        return f"Budget: the lowest peak found{within}, {format_bytes(program.budget_bytes)}."
     asked = [f"peak {budget.peak}" if budget.peak is not None else ""]
     asked.append(f"latency {budget.latency}" if budget.latency is not None else "")
     words = ", ".join(part for part in asked if part)
@@ -153,6 +156,11 @@ def _why_not_lower(budget: BudgetRecord, program: PlannedProgram) -> str:
             else "nothing lower was found within the latency"
         )
         return f"Why not lower: {end}; no plan goes below {bound}."
+    if Budget(budget.peak).is_min:
+        return (
+            f"Why not lower: nothing lower was found; no plan goes below {bound}, "
+            f"{percent(made.lower_bound_bytes, peak)} of this one's peak."
+        )
     if peak <= program.budget_bytes:
         return (
             "Why not lower: the budget is met, and the search was for time from there on; "

@@ -7,6 +7,7 @@ more, and so on while much is open. A single strategy, which knows nothing but b
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -25,6 +26,7 @@ from neaptide.units import format_bytes, format_seconds
 
 LEAST_MEMORY: Final = "the lowest peak found within the limit on time"
 """Why such a search ended."""
+_LOWEST_PEAK: Final = "the lowest peak found"
 
 # Plans of the ladder, for each of its tables.
 _RUNGS: Final = 20
@@ -114,6 +116,10 @@ class _Source(Protocol):
         """No plan with the order of the start that is fast enough has a lower peak."""
         ...
 
+    def speed_up(self, budget: int) -> None:
+        """A faster plan within a budget that some plan is within, where that is cheaply found."""
+        ...
+
 
 class _Curve:
     """The search for a curve."""
@@ -123,12 +129,14 @@ class _Curve:
         self.archive, self.guard, self.start = search.archive, search.guard, search.start
         for plan in known:
             self.archive.note(plan)
+        if longest == math.inf:
+            # The ladder says where a limit on time crosses it; here the floor is what counts, and comes first.
+            search.sink_from_start(0)
         search.climb_down(0, _RUNGS)
         if self.archive.lowest().seconds <= longest:
             # The floor may be within the time.
             search.sink(0)
-        search.bounds.prove_floor(self.archive.lowest().peak_with_workspace_bytes)
-        self._prove()
+        attempt("the bounds below the curve", self._prove, lambda: None)
 
     def attempts(self, budget: int) -> Iterator[None]:
         """What a curve has for one of its budgets."""
@@ -152,8 +160,13 @@ class _Curve:
                 low = middle + 1
         return high
 
+    def speed_up(self, budget: int) -> None:
+        """Repetitions taken back, and others chosen by their prices."""
+        self._search.speed_up(budget)
+
     def _prove(self) -> None:
-        """Raise the lines where they cross the limit."""
+        """Raise the floor, and the lines where they cross the limit."""
+        self._search.bounds.prove_floor(self.archive.lowest().peak_with_workspace_bytes)
         for _ in range(_PROOFS):
             before = self.least_bytes()
             self._search.bounds.prove([before])
@@ -193,6 +206,10 @@ class _Strategy:
         """What no plan at all goes below."""
         return self._problem.step.lower_bound_bytes
 
+    def speed_up(self, budget: int) -> None:
+        """Once more, for just these bytes."""
+        self._ask(budget)
+
     def _ask(self, budget: int) -> None:
         work = None if self._limits.work is None else max(self._limits.work - self.guard.work, 0)
         left = Limits(self.guard.remaining_s(), work, self._limits.seed)
@@ -222,7 +239,8 @@ class _Search:
         """Halve what is open; where much is left, try harder for a few budgets, and go on where that helped."""
         self._narrow(self.source.attempts, _MOST_BUDGETS, 2, 0)
         given_up = 0
-        for _ in range(_COSTLY_ROUNDS):
+        # Who has a budget of his own asks in passing, and goes on by himself.
+        for _ in range(0 if self.within else _COSTLY_ROUNDS):
             before = self.source.archive.lowest_within(self.longest)
             if not self._is_open(_FAR, given_up):
                 break
@@ -230,6 +248,9 @@ class _Search:
             if self.source.archive.lowest_within(self.longest) == before:
                 break
             self._narrow(self.source.attempts, _MOST_BUDGETS, 2, 0)
+        if self.longest == math.inf and not self.within:
+            # At any price does not mean that the price is of no interest.
+            self.source.speed_up(self.source.archive.lowest().peak_with_workspace_bytes)
         return self._outcome(self._legal())
 
     def _legal(self) -> PlannedSequence | None:
@@ -313,10 +334,13 @@ class _Search:
         if not self._keeps_order(best) or least > peak:
             # Of another order, or a bound that is wrong: neither says anything of this plan.
             which, least = "plan", self.step.lower_bound_bytes
+        within, as_fast = (LEAST_MEMORY, " that is as fast")
+        if self.longest == math.inf:
+            within, as_fast = _LOWEST_PEAK, ""
         if least >= peak:
-            detail = f"the lowest peak within the limit on time: no {which} that is as fast has a lower one"
+            detail = f"{within.replace(' found', '')}: no {which}{as_fast} has a lower one"
             return Termination(TerminationReason.OPTIMAL, None, detail, peak, peak)
-        detail = f"{LEAST_MEMORY}; no {which} that is as fast is below {format_bytes(least)}"
+        detail = f"{within}; no {which}{as_fast} is below {format_bytes(least)}"
         return Termination(reason, limit, detail, peak, least)
 
     def _keeps_order(self, plan: PlannedSequence) -> bool:

@@ -48,6 +48,7 @@ _PROVED: Final = 1e-8
 _IMPROVEMENT: Final = 0.1
 _RUINS: Final = 6
 # For single budgets only, where what is cheap does not do.
+_BY_PRICES: Final = "lagrangian"
 _COSTLY: Final = ("block_dp", "lagrangian", "ruin_recreate")
 # The way to the floor: descents until two lower the peak by less than a share.
 _MOST_STALLS: Final = 2
@@ -159,6 +160,11 @@ class CurveSearch:
             self._sink(plan, low)
         self._sink(self.archive.lowest(), low)
 
+    def sink_from_start(self, budget: int) -> None:
+        """As far down to a budget as descents from the start get: the cheapest way to a low peak."""
+        low = max(budget, self.step.lower_bound_bytes)
+        self._sink(self.start, low)
+
     def improve(self, budgets: Sequence[int]) -> None:
         """Better plans for some budgets, until they are close to what is proved or nothing is left to try."""
         self.bounds.prove_floor(self.archive.lowest().peak_with_workspace_bytes)
@@ -202,6 +208,15 @@ class CurveSearch:
                 plan = self.start if name == "block_dp" else best
                 self.archive.note(self._run_strategy(name, plan, budget, _MOST_TRIES))
                 yield
+
+    def speed_up(self, budget: int) -> None:
+        """The best plan for a budget with repetitions taken back, then with others chosen by their prices."""
+        best = self.archive.best(budget)
+        if best is None or self._is_settled(budget) or self._stops():
+            return
+        self._take_back(best, budget)
+        best = self.archive.best(budget) or best
+        self.archive.note(self._run_strategy(_BY_PRICES, best, budget, _MOST_TRIES))
 
     def certify(self, budget: int) -> None:
         """Ask the certificate of one budget, which looks at several steps together, unless the program is too large."""
