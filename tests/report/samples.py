@@ -164,11 +164,12 @@ def predictions(**changes):
     return Predictions(**{**fields, **changes})
 
 
+AGAIN = ((0,), *((i, i + 1) for i in range(1, 12)))
 MOVES = MovesSummary(
     updates_moved_earlier=8,
     moved=tuple(f"blocks.{i}.weight" for i in range(8)),
     recomputations=tuple(
-        Recomputation(i, f"h{i}", (i + 1) * MIB, (i + 1) * 1e-3, (i, i + 1), 100 + i) for i in range(12)
+        Recomputation(i, f"h{i}", (i + 1) * MIB, (i + 1) * 1e-3, AGAIN[i], 100 + i) for i in range(12)
     ),
 )
 
@@ -179,7 +180,7 @@ def program(**changes):
         "name": "step",
         "fingerprint": "abc",
         "node_count": 1204,
-        "sequence": tuple(range(1204)) + (3,) * 24,
+        "sequence": tuple(range(1204)) + tuple(node for nodes in AGAIN for node in nodes) + (3,),
         "strategy": "greedy_recompute",
         "budget_bytes": 228 * MIB,
         "moves": MOVES,
@@ -190,9 +191,9 @@ def program(**changes):
 
 
 def plan(*programs, **changes):
-    first = program(role="first", moves=MovesSummary())
+    first = program(role="first_1", moves=MovesSummary())
     fields = {
-        "programs": programs or (first, program()),
+        "programs": programs or (program(), first),
         "name": "zoo:gpt2@small",
         "budget": BudgetRecord("60%", "+30%"),
         "seed": 0,
