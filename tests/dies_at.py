@@ -8,6 +8,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 class DiesAt(TorchDispatchMode):
     """Raises instead of the n-th operation; counts them all."""
 
+    only_observes = True
+
     def __init__(self, number: int, error: type[BaseException] = RuntimeError) -> None:
         super().__init__()
         self.number, self.error, self.count = number, error, 0

@@ -5,8 +5,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 from neaptide.frontends.fact_words import described, difference, replaced, user_names
+from neaptide.frontends.tensor_facts import Geometry
 
-GEOMETRY = ((8, 3), (3, 1), torch.float32, "cpu", False)
+PLAIN = (torch.Tensor, ())
+GEOMETRY = Geometry((8, 3), (3, 1), torch.float32, "cpu", False, *PLAIN)
 
 
 @pytest.mark.parametrize(
@@ -36,11 +38,15 @@ def test_names_of_facts_about_a_leaf_are_replaced_too():
 @pytest.mark.parametrize(
     ("then", "words"),
     [
-        (((9, 3), (3, 1), torch.float32, "cpu", False), "x has shape (8, 3), was (9, 3)"),
-        (((8, 3), (1, 8), torch.float32, "cpu", False), "x has strides (3, 1), was (1, 8)"),
+        (Geometry((9, 3), (3, 1), torch.float32, "cpu", False, *PLAIN), "x has shape (8, 3), was (9, 3)"),
+        (Geometry((8, 3), (1, 8), torch.float32, "cpu", False, *PLAIN), "x has strides (3, 1), was (1, 8)"),
         (
-            ((8, 3), (3, 1), torch.float64, "cuda", True),
+            Geometry((8, 3), (3, 1), torch.float64, "cuda", True, *PLAIN),
             "x is float32, was float64 and is on cpu, was cuda and has requires_grad False, was True",
+        ),
+        (
+            Geometry((8, 3), (3, 1), torch.float32, "cpu", False, torch.nn.Parameter, ("conjugated",)),
+            "x is a Tensor, was Parameter and is marked plain, was conjugated",
         ),
         ((bool, True), None),
     ],
@@ -52,7 +58,7 @@ def test_differences_are_no_raw_tuples(then, words):
 
 def test_facts_are_described_for_a_plan_file():
     assert described(GEOMETRY) == "float32 of shape (8, 3)"
-    assert described(((3, 8), (1, 3), torch.bfloat16, "cuda", True)) == (
+    assert described(Geometry((3, 8), (1, 3), torch.bfloat16, "cuda", True, *PLAIN)) == (
         "bfloat16 of shape (3, 8) with strides (1, 3) on cuda with requires_grad"
     )
     assert described((int, 3)) == "3"

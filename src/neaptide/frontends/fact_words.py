@@ -8,9 +8,12 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from neaptide.frontends.same_object import Same
 from neaptide.frontends.step_slots import argument_name
+from neaptide.frontends.tensor_facts import Geometry
 
 _SHARES = " shares bytes with"
+_LONGEST = 80  # characters of a value that a message shows
 
 
 def user_names(structure: Any) -> dict[str, str]:
@@ -36,35 +39,49 @@ def replaced(name: str, names: Mapping[str, str]) -> str:
 
 def difference(name: str, now: Any, then: Any) -> str:
     """What differs about one thing, in words."""
-    if not (_is_geometry(now) and _is_geometry(then)):
-        return f"{name} is {_shown(now)}, was {_shown(then)}"
-    shape, strides, dtype, device, requires_grad = zip(now, then, strict=True)
+    if isinstance(now, Same) or isinstance(then, Same):
+        return f"{name} is another object"
+    if _are_objects(now) or _are_objects(then):
+        return f"{name} is other code" if len(now) == len(then) else f"{name} has {len(now)}, had {len(then)}"
+    if not (isinstance(now, Geometry) and isinstance(then, Geometry)):
+        return f"{name} is {_short(_shown(now))}, was {_short(_shown(then))}"
+    same_shape = now.shape == then.shape
     pairs = {
-        "has shape": shape,
-        "has strides": strides if shape[0] == shape[1] else (None, None),
-        "is": (_dtype(dtype[0]), _dtype(dtype[1])),
-        "is on": device,
-        "has requires_grad": requires_grad,
+        "has shape": (now.shape, then.shape),
+        "has strides": (now.strides, then.strides) if same_shape else (None, None),
+        "is": (_dtype(now.dtype), _dtype(then.dtype)),
+        "is on": (now.device, then.device),
+        "has requires_grad": (now.requires_grad, then.requires_grad),
+        "is a": (now.kind.__name__, then.kind.__name__),
+        "is marked": (_marks(now), _marks(then)),
     }
     parts = [f"{label} {a}, was {b}" for label, (a, b) in pairs.items() if a != b]
-    return f"{name} {' and '.join(parts)}"
+    return f"{name} {' and '.join(parts) or 'is of another type of the same name'}"
 
 
 def described(fact: Any) -> str:
     """A fact as text for a plan file."""
-    if not _is_geometry(fact):
+    if not isinstance(fact, Geometry):
         return str(_shown(fact))
-    shape, strides, dtype, device, requires_grad = fact
-    text = f"{_dtype(dtype)} of shape {shape}"
-    if strides != torch.empty(shape, device="meta").stride():
-        text += f" with strides {strides}"
-    if device != "cpu":
-        text += f" on {device}"
-    return text + (" with requires_grad" if requires_grad else "")
+    text = f"{_dtype(fact.dtype)} of shape {fact.shape}"
+    if fact.strides != torch.empty(fact.shape, device="meta").stride():
+        text += f" with strides {fact.strides}"
+    if fact.device != "cpu":
+        text += f" on {fact.device}"
+    return text + (" with requires_grad" if fact.requires_grad else "")
 
 
-def _is_geometry(fact: Any) -> bool:
-    return isinstance(fact, tuple) and len(fact) == 5 and isinstance(fact[2], torch.dtype)
+def _marks(fact: Geometry) -> str:
+    return " and ".join(fact.view) or "plain"
+
+
+def _are_objects(fact: Any) -> bool:
+    return type(fact) is tuple and bool(fact) and all(isinstance(part, Same) for part in fact)
+
+
+def _short(shown: Any) -> str:
+    text = str(shown)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def _dtype(dtype: torch.dtype) -> str:

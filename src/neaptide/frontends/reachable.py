@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
+from neaptide.frontends.contents import MAX_CONTAINER
 from neaptide.frontends.places import attributes_of
 from neaptide.frontends.scalars import is_scalar
-from neaptide.frontends.state_finder import MAX_CONTAINER
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.users_code import names_in
 

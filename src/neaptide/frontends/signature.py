@@ -1,35 +1,17 @@
-"""Guards: what a call must agree on with the capture, read fast at each call and compared in words on a mismatch."""
+"""Guards: what a call must agree on with the capture, compared in words on a mismatch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-from torch.utils import _pytree as pytree
-
-from neaptide.errors import CaptureError
 from neaptide.frontends.fact_words import difference, replaced, user_names
-from neaptide.frontends.scalars import is_scalar
-from neaptide.frontends.step_slots import IGNORED_GROUP_KEYS, argument_name
-from neaptide.frontends.step_state import StepState
+from neaptide.frontends.place_facts import Fact
+from neaptide.frontends.same_object import without_identity
 
-Fact = tuple[str, Any]
-_GROUPS = ("batch", "state", "scalars", "objects", "hyper_parameters", "modes")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Same:
-    """Equal only to the same object."""
-
-    item: Any
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and other.item is self.item
-
-    def __hash__(self) -> int:
-        return id(self.item)
+_GROUPS = ("batch", "state", "scalars", "objects", "code", "hyper_parameters", "modes")
 
 
 @dataclass(frozen=True)
@@ -37,20 +19,22 @@ class Signature:
     """Facts about one call, by name, in a fixed order.
 
     Attributes:
-        batch: structure of the arguments; shape, strides, dtype, device and `requires_grad` of each tensor leaf and
-            which leaves are the same tensor; other leaves by value.
-        state: the same of parameters, buffers and loose tensors.
-        scalars: Python numbers, strings and flags that the step can read (`training` among them), and the lengths
-            of lists and dicts.
+        batch: structure of the arguments; shape, strides, dtype, device, type and `requires_grad` of each tensor
+            leaf, and which leaves share bytes; other leaves by value.
+        state: the same of parameters, buffers and loose tensors, and their hooks.
+        scalars: Python numbers, strings and flags that the step can read (`training` among them), the lengths and
+            orders of lists and dicts, and the contents of sets and arrays.
         objects: modules, optimizers, functions and containers, by identity.
+        code: hooks, methods, attributes that hide methods, the types of objects, functions.
         hyper_parameters: of each parameter group, without the learning rate, which is an input.
-        modes: grad mode, autocast, default dtype, deterministic algorithms.
+        modes: grad mode, autocast, default dtype, default device and what else acts on a whole thread.
     """
 
     batch: tuple[Fact, ...]
     state: tuple[Fact, ...]
     scalars: tuple[Fact, ...]
     objects: tuple[Fact, ...]
+    code: tuple[Fact, ...]
     hyper_parameters: tuple[Fact, ...]
     modes: tuple[Fact, ...]
 
@@ -74,16 +58,13 @@ class Signature:
             groups = _GROUPS[1:]
             found.append(f"the batch is {self.structure()}, was {other.structure()}")
         for group in groups:
-            now: Mapping[str, Any] = dict(self.named_batch() if group == "batch" else getattr(self, group))
-            then: Mapping[str, Any] = dict(other.named_batch() if group == "batch" else getattr(other, group))
+            now = _by_name(self.named_batch() if group == "batch" else getattr(self, group))
+            then = _by_name(other.named_batch() if group == "batch" else getattr(other, group))
             for name in {**then, **now}:
                 if name not in then:
                     found.append(f"{name} is new")
                 elif name not in now:
                     found.append(f"{name} is gone")
-                elif isinstance(now[name], Same):
-                    if now[name] != then[name]:
-                        found.append(f"{name} is another object")
                 elif now[name] != then[name]:
                     found.append(difference(name, now[name], then[name]))
         return tuple(found)
@@ -93,130 +74,31 @@ class Signature:
         names = user_names(self.batch[0][1])
         return tuple((replaced(name, names), fact) for name, fact in self.batch[1:])
 
+    def of_any_objects(self) -> Signature:
+        """The facts that hold as well for other objects that the same code has made."""
+        return replace(
+            self,
+            objects=(),
+            **{
+                g: tuple((n, without_identity(f)) for n, f in getattr(self, g))
+                for g in ("state", "scalars", "code")
+            },
+        )
+
     def structure(self) -> str:
         """What the arguments are made of, in words."""
         return ", ".join(user_names(self.batch[0][1]).values()) or "empty"
-
-
-class SignatureReader:
-    """Reads the signature of a call; holds on to the places, so that a fact costs a fraction of a microsecond.
-
-    Args:
-        state: what was found.
-        changing: names of Python floats that are inputs of the program: of them only the type is a fact.
-    """
-
-    def __init__(self, state: StepState, changing: frozenset[str] = frozenset()) -> None:
-        self._state = state
-        self._changing = changing
-        self._further = [(slot, place) for slot in state.tensors for place in slot.places[1:]]
-
-    def read(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Signature:
-        """The facts of a call with these arguments, as things stand now.
-
-        Raises:
-            CaptureError: an argument that is neither made of tensors nor a plain value.
-        """
-        tensors = {slot.name: slot.current() for slot in self._state.tensors if not _missing(slot.places[0])}
-        return Signature(
-            self._batch(args, kwargs),
-            (*((name, _geometry(tensor)) for name, tensor in tensors.items()), *self._ties(tensors)),
-            tuple(self._scalars()),
-            tuple((p.name, None if _missing(p) else Same(p.get())) for p in self._state.objects),
-            tuple(self._hyper_parameters(tensors)),
-            _modes(),
-        )
-
-    def _batch(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Fact, ...]:
-        leaves, spec = pytree.tree_flatten((args, dict(kwargs)))
-        facts: list[Fact] = [("batch structure", spec)]
-        first: dict[int, int] = {}
-        for position, leaf in enumerate(leaves):
-            name = argument_name(position)
-            if isinstance(leaf, torch.Tensor):
-                facts.append((name, _geometry(leaf)))
-                earlier = first.setdefault(
-                    leaf.untyped_storage().data_ptr() if leaf.numel() else -1, position
-                )
-                if earlier != position and leaf.numel():
-                    facts.append((f"{name} shares bytes with", f"batch[{earlier}]"))
-            elif is_scalar(leaf):
-                facts.append((name, type(leaf) if name in self._changing else (type(leaf), leaf)))
-            else:
-                raise CaptureError(
-                    f"argument {position} of the step is a {type(leaf).__name__}",
-                    why="its contents cannot be read anew at each call",
-                    next_step="pass tensors and plain values, in lists, tuples or dicts",
-                )
-        return tuple(facts)
-
-    def _scalars(self) -> list[Fact]:
-        facts: list[Fact] = [(f"len({name})", len(holder)) for name, holder in self._state.sized]
-        for place in (*self._state.scalars, *self._state.environment):
-            try:
-                content = place.get()
-            except (
-                LookupError,
-                AttributeError,
-                ValueError,
-            ):  # gone meanwhile: no fact, which is a difference
-                continue
-            known = place.name in self._changing
-            facts.append((place.name, type(content) if known else (type(content), content)))
-        return facts
-
-    def _ties(self, tensors: Mapping[str, torch.Tensor]) -> list[Fact]:
-        """Places that held the same tensor at the capture and do not any more."""
-        return [
-            (place.name, "untied")
-            for slot, place in self._further
-            if _missing(place) or place.get() is not tensors.get(slot.name)
-        ]
-
-    def _hyper_parameters(self, tensors: Mapping[str, torch.Tensor]) -> list[Fact]:
-        facts: list[Fact] = []
-        names = {id(tensor): name for name, tensor in tensors.items()}
-        for label, optimizer in self._state.optimizers.items():
-            for index, group in enumerate(optimizer.param_groups):
-                where = f"{label}.param_groups[{index}]"
-                facts.append((f"{where}.params", tuple(names.get(id(p)) for p in group["params"])))
-                facts.append((f"{where}.lr", type(group.get("lr")).__name__))
-                facts += [
-                    (f"{where}.{key}", content)
-                    for key, content in group.items()
-                    if key not in IGNORED_GROUP_KEYS and not isinstance(content, torch.Tensor)
-                ]
-        return facts
 
 
 def _is_float(fact: Any) -> bool:
     return isinstance(fact, tuple) and len(fact) == 2 and fact[0] is float
 
 
-def _missing(place: Any) -> bool:
-    try:
-        place.get()
-    except (LookupError, AttributeError, ValueError):
-        return True
-    return False
-
-
-def _geometry(tensor: torch.Tensor) -> tuple[Any, ...]:
-    device = tensor.device.type
-    return (
-        tuple(tensor.shape),
-        tensor.stride(),
-        tensor.dtype,
-        device if device != "meta" else "cpu",
-        tensor.requires_grad,
-    )
-
-
-def _modes() -> tuple[Fact, ...]:
-    return (
-        ("grad mode", torch.is_grad_enabled()),
-        ("autocast on cpu", torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu")),
-        ("autocast on cuda", torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda")),
-        ("default dtype", torch.get_default_dtype()),
-        ("deterministic algorithms", torch.are_deterministic_algorithms_enabled()),
-    )
+def _by_name(facts: Iterable[Fact]) -> dict[str, Any]:
+    """Facts by name; things that happen to be called alike are numbered."""
+    seen: Counter[str] = Counter()
+    found = {}
+    for name, fact in facts:
+        seen[name] += 1
+        found[name if seen[name] == 1 else f"{name} ({seen[name]})"] = fact
+    return found

@@ -6,10 +6,10 @@ the user's own functions, methods and objects among those. Library code is not e
 
 from __future__ import annotations
 
+import builtins
 import contextvars
 import functools
 import io
-import threading
 import types
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -17,8 +17,9 @@ from typing import Any
 
 import torch
 
-from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends.contents import MAX_CONTAINER, entries_of, is_read_whole, is_too_large
+from neaptide.frontends.library_code import looked_up_by_class, looked_up_in_module, namespace_name
 from neaptide.frontends.places import (
     AttributePlace,
     CellPlace,
@@ -31,20 +32,23 @@ from neaptide.frontends.places import (
     attributes_of,
 )
 from neaptide.frontends.scalars import is_scalar
-from neaptide.frontends.step_state import StepState, TensorSlot
+from neaptide.frontends.settings import SETTINGS, is_own_identity, settings_in
+from neaptide.frontends.state_refusals import refuse
+from neaptide.frontends.step_state import Owner, StepState, TensorSlot
 from neaptide.frontends.users_code import (
     class_file,
     functions_of,
     globals_in,
+    hides_code,
     home_of,
     is_library_file,
+    is_patchable,
     names_in,
 )
 
-MAX_CONTAINER = 10_000  # a longer list is data, not configuration
-
 # Code that mentions one of these may read an attribute without naming it.
 _READS_ALL = frozenset({"__dict__", "vars", "getattr", "setattr", "asdict", "astuple", "__getattribute__"})
+_CACHED = type(functools.cache(int))
 _NOT_CALLED_BY_STEPS = frozenset(
     {"__init__", "__new__", "__init_subclass__", "__class_getitem__", "__repr__"}
 )
@@ -67,6 +71,9 @@ def find_state(
     finder.look_at(step, "step", None)
     if extra is not None:
         finder.look_at(extra, "state", None)
+    for kind, hooks in private.global_hooks().items():
+        for hook in hooks.values():
+            finder.look_at(hook, kind, None)
     return finder.finish()
 
 
@@ -79,11 +86,12 @@ class _Finder:
         self._slots: dict[int, TensorSlot] = {}
         self._modules: list[tuple[str, torch.nn.Module]] = []
         self._waiting: deque[tuple[Any, str, Place | None]] = deque()
-        self._names: set[str] = set()
+        self._names = self.state.names
         self._uncalled: dict[str, list[types.FunctionType]] = {}
         self._unread: dict[
             str, list[Place]
         ] = {}  # attributes of the user's objects that no code names so far
+        self._library_settings: dict[str, list[Place]] = {}  # the same of objects of libraries
 
     def look_at(self, item: Any, name: str, place: Place | None) -> None:
         """Look at something and all that is reached from it."""
@@ -102,11 +110,24 @@ class _Finder:
         content = place.get()
         if not isinstance(content, torch.Tensor):
             self.state.watched.append(place)
-            if is_scalar(content):
-                self.state.scalars.append(place)
-            elif not isinstance(content, (tuple, types.ModuleType)):
-                self.state.objects.append(place)
+            self._guard(place, content)
         self._later(content, place.name, place)
+
+    def _guard(self, place: Place, content: Any) -> None:
+        if is_scalar(content):
+            self.state.scalars.append(place)
+        elif isinstance(content, tuple):
+            self.state.tuples.append(place)
+        else:
+            self.state.objects.append(place)
+
+    def _library(self, namespace: dict[str, Any], key: str) -> None:
+        """Note what a library's module has under a name; it is not looked into, and no step writes it."""
+        place = ItemPlace(f"{namespace_name(namespace)}.{key}", namespace, key)
+        content = namespace[key]
+        if place.identity not in self._places and not isinstance(content, (torch.Tensor, tuple)):
+            self._places.add(place.identity)
+            self._guard(place, content)
 
     def _if_named(self, key: str, place: Place) -> None:
         """Note a place once code of the step names it: a counter that only the caller reads is no guard."""
@@ -115,13 +136,23 @@ class _Finder:
         else:
             self._unread.setdefault(key, []).append(place)
 
+    def _settings_read_by_users(self, key: str, place: Place) -> None:
+        """The same for an object of a library, which code that reads all attributes hardly means."""
+        if key in self._names:
+            self._at(place)
+        else:
+            self._library_settings.setdefault(key, []).append(place)
+
     def _learn(self, names: set[str]) -> None:
         """The step reaches code with these names: so it does the methods and attributes that are called so."""
         new = names - self._names
-        self._names |= new
+        self._names.update(new)
         for name in sorted(new):
             for method in self._uncalled.pop(name, ()):
                 self._later(method, name, None)
+        for name in sorted(new & self._library_settings.keys()):
+            for place in self._library_settings.pop(name):
+                self._at(place)
         for name in sorted(self._unread) if new & _READS_ALL else sorted(new & self._unread.keys()):
             for place in self._unread.pop(name):
                 self._at(place)
@@ -131,6 +162,10 @@ class _Finder:
             self._tensor(item, name, "tensor", place)
             return
         if is_scalar(item):
+            # Of a class of the user's own it may have attributes: a member of an enumeration, say.
+            if hasattr(item, "__dict__") and id(item) not in self._seen:
+                self._seen[id(item)] = item
+                self._plain_object(item, name)
             return
         if isinstance(item, tuple):  # not by identity: equal tuples are shared, and each place is its own
             for position, content in enumerate(item[:MAX_CONTAINER]):
@@ -142,7 +177,7 @@ class _Finder:
         if id(item) in self._seen:
             return
         self._seen[id(item)] = item
-        self._refuse(item, name)
+        refuse(item, name)
         if isinstance(item, torch.nn.Module):
             self._module(item, name)
         elif isinstance(item, torch.optim.Optimizer):
@@ -155,14 +190,20 @@ class _Finder:
         elif isinstance(item, types.MethodType):
             self._later(item.__self__, "self" if name == "step" else name, None)
             self._later(item.__func__, name, None)
+        elif isinstance(item, types.FunctionType) and self._is_users(item.__code__.co_filename):
+            self._function(item)
         elif isinstance(item, types.FunctionType):
-            if self._is_users(item.__code__.co_filename):
-                self._function(item)
-            elif hasattr(item, "__wrapped__"):
+            if hasattr(item, "__wrapped__"):
                 self._later(item.__wrapped__, name, None)
                 self._cells(item)
-        elif isinstance(item, (list, dict)):
-            self._container(item, name)
+        elif isinstance(item, _CACHED):
+            self._later(item.__wrapped__, name, None)
+        elif isinstance(item, (list, dict, deque)):
+            self._container(item, name, place)
+            self._plain_object(item, name)
+        elif is_read_whole(item):
+            self._whole(item, name, place)
+            self._plain_object(item, name)
         elif isinstance(item, contextvars.ContextVar):
             self._at(ContextPlace(name, item))
         elif not isinstance(item, type) and (isinstance(item, (io.IOBase, Iterator)) or _is_handle(item)):
@@ -170,12 +211,24 @@ class _Finder:
                 self.state.iterators.append(place)
         elif isinstance(item, torch.optim.lr_scheduler.LRScheduler):
             self.state.containers.append((name, vars(item)))
-        elif self._is_users_object(item):
+        elif isinstance(item, type):
+            if self._is_users(class_file(item)):
+                self._class(item, name)
+                self._constructor(item, name)
+        else:
+            self._plain_object(item, name)
+
+    def _plain_object(self, item: Any, name: str) -> None:
+        if self._is_users_object(item):
             self._object(item, name)
+        else:
+            for place in settings_in(item, name):
+                self._settings_read_by_users(str(place.key), place)
 
     # -- functions --------------------------------------------------------------------------------------------
 
     def _function(self, function: types.FunctionType) -> None:
+        self.state.functions.append(function)
         self.state.codes.append(function.__code__)
         self.state.containers.append((function.__name__, vars(function)))
         for key in list(vars(function)):
@@ -186,15 +239,26 @@ class _Finder:
         for key in function.__kwdefaults__ or {}:
             self._at(ItemPlace(f"{function.__name__}.{key}", function.__kwdefaults__, key))
         names = names_in(function.__code__)
-        for variable in sorted(globals_in(function.__code__) & function.__globals__.keys()):
-            self._at(ItemPlace(variable, function.__globals__, variable))
-            content = function.__globals__[variable]
-            if isinstance(content, types.ModuleType) and self._is_users(
-                getattr(content, "__file__", None) or ""
-            ):
-                for attribute in sorted(names & vars(content).keys()):
-                    self._at(ItemPlace(f"{variable}.{attribute}", vars(content), attribute))
+        for variable in sorted(globals_in(function.__code__)):
+            self._global(function.__globals__, variable, names)
         self._learn(names)
+
+    def _global(self, namespace: dict[str, Any], variable: str, names: set[str]) -> None:
+        if variable not in namespace:
+            if variable in vars(builtins):
+                self.state.lacking.append((namespace, variable))
+                self._library(vars(builtins), variable)
+            return
+        self._at(ItemPlace(variable, namespace, variable))
+        content = namespace[variable]
+        if not isinstance(content, types.ModuleType):
+            return
+        if self._is_users(getattr(content, "__file__", None) or ""):
+            for attribute in sorted(names & vars(content).keys()):
+                self._at(ItemPlace(f"{variable}.{attribute}", vars(content), attribute))
+        else:
+            for inner, key in looked_up_in_module(content, names):
+                self._library(inner, key)
 
     def _cells(self, function: types.FunctionType) -> None:
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -207,9 +271,13 @@ class _Finder:
     def _class(self, kind: type, name: str) -> None:
         """Methods that the step can reach, by name, and variables of the user's classes."""
         for base in kind.__mro__:
-            if id(base) in self._seen or not self._is_users(class_file(base)):
+            if id(base) in self.state.classes or not is_patchable(base):
                 continue
-            self._seen[id(base)] = base
+            self.state.classes[id(base)] = base
+            if not self._is_users(class_file(base)):
+                for namespace, key in looked_up_by_class(base):
+                    self._library(namespace, key)
+                continue
             for key, member in list(vars(base).items()):
                 functions = list(functions_of(member))
                 called = (
@@ -227,28 +295,57 @@ class _Finder:
 
     # -- objects ----------------------------------------------------------------------------------------------
 
-    def _container(self, item: Any, name: str) -> None:
+    def _container(self, item: Any, name: str, place: Place | None) -> None:
         if len(item) > MAX_CONTAINER:
+            self._too_large(place)
             return
-        self.state.containers.append((name, item))
+        if not isinstance(item, deque):
+            self.state.containers.append((name, item))
         self.state.sized.append((name, item))
         for key in list(item) if isinstance(item, dict) else range(len(item)):
             self._at(ItemPlace(f"{name}[{key!r}]", item, key))
 
+    def _whole(self, item: Any, name: str, place: Place | None) -> None:
+        """A collection whose entries have no places: what it holds is compared as a whole."""
+        if is_too_large(item):
+            self._too_large(place)
+            return
+        self.state.contents.append((name, item))
+        for entry in entries_of(item):
+            self._later(entry, f"an entry of {name}", None)
+        if not self._is_users_object(item):  # what a collection of a library keeps its entries in
+            for inner in attributes_of(item, name):
+                self._at(inner)
+
+    def _too_large(self, place: Place | None) -> None:
+        if place is not None:
+            self.state.closed.append(place)
+
     def _object(self, item: Any, name: str) -> None:
         if hasattr(item, "__dict__"):
             self.state.containers.append((name, vars(item)))
+            self._owner(item, name)
         plain = self._only_users_code_reads(type(item))
         for place in attributes_of(item, name):
-            if plain:
+            if plain and not hides_code(type(item), str(place.key)):
                 self._if_named(str(place.key), place)
             else:
                 self._at(place)
         self._class(type(item), name)
 
+    def _owner(self, item: Any, name: str, *, is_open: bool = False) -> None:
+        self.state.owners.append(Owner(name, item, tuple(vars(item)), is_open))
+
+    def _constructor(self, kind: type, name: str) -> None:
+        """A step that names a class may make objects of it; a module is rather asked for its type."""
+        if not issubclass(kind, torch.nn.Module):
+            for key in ("__new__", "__init__"):
+                for function in functions_of(vars(kind).get(key)):
+                    self._later(function, name, None)
+
     def _only_users_code_reads(self, kind: type) -> bool:
         """Whether every method of a class is the user's own, so that the names in them tell what is read."""
-        known = {object, torch.nn.Module, torch.optim.Optimizer, types.SimpleNamespace}
+        known = {object, torch.nn.Module, torch.optim.Optimizer, *(k for s in SETTINGS for k in s.__mro__)}
         return all(base in known or self._is_users(class_file(base)) for base in kind.__mro__)
 
     def _tensor(self, tensor: torch.Tensor, name: str, role: str, place: Place | None) -> None:
@@ -257,6 +354,7 @@ class _Finder:
             return
         slot = self._slots.get(id(tensor))
         if slot is None:
+            self._class(type(tensor), name)
             slot = self._slots[id(tensor)] = TensorSlot(name, role, [])
             self.state.tensors.append(slot)
             self._hooks(tensor, name)
@@ -280,13 +378,18 @@ class _Finder:
             if type(module).__module__.startswith("torch."):
                 self.state.torch_owned.add(id(attributes))
             plain = self._only_users_code_reads(type(module))
+            self._owner(module, where, is_open=not plain)
+            refuse(module, where)
             for key in [k for k in attributes if k not in private.MODULE_INTERNALS]:
                 place = ItemPlace(f"{where}.{key}", attributes, key)
-                if plain and key != "training":
+                if is_own_identity(attributes[key], module):
+                    continue
+                if plain and not hides_code(type(module), key) and key not in private.READ_BY_CALLS:
                     self._if_named(key, place)
                 else:
                     self._at(place)
-                self._settings(attributes[key], place.name)
+                for inner in settings_in(attributes[key], place.name):
+                    self._at(inner)
             children = private.children(module)
             self.state.containers.append((where, children))
             self.state.objects += [ItemPlace(f"{where}.{key}", children, key) for key in children]
@@ -295,26 +398,20 @@ class _Finder:
                 for hook in hooks.values():
                     self._later(hook, f"{where}.hook", None)
             for _, entries in private.module_tensors(module):
-                for tensor in entries.values():
+                for key, tensor in entries.items():
                     self._hooks(tensor, where)
+                    if tensor is None:
+                        self.state.scalars.append(ItemPlace(f"{where}.{key}", entries, key))
             self._class(type(module), where)
-
-    def _settings(self, item: Any, name: str) -> None:
-        """Plain attributes of a library's configuration object that a module keeps."""
-        if callable(item) or isinstance(item, (torch.Tensor, list, tuple, dict)) or is_scalar(item):
-            return
-        if not self._is_users_object(item) and isinstance(getattr(item, "__dict__", None), dict):
-            for place in attributes_of(item, name):
-                if is_scalar(place.get()):
-                    self._at(place)
 
     def _optimizer(self, item: torch.optim.Optimizer, name: str) -> None:
         label = name.rsplit(".", 1)[-1] if name.startswith("self.") else name
         while label in self.state.optimizers:
             label = f"{name}_{len(self.state.optimizers)}"
         self.state.optimizers[label] = item
-        for hook in private.optimizer_hooks(item):
+        for hook in (h for hooks in private.optimizer_hooks(item).values() for h in hooks.values()):
             self._later(hook, f"{name}.hook", None)
+        self._owner(item, label)
         self._class(type(item), name)
         if self._is_users(class_file(type(item))):
             self.state.containers.append((label, vars(item)))
@@ -322,26 +419,11 @@ class _Finder:
                 if is_scalar(place.get()):
                     self._if_named(str(place.key), place)
 
-    def _refuse(self, item: Any, name: str) -> None:
-        reason = None
-        if isinstance(item, torch.Generator):
-            reason = (
-                "an explicit random generator would be frozen into the program; use the default generator"
-            )
-        elif isinstance(item, torch.amp.GradScaler) and item.is_enabled():
-            reason = "GradScaler.step decides by the data whether to update; use bfloat16 autocast without a scaler"
-        elif isinstance(item, torch.nn.parallel.DistributedDataParallel):
-            reason = "its gradient reduction runs outside the traced program; capture the module inside it (.module)"
-        if reason is not None:
-            raise CaptureError(
-                f"{name} ({type(item).__name__}) cannot be part of a captured step", why=reason
-            )
-
     def _is_users(self, path: str) -> bool:
         return (self._home is not None and path.startswith(self._home)) or not is_library_file(path)
 
     def _is_users_object(self, item: Any) -> bool:
-        if isinstance(item, (types.SimpleNamespace, threading.local)):
+        if isinstance(item, SETTINGS):
             return True
         return not isinstance(item, type) and self._is_users(class_file(type(item)))
 
@@ -361,6 +443,8 @@ class _Finder:
             self._optimizer_tensors(optimizer, label)
         _make_names_unique(state.tensors)
         self._forget_groups()
+        for owner in state.owners:
+            owner.is_open = owner.is_open or bool(self._names & _READS_ALL)
         return state
 
     def _module_tensors(self, root: torch.nn.Module, prefix: str) -> None:

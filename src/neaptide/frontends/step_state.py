@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -26,6 +27,23 @@ class TensorSlot:
 
 
 @dataclass(eq=False)
+class Owner:
+    """An object whose attributes decide what the step runs.
+
+    Attributes:
+        name: as the user reaches it.
+        item: the object.
+        known: its own attributes at the capture, in order.
+        is_open: any further attribute may be read, named by the step's code or not.
+    """
+
+    name: str
+    item: Any
+    known: tuple[str, ...]
+    is_open: bool = False
+
+
+@dataclass(eq=False)
 class StepState:
     """Everything that was found.
 
@@ -39,13 +57,21 @@ class StepState:
             there means another step.
         watched: every place that was seen; a step that writes one while it is traced is refused.
         containers: mutable lists and dicts (and attribute dicts) that the step could write to, by name.
-        sized: the lists and dicts among them whose length the step may read.
+        sized: the lists, dicts and deques whose length and order the step may read.
+        tuples: places of tuples; their entries are places of their own.
+        contents: collections without places for their entries (sets, arrays, bytes), read as a whole.
+        closed: places of data that is too large to be compared at each call; a trace may not use it.
         iterators: places of iterators and open files, which a trace must not draw from.
         environment: environment variables that the step was seen to read while it was traced; they are guards.
         hidden: names of tensors that were seen where no place can be swapped.
         module_paths: `id(submodule)` to its dotted path.
         torch_owned: ids of attribute dicts of torch's own modules, which refresh caches of their weights (RNNs).
-        codes: code of the user's functions and methods that the step can reach.
+        functions: the user's functions and methods that the step can reach.
+        codes: their code.
+        names: globals, attributes and strings that the code mentions.
+        classes: those whose methods and variables the step can reach, the user's and the libraries'.
+        owners: modules, optimizers and the user's objects: a new attribute of one may hide what its class has.
+        lacking: names that the step looks up in vain among some globals, and finds among the builtins.
     """
 
     modules: dict[str, torch.nn.Module] = field(default_factory=dict)
@@ -57,12 +83,20 @@ class StepState:
     watched: list[Place] = field(default_factory=list)
     containers: list[tuple[str, Any]] = field(default_factory=list)
     sized: list[tuple[str, Any]] = field(default_factory=list)
+    tuples: list[Place] = field(default_factory=list)
+    contents: list[tuple[str, Any]] = field(default_factory=list)
+    closed: list[Place] = field(default_factory=list)
     iterators: list[Place] = field(default_factory=list)
     environment: list[Place] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)
     module_paths: dict[int, str] = field(default_factory=dict)
     torch_owned: set[int] = field(default_factory=set)
+    functions: list[FunctionType] = field(default_factory=list)
     codes: list[Any] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
+    classes: dict[int, type] = field(default_factory=dict)
+    owners: list[Owner] = field(default_factory=list)
+    lacking: list[tuple[dict[str, Any], str]] = field(default_factory=list)
 
 
 def describe_tensors(state: StepState) -> Mapping[str, str]:

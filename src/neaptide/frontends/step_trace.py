@@ -221,7 +221,6 @@ class _Tracer:
             stack.enter_context(self.mode)
             stack.enter_context(private.uncached_autocast())
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
-            stack.enter_context(torch.enable_grad())
             stack.enter_context(private.plain_checkpoints(notes))
             stack.enter_context(private.inlined_compile())
             stack.enter_context(no_host_traffic(self.state))

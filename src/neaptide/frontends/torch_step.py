@@ -6,6 +6,7 @@ import contextlib
 import gc
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,8 +17,10 @@ from neaptide.frontends.causal_mask import restore_causal_attention
 from neaptide.frontends.first_writes import NO_WRITES, FirstWrites
 from neaptide.frontends.grouped_heads import grouped_heads, has_masked_attention, repeats_grouped_heads
 from neaptide.frontends.host_code import HostCode, cut_again, cut_behind, not_cut
+from neaptide.frontends.mode_facts import check_modes
 from neaptide.frontends.same_program import is_same_but_for_numbers
-from neaptide.frontends.signature import Signature, SignatureReader
+from neaptide.frontends.signature import Signature
+from neaptide.frontends.signature_reader import SignatureReader
 from neaptide.frontends.state_finder import find_state
 from neaptide.frontends.step_slots import (
     EntryPattern,
@@ -125,10 +128,17 @@ class CapturedStep:
         Raises:
             CaptureError: an argument that is neither made of tensors nor a plain value.
         """
-        if not self.first_writes:
+        with self.first_writes.done() if self.first_writes else nullcontext():
             return self.reader.read(args, kwargs)
-        with self.first_writes.done():
-            return self.reader.read(args, kwargs)
+
+    def agrees(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Whether a call has the facts of the capture, once the step has done its first writes.
+
+        Raises:
+            CaptureError: an argument that is neither made of tensors nor a plain value.
+        """
+        with self.first_writes.done() if self.first_writes else nullcontext():
+            return self.reader.agrees(args, kwargs, self.signature)
 
 
 def capture_step(
@@ -155,6 +165,7 @@ def capture_step(
         CaptureError: the step is no straight-line program of tensors; names the user's line.
     """
     began = time.perf_counter()
+    check_modes()
     given = kwargs or {}
     request = _Request(args, given, state, name or _name_of(step), changing)
     with _collector_paused():
@@ -391,7 +402,7 @@ def rebind_step(
         found.environment = list(captured.state.environment)
         reader = SignatureReader(found, captured.changing)
         signature = reader.read(args, kwargs or {})
-    differences = replace(signature, objects=()).differences(replace(captured.signature, objects=()))
+    differences = signature.of_any_objects().differences(captured.signature.of_any_objects())
     if differences:
         raise PlanMismatch(
             "these objects differ from those that the step was captured with",

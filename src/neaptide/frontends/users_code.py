@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import inspect
 import os
 import site
 import sys
@@ -23,6 +24,7 @@ def _library_roots() -> tuple[str, ...]:
     return tuple(os.path.join(root, "") for root in roots if root)  # noqa: PTH118
 
 
+_HEAP_TYPE = 1 << 9  # of `type.__flags__`: made by a class statement
 _GLOBAL_LOOKUPS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"})
 
 
@@ -99,3 +101,13 @@ def functions_of(member: Any) -> Iterator[types.FunctionType]:
             yield from functions_of(part)
     elif isinstance(member, functools.cached_property):
         yield from functions_of(member.func)
+
+
+def hides_code(kind: type, key: str) -> bool:
+    """Whether an attribute of that name on an object takes the place of a method or a class of its type."""
+    return callable(inspect.getattr_static(kind, key, None))
+
+
+def is_patchable(kind: type) -> bool:
+    """Whether the methods of a class can be replaced: of one that is written in C they cannot."""
+    return bool(kind.__flags__ & _HEAP_TYPE)

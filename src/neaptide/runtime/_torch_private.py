@@ -21,6 +21,8 @@ __all__ = [
 
 
 class _PassThrough(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    only_observes = True
+
     @classmethod
     def ignore_compile_internals(cls) -> bool:
         return True

@@ -57,6 +57,8 @@ class LiveBytesMeter(TorchDispatchMode):
         live_bytes: bytes live now, or at the end of the `with` block after it.
     """
 
+    only_observes = True  # the guards of a planned step let it be
+
     def __init__(
         self,
         resident: Iterable[torch.Tensor] = (),

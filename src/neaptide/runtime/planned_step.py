@@ -12,8 +12,8 @@ import torch
 from neaptide.errors import StepInterrupted, StepMismatch
 from neaptide.frontends.first_writes import FirstWrites
 from neaptide.frontends.host_code import HostCode
-from neaptide.frontends.signature import Signature
-from neaptide.frontends.step_slots import present_names
+from neaptide.frontends.presence import Presence, fits
+from neaptide.frontends.step_slots import present_pattern
 from neaptide.frontends.torch_step import CapturedProgram, CapturedStep
 from neaptide.ir.schedule import Schedule
 from neaptide.lower.places import NO_PLACES
@@ -217,8 +217,7 @@ class PlannedStep:
             return self._plan(args, kwargs)
         reason = ""
         for variant in reversed(self._variants):
-            signature = variant.planned.captured.read_signature(args, kwargs)
-            if signature == variant.planned.captured.signature:
+            if variant.planned.captured.agrees(args, kwargs):
                 program = variant.program_now()
                 if program is not None:
                     if variant is not self._variants[-1]:
@@ -226,7 +225,7 @@ class PlannedStep:
                         self._variants.append(variant)
                     return variant, program
                 reason = "other gradients or optimizer state exist than in any step planned"
-        reason = reason or self._differences(signature)
+        reason = reason or self._differences(args, kwargs)
         self.counts.note_mismatch(reason)
         if self._on_mismatch == "eager":
             return None, None
@@ -267,9 +266,10 @@ class PlannedStep:
         for variant in self._variants:
             variant.forget()
 
-    def _differences(self, signature: Signature) -> str:
+    def _differences(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         """The fewest differences from any plan, in words."""
-        all_found = [signature.differences(v.planned.captured.signature) for v in self._variants]
+        captures = [variant.planned.captured for variant in self._variants]
+        all_found = [c.read_signature(args, kwargs).differences(c.signature) for c in captures]
         found = min(all_found, key=len)
         return "; ".join(found[:4]) + (f" and {len(found) - 4} more" if len(found) > 4 else "")
 
@@ -359,15 +359,25 @@ class _Variant:
     def __init__(self, planned: PlannedVariant, arenas: Arenas) -> None:
         self.planned = planned
         self._arenas = arenas
+        self._presence = Presence(planned.captured.state)
+        self._chosen: int | None = None
         self._runnable: dict[int, _Runnable] = {}
         self._watched: dict[int, _Runnable] = {}
 
     def program_now(self) -> _Runnable | None:
         """The program for the gradients and the optimizer state that exist now."""
-        gradients, optimizer_state = present_names(self.planned.captured.state)
+        if self._chosen is None or not self._presence.unchanged():
+            self._chosen = self._choose()
+            self._presence.arm()
+        return None if self._chosen is None else self.runnable(self._chosen)
+
+    def _choose(self) -> int | None:
+        now = present_pattern(self.planned.captured.state)
         for index, program in enumerate(self.planned.captured.programs):
-            if program.accepts(gradients, optimizer_state):
-                return self.runnable(index)
+            if program.accepts(*now.names()) and fits(
+                program.entry, now, reads_gradients=not program.ignores_gradients
+            ):
+                return index
         return None
 
     def runnable(self, index: int) -> _Runnable:

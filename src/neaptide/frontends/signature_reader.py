@@ -1,0 +1,107 @@
+"""Reads the facts of a call: in full to compare them in words, and fast to find that nothing has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from neaptide.errors import CaptureError
+from neaptide.frontends.code_facts import CodeFacts
+from neaptide.frontends.contents import exact
+from neaptide.frontends.group_facts import GroupFacts
+from neaptide.frontends.mode_facts import fast_modes, modes
+from neaptide.frontends.place_facts import Fact, PlaceFacts
+from neaptide.frontends.scalars import is_scalar
+from neaptide.frontends.signature import Signature
+from neaptide.frontends.step_slots import argument_name
+from neaptide.frontends.step_state import StepState
+from neaptide.frontends.tensor_facts import TensorFacts, geometry, hooks_of, storage_of
+
+
+class SignatureReader:
+    """Reads the signature of a call; holds on to the places, so that a fact costs a fraction of a microsecond.
+
+    Args:
+        state: what was found.
+        changing: names of Python floats that are inputs of the program: of them only the type is a fact.
+    """
+
+    def __init__(self, state: StepState, changing: frozenset[str] = frozenset()) -> None:
+        self._changing = changing
+        self._tensors = TensorFacts(state)
+        self._places = PlaceFacts(state, changing)
+        self._code = CodeFacts(state)
+        self._groups = GroupFacts(state, self._tensors)
+        self._modes: Any = None
+        self._agreed: Signature | None = None
+
+    def read(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Signature:
+        """All facts of a call with these arguments, as things stand now.
+
+        Raises:
+            CaptureError: an argument that is neither made of tensors nor a plain value.
+        """
+        self._tensors.arm()
+        return Signature(
+            self._batch(args, kwargs),
+            tuple(self._tensors.read()),
+            tuple(self._places.scalars()),
+            tuple(self._places.objects()),
+            tuple(self._code.read()),
+            tuple(self._groups.read()),
+            modes(),
+        )
+
+    def agrees(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], signature: Signature) -> bool:
+        """Whether a call has the facts of a signature; reads in full only where something looks different.
+
+        Raises:
+            CaptureError: an argument that is neither made of tensors nor a plain value.
+        """
+        if self._agreed is signature and self._unchanged():
+            return self._batch(args, kwargs) == signature.batch
+        if self.read(args, kwargs) != signature:
+            self._agreed = None
+            return False
+        self._agreed = signature
+        self._arm()
+        return True
+
+    def _unchanged(self) -> bool:
+        parts = (self._tensors, self._places, self._code, self._groups)
+        return all(part.unchanged() for part in parts) and fast_modes() == self._modes
+
+    def _arm(self) -> None:
+        for part in (self._tensors, self._places, self._code, self._groups):
+            part.arm()
+        self._modes = fast_modes()
+
+    def _batch(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Fact, ...]:
+        leaves, spec = pytree.tree_flatten((args, dict(kwargs)))
+        facts: list[Fact] = [("batch structure", spec)]
+        first: dict[int, int] = {}
+        of_state = self._tensors.named_storages()
+        for position, leaf in enumerate(leaves):
+            name = argument_name(position)
+            if isinstance(leaf, torch.Tensor):
+                facts.append((name, geometry(leaf)))
+                if leaf.requires_grad:
+                    facts += hooks_of(leaf, name)
+                storage = storage_of(leaf)
+                earlier = first.setdefault(storage, position)
+                if storage in of_state:
+                    facts.append((f"{name} shares bytes with", of_state[storage]))
+                elif earlier != position:
+                    facts.append((f"{name} shares bytes with", f"batch[{earlier}]"))
+            elif is_scalar(leaf):
+                facts.append((name, type(leaf) if name in self._changing else (type(leaf), exact(leaf))))
+            else:
+                raise CaptureError(
+                    f"argument {position} of the step is a {type(leaf).__name__}",
+                    why="its contents cannot be read anew at each call",
+                    next_step="pass tensors and plain values, in lists, tuples or dicts",
+                )
+        return tuple(facts)
