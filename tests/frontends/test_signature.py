@@ -166,14 +166,20 @@ def test_other_batches_are_noticed(other, word):
     assert run.counts.planned == 2
 
 
-def test_mismatch_can_run_eagerly():
+def test_mismatch_can_run_eagerly_and_is_told_once(caplog):
     case, twin = Case(), Case()
     x = batch()
     run = planned(case.step, x, on_mismatch="eager")
-    for n in (6, 3, 6):
+    for n in (6, 3, 6, 3, 2):
         assert torch.equal(run(x[:n]), twin.step(x[:n]))
-    assert (run.counts.planned, run.counts.eager, run.counts.replans) == (2, 1, 0)
-    assert "1 eager" in run.counts.describe()
+    assert (run.counts.planned, run.counts.eager, run.counts.replans) == (2, 3, 0)
+    assert "3 eager" in run.counts.describe()
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [text.partition(": ")[2] for text in told] == [
+        "batch has shape (3, 4), was (6, 4)",
+        "batch has shape (2, 4), was (6, 4)",
+    ]
+    assert all("without its budget" in text for text in told)
 
 
 def test_plans_of_before_are_used_again():

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from neaptide.errors import CaptureError, NeaptideError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.host_traffic import no_host_traffic
+from neaptide.frontends.large_data import closed_data
 from neaptide.frontends.line_notes import LineNotes
 from neaptide.frontends.line_of_change import line_of_change
 from neaptide.frontends.locked_arrays import locked_arrays
@@ -224,6 +225,7 @@ class _Tracer:
             stack.enter_context(private.plain_checkpoints(notes))
             stack.enter_context(private.inlined_compile())
             stack.enter_context(no_host_traffic(self.state))
+            stack.enter_context(closed_data(self.state))
             stack.enter_context(known_truths(recorder))
             stack.enter_context(noted_modules(self.state.module_paths, notes))
             stack.enter_context(noted_backward(notes))

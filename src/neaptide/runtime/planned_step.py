@@ -57,11 +57,12 @@ class CallCounts:
     replans: int = 0
     mismatches: dict[str, int] = field(default_factory=dict)
 
-    def note_mismatch(self, reason: str) -> None:
-        """Count a mismatch under its reason, or under `others` when there are many."""
+    def note_mismatch(self, reason: str) -> bool:
+        """Count a mismatch under its reason, or under `others` when there are many; whether it is the first of it."""
         known = reason in self.mismatches or len(self.mismatches) < _MOST_REASONS
         key = reason if known else _OTHER_REASONS
         self.mismatches[key] = self.mismatches.get(key, 0) + 1
+        return self.mismatches[key] == 1
 
     def describe(self) -> str:
         """One line for a log."""
@@ -226,8 +227,10 @@ class PlannedStep:
                     return variant, program
                 reason = "other gradients or optimizer state exist than in any step planned"
         reason = reason or self._differences(args, kwargs)
-        self.counts.note_mismatch(reason)
+        is_new = self.counts.note_mismatch(reason)
         if self._on_mismatch == "eager":
+            if is_new:
+                logger.warning("this call runs eagerly, without its budget, as will all alike: %s", reason)
             return None, None
         if self._on_mismatch == "error":
             raise StepMismatch(
