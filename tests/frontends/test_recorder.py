@@ -96,6 +96,32 @@ def test_a_number_read_from_a_literal_is_known():
     assert times.args[1] == 0.5
 
 
+def in_place_through_a_view(tensor, number):
+    tensor.view(1).mul_(number)
+    return tensor
+
+
+@pytest.mark.parametrize("into", [torch.mul, torch.add, torch.Tensor.mul_, in_place_through_a_view])
+def test_a_literal_changed_by_a_read_number_is_no_longer_known(into):
+    def loss_of(y):
+        changed = into(torch.tensor(2.0), y.detach().sum().item())
+        return y.sum() * changed.item()
+
+    def deciding(y):
+        changed = into(torch.tensor(2.0), y.detach().sum().item())
+        return y.sum() * 2 if changed.item() > 1 else y.sum()
+
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    graph = captured(simple(model, optimizer, loss_of), torch.randn(3, 2))
+    factors = [
+        node for node in nodes(graph, "aten.mul.Tensor") if node.source.code.startswith("return y.sum()")
+    ]
+    assert {graph.values[node.inputs[1]].name.partition("dense")[0] for node in factors} == {"_local_scalar_"}
+    with pytest.raises(CaptureError, match="number that"):
+        captured(simple(model, optimizer, deciding), torch.randn(3, 2))
+
+
 def test_a_tensor_that_is_copied_is_not_taken_for_its_original():
     def step(x):
         views = [x + 1, x + 1]
@@ -133,3 +159,26 @@ def test_code_that_was_compiled_is_traced_through():
     plain = simple(model, torch.optim.SGD(model.parameters(), lr=0.1))
     batch = torch.randn(3, 2)
     assert [n.op for n in captured(step, batch).nodes] == [n.op for n in captured(plain, batch).nodes]
+
+
+def test_a_backward_inside_of_a_backward_keeps_lines_and_phase():
+    class Penalised(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.square()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            (x,) = ctx.saved_tensors
+            with torch.enable_grad():
+                again = x.detach().requires_grad_()
+                (inner,) = torch.autograd.grad(again.sin().sum(), again)
+            return gradient * inner
+
+    model = nn.Linear(2, 2)
+    step = simple(model, torch.optim.SGD(model.parameters(), lr=0.1), lambda y: Penalised.apply(y).sum())
+    graph = captured(step, torch.randn(3, 2))
+    (cosine,) = nodes(graph, "aten.cos.default")
+    assert cosine.source.phase == "backward"
+    assert nodes(graph, "aten.add_.Tensor")[-1].source.phase == "optimizer"

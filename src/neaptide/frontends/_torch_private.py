@@ -63,6 +63,13 @@ def storage_key(storage: torch.UntypedStorage) -> int:
     return int(storage._cdata)
 
 
+def forget_elements(tensor: torch.Tensor) -> None:
+    """Let the elements of a fake tensor, which are known where the code writes them down, be known no longer."""
+    if is_fake(tensor) and tensor.constant is not None:  # type: ignore[attr-defined]
+        converter = tensor.fake_mode.fake_tensor_converter  # type: ignore[attr-defined]
+        converter.invalidate_constant_aliases(tensor.constant)  # type: ignore[attr-defined]
+
+
 def is_fake_type(kind: type) -> bool:
     """Whether a tensor class is that of fake tensors."""
     return kind is _resolve("torch._subclasses.fake_tensor", "FakeTensor")

@@ -111,10 +111,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return (args[0] != 0).item()
         taken = self._arguments(args)
         named = {name: self._argument(argument) for name, argument in kwargs.items()}
-        if torch.Tag.pointwise in func.tags:  # the number decides nothing of the result but its elements
-            result = func(*map(_stand_in, args), **{name: _stand_in(item) for name, item in kwargs.items()})
-        else:
-            result = func(*args, **kwargs)
+        result = _run(func, args, kwargs)
         if torch.Tag.data_dependent_output in func.tags and not isinstance(result, (torch.Tensor, *_SYMBOLS)):
             return result  # a number that was read from a literal tensor
         result = with_true_strides(result, func, args, kwargs)
@@ -207,6 +204,20 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._follow(result, record)
             record.result = result
         return result
+
+
+def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of an operation on fake tensors and, maybe, numbers that only the data knows."""
+    items = (*args, *kwargs.values())
+    if not any(isinstance(item, _SYMBOLS) for item in items):
+        return func(*args, **kwargs)
+    for item in items:
+        if isinstance(item, torch.Tensor):  # a literal's elements would be computed on, and become NaN
+            private.forget_elements(item)
+    if torch.Tag.pointwise not in func.tags:
+        return func(*args, **kwargs)
+    # The number decides elements only, no shape and no type, and torch remembers what plain numbers give.
+    return func(*map(_stand_in, args), **{name: _stand_in(item) for name, item in kwargs.items()})
 
 
 def _stand_in(item: Any) -> Any:

@@ -83,5 +83,6 @@ def _begin(notes: Notes, number: int, _gradients: Any) -> None:
 
 
 def _end(notes: Notes, _inputs: Any, _outputs: Any) -> None:
-    notes.sequences.pop()
+    if notes.sequences:  # a backward inside of this node's may have numbered it when it ran already
+        notes.sequences.pop()
     notes.is_between_nodes = True
