@@ -21,10 +21,20 @@ class Notes:
         checkpoint: number of the outermost checkpointed call around.
         observed: name of the gradient that the next record marks.
         sequences: of the autograd nodes whose backward runs now, innermost last.
+        nodes: names of the autograd nodes that a backward reaches, by sequence number.
         is_between_nodes: the backward runs, but no node of it: gradients of several users are added up.
     """
 
-    __slots__ = ("checkpoint", "is_between_nodes", "line", "module", "observed", "phase", "sequences")
+    __slots__ = (
+        "checkpoint",
+        "is_between_nodes",
+        "line",
+        "module",
+        "nodes",
+        "observed",
+        "phase",
+        "sequences",
+    )
 
     def __init__(self) -> None:
         self.line: Line | None = None
@@ -33,6 +43,7 @@ class Notes:
         self.checkpoint: int | None = None
         self.observed: str | None = None
         self.sequences: list[int] = []
+        self.nodes: dict[int, str] = {}
         self.is_between_nodes = False
 
     @contextlib.contextmanager

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from neaptide.errors import CaptureError, NeaptideError
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends.branching_gradients import check_gradients
 from neaptide.frontends.host_traffic import no_host_traffic
 from neaptide.frontends.large_data import closed_data
 from neaptide.frontends.line_notes import LineNotes
@@ -232,7 +233,9 @@ class _Tracer:
             stack.enter_context(self.optimizers.noted(notes))
             stack.enter_context(LineNotes(notes))
             stack.enter_context(recorder)
-            return recorder.finish(self._program(self.fakes))
+            recording = recorder.finish(self._program(self.fakes))
+        check_gradients(recording, notes.nodes)
+        return recording
 
     def _program(self, inputs: list[torch.Tensor]) -> list[Any]:
         twins = dict(zip((slot.key for slot in self.slots), inputs, strict=True))

@@ -70,7 +70,9 @@ def _number_nodes(roots: Any, notes: Notes) -> None:
     seen = set(nodes)
     while nodes:
         node = nodes.pop()
-        node.register_prehook(functools.partial(_begin, notes, private.sequence_of(node)))
+        number = private.sequence_of(node)
+        notes.nodes[number] = node.name()
+        node.register_prehook(functools.partial(_begin, notes, number))
         node.register_hook(functools.partial(_end, notes))
         following = {next_node for next_node, _ in node.next_functions if next_node is not None} - seen
         seen |= following
