@@ -88,18 +88,6 @@ class Trainer:
         COUNTER += 1  # HERE
         return self.update(x)
 
-    def rebinds_tensor(self, x):
-        self.average = 0.9 * self.average + 0.1 * x.mean()  # HERE
-        return self.update(x)
-
-    def keeps_tensor(self, x):
-        self.notes.last = x.mean()  # HERE
-        return self.update(x)
-
-    def new_attribute(self, x):
-        self.hidden_state = self.model(x).detach()  # HERE
-        return self.update(x)
-
     def pops(self, x):
         self.values.pop()  # HERE
         return self.update(x)

@@ -12,20 +12,30 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from neaptide.errors import PlanMismatch
 from neaptide.frontends.places import ItemPlace, Place
 from neaptide.frontends.step_state import StepState
-from neaptide.frontends.trace_watch import GONE, Write, is_same
+from neaptide.frontends.trace_watch import GONE, LeftTensor, Write, is_same
 
 
 @dataclass(frozen=True)
 class FirstWrites:
     """Writes that a step does where it finds what was there before them, each with its place.
 
-    The places belong to the user's objects of one step; `of` finds them on others.
+    The places belong to the user's objects of one step; `of` finds them on others. Tensors are written at every call:
+    by the first write with one without bytes, then by the program. Where the step does not read the tensor of the call
+    before (`overwritten`), that one is let go of when a call begins.
     """
 
     found: tuple[tuple[Place, Write], ...] = ()
+    overwritten: frozenset[str] = frozenset()
+
+    @property
+    def left(self) -> list[tuple[Place, LeftTensor]]:
+        """Places in which the step leaves another tensor at each call."""
+        return [(place, write.after) for place, write in self.found if isinstance(write.after, LeftTensor)]
 
     def __bool__(self) -> bool:
         return bool(self.found)
@@ -35,7 +45,7 @@ class FirstWrites:
         """The writes in the state of a step that is made like the one that was traced.
 
         Args:
-            writes: of plain data.
+            writes: of plain data and tensors.
             state: as it was found before any of them was done.
 
         Raises:
@@ -64,8 +74,21 @@ class FirstWrites:
     def do(self) -> None:
         """Write each value where the one before it is; a place that holds another one is left to the guards."""
         for place, write in self.found:
-            if is_same(_content(place), write.before):
-                _put(place, write.after)
+            content = _content(place)
+            if isinstance(content, torch.Tensor) and isinstance(write.after, LeftTensor):
+                if write.name in self.overwritten:
+                    _put(place, write.after.placeholder())
+            elif is_same(content, write.before):
+                left = isinstance(write.after, LeftTensor)
+                _put(place, write.after.placeholder() if left else write.after)
+
+    def odd_facts(self) -> tuple[tuple[str, Any], ...]:
+        """Places that hold neither a tensor that the step leaves nor what its first write overwrites."""
+        return tuple(
+            (f"what is no tensor in {place.name}", True)
+            for place, write in self.found
+            if isinstance(write.after, LeftTensor) and not _is_expected(_content(place), write)
+        )
 
     @contextlib.contextmanager
     def done(self) -> Iterator[None]:
@@ -80,6 +103,10 @@ class FirstWrites:
 
 
 NO_WRITES = FirstWrites()
+
+
+def _is_expected(content: Any, write: Write) -> bool:
+    return isinstance(content, torch.Tensor) or is_same(content, write.before)
 
 
 def _content(place: Place) -> Any:

@@ -348,7 +348,8 @@ class _Effects:
             if any(watched.has_changed() for watched in self._objects.watched):
                 return True
         return bool(
-            self._watch.written()
+            # A tensor that is left in a place is a result of the program.
+            any(not isinstance(write.after, torch.Tensor) for write in self._watch.written())
             or self._watch.has_drawn()
             or any(
                 now.keys() != then.keys() or any(now[k] is not then[k] for k in then)

@@ -72,6 +72,7 @@ class StepState:
         classes: those whose methods and variables the step can reach, the user's and the libraries'.
         owners: modules, optimizers and the user's objects: a new attribute of one may hide what its class has.
         lacking: names that the step looks up in vain among some globals, and finds among the builtins.
+        left: places in which the step leaves another tensor at each call; the program gives it.
     """
 
     modules: dict[str, torch.nn.Module] = field(default_factory=dict)
@@ -97,6 +98,7 @@ class StepState:
     classes: dict[int, type] = field(default_factory=dict)
     owners: list[Owner] = field(default_factory=list)
     lacking: list[tuple[dict[str, Any], str]] = field(default_factory=list)
+    left: list[Place] = field(default_factory=list)
 
 
 def describe_tensors(state: StepState) -> Mapping[str, str]:

@@ -41,7 +41,7 @@ from neaptide.frontends.step_state import StepState, TensorSlot
 from neaptide.frontends.trace_errors import explained
 from neaptide.frontends.trace_notes import noted_backward, noted_modules
 from neaptide.frontends.trace_truths import known_truths
-from neaptide.frontends.trace_watch import StateWatch, Write
+from neaptide.frontends.trace_watch import StateWatch, Write, rebound
 
 _NUMBER = TensorSpec((), (), torch.float64, torch.device("cpu"))  # a Python number that changes
 
@@ -117,8 +117,9 @@ class _Tracer:
             if isinstance(error, NeaptideError) or not isinstance(error, Exception):
                 raise
             raise explained(error, self.state.hidden) from error
-        rebound = self._restore()
-        written = [*map(Write, rebound), *watch.restore()]
+        left = {place.identity for place in self.state.left}
+        written = [write for identity, write in self._restore() if identity not in left]
+        written += [write for write in watch.restore() if write.identity(self.state) not in left]
         for changed in objects.put_back():
             raise changed_error(changed, self._line_that_changes(changed))
         trace = Trace(
@@ -308,26 +309,35 @@ class _Tracer:
                     why="it would be accumulated in the caller's batch",
                     next_step="detach the batch, or make that tensor a parameter",
                 )
+        for position, place in enumerate(self.state.left):
+            content = place.get() if _is_there(place) else None
+            if not isinstance(content, torch.Tensor) or content is twins.get(("tensor", place.name)):
+                raise CaptureError(
+                    f"the step leaves a tensor in {place.name} at its first call only",
+                    next_step="call the step once before it is planned",
+                )
+            self.outputs.append(OutputSlot("left", place.name, (position,)))
+            returned.append(content.detach())
         return returned
 
     # -- the end --------------------------------------------------------------------------------------------
 
-    def _restore(self) -> list[str]:
-        """Puts the user's tensors back; returns the names of places that the step had rebound."""
-        rebound = []
+    def _restore(self) -> list[tuple[Any, Write]]:
+        """Puts the user's tensors back; returns what the step had written to their places, by identity of the place."""
+        found: list[tuple[Any, Write]] = []
         for slot, tensor in self.originals:
             twin = self.twins.get(slot.name)
             for place in slot.places:
                 if not _holds(place, tensor, twin):
-                    rebound.append(place.name)
+                    found.append((place.identity, rebound(place, tensor, self.state)))
                 with contextlib.suppress(LookupError):  # a list that was shortened; it is put back whole
                     place.set(tensor)
         for (place, number), symbol in zip(self.numbers, self.symbols, strict=False):
             if not _holds(place, symbol):
-                rebound.append(place.name)
+                found.append((place.identity, Write(place.name)))
             place.set(number)
         self.optimizers.put_back()
-        return rebound
+        return found
 
 
 def _holds(place: Place, *contents: Any) -> bool:

@@ -128,8 +128,10 @@ class CapturedStep:
         Raises:
             CaptureError: an argument that is neither made of tensors nor a plain value.
         """
+        facts = self.first_writes.odd_facts()
         with self.first_writes.done() if self.first_writes else nullcontext():
-            return self.reader.read(args, kwargs)
+            signature = self.reader.read(args, kwargs)
+        return replace(signature, scalars=signature.scalars + facts) if facts else signature
 
     def agrees(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Whether a call has the facts of the capture, once the step has done its first writes.
@@ -137,6 +139,8 @@ class CapturedStep:
         Raises:
             CaptureError: an argument that is neither made of tensors nor a plain value.
         """
+        if self.first_writes.odd_facts():
+            return False
         with self.first_writes.done() if self.first_writes else nullcontext():
             return self.reader.agrees(args, kwargs, self.signature)
 
@@ -277,28 +281,39 @@ def _captured_after_writes(
     Raises:
         CaptureError: with that data in place it still writes, or computes something else.
     """
-    if refusal.trace is None or not all(write.is_plain for write in refusal.writes):
+    if refusal.trace is None or not all(write.can_be_done for write in refusal.writes):
         raise refusal
     writes = FirstWrites.of(refusal.writes, found)
     with writes.done():
         try:
             later = find()
+            later.left = [place for place, _ in writes.left]
             programs, changing = _all_programs(called, request, later)
             again = trace_step(called, request.args, request.kwargs, later, refusal.trace.entry)
         except StateWrittenError:
             raise refusal from None
+        read = {slot.name for program in programs for slot in program.inputs}
+        kept = {place.identity for slot in later.tensors if slot.name in read for place in slot.places}
         captured = _assembled(step, request, later, programs, changing)
+    overwritten = {write.name for place, write in writes.found if place.identity not in kept}
     name = request.name
-    if not is_same_but_for_numbers(
-        _program(refusal.trace, [], name).graph, {}, _program(again, [], name).graph
-    ):
+    first_call = _program(refusal.trace, [], name).graph
+    if not is_same_but_for_numbers(first_call, {}, _program(_without_left(again), [], name).graph):
         raise CaptureError(
             f"the step writes {refusal.writes[0].name}, and computes something else from then on",
             where=refusal.where,
             why="its first call is another program than all later ones",
             next_step="call the step once before it is planned",
         )
-    return replace(captured, first_writes=writes)
+    return replace(captured, first_writes=replace(writes, overwritten=frozenset(overwritten)))
+
+
+def _without_left(trace: Trace) -> Trace:
+    """A trace without the tensors that it leaves in places: they are its last outputs."""
+    count = sum(slot.role == "left" for slot in trace.outputs)
+    if count:
+        trace.recording.records[-1].args = trace.recording.records[-1].args[:-count]
+    return replace(trace, outputs=trace.outputs[: len(trace.outputs) - count])
 
 
 @contextlib.contextmanager
@@ -395,13 +410,21 @@ def rebind_step(
     def find() -> StepState:
         return find_state(step, state) if host is None else host.head_state(state)
 
-    writes = FirstWrites.of(captured.first_writes.writes, find())
+    before = captured.first_writes
+    writes = replace(FirstWrites.of(before.writes, find()), overwritten=before.overwritten)
     with writes.done():
         found = find()
         _set_unused_aside(found, {slot.name for slot in captured.state.unused})
         found.environment = list(captured.state.environment)
-        reader = SignatureReader(found, captured.changing)
-        signature = reader.read(args, kwargs or {})
+        again = replace(
+            captured,
+            step=step,
+            state=found,
+            reader=SignatureReader(found, captured.changing),
+            first_writes=writes,
+            host=host,
+        )
+        signature = again.read_signature(args, kwargs or {})
     differences = signature.of_any_objects().differences(captured.signature.of_any_objects())
     if differences:
         raise PlanMismatch(
@@ -409,15 +432,7 @@ def rebind_step(
             why="; ".join(differences[:4]),
             next_step="make the factory return the same model and batch each time",
         )
-    return replace(
-        captured,
-        step=step,
-        state=found,
-        reader=reader,
-        signature=signature,
-        first_writes=writes,
-        host=host,
-    )
+    return replace(again, signature=signature)
 
 
 def _set_unused_aside(found: StepState, names: set[str]) -> None:

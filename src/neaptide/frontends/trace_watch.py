@@ -13,12 +13,14 @@ import re
 import sys
 import types
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import torch
 
 from neaptide.frontends.places import ItemPlace, Place, root_of
 from neaptide.frontends.scalars import is_plain
-from neaptide.frontends.step_slots import Trace
+from neaptide.frontends.step_slots import TensorSpec, Trace
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.trace_errors import HostEffectError
 
@@ -45,10 +47,24 @@ class Write:
     entry: tuple[int, Any] | None = None
 
     @property
-    def is_plain(self) -> bool:
-        """Whether the write is of plain data, to a place that can be written again."""
-        known = self.watched is not None or self.entry is not None
-        return known and is_plain(self.after) and (self.before is GONE or is_plain(self.before))
+    def can_be_done(self) -> bool:
+        """Whether the write is of plain data or of a tensor, to a place that can be written again."""
+        if self.watched is None and self.entry is None:
+            return False
+        if isinstance(self.after, LeftTensor):
+            return self.before is GONE or is_plain(self.before) or type(self.before) is torch.Tensor
+        return is_plain(self.after) and (self.before is GONE or is_plain(self.before))
+
+    def identity(self, state: StepState) -> tuple[int, Any] | None:
+        """Identity of the place, if it is known."""
+        return None if self.watched is None and self.entry is None else self.place(state).identity
+
+    def without_fakes(self) -> Write:
+        """The same write; a tensor of the trace is told by its make."""
+        if not isinstance(self.after, torch.Tensor) or isinstance(self.after, torch.nn.Parameter):
+            return self
+        left = LeftTensor(TensorSpec.of(self.after), self.after.requires_grad)
+        return replace(self, after=left)
 
     def place(self, state: StepState) -> Place:
         """Where it is, in the state of the step that was traced or of another of the same make."""
@@ -58,6 +74,24 @@ class Write:
         index, key = self.entry
         name, holder = state.containers[index]
         return ItemPlace(_entry_name(name, key), holder, key)
+
+
+@dataclass(frozen=True)
+class LeftTensor:
+    """Stands for a tensor that a step leaves in a place: another one at each call, of the same make.
+
+    Attributes:
+        spec: its geometry.
+        attached: whether autograd could go back through it.
+    """
+
+    spec: TensorSpec
+    attached: bool
+
+    def placeholder(self) -> torch.Tensor:
+        """A tensor of that geometry without bytes."""
+        spec = self.spec
+        return torch.empty_strided(spec.shape, spec.strides, dtype=spec.dtype, device="meta")
 
 
 class StateWrittenError(HostEffectError):
@@ -160,7 +194,7 @@ class StateWatch:
             if names[0].startswith("random (")
             else "keep it in a tensor or buffer, or update it outside the step",
         )
-        error.writes, error.trace = tuple(writes), trace
+        error.writes, error.trace = tuple(write.without_fakes() for write in writes), trace
         return error
 
 
@@ -169,6 +203,14 @@ def _content(place: Place) -> Any:
         return place.get()
     except (LookupError, AttributeError, ValueError):
         return GONE
+
+
+def rebound(place: Place, before: torch.Tensor, state: StepState) -> Write:
+    """The write of something else to the place of a tensor, as it is now."""
+    for index, (name, holder) in enumerate(state.containers):
+        if isinstance(place, ItemPlace) and isinstance(holder, dict) and holder is place.holder:
+            return Write(_entry_name(name, place.key), before, _content(place), entry=(index, place.key))
+    return Write(place.name)
 
 
 def _entry_name(holder: str, key: Any) -> str:

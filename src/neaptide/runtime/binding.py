@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from neaptide.frontends.places import Place
 from neaptide.frontends.step_state import StepState, TensorSlot
 from neaptide.frontends.torch_step import CapturedProgram
+from neaptide.frontends.trace_watch import LeftTensor
 from neaptide.runtime import _torch_private as private
 from neaptide.runtime.attached import attached
 
@@ -23,10 +25,19 @@ class Binding:
     Args:
         program: what runs.
         state: the user's objects.
+        left: places that get a tensor at each call, in the order of the program's outputs.
         goes_on: whether host code gets the return value, with tensors attached where autograd had them attached.
     """
 
-    def __init__(self, program: CapturedProgram, state: StepState, *, goes_on: bool = False) -> None:
+    def __init__(
+        self,
+        program: CapturedProgram,
+        state: StepState,
+        *,
+        goes_on: bool = False,
+        left: Sequence[tuple[Place, LeftTensor]] = (),
+    ) -> None:
+        self._left = left
         self._program = program
         self._state = state
         self._slots: dict[str, TensorSlot] = {slot.name: slot for slot in state.tensors}
@@ -99,6 +110,9 @@ class Binding:
         for slot, output in zip(self._program.outputs, outputs, strict=True):
             if slot.role == "result":
                 results[slot.key[0]] = attached(output) if slot.key[0] in self._attached else output
+            elif slot.role == "left":
+                place, left = self._left[slot.key[0]]
+                place.set(attached(output) if left.attached else output)
             elif slot.role == "gradient":
                 gradients[slot.key[0]] = output
             else:

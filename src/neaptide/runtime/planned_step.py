@@ -412,7 +412,12 @@ class _Variant:
         return _Runnable(
             index,
             self._executable(index, watches),
-            Binding(program, self.planned.captured.state, goes_on=host is not None),
+            Binding(
+                program,
+                self.planned.captured.state,
+                goes_on=host is not None,
+                left=self.planned.captured.first_writes.left,
+            ),
             tuple(positions[0] for positions in on_storage.values()),
             frozenset(graph.values[graph.inputs[i]].name for found in on_storage.values() for i in found),
             tuple(sorted({device.split(":")[0] for device in drawn})),
