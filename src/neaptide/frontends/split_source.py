@@ -82,8 +82,15 @@ class StepSource:
         return self._compiled(tree, {MARK: types.CellType(mark)})
 
     def clears_gradients(self, at: int) -> tuple[int, ...]:
-        """Numbers of the statements from `at` on that only call `zero_grad` of something."""
-        return tuple(i for i in range(at, self.length) if _is_clearing(self._tree.body[i]))
+        """Numbers of the statements from `at` on that only call `zero_grad` of something, and are always reached."""
+        found = []
+        for number in range(at, self.length):
+            statement = self._tree.body[number]
+            if _is_clearing(statement):
+                found.append(number)
+            elif _of_this_scope([statement], (ast.Return, ast.Raise)):
+                break
+        return tuple(found)
 
     def cut(self, at: int, moved: tuple[int, ...] = ()) -> Cut:
         """The function in two parts, the tail beginning with the statement of that number.
