@@ -406,3 +406,9 @@ def kernel_choices() -> dict[str, Callable[[], Any]]:
         "attention in plain operations": attention.math_sdp_enabled,
         "cudnn attention": attention.cudnn_sdp_enabled,
     }
+
+
+def dispatch_modes() -> list[Any]:
+    """The dispatch modes that are active, innermost last."""
+    modes: list[Any] = _resolve("torch.utils._python_dispatch", "_get_current_dispatch_mode_stack")()
+    return modes

@@ -24,6 +24,7 @@ from torch.utils import _pytree as pytree
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.object_watch import ObjectWatch
+from neaptide.frontends.recorder import Recorder
 from neaptide.frontends.scalars import is_plain
 from neaptide.frontends.split_source import Cut, StepSource
 from neaptide.frontends.state_finder import find_state
@@ -276,24 +277,29 @@ def cut_behind(
     function, rebuild = _unwrapped(step)
     source = StepSource(function)
     state = find_state(step, extra)
-    reached = 0
+    reached = quiet = 0
+    operations = -1
     objects = ObjectWatch(state)
     effects: _Effects | None = None
 
     def mark(number: int) -> None:
-        nonlocal reached, effects
+        nonlocal reached, quiet, operations, effects
         if effects is None:
             effects = _Effects(state, objects)
         elif effects.any_so_far():
             raise _FirstEffect
         reached = number
+        now = _operations()
+        if now != operations or (number and source.is_clearing(number - 1)):
+            quiet, operations = number, now
 
     try:
         trace_step(rebuild(source.marked(mark)), args, kwargs, state, present_pattern(state))
     except (_FirstEffect, CaptureError):
         if not reached:
             raise LookupError("its first statement is such host code") from None
-        return _at(reached, function, source, rebuild)
+        # Statements right before it that record nothing are host code as well: a rate that is looked up for a log.
+        return _at(quiet or reached, function, source, rebuild)
     raise LookupError("no statement of the step itself is host code")
 
 
@@ -332,6 +338,11 @@ def _at(
         ):
             return early
     return made(())
+
+
+def _operations() -> int:
+    """How many operations the trace that is going on has recorded so far."""
+    return sum(len(m.recording.records) for m in private.dispatch_modes() if isinstance(m, Recorder))
 
 
 class _Effects:

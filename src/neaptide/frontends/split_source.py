@@ -81,6 +81,10 @@ class StepSource:
         tree.body = body
         return self._compiled(tree, {MARK: types.CellType(mark)})
 
+    def is_clearing(self, number: int) -> bool:
+        """Whether a statement only calls `zero_grad` of something."""
+        return _is_clearing(self._tree.body[number])
+
     def clears_gradients(self, at: int) -> tuple[int, ...]:
         """Numbers of the statements from `at` on that only call `zero_grad` of something, and are always reached."""
         found = []
