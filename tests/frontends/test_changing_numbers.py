@@ -62,22 +62,32 @@ def test_floats_that_changed_are_told_from_other_differences():
     assert captured.reader.read((batch,), {}).changed_floats(captured.signature) is None
 
 
-def test_a_float_that_decides_a_branch_stays_a_guard():
-    model = nn.Linear(4, 3)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def test_of_a_float_that_decides_a_branch_only_the_branch_is_guarded():
+    def factory():
+        torch.manual_seed(0)
+        model = nn.Linear(4, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-    def step(batch, weight):
-        loss = model(batch).square().mean()
-        if weight > 0.5:
-            loss = loss * weight
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        def step(batch, weight):
+            loss = model(batch).square().mean()
+            if weight > 0.5:
+                loss = loss * weight
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach()
 
-    captured = capture_step(step, (torch.randn(5, 4), 0.75), changing=frozenset({"batch[1]"}))
-    assert captured.changing == frozenset()
-    assert dict(captured.signature.batch)["batch[1]"] == (float, 0.75)
+        return model, step
+
+    (model, step), (twin, twin_step) = factory(), factory()
+    batch = torch.randn(5, 4)
+    run = planned(twin_step, batch, further=(0.75,))
+    replans = []
+    for weight in (0.75, 0.625, 2.0, 0.25, 0.125, 0.875, 0.0):
+        assert torch.equal(step(batch, weight), run(batch, weight))
+        replans.append(run.counts.replans)
+    assert replans == [0, 1, 1, 2, 2, 2, 2]
+    assert torch.equal(model.weight, twin.weight)
 
 
 def test_a_float_whose_type_is_asked_for_stays_a_guard():

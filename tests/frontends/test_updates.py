@@ -188,45 +188,6 @@ def test_gradient_clipping(clip, foreach):
     assert_same_bits(factory)
 
 
-# -- optimizers
-
-UPDATES = [
-    ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
-    ("SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1, "dampening": 0.5}),
-    ("SGD", {"lr": 0.1, "maximize": True, "foreach": True}),
-    ("SGD", {"lr": 0.1, "momentum": 0.9, "fused": True}),
-    ("SGD", {"lr": torch.tensor(0.1), "momentum": 0.9}),
-    ("Adam", {"lr": 0.1, "weight_decay": 0.1, "amsgrad": True}),
-    ("Adam", {"lr": 0.1, "maximize": True, "fused": True}),
-    ("AdamW", {"lr": 0.1, "amsgrad": True, "foreach": True}),
-    ("AdamW", {"lr": 0.1, "amsgrad": True, "fused": True}),
-    ("AdamW", {"lr": torch.tensor(0.1)}),
-    ("RMSprop", {"lr": 0.1, "momentum": 0.9, "centered": True}),
-    ("Adagrad", {"lr": 0.1, "lr_decay": 0.1}),
-    ("Adadelta", {"lr": 0.1}),
-    ("Adamax", {"lr": 0.1}),
-    ("NAdam", {"lr": 0.1}),
-    ("Rprop", {"lr": 0.1}),
-]
-
-
-@pytest.mark.parametrize(("name", "options"), UPDATES, ids=lambda p: p if isinstance(p, str) else "-".join(p))
-def test_optimizers(name, options):
-    def factory():
-        model = net()
-        return simple(model, getattr(torch.optim, name)(model.parameters(), **options)), batch()
-
-    assert_same_bits(factory)
-
-
-@pytest.mark.parametrize("name", ["RAdam", "ASGD", "Adafactor"])
-def test_optimizers_that_branch_on_their_state_are_refused(name):
-    model = net()
-    step = simple(model, getattr(torch.optim, name)(model.parameters()))
-    with pytest.raises(CaptureError, match="the optimizer decides by numbers that only the data knows"):
-        capture_step(step, (batch(),))
-
-
 # -- hooks
 
 

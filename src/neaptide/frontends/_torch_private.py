@@ -92,7 +92,8 @@ def sequence_of(node: Any) -> int:
 
 def new_symbolic_float(operands: tuple[Any, ...]) -> torch.SymFloat:
     """Another number that only the data knows, in the shape environment of the symbolic ones among `operands`."""
-    environment = next(operand.node.shape_env for operand in operands if isinstance(operand, torch.SymFloat))
+    symbols = (torch.SymFloat, torch.SymInt)
+    environment = next(operand.node.shape_env for operand in operands if isinstance(operand, symbols))
     number: torch.SymFloat = environment.create_unbacked_symfloat()
     return number
 
@@ -372,6 +373,38 @@ _count_function_modes = _resolve("torch._C", "_len_torch_function_stack")
 _count_dispatch_modes = _resolve("torch._C", "_len_torch_dispatch_stack")
 _transform = _resolve("torch._C._functorch", "peek_interpreter_stack")
 _saved_hooks = _resolve("torch._C._autograd", "_top_saved_tensors_default_hooks")
+
+
+def is_plain_scaler(scaler: torch.amp.GradScaler) -> bool:
+    """Whether a scaler steps and updates as `torch.amp.GradScaler` does."""
+    methods = ("scale", "unscale_", "_unscale_grads_", "_maybe_opt_step", "step", "update")
+    return all(getattr(type(scaler), name) is getattr(torch.amp.GradScaler, name) for name in methods)
+
+
+def scaler_notes(scaler: torch.amp.GradScaler) -> Any:
+    """What a gradient scaler notes for each optimizer between `unscale_` and `update`."""
+    return scaler._per_optimizer_states
+
+
+def set_scaler_notes(scaler: torch.amp.GradScaler, notes: Any) -> None:
+    """Put other notes in their place."""
+    scaler._per_optimizer_states = notes
+
+
+def start_scaler(scaler: torch.amp.GradScaler) -> None:
+    """Make the scale and the growth tracker of a gradient scaler, as its first use does."""
+    if scaler._scale is None:
+        scaler._lazy_init_scale_growth_tracker(torch.device(scaler._device))
+
+
+SCALER_TENSORS = ("_scale", "_growth_tracker")
+SCALER_SETTINGS = ("_growth_factor", "_backoff_factor", "_growth_interval", "_enabled")
+
+
+def chooses_foreach(parameters: list[torch.Tensor], *, differentiable: bool) -> bool:
+    """Whether an optimizer that is not told updates all parameters at once."""
+    chosen = _resolve("torch.optim.optimizer", "_default_to_fused_or_foreach")(parameters, differentiable)
+    return bool(chosen[1])
 
 
 def register_hook(tensor: torch.Tensor, hook: Callable[..., Any]) -> None:

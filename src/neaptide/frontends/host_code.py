@@ -167,6 +167,8 @@ class HostCode:
             owner = getattr(callee, "__self__", None)
             if isinstance(owner, torch.optim.Optimizer) and callee.__name__ == "step":
                 updated.append(owner)
+            if isinstance(owner, torch.amp.GradScaler):
+                raise self._refusal("a gradient scaler is used after it")
             reached = find_state(callee, without=self.whole) if _is_users(callee) else StepState()
             if any("step" in names_in(code) for code in reached.codes):
                 updated += reached.optimizers.values()

@@ -12,13 +12,30 @@ from typing import Any
 import torch
 
 from neaptide.errors import CaptureError
+from neaptide.frontends import _torch_private as private
 from neaptide.frontends.notes import Notes
-from neaptide.frontends.step_slots import HOST_RATE_KEYS, EntryPattern, TensorSpec, observation_name
+from neaptide.frontends.scalars import is_scalar
+from neaptide.frontends.step_slots import (
+    NUMBER_TYPES,
+    EntryPattern,
+    OutputSlot,
+    PlainSpec,
+    StateKey,
+    TensorSpec,
+    hyper_parameters,
+    observation_name,
+)
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.trace_errors import HostEffectError, location, users_line
 from neaptide.frontends.trace_watch import find_line
 
 Twins = Mapping[tuple[Any, ...], torch.Tensor]
+
+# Their updates give the same bits with `foreach` and without; those of others do not, or nobody knows.
+_SAME_WITHOUT_FOREACH = frozenset(
+    {torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adadelta, torch.optim.Adagrad}
+    | {torch.optim.Adamax, torch.optim.RMSprop, torch.optim.Rprop}
+)
 
 
 class OptimizerTwins:
@@ -27,9 +44,16 @@ class OptimizerTwins:
     Args:
         state: what was found, with the user's tensors in their places.
         entry: which optimizer state exists when the step begins.
+        changing: names of hyper-parameters that are inputs of the program.
+        plain: Python numbers that the step itself writes are plain numbers in the trace, not symbols.
+
+    Attributes:
+        entry_contents: what stood in state and groups when the step began, by slot key.
     """
 
-    def __init__(self, state: StepState, entry: EntryPattern) -> None:
+    def __init__(
+        self, state: StepState, entry: EntryPattern, changing: frozenset[str], *, plain: bool = False
+    ) -> None:
         self._state = state
         self._entry = entry
         self._names = {id(slot.current()): slot.name for slot in state.tensors}
@@ -39,6 +63,11 @@ class OptimizerTwins:
             k: {n: c for n, c in vars(o).items() if n[0] == "_"} for k, o in state.optimizers.items()
         }
         self._groups: dict[str, list[dict[str, Any]]] = {}
+        self._twin_names: dict[int, str] = {}
+        self._content: dict[StateKey, Any] = {}
+        self.entry_contents: dict[tuple[Any, ...], Any] = {}
+        self._changing = changing
+        self._plain = plain
         self._steps = 0
 
     @contextlib.contextmanager
@@ -73,81 +102,154 @@ class OptimizerTwins:
 
     def fill(self, twins: Twins) -> None:
         """Make groups and state of the twins."""
+        self._twin_names = {id(twins["tensor", slot.name]): slot.name for slot in self._state.tensors}
         for label, optimizer in self._state.optimizers.items():
-            original_groups, original_state = self._original[label]
-            groups = [self._group(label, i, group, twins) for i, group in enumerate(original_groups)]
+            original_groups, _ = self._original[label]
+            groups = [self._group(optimizer, group, twins) for group in original_groups]
+            self._put_inputs(label, optimizer, groups, twins)
             self._groups[label] = [dict(group) for group in groups]
             optimizer.param_groups = groups
             optimizer.state = defaultdict(dict)
-            for owner, name, key in self._entry.optimizer_state:
+            for (owner, name, key), spec in self._entry.optimizer_state.items():
                 if owner == label:
-                    optimizer.state[twins["tensor", name]][key] = twins["state", label, name, key]
-            for parameter, entries in original_state.items():
-                name = self._names.get(id(parameter), "")
-                for key, content in entries.items():
-                    if name and not isinstance(content, torch.Tensor):
-                        optimizer.state[twins["tensor", name]][key] = content
+                    self._content[label, name, key] = content = self._entry_content(
+                        (label, name, key), spec, twins
+                    )
+                    optimizer.state[twins["tensor", name]][key] = content
+        self.entry_contents = dict(self.contents())
 
-    def _group(self, label: str, index: int, group: dict[str, Any], twins: Twins) -> dict[str, Any]:
+    def _entry_content(self, key: StateKey, spec: TensorSpec | PlainSpec, twins: Twins) -> Any:
+        if isinstance(spec, TensorSpec):
+            return twins["state", *key]
+        if spec.kind in NUMBER_TYPES:
+            return self._number(("state", *key), spec.kind(1), twins)
+        if spec.content is None and spec.kind is not type(None):
+            raise CaptureError(
+                f"{key[0]} keeps a {spec.kind.__name__} in {key[0]}.state[...][{key[2]!r}]",
+                where=find_line(key[2], self._state.codes),
+                why="it would be frozen into the program: tensors, numbers and plain values are read at each call",
+                next_step="keep it in tensors or numbers, one for each entry",
+            )
+        return spec.content
+
+    def _number(self, slot_key: tuple[Any, ...], number: float, twins: Twins) -> Any:
+        """The symbol of a Python number; where all are to stay plain, the number as the host knows it."""
+        if self._plain:
+            return self._entry.numbers.get(slot_key, number)
+        return twins[slot_key].item()
+
+    def _group(self, optimizer: torch.optim.Optimizer, group: dict[str, Any], twins: Twins) -> dict[str, Any]:
         copy = dict(group)
         copy["params"] = [self._twin_of(p, twins) for p in group["params"]]
         if "foreach" in copy and not copy.get("fused"):
-            copy["foreach"] = False  # one op over all gradients would keep them all alive at once
-        for key in HOST_RATE_KEYS:
-            if ("rate", label, index, key) in twins:
-                rate = twins["rate", label, index, key]
-                # Fused kernels take a plain float or a tensor, but no number known only at run time.
-                as_tensor = isinstance(group[key], torch.Tensor) or copy.get("fused")
-                copy[key] = rate if as_tensor else rate.item()
+            if type(optimizer) in _SAME_WITHOUT_FOREACH:
+                copy["foreach"] = False  # one op over all gradients would keep them all alive at once
+            elif copy["foreach"] is None:  # torch's choice; it does not know the twins for parameters
+                differentiable = bool(group.get("differentiable"))
+                copy["foreach"] = private.chooses_foreach(group["params"], differentiable=differentiable)
         return copy
+
+    def _put_inputs(
+        self, label: str, optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]], twins: Twins
+    ) -> None:
+        """Make hyper-parameters that are inputs of the program tensors and numbers of the trace."""
+        for entry in hyper_parameters(label, optimizer):
+            twin: Any = twins.get(entry.slot_key(label))
+            if twin is None:
+                continue
+            group = groups[entry.group]
+            # Fused kernels take a plain float or a tensor, but no number known only at run time.
+            as_tensor = isinstance(entry.content, torch.Tensor) or group.get("fused")
+            content = twin if as_tensor else self._number(entry.slot_key(label), entry.content, twins)
+            if entry.position is not None:
+                items = [*group[entry.key]]
+                items[entry.position] = content
+                content = type(group[entry.key])(items)
+            group[entry.key] = content
 
     def _twin_of(self, parameter: torch.Tensor, twins: Twins) -> torch.Tensor:
         name = self._names.get(id(parameter))
         # A place inside param_groups holds its twin already when the parameter is found only there.
         return twins["tensor", name] if name is not None else parameter
 
-    def collect(
-        self, twins: Twins, new: Callable[[str, tuple[Any, ...], torch.Tensor], None]
-    ) -> dict[tuple[str, str, str], TensorSpec]:
-        """The state that exists now; `new(name, key, tensor)` is called for what the step made or replaced.
+    def collect(self, written: Callable[[OutputSlot, Any], None]) -> dict[StateKey, TensorSpec | PlainSpec]:
+        """The state that exists now; `written` is called for what the step made or replaced.
 
         Raises:
-            CaptureError: a hyper-parameter or a count that the step keeps in Python.
+            CaptureError: something that a program cannot write anew at each call.
         """
-        found: dict[tuple[str, str, str], TensorSpec] = {}
-        names = {id(twins["tensor", slot.name]): slot.name for slot in self._state.tensors}
+        found: dict[StateKey, TensorSpec | PlainSpec] = {}
         for label, optimizer in self._state.optimizers.items():
-            self._refuse_changed_groups(label, optimizer)
-            before = {self._names.get(id(p)): entries for p, entries in self._original[label][1].items()}
-            for parameter, entries in optimizer.state.items():
-                name = names[id(parameter)]
-                for key, content in entries.items():
-                    if isinstance(content, torch.Tensor):
-                        found[label, name, key] = TensorSpec.of(content)
-                        if content is not twins.get(("state", label, name, key)):
-                            new(f"{label}.state.{name}.{key}", (label, name, key), content)
-                    elif before.get(name, {}).get(key, _ABSENT) is not content:
-                        raise CaptureError(
-                            f"the optimizer {type(optimizer).__name__} keeps {key!r} in Python",
-                            why="it would be frozen into the program",
-                            next_step="use an optimizer that keeps it in a tensor (SGD, Adam, AdamW do)",
-                        )
+            self._collect_groups(label, optimizer, written)
+            for key, content in self._entries(label, optimizer):
+                is_tensor = isinstance(content, torch.Tensor)
+                found[key] = TensorSpec.of(content) if is_tensor else PlainSpec.of(content)
+                if content is not self._content.get(key, _ABSENT):
+                    _refuse_odd(content, f"{label}.state[...][{key[2]!r}]", self._state)
+                    written(OutputSlot("optimizer_state", f"{label}.state.{key[1]}.{key[2]}", key), content)
+        gone = [key for key in self._content if key not in found]
+        if gone:
+            raise CaptureError(
+                f"the step removes {gone[0][2]!r} from the state of {gone[0][0]}",
+                where=find_line("pop", self._state.codes),
+                why="it would be there still when the program has run",
+                next_step="keep it, or remove it outside the step",
+            )
         return found
 
-    def _refuse_changed_groups(self, label: str, optimizer: torch.optim.Optimizer) -> None:
-        for index, (now, then) in enumerate(zip(optimizer.param_groups, self._groups[label], strict=False)):
-            changed = [k for k in {**then, **now} if now.get(k, _ABSENT) is not then.get(k, _ABSENT)]
-            if changed:
-                raise HostEffectError(
-                    f"the step writes {label}.param_groups[{index}][{changed[0]!r}]",
-                    where=find_line(str(changed[0]), self._state.codes),
-                    why="it would be written once, at capture, and never again",
-                    next_step="set it outside the step; a new learning rate needs no new plan",
+    def _entries(self, label: str, optimizer: torch.optim.Optimizer) -> Iterator[tuple[StateKey, Any]]:
+        """What stands in the state of an optimizer now."""
+        for parameter, entries in optimizer.state.items():
+            name = self._twin_names.get(id(parameter))
+            if name is None:
+                raise CaptureError(
+                    f"the optimizer {type(optimizer).__name__} keeps state that belongs to no parameter",
+                    where=find_line("state", self._state.codes),
+                    why=f"{parameter!r} is a key of {label}.state, and is no parameter of the step",
+                    next_step="keep it in the parameter groups, or with each parameter",
                 )
+            for key, content in entries.items():
+                yield (label, name, key), content
+
+    def _collect_groups(
+        self, label: str, optimizer: torch.optim.Optimizer, written: Callable[[OutputSlot, Any], None]
+    ) -> None:
+        """What the step wrote into the parameter groups: numbers that were there, or it is refused.
+
+        Raises:
+            WrittenNumbersError: numbers that the trace took for constants.
+        """
         if len(optimizer.param_groups) != len(self._groups[label]):
             raise CaptureError(
                 f"the step adds a parameter group to {label}", next_step="add it before the first step"
             )
+        frozen = []
+        for index, (now, then) in enumerate(zip(optimizer.param_groups, self._groups[label], strict=True)):
+            for key in {**then, **now}:
+                if now.get(key, _ABSENT) is then.get(key, _ABSENT):
+                    continue
+                name = f"{label}.param_groups[{index}].{key}"
+                original = self._original[label][0][index].get(key)
+                kind = PlainSpec.of(now.get(key)).kind
+                if type(original) not in NUMBER_TYPES or kind is not type(original):
+                    raise HostEffectError(
+                        f"the step writes {label}.param_groups[{index}][{key!r}]",
+                        where=find_line(str(key), self._state.codes),
+                        why="it would be written once, at capture, and never again",
+                        next_step="set it outside the step, or before the first one; a number may then be counted up",
+                    )
+                frozen.append(name)
+                written(OutputSlot("hyper_parameter", name, (label, index, key)), now[key])
+        if unknown := frozenset(frozen) - self._changing:
+            raise WrittenNumbersError(unknown)
+
+    def contents(self) -> Iterator[tuple[tuple[Any, ...], Any]]:
+        """What stands in the state and in the groups now, by slot key."""
+        for label, optimizer in self._state.optimizers.items():
+            for state_key, content in self._entries(label, optimizer):
+                yield ("state", *state_key), content
+            for entry in hyper_parameters(label, optimizer):
+                yield entry.slot_key(label), entry.content
 
     def _observe(self, notes: Notes, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         """Mark the gradients as they are when the update begins, after the user's own hooks."""
@@ -174,6 +276,30 @@ class OptimizerTwins:
                 return inner()
 
         return step
+
+
+class WrittenNumbersError(CaptureError):
+    """The step writes numbers of parameter groups that were traced as constants: they have to be inputs.
+
+    Attributes:
+        names: of the numbers, as in `HyperParameter.name`.
+    """
+
+    def __init__(self, names: frozenset[str]) -> None:
+        super().__init__(f"the step writes {', '.join(sorted(names))}")
+        self.names = names
+
+
+def _refuse_odd(content: Any, name: str, state: StepState) -> None:
+    """Refuse what a program cannot write anew at each call."""
+    if isinstance(content, (torch.Tensor, torch.SymInt, torch.SymFloat)) or is_scalar(content):
+        return
+    raise CaptureError(
+        f"the step keeps a {type(content).__name__} in {name}",
+        where=find_line(name.split("'")[-2], state.codes),
+        why="it would be frozen into the program: tensors, numbers and plain values can be written at each call",
+        next_step="keep it in tensors or numbers, one for each entry",
+    )
 
 
 _ABSENT = object()

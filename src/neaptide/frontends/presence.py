@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from neaptide.frontends.step_slots import EntryPattern, TensorSpec
+from neaptide.frontends.step_slots import EntryPattern, PlainSpec, TensorSpec
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.sweep import GONE
 from neaptide.frontends.tensor_facts import TensorFacts, measured
@@ -82,11 +82,13 @@ def fits(entry: EntryPattern, now: EntryPattern, *, reads_gradients: bool) -> bo
     return state and (not reads_gradients or _agree(entry.gradients, now.gradients))
 
 
-def _agree(then: Mapping[Any, TensorSpec], now: Mapping[Any, TensorSpec]) -> bool:
+def _agree(then: Mapping[Any, Any], now: Mapping[Any, Any]) -> bool:
     return then.keys() == now.keys() and all(_geometry(then[key]) == _geometry(now[key]) for key in then)
 
 
-def _geometry(spec: TensorSpec) -> tuple[Any, ...]:
+def _geometry(spec: TensorSpec | PlainSpec) -> tuple[Any, ...]:
+    if isinstance(spec, PlainSpec):
+        return spec.kind, spec.content
     device = spec.device.type
     return spec.shape, spec.strides, spec.dtype, "cpu" if device == "meta" else device
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from neaptide.frontends.recording import Record
+from neaptide.frontends.recording import Record, TensorFacts
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import refs
 from neaptide.ir.registry import Call, OpRegistry
@@ -76,3 +76,22 @@ def tensor_list_length(record: Record) -> int:
         if isinstance(a, tuple) and a and all(isinstance(i, Record) for i in a)
     }
     return lengths.pop() if len(lengths) == 1 else 0
+
+
+def written_records(record: Record) -> list[Record]:
+    """The records whose tensors a call overwrites, by its schema."""
+    if not isinstance(record.target, torch._ops.OpOverload):  # noqa: SLF001
+        return []
+    found = []
+    for position, argument in enumerate(record.target._schema.arguments):  # noqa: SLF001
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            given = record.args[position] if position < len(record.args) else record.kwargs.get(argument.name)
+            items = given if isinstance(given, tuple) else (given,)
+            found += [item for item in items if isinstance(item, Record)]
+    return found
+
+
+def storages_of(record: Record) -> list[int]:
+    """Identities of the storages of what a record gives."""
+    results = record.result if isinstance(record.result, tuple) else (record.result,)
+    return [item.storage_key for item in results if isinstance(item, TensorFacts)]

@@ -15,6 +15,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends.fake_kernels import FAKE_KERNELS
 from neaptide.frontends.notes import Notes
 from neaptide.frontends.recording import Line, Record, Recording, TensorFacts, stem_of
 from neaptide.frontends.trace_values import qualified
@@ -197,25 +198,38 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         else:
             result = func(*args)
         if isinstance(result, _SYMBOLS):
-            taken = tuple(
-                [self._of_number.get(arg.node, arg) if isinstance(arg, _SYMBOLS) else arg for arg in args]
-            )
-            record = self._add("call", stem_of(func), func, taken, {})
-            self._follow(result, record)
-            record.result = result
+            self._add_host_call(func, args, result)
         return result
+
+    def call_host(self, function: Callable[..., Any], args: tuple[Any, ...]) -> torch.SymFloat:
+        """Record a call of a Python function of numbers, a symbolic one among them; gives what it returns."""
+        result = private.new_symbolic_float(args)
+        self._add_host_call(function, args, result)
+        return result
+
+    def record_of_number(self, symbol: Any) -> Record | None:
+        """What gave a symbolic number; None for one that is known."""
+        return self._of_number.get(symbol.node)
+
+    def _add_host_call(self, function: Callable[..., Any], args: tuple[Any, ...], result: Any) -> None:
+        taken = tuple(
+            [self._of_number.get(arg.node, arg) if isinstance(arg, _SYMBOLS) else arg for arg in args]
+        )
+        record = self._add("call", stem_of(function), function, taken, {})
+        self._follow(result, record)
+        record.result = result
 
 
 def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of an operation on fake tensors and, maybe, numbers that only the data knows."""
     items = (*args, *kwargs.values())
     if not any(isinstance(item, _SYMBOLS) for item in items):
-        return func(*args, **kwargs)
+        return FAKE_KERNELS.get(func, func)(*args, **kwargs)
     for item in items:
         if isinstance(item, torch.Tensor):  # a literal's elements would be computed on, and become NaN
             private.forget_elements(item)
     if torch.Tag.pointwise not in func.tags:
-        return func(*args, **kwargs)
+        return FAKE_KERNELS.get(func, func)(*args, **kwargs)
     # The number decides elements only, no shape and no type, and torch remembers what plain numbers give.
     return func(*map(_stand_in, args), **{name: _stand_in(item) for name, item in kwargs.items()})
 

@@ -7,6 +7,7 @@ a comparison, takes another branch then, in silence. The capture with plain numb
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from neaptide.ir.graph import Graph
@@ -16,17 +17,26 @@ from neaptide.ops.structural import HOST_FUNCTIONS, host_function
 Token = tuple[Any, ...]
 
 
-def is_same_but_for_numbers(symbolic: Graph, numbers: Mapping[str, float], concrete: Graph) -> bool:
+def is_same_but_for_numbers(
+    symbolic: Graph,
+    numbers: Mapping[str, float],
+    concrete: Graph,
+    written: Mapping[int, float] = MappingProxyType({}),
+) -> bool:
     """Whether the first graph is the second when its inputs of those names hold those numbers. O(size).
 
     Args:
         symbolic: takes the numbers as host scalars.
         numbers: by name of the input value.
         concrete: has them as constants.
+        written: by position, outputs of the first graph that are numbers and that the second does not have.
     """
     first = _Listing(symbolic, numbers)
     second = _Listing(concrete, {})
-    return first.rows == second.rows and first.outputs == second.outputs
+    expected = iter(second.outputs)
+    count = len(symbolic.outputs)
+    outputs = [("number", written[k]) if k in written else next(expected, None) for k in range(count)]
+    return first.rows == second.rows and first.outputs == outputs and next(expected, None) is None
 
 
 class _Listing:

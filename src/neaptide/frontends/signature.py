@@ -40,9 +40,11 @@ class Signature:
 
     def changed_floats(self, other: Signature) -> frozenset[str] | None:
         """Names of the Python floats that differ, when nothing else does; else None. `other` is the older one."""
-        if any(getattr(self, g) != getattr(other, g) for g in _GROUPS if g not in {"batch", "scalars"}):
+        held = {"batch", "scalars", "hyper_parameters"}
+        if any(getattr(self, g) != getattr(other, g) for g in _GROUPS if g not in held):
             return None
-        now, then = dict(self.batch + self.scalars), dict(other.batch + other.scalars)
+        now = dict(self.batch + self.scalars + self.hyper_parameters)
+        then = dict(other.batch + other.scalars + other.hyper_parameters)
         if now.keys() != then.keys():
             return None
         changed = {name for name in now if now[name] != then[name]}

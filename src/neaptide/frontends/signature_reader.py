@@ -34,7 +34,7 @@ class SignatureReader:
         self._tensors = TensorFacts(state)
         self._places = PlaceFacts(state, changing)
         self._code = CodeFacts(state)
-        self._groups = GroupFacts(state, self._tensors)
+        self._groups = GroupFacts(state, self._tensors, changing)
         self._modes: Any = None
         self._agreed: Signature | None = None
 

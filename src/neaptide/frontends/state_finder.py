@@ -65,7 +65,7 @@ def find_state(
         without: a function that is not looked through, although code of the step has its name in it.
 
     Raises:
-        CaptureError: for state that a captured step cannot carry (a random generator, a gradient scaler).
+        CaptureError: for state that a captured step cannot carry (a random generator, say).
     """
     finder = _Finder(home_of(step), without)
     finder.look_at(step, "step", None)
@@ -182,6 +182,8 @@ class _Finder:
             self._module(item, name)
         elif isinstance(item, torch.optim.Optimizer):
             self._optimizer(item, name)
+        elif isinstance(item, torch.amp.GradScaler):
+            self._scaler(item, name)
         elif isinstance(item, functools.partial):
             self._later(item.func, name, None)
             for position in range(len(item.args)):
@@ -418,6 +420,14 @@ class _Finder:
             for place in attributes_of(item, name):
                 if is_scalar(place.get()):
                     self._if_named(str(place.key), place)
+
+    def _scaler(self, item: torch.amp.GradScaler, name: str) -> None:
+        if item.is_enabled():
+            private.start_scaler(item)
+            self.state.scalers[name] = item
+        keys = (*private.SCALER_TENSORS, *private.SCALER_SETTINGS) if item.is_enabled() else ("_enabled",)
+        for key in keys:
+            self._at(ItemPlace(f"{name}.{key}", vars(item), key))
 
     def _is_users(self, path: str) -> bool:
         return (self._home is not None and path.startswith(self._home)) or not is_library_file(path)

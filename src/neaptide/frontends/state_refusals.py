@@ -7,21 +7,20 @@ from typing import Any
 import torch
 
 from neaptide.errors import CaptureError
+from neaptide.frontends import _torch_private as private
 
 
 def refuse(item: Any, name: str) -> None:
     """Raise for state that a captured step cannot carry.
 
     Raises:
-        CaptureError: it is a random generator, a gradient scaler, TorchScript or wraps a module for several devices.
+        CaptureError: it is a random generator, a gradient scaler with rules of its own, TorchScript or wraps a module for several devices.
     """
     reason, fix = None, None
     if isinstance(item, torch.Generator):
         reason = "an explicit random generator would be frozen into the program; use the default generator"
-    elif isinstance(item, torch.amp.GradScaler) and item.is_enabled():
-        reason = (
-            "GradScaler.step decides by the data whether to update; use bfloat16 autocast without a scaler"
-        )
+    elif isinstance(item, torch.amp.GradScaler) and item.is_enabled() and not private.is_plain_scaler(item):
+        reason = "a gradient scaler of another class than torch.amp.GradScaler may skip updates by rules of its own"
     elif isinstance(item, torch.nn.parallel.DistributedDataParallel):
         reason = (
             "its gradient reduction runs outside the traced program; capture the module inside it (.module)"

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from neaptide.frontends.host_part import HostPart, is_host_number
 from neaptide.frontends.recording import Recording
+from neaptide.frontends.scalars import is_scalar
 from neaptide.frontends.step_state import StepState
 
-HOST_RATE_KEYS = ("lr",)  # changing scalars of a parameter group that become inputs of the graph
-IGNORED_GROUP_KEYS = frozenset({"params", "lr", "initial_lr", "foreach", "fused", "param_names"})
+_RATE = "lr"  # the hyper-parameter that schedulers are for: an input of every program
+_IGNORED_GROUP_KEYS = frozenset({"params", "initial_lr", "foreach", "fused", "param_names"})
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,76 @@ class TensorSpec:
         return torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=device)
 
 
+class HyperParameter(NamedTuple):
+    """One entry of a parameter group, or one item of a tuple or list in it, as the betas are.
+
+    Attributes:
+        name: as the user writes it.
+        group: index of the group.
+        key: in the group.
+        position: in the tuple or list; None where the entry is none.
+        content: what is there now.
+    """
+
+    name: str
+    group: int
+    key: str
+    position: int | None
+    content: Any
+
+    def is_input(self, changing: frozenset[str]) -> bool:
+        """Whether a program reads it at each call: tensors, learning rates, and numbers that were seen to change."""
+        if isinstance(self.content, torch.Tensor) or self.name in changing:
+            return True
+        return self.key == _RATE and type(self.content) in (float, int)
+
+    def slot_key(self, label: str) -> tuple[Any, ...]:
+        """Of the input that it is."""
+        return "rate", label, self.group, self.key, self.position
+
+
+def hyper_parameters(label: str, optimizer: torch.optim.Optimizer) -> Iterator[HyperParameter]:
+    """What stands in the parameter groups of an optimizer, group by group, but the parameters."""
+    for index, group in enumerate(optimizer.param_groups):
+        where = f"{label}.param_groups[{index}]."
+        for key, content in group.items():
+            if key in _IGNORED_GROUP_KEYS:
+                continue
+            if type(content) in (tuple, list):
+                for position, item in enumerate(content):
+                    yield HyperParameter(f"{where}{key}[{position}]", index, key, position, item)
+            else:
+                yield HyperParameter(where + key, index, key, None, content)
+
+
+@dataclass(frozen=True)
+class PlainSpec:
+    """An entry of optimizer state that is no tensor.
+
+    Attributes:
+        kind: its type.
+        content: what it is; None for an int or a float, which the program reads and writes at each call, and for
+            what is no plain value.
+    """
+
+    kind: type
+    content: Any = None
+
+    @staticmethod
+    def of(content: Any) -> PlainSpec:
+        """The spec of a number, a symbol that stands for one, or another plain value."""
+        if isinstance(content, torch.SymInt):
+            return PlainSpec(int)
+        if isinstance(content, torch.SymFloat):
+            return PlainSpec(float)
+        kind = type(content)
+        return PlainSpec(kind, content if is_scalar(content) and kind not in NUMBER_TYPES else None)
+
+
+NUMBER_TYPES = (int, float)  # what the step may count in
+StateKey = tuple[str, str, str]  # optimizer, parameter name, key
+
+
 @dataclass(frozen=True)
 class EntryPattern:
     """Which gradients and which optimizer state exist when the step begins.
@@ -42,14 +114,20 @@ class EntryPattern:
     Attributes:
         gradients: by parameter name.
         optimizer_state: by (optimizer, parameter name, key).
+        numbers: by slot key, what the host can read of that state: step counts, mostly.
     """
 
     gradients: Mapping[str, TensorSpec] = field(default_factory=dict)
-    optimizer_state: Mapping[tuple[str, str, str], TensorSpec] = field(default_factory=dict)
+    optimizer_state: Mapping[StateKey, TensorSpec | PlainSpec] = field(default_factory=dict)
+    numbers: Mapping[tuple[Any, ...], Any] = field(default_factory=dict)
 
-    def names(self) -> tuple[frozenset[str], frozenset[tuple[str, str, str]]]:
-        """What is present, without the geometry."""
-        return frozenset(self.gradients), frozenset(self.optimizer_state)
+    def names(self) -> tuple[frozenset[str], frozenset[tuple[Any, ...]]]:
+        """What is present: of tensors without the geometry, of Python numbers the type, of plain values all."""
+        entries = (
+            key if isinstance(spec, TensorSpec) else (*key, spec)
+            for key, spec in self.optimizer_state.items()
+        )
+        return frozenset(self.gradients), frozenset(entries)
 
 
 @dataclass(frozen=True)
@@ -57,8 +135,8 @@ class InputSlot:
     """One input of the captured program.
 
     `role` is parameter, buffer, tensor, gradient, optimizer_state, rate (a Python number that changes: of a
-    parameter group, where it may be a tensor as well, of the state or among the arguments) or batch. `key` says
-    where it is read at each call.
+    parameter group, where it may be a tensor as well, of the state, of an optimizer's state or among the arguments)
+    or batch. `key` says where it is read at each call.
     """
 
     role: str
@@ -68,7 +146,12 @@ class InputSlot:
 
 @dataclass(frozen=True)
 class OutputSlot:
-    """One output: `role` is result (a leaf of what the step returns), gradient or optimizer_state."""
+    """One output.
+
+    `role` is result (a leaf of what the step returns), gradient, optimizer_state, hyper_parameter (a number that the
+    step writes into a parameter group) or skipped (not zero where a gradient scaler skips the optimizer that is the
+    key: then nothing is written of its state and groups).
+    """
 
     role: str
     name: str
@@ -91,6 +174,8 @@ class Trace:
         borrowed: leaves of the return value that are the user's own, by leaf position: `("tensor", name)` of a slot or
             `("object", name)` of a place.
         attached: positions of the tensors in the return value that autograd knows how to go back through.
+        decisions: the branches taken by numbers that the host knows; None where there are none.
+        written: outputs that are the same plain value at each call.
     """
 
     recording: Recording
@@ -103,6 +188,8 @@ class Trace:
     kept_gradients: frozenset[str]
     borrowed: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     attached: frozenset[int] = frozenset()
+    decisions: HostPart | None = None
+    written: Mapping[OutputSlot, Any] = field(default_factory=dict)
 
 
 def present_pattern(state: StepState) -> EntryPattern:
@@ -114,19 +201,24 @@ def present_pattern(state: StepState) -> EntryPattern:
         parameter_names[id(tensor)] = slot.name
         if tensor.is_leaf and tensor.requires_grad and tensor.grad is not None:
             gradients[slot.name] = TensorSpec.of(tensor.grad)
-    optimizer_state = {}
+    optimizer_state: dict[StateKey, TensorSpec | PlainSpec] = {}
+    numbers = {}
     for label, optimizer in state.optimizers.items():
         for parameter, entries in optimizer.state.items():
             if id(parameter) not in parameter_names:
                 continue
             for key, content in entries.items():
-                if isinstance(content, torch.Tensor):
-                    name = parameter_names[id(parameter)]
-                    optimizer_state[label, name, key] = TensorSpec.of(content)
-    return EntryPattern(gradients, optimizer_state)
+                name = parameter_names[id(parameter)]
+                is_tensor = isinstance(content, torch.Tensor)
+                optimizer_state[label, name, key] = (
+                    TensorSpec.of(content) if is_tensor else PlainSpec.of(content)
+                )
+                if is_host_number(content):
+                    numbers["state", label, name, key] = content
+    return EntryPattern(gradients, optimizer_state, numbers)
 
 
-def present_names(state: StepState) -> tuple[frozenset[str], frozenset[tuple[str, str, str]]]:
+def present_names(state: StepState) -> tuple[frozenset[str], frozenset[tuple[Any, ...]]]:
     """Which gradients and optimizer state exist right now: picks the program of a step, at each call."""
     gradients = set()
     names = {}
@@ -136,12 +228,16 @@ def present_names(state: StepState) -> tuple[frozenset[str], frozenset[tuple[str
         if tensor.is_leaf and tensor.requires_grad and tensor.grad is not None:
             gradients.add(slot.name)
     entries = {
-        (label, names[id(parameter)], key)
+        (
+            label,
+            names[id(parameter)],
+            key,
+            *(() if isinstance(content, torch.Tensor) else (PlainSpec.of(content),)),
+        )
         for label, optimizer in state.optimizers.items()
         for parameter, kept in optimizer.state.items()
         if id(parameter) in names
         for key, content in kept.items()
-        if isinstance(content, torch.Tensor)
     }
     return frozenset(gradients), frozenset(entries)
 

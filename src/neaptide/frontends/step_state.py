@@ -50,6 +50,7 @@ class StepState:
     Attributes:
         modules: by a name in the user's words; a module inside another found one is not listed.
         optimizers: likewise.
+        scalers: gradient scalers that are enabled, likewise.
         tensors: parameters, buffers and loose tensors, one slot for each distinct tensor.
         unused: loose tensors that no captured program of the step reads.
         scalars: Python numbers, strings and flags that the step may read; guards are made of them.
@@ -77,6 +78,7 @@ class StepState:
 
     modules: dict[str, torch.nn.Module] = field(default_factory=dict)
     optimizers: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
+    scalers: dict[str, torch.amp.GradScaler] = field(default_factory=dict)
     tensors: list[TensorSlot] = field(default_factory=list)
     unused: list[TensorSlot] = field(default_factory=list)
     scalars: list[Place] = field(default_factory=list)

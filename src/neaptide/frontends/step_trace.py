@@ -16,6 +16,8 @@ from torch.utils import _pytree as pytree
 from neaptide.errors import CaptureError, NeaptideError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.branching_gradients import check_gradients
+from neaptide.frontends.host_numbers import HostNumbers
+from neaptide.frontends.host_part import UNKNOWN, HostPart, is_host_number, traced_dtype
 from neaptide.frontends.host_traffic import no_host_traffic
 from neaptide.frontends.large_data import closed_data
 from neaptide.frontends.line_notes import LineNotes
@@ -28,14 +30,16 @@ from neaptide.frontends.outside_world import no_outside_world, refuse_clocks
 from neaptide.frontends.places import Place
 from neaptide.frontends.recorder import Recorder
 from neaptide.frontends.recording import Recording
+from neaptide.frontends.scaled_updates import ScaledUpdates
 from neaptide.frontends.step_slots import (
-    HOST_RATE_KEYS,
+    NUMBER_TYPES,
     EntryPattern,
     InputSlot,
     OutputSlot,
     TensorSpec,
     Trace,
     argument_name,
+    hyper_parameters,
 )
 from neaptide.frontends.step_state import StepState, TensorSlot
 from neaptide.frontends.trace_errors import explained
@@ -43,7 +47,8 @@ from neaptide.frontends.trace_notes import noted_backward, noted_modules
 from neaptide.frontends.trace_truths import known_truths
 from neaptide.frontends.trace_watch import StateWatch, Write, rebound
 
-_NUMBER = TensorSpec((), (), torch.float64, torch.device("cpu"))  # a Python number that changes
+# As what a Python number that changes enters a trace, where it is read back at once.
+_NUMBERS = {kind: TensorSpec((), (), traced_dtype(kind()), torch.device("cpu")) for kind in NUMBER_TYPES}
 
 
 def trace_step(
@@ -53,6 +58,8 @@ def trace_step(
     state: StepState,
     entry: EntryPattern,
     changing: frozenset[str] = frozenset(),
+    *,
+    plain: bool = False,
 ) -> Trace:
     """Trace a step with the given pattern of gradients and optimizer state.
 
@@ -63,11 +70,12 @@ def trace_step(
         state: what the step works on.
         entry: gradients and optimizer state that exist when it begins.
         changing: names of Python floats (arguments as `batch[3]`, or places of the state) that become inputs.
+        plain: Python numbers of the optimizer's state and groups stay plain numbers, whatever the step writes.
 
     Raises:
         CaptureError: naming the user's line, when the step cannot become one straight-line program.
     """
-    return _Tracer(step, args, kwargs, state, entry, changing).run()
+    return _Tracer(step, args, kwargs, state, entry, changing, plain=plain).run()
 
 
 class _Tracer:
@@ -79,6 +87,8 @@ class _Tracer:
         state: StepState,
         entry: EntryPattern,
         changing: frozenset[str],
+        *,
+        plain: bool = False,
     ) -> None:
         self.step = step
         self.call = (args, kwargs)
@@ -90,6 +100,7 @@ class _Tracer:
         self.batch_leaves, self.batch_spec = pytree.tree_flatten((args, dict(kwargs)))
         self.mode = private.new_fake_mode()
         self.slots: list[InputSlot] = []
+        self.known: dict[tuple[Any, ...], Any] = dict(entry.numbers)
         self.fakes: list[torch.Tensor] = []
         self.twins: dict[str, torch.Tensor] = {}
         self.outputs: list[OutputSlot] = []
@@ -100,7 +111,10 @@ class _Tracer:
         self.exit = EntryPattern()
         self.kept: frozenset[str] = frozenset()
         self.originals = [(slot, slot.current()) for slot in state.tensors]
-        self.optimizers = OptimizerTwins(state, entry)
+        self.written: dict[OutputSlot, Any] = {}
+        self.optimizers = OptimizerTwins(state, entry, changing, plain=plain)
+        self.scaled = ScaledUpdates(state, self.optimizers)
+        self.decisions: HostPart | None = None
 
     def run(self) -> Trace:
         self._fake_inputs()
@@ -122,6 +136,7 @@ class _Tracer:
         written += [write for write in watch.restore() if write.identity(self.state) not in left]
         for changed in objects.put_back():
             raise changed_error(changed, self._line_that_changes(changed))
+        self.scaled.settle()
         trace = Trace(
             recording,
             _drop_unused(recording, self.slots),
@@ -133,6 +148,8 @@ class _Tracer:
             self.kept,
             self.borrowed,
             frozenset(self.attached),
+            self.decisions,
+            self.written,
         )
         if written:
             raise watch.refuse(list({write.name: write for write in written}.values()), trace)
@@ -158,29 +175,33 @@ class _Tracer:
             self._add(InputSlot(slot.role, slot.name, ("tensor", slot.name)), fake)
         for name, spec in self.entry.gradients.items():
             self._add(InputSlot("gradient", f"{name}.grad", ("gradient", name)), self._new(spec))
-        for (label, name, key), spec in self.entry.optimizer_state.items():
-            slot_name = f"{label}.state.{name}.{key}"
-            self._add(InputSlot("optimizer_state", slot_name, ("state", label, name, key)), self._new(spec))
+        for (label, name, key), entry in self.entry.optimizer_state.items():
+            slot_name, slot_key = f"{label}.state.{name}.{key}", ("state", label, name, key)
+            if isinstance(entry, TensorSpec):
+                self._add(InputSlot("optimizer_state", slot_name, slot_key), self._new(entry))
+            elif entry.kind in NUMBER_TYPES:
+                self._add(InputSlot("rate", slot_name, slot_key), self._new(_NUMBERS[entry.kind]))
         for label, optimizer in self.state.optimizers.items():
-            for index, group in enumerate(optimizer.param_groups):
-                for key in HOST_RATE_KEYS:
-                    if key in group:
-                        where = f"{label}.param_groups[{index}].{key}"
-                        rate = group[key]
-                        fake = self._fake(rate) if isinstance(rate, torch.Tensor) else self._new(_NUMBER)
-                        self._add(InputSlot("rate", where, ("rate", label, index, key)), fake)
-        for place, _ in self.numbers:
-            self._add(InputSlot("rate", place.name, ("scalar", place.name)), self._new(_NUMBER))
+            for setting in hyper_parameters(label, optimizer):
+                if setting.is_input(self.changing):
+                    content = setting.content
+                    fake = self._fake(content) if isinstance(content, torch.Tensor) else self._number(content)
+                    self._add(InputSlot("rate", setting.name, setting.slot_key(label)), fake, content)
+        for place, number in self.numbers:
+            self._add(InputSlot("rate", place.name, ("scalar", place.name)), self._number(number), number)
         for position, leaf in enumerate(self.batch_leaves):
             if isinstance(leaf, torch.Tensor):
                 self._add(InputSlot("batch", f"batch_{position}", ("batch", position)), self._fake(leaf))
             elif argument_name(position) in self.changing:
                 name = argument_name(position)
-                self._add(InputSlot("rate", name, ("argument", position)), self._new(_NUMBER))
+                self._add(InputSlot("rate", name, ("argument", position)), self._number(leaf), leaf)
+        self.host = HostNumbers(self.known, [slot.key for slot in self.slots])
 
-    def _add(self, slot: InputSlot, fake: torch.Tensor) -> None:
+    def _add(self, slot: InputSlot, fake: torch.Tensor, number: Any = None) -> None:
         self.slots.append(slot)
         self.fakes.append(fake)
+        if is_host_number(number):
+            self.known.setdefault(slot.key, number)
 
     def _fake(self, tensor: torch.Tensor) -> torch.Tensor:
         if tensor.layout is not torch.strided:
@@ -213,6 +234,9 @@ class _Tracer:
         with self.mode:
             return spec.empty()
 
+    def _number(self, number: float) -> torch.Tensor:
+        return self._new(_NUMBERS[int if isinstance(number, int) else float])
+
     # -- trace ----------------------------------------------------------------------------------------------
 
     def _trace(self) -> Recording:
@@ -232,6 +256,8 @@ class _Tracer:
             stack.enter_context(noted_modules(self.state.module_paths, notes))
             stack.enter_context(noted_backward(notes))
             stack.enter_context(self.optimizers.noted(notes))
+            stack.enter_context(self.scaled.noted(recorder, notes))
+            stack.enter_context(self.host.traced(recorder))
             stack.enter_context(LineNotes(notes))
             stack.enter_context(recorder)
             recording = recorder.finish(self._program(self.fakes))
@@ -294,11 +320,18 @@ class _Tracer:
             self.outputs.append(OutputSlot("gradient", f"{slot.name}.grad", (slot.name,)))
             returned.append(fake.grad)
 
-        def new_state(name: str, key: tuple[Any, ...], content: torch.Tensor) -> None:
-            self.outputs.append(OutputSlot("optimizer_state", name, key))
-            returned.append(content)
+        def write(slot: OutputSlot, content: Any) -> None:
+            if isinstance(content, (torch.Tensor, torch.SymInt, torch.SymFloat)):
+                self.outputs.append(slot)
+                returned.append(content)
+            else:
+                self.written[slot] = content
 
-        self.exit = EntryPattern(gradients, self.optimizers.collect(twins, new_state))
+        found = self.optimizers.collect(write)
+        self.scaled.check_writes()
+        for label, flag in self.scaled.skipped.items():
+            write(OutputSlot("skipped", f"{label} is skipped", (label,)), flag)
+        self.exit = EntryPattern(gradients, found, self._numbers_after())
         self.kept = frozenset(kept)
         for slot in self.state.tensors:
             twins["tensor", slot.name].grad = None
@@ -319,6 +352,21 @@ class _Tracer:
             self.outputs.append(OutputSlot("left", place.name, (position,)))
             returned.append(content.detach())
         return returned
+
+    def _numbers_after(self) -> dict[tuple[Any, ...], Any]:
+        """The numbers of the optimizer state that the host knows when the step is over; notes the decisions."""
+        records = {}
+        after = {}
+        for key, content in self.optimizers.contents():
+            if isinstance(content, (torch.Tensor, torch.SymInt, torch.SymFloat)):
+                record = self.host.record_of(content)
+                if record is not None:
+                    records[key] = record
+            elif type(content) in NUMBER_TYPES:
+                after[key] = content
+        self.decisions = self.host.part(records)
+        after |= {key: self.host.value_of(record) for key, record in records.items()}
+        return {key: number for key, number in after.items() if number is not UNKNOWN}
 
     # -- the end --------------------------------------------------------------------------------------------
 

@@ -14,10 +14,13 @@ from torch.utils import _pytree as pytree
 
 from neaptide.errors import CaptureError, PlanMismatch
 from neaptide.frontends.causal_mask import restore_causal_attention
+from neaptide.frontends.counted_state import check_types_unasked, counts_in_python
 from neaptide.frontends.first_writes import NO_WRITES, FirstWrites
 from neaptide.frontends.grouped_heads import grouped_heads, has_masked_attention, repeats_grouped_heads
 from neaptide.frontends.host_code import HostCode, cut_again, cut_behind, not_cut
+from neaptide.frontends.host_part import HostPart
 from neaptide.frontends.mode_facts import check_modes
+from neaptide.frontends.optimizer_twins import WrittenNumbersError
 from neaptide.frontends.same_program import is_same_but_for_numbers
 from neaptide.frontends.signature import Signature
 from neaptide.frontends.signature_reader import SignatureReader
@@ -28,6 +31,7 @@ from neaptide.frontends.step_slots import (
     OutputSlot,
     Trace,
     argument_name,
+    hyper_parameters,
     present_pattern,
 )
 from neaptide.frontends.step_state import StepState
@@ -37,7 +41,8 @@ from neaptide.frontends.trace_watch import StateWrittenError
 from neaptide.ir.graph import Graph
 from neaptide.ops import registry
 
-MAX_PATTERNS = 3  # entry patterns followed until a step leaves what it found
+MAX_PROGRAMS = 4  # of one step: without optimizer state, and for the branches taken by step counts
+LOOK_AHEAD = 40  # steps that are played on the host alone, to find the branches that step counts will take
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,9 @@ class CapturedProgram:
             code, and what is recomputed is planned anew.
         borrowed: leaves of the return value that are the user's own objects, see `Trace`.
         attached: leaves of the return value that autograd could go back through, likewise.
+        written: outputs that are the same plain value at each call.
+        decisions: the branches that it took by step counts and other numbers of the host: it is for calls that
+            take the same; None where there are none.
     """
 
     graph: Graph
@@ -77,6 +85,8 @@ class CapturedProgram:
     checkpoints: tuple[tuple[int, ...], ...] = ()
     borrowed: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     attached: frozenset[int] = frozenset()
+    written: Mapping[OutputSlot, Any] = field(default_factory=dict)
+    decisions: HostPart | None = None
 
     def accepts(self, gradients: frozenset[str], optimizer_state: frozenset[tuple[str, str, str]]) -> bool:
         """Whether this program can run when these gradients and this optimizer state exist."""
@@ -87,6 +97,11 @@ class CapturedProgram:
             return gradients == known_gradients
         # Of a gradient that did not exist in the trace it is not known whether the step clears it or adds to it.
         return gradients <= known_gradients
+
+    def covers(self, other: CapturedProgram) -> bool:
+        """Whether this program can run wherever the other one can."""
+        decides = self.decisions is not None or other.decisions is not None
+        return not decides and self.accepts(*other.entry.names())
 
 
 @dataclass(frozen=True)
@@ -242,13 +257,13 @@ def _all_programs(
 ) -> tuple[list[CapturedProgram], frozenset[str]]:
     """The programs of a step, and the names of the numbers that are inputs of them."""
     args, kwargs, changing = request.args, request.kwargs, request.changing
-    programs = _programs(step, args, kwargs, found, frozenset(), request.name, request.clears_gradients)
-    if changing:
-        symbolic = _with_numbers_as_inputs(
-            step, args, kwargs, found, changing, programs, request.clears_gradients
-        )
-        programs, changing = (programs, frozenset()) if symbolic is None else (symbolic, changing)
-    return programs, changing
+    clears = request.clears_gradients
+    programs, written = _programs(step, args, kwargs, found, frozenset(), request.name, clears)
+    if changing - written:
+        asked = changing - written
+        symbolic = _with_numbers_as_inputs(step, args, kwargs, found, asked, programs, clears)
+        return (programs, written) if symbolic is None else (symbolic, changing | written)
+    return programs, written
 
 
 def _assembled(
@@ -259,7 +274,7 @@ def _assembled(
     changing: frozenset[str],
 ) -> CapturedStep:
     steady = programs[-1]
-    first = [program for program in programs[:-1] if not steady.accepts(*program.entry.names())]
+    first = [program for program in programs[:-1] if not steady.covers(program)]
     used = {slot.name for program in programs for slot in program.inputs}
     used |= {key[1] for program in programs for key in program.borrowed.values()}
     _set_unused_aside(found, {slot.name for slot in found.tensors if slot.role == "tensor"} - used)
@@ -341,8 +356,11 @@ def _with_numbers_as_inputs(
     leaves = pytree.tree_leaves((args, dict(kwargs)))
     numbers = {argument_name(i): leaf for i, leaf in enumerate(leaves) if argument_name(i) in changing}
     numbers |= {place.name: place.get() for place in found.scalars if place.name in changing}
+    for label, optimizer in found.optimizers.items():
+        entries = hyper_parameters(label, optimizer)
+        numbers |= {entry.name: entry.content for entry in entries if entry.name in changing}
     try:
-        programs = _programs(step, args, kwargs, found, changing, concrete[0].graph.name, clears_gradients)
+        programs, _ = _programs(step, args, kwargs, found, changing, concrete[0].graph.name, clears_gradients)
     except CaptureError:  # the number decides something
         return None
     for symbolic, plain in zip(programs, concrete, strict=False):
@@ -364,25 +382,75 @@ def _programs(
     changing: frozenset[str],
     name: str,
     clears_gradients: bool,
-) -> list[CapturedProgram]:
+) -> tuple[list[CapturedProgram], frozenset[str]]:
     """The programs of a step from now on until it leaves the gradients and the state that it found.
 
-    Where host code behind the program clears the gradients, those of the next step are those that this one found.
+    With them the names of the numbers that are inputs: those given, and those that the step writes itself. Where host
+    code behind the program clears the gradients, those of the next step are those that this one found.
     """
     programs: list[CapturedProgram] = []
     entry = present_pattern(found)
-    for _ in range(MAX_PATTERNS):
-        program = _program(*_traced(step, args, kwargs, found, entry, changing), name)
-        programs.append(program)
-        left = replace(program.exit, gradients=entry.gradients) if clears_gradients else program.exit
-        if program.accepts(*left.names()):
-            return programs
-        entry = left
+    gradients = entry.gradients
+    runs: list[int] = []
+    while len(runs) < LOOK_AHEAD:
+        index, after = _played(programs, entry)
+        if index is None:
+            if len(programs) == MAX_PROGRAMS:
+                break
+            try:
+                programs.append(_checked_program(step, args, kwargs, found, entry, changing, name))
+            except WrittenNumbersError as error:
+                return _programs(step, args, kwargs, found, changing | error.names, name, clears_gradients)
+            index, after = len(programs) - 1, programs[-1].exit.numbers
+        entry = replace(programs[index].exit, numbers=after)
+        if clears_gradients:
+            entry = replace(entry, gradients=gradients)
+        if programs[index].decisions is None and programs[index].accepts(*entry.names()):
+            runs += [index] * LOOK_AHEAD
+        runs.append(index)
+    else:
+        steady = max(set(runs), key=lambda index: (runs.count(index), index))
+        return [p for index, p in enumerate(programs) if index != steady] + [programs[steady]], changing
     raise CaptureError(
         "the step never reaches a steady state",
-        why=f"after {MAX_PATTERNS} steps other gradients or optimizer state exist than before",
+        why=f"after {MAX_PROGRAMS} steps other gradients or optimizer state exist than before, or its step counts "
+        "decide otherwise",
         next_step="make each step leave the same gradients and optimizer state behind",
     )
+
+
+def _checked_program(
+    step: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    found: StepState,
+    entry: EntryPattern,
+    changing: frozenset[str],
+    name: str,
+) -> CapturedProgram:
+    """One program; where the optimizer counts in Python, also traced with plain numbers and compared."""
+    program = _program(*_traced(step, args, kwargs, found, entry, changing), name)
+    if counts_in_python(entry, changing, found):
+        plain = trace_step(step, args, kwargs, found, entry, changing, plain=True)
+        check_types_unasked(program, _program(plain, restore_causal_attention(plain.recording), name), found)
+    return program
+
+
+def _played(
+    programs: list[CapturedProgram], entry: EntryPattern
+) -> tuple[int | None, Mapping[tuple[Any, ...], Any]]:
+    """Which program a step runs that finds this, and the numbers that it leaves."""
+    for index, program in enumerate(programs):
+        if not program.accepts(*entry.names()):
+            continue
+        decisions = program.decisions
+        if decisions is None:
+            return index, entry.numbers
+        given = zip(decisions.keys, decisions.numbers, strict=True)
+        numbers = [entry.numbers.get(key, then) for key, then in given]
+        if decisions.holds(numbers):
+            return index, {**entry.numbers, **decisions.after(numbers)}
+    return None, {}
 
 
 def rebind_step(
@@ -482,6 +550,8 @@ def _program(trace: Trace, rewrites: list[str], name: str) -> CapturedProgram:
         checkpoints=read.checkpoints,
         borrowed=trace.borrowed,
         attached=trace.attached,
+        written=trace.written,
+        decisions=trace.decisions,
     )
 
 

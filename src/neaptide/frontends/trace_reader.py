@@ -128,11 +128,11 @@ class _Reader:
         label = identifier(slot.name)
         if (
             slot.role == "rate"
-            and tensor.dtype == torch.float64
+            and tensor.dtype in (torch.float64, torch.int64)
             and tensor.shape == ()
             and self._is_only_read_back(record)
         ):
-            value = self.builder.add_value(label, "float64", (), (), SizeExpr.const(0), None)
+            value = self.builder.add_value(label, dtype_of(tensor.dtype), (), (), SizeExpr.const(0), None)
             self.rates.add(record)
         else:
             value = self.values.tensor(label, tensor, KIND_OF_ROLE[slot.role])

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from neaptide.frontends.places import Place
+from neaptide.frontends.step_slots import OutputSlot, hyper_parameters
 from neaptide.frontends.step_state import StepState, TensorSlot
 from neaptide.frontends.torch_step import CapturedProgram
 from neaptide.frontends.trace_watch import LeftTensor
 from neaptide.runtime import _torch_private as private
 from neaptide.runtime.attached import attached
+from neaptide.runtime.input_readers import Reader, input_reader
 
 
 class Binding:
@@ -63,33 +65,15 @@ class Binding:
             for slot, value in zip(program.inputs, graph.inputs, strict=True)
         ]
 
-    def _reader(self, key: tuple[Any, ...], value: int) -> Callable[[list[Any]], Any]:
-        """How one input is read: a function of the leaves of the call's arguments."""
-        kind = key[0]
-        if kind == "tensor":
-            return _TensorReader(self._slots[key[1]])
-        if kind == "gradient":
-            slot = self._slots[key[1]]
-            return lambda _leaves: slot.current().grad
-        if kind == "state":
-            _, label, name, entry = key
-            optimizer, slot = self._state.optimizers[label], self._slots[name]
-            return lambda _leaves: optimizer.state[slot.current()][entry]
-        if kind == "rate":
-            _, label, index, entry = key
-            optimizer = self._state.optimizers[label]
-            if value in self._scalars or isinstance(optimizer.param_groups[index][entry], torch.Tensor):
-                return lambda _leaves: optimizer.param_groups[index][entry]
-            # A fused kernel reads the rate from a tensor: one that lives as long as the binding.
-            rate = torch.zeros((), dtype=torch.float64)
-            self._rates.append(rate)
-            return lambda _leaves: rate.fill_(optimizer.param_groups[index][entry])
-        if kind in {"scalar", "object"}:
-            known = self._state.scalars if kind == "scalar" else self._state.objects
-            place = next(place for place in known if place.name == key[1])
-            return lambda _leaves: place.get()
-        position = key[1]
-        return lambda leaves: leaves[position]
+    def _reader(self, key: tuple[Any, ...], value: int) -> Reader:
+        """How one input is read."""
+        now = input_reader(key, self._state, self._slots)
+        if key[0] != "rate" or value in self._scalars or isinstance(now([]), torch.Tensor):
+            return now
+        # A fused kernel reads the rate from a tensor: one that lives as long as the binding.
+        rate = torch.zeros((), dtype=torch.float64)
+        self._rates.append(rate)
+        return lambda leaves: rate.fill_(now(leaves))
 
     def read(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         """One entry for each graph input.
@@ -107,6 +91,8 @@ class Binding:
         """Set gradients and optimizer state, and put the step's return value together."""
         results: dict[int, Any] = dict(self._program.constants)
         gradients: dict[str, torch.Tensor] = {}
+        written: dict[OutputSlot, Any] = dict(self._program.written)
+        skipped: set[str] = set()
         for slot, output in zip(self._program.outputs, outputs, strict=True):
             if slot.role == "result":
                 results[slot.key[0]] = attached(output) if slot.key[0] in self._attached else output
@@ -115,9 +101,14 @@ class Binding:
                 place.set(attached(output) if left.attached else output)
             elif slot.role == "gradient":
                 gradients[slot.key[0]] = output
+            elif slot.role == "skipped":
+                if output.item():
+                    skipped.add(slot.key[0])
             else:
-                label, name, entry = slot.key
-                self._state.optimizers[label].state[self._slots[name].current()][entry] = output
+                written[slot] = output
+        for slot, content in written.items():
+            if slot.key[0] not in skipped:
+                self._write(slot, content)
         for parameter in self._replaced:
             parameter.current().grad = gradients.get(parameter.name)
         for optimizer in self._state.optimizers.values():
@@ -125,6 +116,15 @@ class Binding:
         results.update((position, read([])) for position, read in self._borrowed.items())
         leaves = [results[position] for position in range(len(results))]
         return pytree.tree_unflatten(leaves, self._program.result_spec)
+
+    def _write(self, slot: OutputSlot, content: Any) -> None:
+        """Put something into the state of an optimizer, or into a parameter group."""
+        if slot.role == "optimizer_state":
+            label, name, entry = slot.key
+            self._state.optimizers[label].state[self._slots[name].current()][entry] = content
+        else:
+            label, index, entry = slot.key
+            self._state.optimizers[label].param_groups[index][entry] = content
 
     def user_name(self, value_name: str) -> str:
         """What the user calls the input that is `value_name` in the graph."""
@@ -136,8 +136,14 @@ class Binding:
 
 
 def state_tensors(state: StepState) -> list[torch.Tensor]:
-    """Parameters, buffers, loose tensors, gradients and optimizer state that exist now."""
+    """Parameters, buffers, loose tensors, tensors among the hyper-parameters, gradients and optimizer state, as of now."""
     tensors = [slot.current() for slot in state.tensors]
+    rates = [
+        entry.content
+        for label, optimizer in state.optimizers.items()
+        for entry in hyper_parameters(label, optimizer)
+        if isinstance(entry.content, torch.Tensor)
+    ]
     gradients = [t.grad for t in tensors if t.is_leaf and t.grad is not None]
     entries = [
         entry
@@ -146,21 +152,9 @@ def state_tensors(state: StepState) -> list[torch.Tensor]:
         for entry in owned.values()
         if isinstance(entry, torch.Tensor)
     ]
-    return [*tensors, *gradients, *entries]
+    return [*tensors, *rates, *gradients, *entries]
 
 
 def _nothing(_leaves: list[Any]) -> None:
     """The program does not use this input."""
     return
-
-
-class _TensorReader:
-    """The tensor that is in a place now."""
-
-    __slots__ = ("_slot",)
-
-    def __init__(self, slot: TensorSlot) -> None:
-        self._slot = slot
-
-    def __call__(self, _leaves: list[Any]) -> torch.Tensor:
-        return self._slot.current()

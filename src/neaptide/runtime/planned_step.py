@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
+from torch.utils import _pytree as pytree
 
 from neaptide.errors import StepInterrupted, StepMismatch
 from neaptide.frontends.first_writes import FirstWrites
@@ -24,6 +25,7 @@ from neaptide.plans import Plan
 from neaptide.runtime.arena import Arenas
 from neaptide.runtime.arena_plan import ArenaPlan, ArenaReport
 from neaptide.runtime.binding import Binding
+from neaptide.runtime.decided import Decided
 from neaptide.runtime.evicting import EvictingExecutable, Eviction
 from neaptide.runtime.executor import Executable
 from neaptide.runtime.restore_point import RestorePoint
@@ -219,13 +221,13 @@ class PlannedStep:
         reason = ""
         for variant in reversed(self._variants):
             if variant.planned.captured.agrees(args, kwargs):
-                program = variant.program_now()
+                program = variant.program_now((args, kwargs))
                 if program is not None:
                     if variant is not self._variants[-1]:
                         self._variants.remove(variant)
                         self._variants.append(variant)
                     return variant, program
-                reason = "other gradients or optimizer state exist than in any step planned"
+                reason = variant.why_none()
         reason = reason or self._differences(args, kwargs)
         is_new = self.counts.note_mismatch(reason)
         if self._on_mismatch == "eager":
@@ -246,7 +248,7 @@ class PlannedStep:
 
     def _plan(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[_Variant, _Runnable]:
         made = _Variant(self._make_variant(args, kwargs, self._changing), self._arenas)
-        program = made.program_now()
+        program = made.program_now((args, kwargs))
         if program is None:
             raise StepMismatch(
                 "the step changed while it was planned",
@@ -366,22 +368,43 @@ class _Variant:
         self._chosen: int | None = None
         self._runnable: dict[int, _Runnable] = {}
         self._watched: dict[int, _Runnable] = {}
+        self._decided: dict[int, Decided] = {}
+        self._decides = any(p.decisions is not None for p in planned.captured.programs)
 
-    def program_now(self) -> _Runnable | None:
-        """The program for the gradients and the optimizer state that exist now."""
+    def program_now(self, call: tuple[tuple[Any, ...], Mapping[str, Any]] | None = None) -> _Runnable | None:
+        """The program for the gradients and the optimizer state that exist now, and the branches of a call.
+
+        Without a call, a program that may differ from the call's in branches.
+        """
+        if self._decides and call is not None:
+            chosen = self._choose(pytree.tree_leaves((call[0], dict(call[1]))))
+            return None if chosen is None else self.runnable(chosen)
         if self._chosen is None or not self._presence.unchanged():
-            self._chosen = self._choose()
+            self._chosen = self._choose(None)
             self._presence.arm()
         return None if self._chosen is None else self.runnable(self._chosen)
 
-    def _choose(self) -> int | None:
-        now = present_pattern(self.planned.captured.state)
-        for index, program in enumerate(self.planned.captured.programs):
-            if program.accepts(*now.names()) and fits(
+    def _choose(self, leaves: list[Any] | None) -> int | None:
+        captured = self.planned.captured
+        now = present_pattern(captured.state)
+        for index, program in enumerate(captured.programs):
+            if not program.accepts(*now.names()) or not fits(
                 program.entry, now, reads_gradients=not program.ignores_gradients
             ):
+                continue
+            if leaves is None or program.decisions is None:
+                return index
+            if index not in self._decided:
+                self._decided[index] = Decided(program.decisions, captured.state)
+            if self._decided[index].hold(leaves):
                 return index
         return None
+
+    def why_none(self) -> str:
+        """Why no program is for the call, in words."""
+        if self.program_now() is None:
+            return "other gradients or optimizer state exist than in any step planned"
+        return "step counts or hyper-parameters lead to another branch than in any step planned"
 
     def runnable(self, index: int) -> _Runnable:
         if index not in self._runnable:

@@ -1,0 +1,148 @@
+"""Python numbers that are known only when the step runs: how a trace computes with them and decides by them.
+
+In a trace such a number is a symbol. Arithmetic on symbols is recorded by torch itself. What torch does not record is
+recorded here: `min`, `max` and the functions of `math`, and tensors that are made of a symbol. A branch on a symbol is
+taken as the host's numbers say and remembered as a decision; the program holds for calls that decide alike.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import torch
+
+from neaptide.frontends.host_part import UNKNOWN, HostPart, Key, KnownValues
+from neaptide.frontends.recorder import Recorder
+from neaptide.frontends.recording import Record, Recording
+
+_NUMBERS = (torch.SymFloat, torch.SymInt)
+_MATH = ("acos", "asin", "atan", "cos", "cosh", "exp", "log", "log10", "log2", "pow", "sin", "sinh", "sqrt")
+_MATH_TOO = ("tan", "tanh")
+
+
+class HostNumbers:
+    """The numbers of one trace.
+
+    Args:
+        numbers: by key, the value of the inputs that the host holds.
+        slots: the key of each input, in the order of the placeholders.
+    """
+
+    def __init__(self, numbers: Mapping[Key, Any], slots: Sequence[Key]) -> None:
+        self._numbers = numbers
+        self._slots = slots
+        self._recorder: Recorder | None = None
+        self._known = KnownValues(Recording(), {}, ())
+        self._decisions: dict[Record, bool] = {}
+
+    @contextlib.contextmanager
+    def traced(self, recorder: Recorder) -> Iterator[None]:
+        """Record arithmetic and decisions while the context is open."""
+        self._recorder = recorder
+        self._known = KnownValues(recorder.recording, self._numbers, self._slots)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_replaced(torch.SymBool, "__bool__", self._decide))
+            stack.enter_context(_replaced(torch.SymFloat, "__bool__", _is_not_zero))
+            for name in ("max", "min"):
+                stack.enter_context(_replaced(builtins, name, _extreme(recorder)))
+            for name in (*_MATH, *_MATH_TOO):
+                stack.enter_context(_replaced(math, name, _function(recorder)))
+            for name in ("tensor", "as_tensor"):
+                stack.enter_context(_replaced(torch, name, _tensor_of_a_number))
+            yield
+
+    def part(self, after: Mapping[Key, Record]) -> HostPart | None:
+        """The decisions so far as a function of the numbers that they depend on; None where there are none.
+
+        Args:
+            after: by key, the record whose value the number has when the step is over.
+        """
+        if not self._decisions:
+            return None
+        return self._known.part(list(self._decisions.items()), after)
+
+    def record_of(self, item: Any) -> Record | None:
+        """What gave a tensor or a symbol; None for a number that is known."""
+        assert self._recorder is not None
+        if isinstance(item, torch.Tensor):
+            return self._recorder.record_of(item)
+        return self._recorder.record_of_number(item)
+
+    def value_of(self, record: Record) -> Any:
+        """What a record holds after all that is recorded so far, or `UNKNOWN`."""
+        return self._known.of(record)
+
+    def _decide(self, original: Callable[..., bool]) -> Callable[..., bool]:
+        def decide(symbol: torch.SymBool) -> bool:
+            record = self.record_of(symbol)
+            outcome = UNKNOWN if record is None else self.value_of(record)
+            if record is None or outcome is UNKNOWN:
+                return original(symbol)
+            return self._decisions.setdefault(record, bool(outcome))
+
+        return decide
+
+
+def _is_not_zero(_original: Callable[..., bool]) -> Callable[..., bool]:
+    return lambda symbol: bool(symbol != 0)
+
+
+def _extreme(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """`min` and `max` of several numbers, a symbol among them, as an operation instead of a branch."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def extreme(*args: Any, **kwargs: Any) -> Any:
+            given = list(args[0]) if len(args) == 1 and isinstance(args[0], (list, tuple)) else list(args)
+            if kwargs or not any(isinstance(item, _NUMBERS) for item in given):
+                return original(*args, **kwargs)
+            return reduce(lambda a, b: recorder.call_host(original, (a, b)), given)
+
+        return extreme
+
+    return make
+
+
+def _function(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A function of `math` that takes symbols as well."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def function(*args: Any) -> Any:
+            if not any(isinstance(item, _NUMBERS) for item in args):
+                return original(*args)
+            return recorder.call_host(original, args)
+
+        return function
+
+    return make
+
+
+def _tensor_of_a_number(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A tensor that is made of a symbol."""
+
+    def make(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if not isinstance(data, _NUMBERS):
+            return original(data, *args, **kwargs)
+        needs_gradient = kwargs.pop("requires_grad", False)
+        options = {**dict(zip(("dtype", "device"), args, strict=False)), **kwargs}
+        if options.get("dtype") is None:
+            options["dtype"] = torch.int64 if isinstance(data, torch.SymInt) else torch.get_default_dtype()
+        return torch.scalar_tensor(data, **options).requires_grad_(needs_gradient)  # type: ignore[arg-type]
+
+    return make
+
+
+@contextlib.contextmanager
+def _replaced(
+    owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> Iterator[None]:
+    original = getattr(owner, name)
+    setattr(owner, name, make(original))
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)

@@ -1,0 +1,179 @@
+"""Gradient scalers: updates that eager leaves out are computed and not taken."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.errors import CaptureError
+from neaptide.frontends.torch_step import capture_step
+from neaptide.ir.schedule import Schedule
+from step_checks import planned
+
+
+class Counting(torch.optim.Optimizer):
+    """Counts in Python, and replaces its tensors instead of writing them."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.1, "steps": 0})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["steps"] += 1
+            for p in group["params"]:
+                kept = self.state[p]
+                kept["count"] = kept.get("count", 0) + 1
+                kept["mean"] = kept.get("mean", torch.zeros_like(p)).lerp(p.grad, 0.1)
+                p.add_(kept["mean"], alpha=-group["lr"] / (1 - 0.9 ** kept["count"]))
+
+
+def scaled(make, *, clips=False, updates=True, width=3):
+    torch.manual_seed(0)
+    model = nn.Linear(4, width)
+    optimizer = make(model.parameters())
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=3)
+
+    def step(x):
+        loss = model(x).square().mean()
+        scaler.scale(loss).backward()
+        if clips:
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        if updates:
+            scaler.update()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return model, optimizer, scaler, step
+
+
+def everything(model, optimizer, scaler):
+    """All that a training run keeps, as tensors by name."""
+    kept = {f"parameter {name}": p.detach().clone() for name, p in model.named_parameters()}
+    for name, p in model.named_parameters():
+        for key, content in optimizer.state.get(p, {}).items():
+            kept[f"{key} of {name}"] = torch.as_tensor(content).clone()
+    kept |= {f"scaler {key}": torch.as_tensor(content) for key, content in scaler.state_dict().items()}
+    kept["steps"] = torch.as_tensor(optimizer.param_groups[0].get("steps", 0))
+    return kept
+
+
+OPTIMIZERS = {
+    "momentum that begins with the first gradient": lambda p: torch.optim.SGD(
+        p, lr=0.1, momentum=0.9, dampening=0.5
+    ),
+    "step counts in tensors": torch.optim.AdamW,
+    "skipping within the kernel": lambda p: torch.optim.AdamW(p, fused=True),
+    "all at once": lambda p: torch.optim.NAdam(p, foreach=True),
+    "counts in Python": Counting,
+}
+
+
+@pytest.mark.parametrize("clips", [False, True])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_updates_that_eager_skips_are_not_taken(name, clips):
+    eager, ours = (scaled(OPTIMIZERS[name], clips=clips) for _ in range(2))
+    batch = torch.randn(5, 4)
+    run = planned(ours[3], batch)
+    for call, size in enumerate((math.inf, 1.0, math.nan, 1.0, 2.0, 0.5, -math.inf, 1.0)):
+        found, expected = run(batch * size), eager[3](batch * size)
+        assert torch.equal(found.isfinite(), expected.isfinite())
+        now, then = everything(*ours[:3]), everything(*eager[:3])
+        assert now.keys() == then.keys(), call
+        different = [key for key in now if not torch.equal(now[key], then[key])]
+        assert not different, (call, different)
+    assert run.counts.replans == 0, run.counts.describe()
+
+
+def test_a_scaler_is_left_as_it_was_by_a_capture():
+    _, _, scaler, step = scaled(torch.optim.AdamW)
+    capture_step(step, (torch.randn(5, 4),))
+    assert scaler.get_scale() == 2.0**10
+    assert "_maybe_opt_step" not in vars(scaler)
+    step(torch.randn(5, 4))
+
+
+def test_a_scale_that_is_loaded_is_seen():
+    eager, ours = (scaled(torch.optim.AdamW) for _ in range(2))
+    batch = torch.randn(5, 4)
+    run = planned(ours[3], batch)
+    for _ in range(2):
+        for side in (eager, ours):
+            side[2].load_state_dict({**side[2].state_dict(), "scale": 2.0**5, "_growth_tracker": 1})
+        assert torch.equal(run(batch), eager[3](batch))
+        assert ours[2].state_dict() == eager[2].state_dict()
+    assert run.counts.replans == 0
+
+
+def test_old_tensors_are_kept_one_at_a_time():
+    """Selecting costs a copy and a selection of the largest tensor, not of the whole model and its state."""
+    plain, guarded = (
+        capture_step(step, (torch.randn(5, 4),)).steady.graph
+        for step in (unscaled_step(), scaled(torch.optim.AdamW, width=3000)[3])
+    )
+    largest = 4 * 3000 * 4
+    peaks = [memory_profile(g, Schedule.program_order(g)).peak_bytes for g in (plain, guarded)]
+    assert peaks[1] <= peaks[0] + 2 * largest + 1000
+
+
+def unscaled_step():
+    model, optimizer, _, _ = scaled(torch.optim.AdamW, width=3000)
+
+    def step(x):
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step
+
+
+def test_a_scaler_that_is_not_updated_in_the_step_is_refused():
+    *_, step = scaled(torch.optim.AdamW, updates=False)
+    with pytest.raises(CaptureError, match="between unscale_ or step and update when the step is over"):
+        capture_step(step, (torch.randn(5, 4),))
+
+
+def test_a_scaler_with_rules_of_its_own_is_refused():
+    class Never(torch.amp.GradScaler):
+        def step(self, optimizer):
+            return None
+
+    model = nn.Linear(4, 3)
+    scaler = Never("cpu")
+
+    def step(x):
+        return scaler.scale(model(x).sum())
+
+    with pytest.raises(CaptureError, match="may skip updates by rules of its own"):
+        capture_step(step, (torch.randn(5, 4),))
+
+
+def test_an_update_that_writes_elsewhere_is_refused():
+    class Averaging(torch.optim.SGD):
+        def step(self, closure=None):
+            super().step()
+            average.mul_(0.9)
+
+    average = torch.ones(3)
+    _, _, _, step = scaled(lambda p: Averaging(p, lr=0.1))
+    with pytest.raises(CaptureError, match="writes a tensor that is neither a parameter nor state"):
+        capture_step(step, (torch.randn(5, 4),))
+
+
+def test_a_rate_that_the_step_sets_beside_a_scaler_is_refused():
+    _, optimizer, _, inner = scaled(torch.optim.AdamW)
+
+    def step(x):
+        optimizer.param_groups[0]["lr"] *= 0.5
+        return inner(x)
+
+    with pytest.raises(CaptureError, match=r"writes optimizer\.0\.lr\.None outside of optimizer\.step"):
+        capture_step(step, (torch.randn(5, 4),))
