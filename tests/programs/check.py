@@ -39,7 +39,7 @@ SHARE: Final = "75%"
 LOWEST: Final = "min"
 # Enough for the searches to move and repeat operations of a program of a few hundred; how good the plans are is not
 # judged here.
-LIMITS: Final = Limits(time_s=1.0, work=400, seed=SEED)
+LIMITS: Final = Limits(time_s=0.5, work=400, seed=SEED)
 _DIFFERENCES_TOLD: Final = 4
 
 
