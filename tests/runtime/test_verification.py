@@ -103,3 +103,27 @@ def test_hooks_on_the_optimizer_are_gone_after_an_eager_record():
     record_eager(step, (batch,), steps=1, seed=0)
     optimizer = next(iter(capture_step(step, (batch,)).state.optimizers.values()))
     assert not optimizer._optimizer_step_pre_hooks
+
+
+def test_a_model_that_only_host_code_behind_the_program_uses_changes_no_name():
+    def factory():
+        model = steps.net()
+        average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=None)
+        optimizer = steps.sgd(model)
+
+        def step(x):
+            loss = model(x).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            average.update_parameters(model)
+            return loss.detach()
+
+        return step, steps.batch()
+
+    expected = verify_eager(factory, seed=0)
+    step, batch = contestants.build(factory, 0)
+    make = contestants.rebind(as_variant(capture_step(step, (batch,))))
+    outcome, record = verify_planned(factory, 0, make, expected)
+    assert record.tensors["gradients"].keys() == expected.tensors["gradients"].keys()
+    assert outcome.bitwise_equal, outcome.worst

@@ -250,3 +250,9 @@ def argument_name(position: int) -> str:
 def observation_name(parameter: str, optimizer_step: int) -> str:
     """Name of a gradient as it is when the n-th `optimizer.step()` of a training step begins (from 0)."""
     return f"{parameter}.grad@{optimizer_step}"
+
+
+def renamed_observation(name: str, parameters: Mapping[str, str]) -> str:
+    """The name of an observed gradient where the parameters go by other names."""
+    parameter, _, optimizer_step = name.rpartition(".grad@")
+    return observation_name(parameters.get(parameter, parameter), int(optimizer_step))

@@ -15,6 +15,7 @@ from neaptide.frontends.first_writes import FirstWrites
 from neaptide.frontends.host_code import HostCode
 from neaptide.frontends.presence import Presence, fits
 from neaptide.frontends.step_slots import present_pattern
+from neaptide.frontends.step_state import TensorSlot
 from neaptide.frontends.torch_step import CapturedProgram, CapturedStep
 from neaptide.ir.schedule import Schedule
 from neaptide.lower.places import NO_PLACES
@@ -176,6 +177,10 @@ class PlannedStep:
         program = self._variants[-1].program_now()
         bound = program.binding.resident() if program is not None else []
         return [*bound, *self._arenas.blocks()]
+
+    def state_slots(self) -> list[TensorSlot]:
+        """The user's tensors that the programs of the latest kind of call work on."""
+        return list(self._variants[-1].planned.captured.state.tensors) if self._variants else []
 
     @property
     def arena(self) -> ArenaReport | None:

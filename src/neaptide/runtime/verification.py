@@ -10,7 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from neaptide.frontends.state_finder import find_state
-from neaptide.frontends.step_slots import observation_name
+from neaptide.frontends.step_slots import observation_name, renamed_observation
 from neaptide.frontends.step_state import StepState
 from neaptide.runtime.contestants import Factory, build, never_again
 from neaptide.runtime.planned_step import PlannedStep, PlannedVariant
@@ -83,12 +83,24 @@ def record_eager(step: Callable[..., Any], args: tuple[Any, ...], *, steps: int,
 def record_planned(
     planned: PlannedStep, state: StepState, args: tuple[Any, ...], *, steps: int, seed: int
 ) -> StepRecord:
-    """Run a planned step; `state` is that of the user's step inside it."""
+    """Run a planned step; `state` is that of the user's step inside it.
+
+    What only host code behind the program uses is no state of the program, and names are as short as they can be. So
+    the program may have other names for what both have.
+    """
     record = StepRecord()
+    names = {id(slot.current()): slot.name for slot in state.tensors}
     torch.manual_seed(seed)
     for number in range(steps):
         result, seen = planned.run_watched(*args)
-        _note_step(record, number, result, seen)
+        renamed = {
+            slot.name: names[id(slot.current())]
+            for slot in planned.state_slots()
+            if id(slot.current()) in names
+        }
+        _note_step(
+            record, number, result, {renamed_observation(name, renamed): g for name, g in seen.items()}
+        )
     _note_state(record, state)
     return record
 
