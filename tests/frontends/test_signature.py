@@ -236,6 +236,28 @@ def test_state_that_was_assigned_is_not_what_the_optimizer_updates():
         assert torch.equal(a, b)
 
 
+def test_attributes_of_tensors_are_read_and_guarded():
+    case, twin = Case(), Case()
+
+    def with_gain(each):
+        def step(x):
+            loss = each.model(x).square().mean() * getattr(each.model[0].weight, "gain", 1.0)
+            loss.backward()
+            each.optimizer.step()
+            each.optimizer.zero_grad()
+            return loss.detach()
+
+        each.model[0].weight.gain = 3.0
+        return step
+
+    step, twin_step, x = with_gain(case), with_gain(twin), batch()
+    run = planned(step, x)
+    for gain in (3.0, 5.0):
+        for each in (case, twin):
+            each.model[0].weight.gain = gain
+        assert torch.equal(run(x), twin_step(x))
+
+
 def test_weights_that_are_no_longer_tied_are_noticed():
     def make():
         torch.manual_seed(0)

@@ -360,6 +360,8 @@ class _Finder:
             slot = self._slots[id(tensor)] = TensorSlot(name, role, [])
             self.state.tensors.append(slot)
             self._hooks(tensor, name)
+            for inner in attributes_of(tensor, name):
+                self._if_named(str(inner.key), inner)
         elif slot.role == "tensor" and role != "tensor":
             slot.role, slot.name = role, name
         if all(known.identity != place.identity for known in slot.places):

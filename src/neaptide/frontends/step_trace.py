@@ -172,6 +172,7 @@ class _Tracer:
         for slot in self.state.tensors:
             fake = self._fake(slot.current())
             _keep_hooks(slot, fake)
+            vars(fake).update({k: v for k, v in vars(slot.current()).items() if k not in vars(fake)})
             self._add(InputSlot(slot.role, slot.name, ("tensor", slot.name)), fake)
         for name, spec in self.entry.gradients.items():
             self._add(InputSlot("gradient", f"{name}.grad", ("gradient", name)), self._new(spec))
