@@ -184,7 +184,8 @@ def _judge_budget(found: StepPlan, row: ComparisonRow) -> None:
     """What the allocator saw, scratch included, is within the bytes that were allowed."""
     allowed = found.plan.programs[0].budget_bytes
     measured = row.measured_allocator_peak_bytes or 0
-    if measured > allowed * ALLOCATOR_TOLERANCE:
+    # Where numbers are drawn again, the generator's state is a tensor for a moment, as it is on the way to the plan's copy.
+    if measured > allowed * ALLOCATOR_TOLERANCE + torch.get_rng_state().nbytes:
         raise _Ended(Outcome.INEXACT, f"{row.name}: allowed {allowed:,}, the allocator saw {measured:,}")
 
 

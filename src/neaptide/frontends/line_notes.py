@@ -21,6 +21,7 @@ from neaptide.frontends.users_code import is_library_file
 _TORCH = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")  # noqa: PTH118, PTH120, PTH100
 _OURS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")  # noqa: PTH118, PTH120, PTH100
 _SHOWS = frozenset({torch.Tensor.__repr__, torch.Tensor.__format__})
+_SETS_FLAG = (torch.Tensor.requires_grad_, vars(torch._C.TensorBase)["requires_grad"].__set__)  # noqa: SLF001 - a property
 _MAKES = frozenset({torch.tensor, torch.as_tensor, torch.asarray})
 
 
@@ -52,6 +53,8 @@ class LineNotes(TorchFunctionMode):
             raise output_error("the step formats a tensor that is known only when it runs")
         if func in _MAKES and args and _is_numpy_array(args[0]) and not is_library_file(line.file):
             raise numpy_error(line.location)
+        if func in _SETS_FLAG:
+            self._notes.flag_lines[id(args[0])] = line
         before, self._notes.line = self._notes.line, line
         try:
             result = func(*args, **(kwargs or {}))

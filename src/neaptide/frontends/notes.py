@@ -22,11 +22,13 @@ class Notes:
         observed: name of the gradient that the next record marks.
         sequences: of the autograd nodes whose backward runs now, innermost last.
         nodes: names of the autograd nodes that a backward reaches, by sequence number.
+        flag_lines: where `requires_grad` of a tensor was last set, by its identity.
         is_between_nodes: the backward runs, but no node of it: gradients of several users are added up.
     """
 
     __slots__ = (
         "checkpoint",
+        "flag_lines",
         "is_between_nodes",
         "line",
         "module",
@@ -44,6 +46,7 @@ class Notes:
         self.observed: str | None = None
         self.sequences: list[int] = []
         self.nodes: dict[int, str] = {}
+        self.flag_lines: dict[int, Line] = {}
         self.is_between_nodes = False
 
     @contextlib.contextmanager

@@ -241,7 +241,7 @@ class _Tracer:
     # -- trace ----------------------------------------------------------------------------------------------
 
     def _trace(self) -> Recording:
-        notes = Notes()
+        notes = self.notes = Notes()
         recorder = Recorder(notes)
         for fake in self.fakes:
             recorder.add_input(fake)
@@ -286,6 +286,15 @@ class _Tracer:
         args, kwargs = pytree.tree_unflatten(leaves, self.batch_spec)
         return self._collect(self.step(*args, **kwargs), twins)
 
+    def _flag_left_behind(self, name: str, twin: torch.Tensor) -> CaptureError:
+        line = self.notes.flag_lines.get(id(twin))
+        return CaptureError(
+            f"the step sets requires_grad of {name} to {twin.requires_grad} and leaves it so",
+            where=None if line is None else line.location,
+            why="the flag would be set once, at capture, and the next step would be another program",
+            next_step="set it back before the step ends, or set it outside the step",
+        )
+
     def _collect(self, result: Any, twins: Mapping[tuple[Any, ...], torch.Tensor]) -> list[Any]:
         returned: list[Any] = []
         own: dict[int, tuple[str, str]] = {
@@ -307,6 +316,8 @@ class _Tracer:
         kept = set()
         for slot, original in self.originals:
             fake = twins["tensor", slot.name]
+            if original.is_leaf and fake.is_leaf and fake.requires_grad != original.requires_grad:
+                raise self._flag_left_behind(slot.name, fake)
             if not (fake.is_leaf and fake.requires_grad) or fake.grad is None:
                 continue
             if not original.is_leaf:
