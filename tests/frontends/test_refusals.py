@@ -389,3 +389,20 @@ def test_a_flag_that_the_step_leaves_changed_is_refused_at_its_line(by_attribute
     assert "test_refusals.py" in refused.value.where
     assert all(parameter.requires_grad for parameter in judge.parameters())
     capture_step(step, (steps.batch(),), {"back": True})
+
+
+def test_a_complex_number_in_an_operation_is_refused_at_its_line():
+    model = steps.net()
+    optimizer = steps.sgd(model)
+
+    def step(x):
+        loss = torch.exp(model(x) * 1j).real.mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    with pytest.raises(CaptureError, match=r"takes .*1j") as refused:
+        capture_step(step, (steps.batch(),))
+    assert "test_refusals.py" in refused.value.where
+    assert refused.value.next_step

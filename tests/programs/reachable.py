@@ -91,6 +91,9 @@ class Snapshot:
         return self._parts(path, found)
 
     def _tensor(self, path: str, tensor: torch.Tensor) -> Iterable[tuple[str, Any]]:
+        if tensor.is_meta:
+            self.leaves[path] = f"{tensor.dtype} {tuple(tensor.shape)} without bytes"
+            return ()
         dense = tensor.to_dense() if tensor.layout is not torch.strided else tensor
         self.leaves[path] = dense.detach().clone()
         if path.startswith("results"):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from neaptide.errors import CaptureError
-from neaptide.frontends.recording import Record, TensorFacts
+from neaptide.frontends.recording import Line, Record, TensorFacts
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import Arg, Named, Ref
 from neaptide.ir.values import Kind
@@ -20,12 +20,14 @@ class Values:
 
     Attributes:
         of: by record: a value id, a tuple of value ids (and None), or None.
+        line: that calls the operation whose arguments are read.
     """
 
     def __init__(self, builder: GraphBuilder) -> None:
         self.builder = builder
         self.of: dict[Record, Any] = {}
         self.storage_of: dict[int, int] = {}
+        self.line: Line | None = None
         self.by_geometry: dict[tuple[Any, ...], int] = {}
 
     def known(self, tensor: TensorFacts) -> int | None:
@@ -99,7 +101,9 @@ class Values:
             return arg
         raise CaptureError(
             f"an operation of the step takes {arg!r} ({type(arg).__name__})",
-            why="a program can carry tensors, numbers, strings, types and devices only",
+            where=None if self.line is None else self.line.location,
+            why="a program can carry tensors, real numbers, strings, types and devices only",
+            next_step="make it a tensor outside the step, or pass it with the batch",
         )
 
     @staticmethod
