@@ -127,3 +127,21 @@ def test_a_model_that_only_host_code_behind_the_program_uses_changes_no_name():
     outcome, record = verify_planned(factory, 0, make, expected)
     assert record.tensors["gradients"].keys() == expected.tensors["gradients"].keys()
     assert outcome.bitwise_equal, outcome.worst
+
+
+def test_a_skeleton_without_bytes_is_not_compared():
+    def factory():
+        model, skeleton = steps.net(), steps.net().to("meta")
+        optimizer = steps.sgd(model)
+
+        def step(x):
+            parameters = dict(model.named_parameters())
+            loss = torch.func.functional_call(skeleton, parameters, (x,)).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach()
+
+        return step, steps.batch()
+
+    assert compare_records(verify_eager(factory, 0), verify_eager(factory, 0)).bitwise_equal

@@ -141,6 +141,8 @@ def _note_state(record: StepRecord, state: StepState) -> None:
     for slot in (*state.tensors, *state.unused):
         tensor = slot.current()
         parameter_names[id(tensor)] = slot.name
+        if tensor.is_meta:
+            continue  # the skeleton of a functional call, say: there are no bytes to compare
         record.tensors[_GROUP_OF_ROLE[slot.role]][slot.name] = tensor.detach().clone()
     for label, optimizer in state.optimizers.items():
         for parameter, entries in optimizer.state.items():
