@@ -283,6 +283,61 @@ def test_three_steps_leave_what_eager_leaves(name, capsys):
     assert found[0] == found[1]
 
 
+class Cycled:
+    """A user's step whose last line has momenta cycled: a tuple of betas, or one number, in the parameter groups."""
+
+    def __init__(self, kind):
+        torch.manual_seed(0)
+        self.model = net()
+        make, options = OPTIMIZERS[kind]
+        self.optimizer = make(self.model.parameters(), **options)
+        self.schedulers = [torch.optim.lr_scheduler.OneCycleLR(self.optimizer, max_lr=0.05, total_steps=9)]
+        self.chained = torch.optim.lr_scheduler.ChainedScheduler(self.schedulers)
+
+    def update(self, x):
+        loss = self.model(x).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.detach()
+
+    def one(self, x):
+        loss = self.update(x)
+        self.schedulers[0].step()
+        return loss
+
+    def chain(self, x):
+        loss = self.update(x)
+        self.chained.step()
+        return loss
+
+    def by_hand(self, x):
+        loss = self.update(x)
+        for group in self.optimizer.param_groups:
+            group["weight_decay"] = group["weight_decay"] * 0.5
+        return loss
+
+
+OPTIMIZERS = {
+    "adamw": (torch.optim.AdamW, {"weight_decay": 0.01}),
+    "sgd": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}),
+}
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+@pytest.mark.parametrize("name", ["one", "chain", "by_hand"])
+def test_what_the_tail_writes_into_parameter_groups_is_an_input_from_the_start(kind, name):
+    found = []
+    for is_planned in (False, True):
+        trainer = Cycled(kind)
+        step = getattr(trainer, name)
+        run = planned(step, batch(), on_mismatch="error") if is_planned else step
+        torch.manual_seed(1)
+        results = [run(batch()) for _ in range(4)]
+        found.append(plain([results, [*trainer.model.parameters()]]))
+    assert found[0] == found[1]
+
+
 def test_the_notes_name_the_first_line_behind_the_program():
     captured = capture_step(Trainer().counts, (batch(),))
     note = next(note for note in captured.steady.rewrites if "behind the program" in note)

@@ -26,9 +26,10 @@ from neaptide.frontends import _torch_private as private
 from neaptide.frontends.object_watch import ObjectWatch
 from neaptide.frontends.recorder import Recorder
 from neaptide.frontends.scalars import is_plain
+from neaptide.frontends.schedulers import keys_written_by, schedulers_in, stored_keys
 from neaptide.frontends.split_source import Cut, StepSource
 from neaptide.frontends.state_finder import find_state
-from neaptide.frontends.step_slots import present_pattern
+from neaptide.frontends.step_slots import hyper_parameters, present_pattern
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.step_trace import trace_step
 from neaptide.frontends.trace_errors import HostEffectError
@@ -191,7 +192,23 @@ class HostCode:
         other = next((place for place in fed if type(place.get()) is not float), None)
         if other is not None:
             raise self._refusal(f"it writes {other.name}, which the step reads in front of it")
-        return frozenset(place.name for place in fed)
+        return frozenset(place.name for place in fed) | self._written_settings(head)
+
+    def _written_settings(self, head: StepState) -> frozenset[str]:
+        """Names of the floats in parameter groups that the tail writes, or a scheduler that it reaches.
+
+        An entry is told by its key in the code that stores it. Where that code writes another entry after all, the
+        number is an input that stays as it is.
+        """
+        by_tail = {key for code in self._tail_codes() for key in stored_keys(code)}
+        schedulers = [*schedulers_in(find_state(self.tail, without=self.whole))]
+        return frozenset(
+            entry.name
+            for label, optimizer in head.optimizers.items()
+            for keys in [by_tail.union(*(keys_written_by(s) for s in schedulers if s.optimizer is optimizer))]
+            for entry in hyper_parameters(label, optimizer)
+            if entry.key in keys and type(entry.content) is float
+        )
 
     def _refuse_shared(self, variables: tuple[Any, ...]) -> None:
         """Lists and dicts are made anew for each call, which is right for those that the head itself makes."""
