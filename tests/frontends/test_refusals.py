@@ -406,3 +406,24 @@ def test_a_complex_number_in_an_operation_is_refused_at_its_line():
         capture_step(step, (steps.batch(),))
     assert "test_refusals.py" in refused.value.where
     assert refused.value.next_step
+
+
+@pytest.mark.parametrize("by_step", [True, False])
+def test_a_gradient_of_the_batch_is_refused_by_place_reason_and_fix(by_step):
+    model = steps.net()
+    optimizer = steps.sgd(model)
+
+    def step(x):
+        if by_step:
+            x.requires_grad_()
+        loss = model(x).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    with pytest.raises(CaptureError, match=r"computes a gradient for batch\[0\]") as refused:
+        capture_step(step, (steps.batch().requires_grad_(not by_step),))
+    assert ("x.requires_grad_()" if by_step else "was passed in with requires_grad") in refused.value.where
+    assert refused.value.why
+    assert "detach" in refused.value.next_step

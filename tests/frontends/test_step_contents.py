@@ -13,6 +13,7 @@ from torch.nn import functional
 from frontends.steps import batch, net, sgd, simple
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.values import Kind
+from neaptide.symbolic.size_expr import SizeExpr
 from step_checks import assert_same_bits, planned, verify
 
 # -- arguments and results
@@ -319,6 +320,25 @@ def test_parameters_only_meant_for_reading_have_their_kinds():
     assert kinds["_1_running_mean"] is Kind.BUFFER
     assert kinds["optimizer_state_0_weight_momentum_buffer"] is Kind.OPTIMIZER_STATE
     assert kinds["batch_0"] is Kind.INPUT
+
+
+@pytest.mark.parametrize("in_batch", [True, False])
+def test_all_bytes_that_a_tensor_holds_are_counted(in_batch):
+    model = net()
+    optimizer = sgd(model)
+    window = torch.hann_window(4)  # the first four of five numbers, and yet no view as autograd knows them
+    assert window.untyped_storage().nbytes() > window.nbytes
+
+    def step(x):
+        loss = model(x if in_batch else batch() * window).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    graph = capture_step(step, (window if in_batch else batch(),)).steady.graph
+    found = graph.values[next(v for v in graph.inputs if graph.values[v].shape == (SizeExpr.const(4),))]
+    assert graph.storages[found.storage].nbytes == SizeExpr.const(window.untyped_storage().nbytes())
 
 
 def test_same_tensor_twice_in_the_batch_may_differ_later():

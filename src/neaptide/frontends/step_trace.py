@@ -220,6 +220,11 @@ class _Tracer:
             return self._fake(tensor.detach()).requires_grad_(tensor.requires_grad)
         try:
             fake: torch.Tensor = self.mode.from_tensor(tensor, static_shapes=True)
+            nbytes = tensor.untyped_storage().nbytes()
+            if (
+                int(fake.untyped_storage().nbytes()) < nbytes
+            ):  # torch's own windows see a part of what they hold
+                fake.untyped_storage().resize_(nbytes)
         except Exception as error:
             raise CaptureError(
                 f"a tensor of type {type(tensor).__name__} cannot be traced",
@@ -349,10 +354,14 @@ class _Tracer:
             twins["tensor", slot.name].grad = None
         for position in range(len(self.batch_leaves)):
             if ("batch", position) in twins and twins["batch", position].grad is not None:
+                name, line = argument_name(position), self.notes.flag_lines.get(id(twins["batch", position]))
                 raise CaptureError(
-                    f"the step computes a gradient for tensor {position} of its arguments",
+                    f"the step computes a gradient for {name}",
+                    where=f"{name}, which was passed in with requires_grad"
+                    if line is None
+                    else line.location,
                     why="it would be accumulated in the caller's batch",
-                    next_step="detach the batch, or make that tensor a parameter",
+                    next_step="use `.detach().requires_grad_()` of it in the step, or make that tensor a parameter",
                 )
         for position, place in enumerate(self.state.left):
             content = place.get() if _is_there(place) else None
