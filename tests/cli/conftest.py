@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import signal
 import sys
 import types
 from dataclasses import dataclass
@@ -36,6 +37,17 @@ class Ending:
 @pytest.fixture
 def samples():
     return _samples
+
+
+@pytest.fixture(autouse=True)
+def signals_as_in_a_terminal():
+    """Interrupts arrive, even where the tests themselves were started with them ignored."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)

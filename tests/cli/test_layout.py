@@ -231,11 +231,9 @@ def test_program_and_its_plan(call, tmp_path):
     assert "made for another program" in other.err
 
 
-def test_plan_that_names_no_target(call, tmp_path):
+def test_plan_that_names_no_target(call, tmp_path, samples):
     pytest.importorskip("torch")
-    from neaptide.plans import Plan
-
-    Plan((), name="my step").save(tmp_path / "plan.json")
+    samples.plan(name="my step").save(tmp_path / "plan.json")
     ending = call("layout", "plan.json")
     assert ending.code == 2
     assert "neaptide layout TARGET --plan plan.json" in ending.err

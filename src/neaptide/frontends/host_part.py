@@ -234,7 +234,7 @@ def _as_traced(number: Any) -> torch.Tensor:
     """A number as it enters a trace, to be overwritten at will."""
     if isinstance(number, torch.Tensor):
         return number.detach().clone()
-    return torch.tensor(number, dtype=traced_dtype(number))
+    return torch.tensor(number, dtype=traced_dtype(number), device="cpu")  # whatever the default device is
 
 
 def _literal(record: Record) -> Any:

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from neaptide.errors import CaptureError, NeaptideError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.branching_gradients import check_gradients
+from neaptide.frontends.factory_as_step import refuse_factory
 from neaptide.frontends.host_numbers import HostNumbers
 from neaptide.frontends.host_part import UNKNOWN, HostPart, is_host_number, traced_dtype
 from neaptide.frontends.host_traffic import no_host_traffic
@@ -317,6 +318,7 @@ class _Tracer:
                     self.attached.add(position)
             else:
                 self.constants[position] = leaf
+        refuse_factory(self.constants.values(), self.step)
         gradients: dict[str, TensorSpec] = {}
         kept = set()
         for slot, original in self.originals:

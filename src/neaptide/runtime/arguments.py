@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -40,26 +40,6 @@ def check_call(step: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[
             why=str(error),
             next_step="give the batch behind the step, as the training loop does: plan(step, batch, ...)",
         ) from error
-
-
-def check_no_factory(returned: Iterable[Any], step: Callable[..., Any]) -> None:
-    """Refuse a function that returned a step instead of doing one.
-
-    Args:
-        returned: the parts of what it returned that are no tensors.
-        step: the function.
-
-    Raises:
-        UsageError: it is a factory.
-    """
-    made = next((part for part in returned if callable(part)), None)
-    if made is not None:
-        raise UsageError(
-            f"a factory was given as the step: it returned a {type(made).__name__}, which can be called",
-            where=_place(step),
-            why="a factory returns the tuple (step, batch); a step does forward, loss, backward and update",
-            next_step="step, batch = factory(), and give step and batch",
-        )
 
 
 def check_factory(factory: Callable[..., Any]) -> None:

@@ -71,7 +71,7 @@ class Binding:
         if key[0] != "rate" or value in self._scalars or isinstance(now([]), torch.Tensor):
             return now
         # A fused kernel reads the rate from a tensor: one that lives as long as the binding.
-        rate = torch.zeros((), dtype=torch.float64)
+        rate = torch.zeros((), dtype=torch.float64, device="cpu")
         self._rates.append(rate)
         return lambda leaves: rate.fill_(now(leaves))
 

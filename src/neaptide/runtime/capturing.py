@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from neaptide.frontends.torch_step import CapturedStep, capture_step
-from neaptide.runtime.arguments import check_call, check_no_factory
+from neaptide.runtime.arguments import check_call
 
 # A trace stands in for `optimizer.step`, which schedulers look at; nothing of it is left afterwards.
 _ABOUT_SCHEDULERS = r"Seems like `optimizer\.step\(\)`|Detected call of `lr_scheduler\.step\(\)`"
@@ -33,9 +33,7 @@ def capture(
     """
     check_call(step, args, kwargs or {})
     with quiet_torch():
-        captured = capture_step(step, args, kwargs, state=state, name=name, changing=changing)
-    check_no_factory(captured.steady.constants.values(), step)
-    return captured
+        return capture_step(step, args, kwargs, state=state, name=name, changing=changing)
 
 
 @contextmanager
