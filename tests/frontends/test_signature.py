@@ -258,6 +258,28 @@ def test_attributes_of_tensors_are_read_and_guarded():
         assert torch.equal(run(x), twin_step(x))
 
 
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_code_that_may_read_any_attribute_meets_no_note_of_the_update_itself(scheduled):
+    case, twin = Case(), Case()
+
+    def by_name(each):
+        def step(x):
+            loss = getattr(torch, "square")(each.model(x)).mean()  # noqa: B009 - such code may read any attribute
+            loss.backward()
+            each.optimizer.step()
+            each.optimizer.zero_grad()
+            return loss.detach()
+
+        return step
+
+    step, twin_step, x = by_name(case), by_name(twin), batch()
+    run = planned(step, x, on_mismatch="error")
+    for each in (case, twin) if scheduled else ():
+        torch.optim.lr_scheduler.LinearLR(each.optimizer)
+    for _ in range(3):
+        assert torch.equal(run(x), twin_step(x))
+
+
 def test_weights_that_are_no_longer_tied_are_noticed():
     def make():
         torch.manual_seed(0)

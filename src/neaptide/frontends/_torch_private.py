@@ -336,6 +336,11 @@ def is_step_counter(function: Any) -> bool:
     return code is not None and code.co_filename == torch.optim.lr_scheduler.__file__
 
 
+def is_note_of_steps(item: Any, attribute: str) -> bool:
+    """Whether an attribute of an optimizer tells learning-rate schedulers that `step` was called, and nothing else."""
+    return attribute == "_opt_called" and isinstance(item, torch.optim.Optimizer)
+
+
 def active_modes() -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Modes that see torch's functions, and modes that see its operations, outermost first."""
     return tuple(_function_modes()), tuple(_dispatch_modes())

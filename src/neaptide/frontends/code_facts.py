@@ -99,7 +99,11 @@ class CodeFacts:
             yield f"type of {owner.name}", Same(type(owner.item))
             known = set(owner.known)
             for key, content in vars(owner.item).items():
-                if key not in known and self._may_read(owner, key) and not _only_counts(content, key):
+                if (
+                    key not in known
+                    and self._may_read(owner, key)
+                    and not _only_counts(owner.item, content, key)
+                ):
                     yield f"{owner.name}.{key}", "there"
 
     def _may_read(self, owner: Owner, key: str) -> bool:
@@ -144,8 +148,9 @@ def _is_code(content: Any) -> bool:
     return callable(content) or hasattr(type(content), "__get__")
 
 
-def _only_counts(content: Any, key: str) -> bool:
-    return key == "step" and private.is_step_counter(content)
+def _only_counts(item: Any, content: Any, key: str) -> bool:
+    """Whether an attribute is there for schedulers only: they look whether the optimizer has stepped before them."""
+    return private.is_note_of_steps(item, key) or (key == "step" and private.is_step_counter(content))
 
 
 def _defaults(function: types.FunctionType) -> tuple[int, tuple[str, ...]]:
