@@ -82,12 +82,52 @@ def library_object(**attributes):
     """An object of a class that an installed library defines, with those attributes."""
     made = types.ModuleType("a_library")
     made.__file__ = str(pathlib.Path(np.__file__).parent / "a_library.py")
-    source = "class Sampler:\n    def sample(self):\n        return self.random_state.random()\n"
+    source = """
+import time
+
+class Sampler:
+    calls = 0
+
+    def sample(self):
+        return self.random_state.random()
+
+    def count(self):
+        self.calls += 1
+        return self.calls
+
+    def clock(self):
+        return time.perf_counter_ns() % 1_000_003
+"""
     exec(compile(source, made.__file__, "exec"), vars(made))
     sys.modules["a_library"] = made
     sampler = made.Sampler()
     vars(sampler).update(attributes)
     return sampler
+
+
+class Noisy(torch.autograd.Function):
+    """The same numbers; in its backward, a number of a library's clock."""
+
+    @staticmethod
+    def forward(ctx, x, sampler):
+        ctx.sampler = sampler
+        return x * 1.0
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.sampler.clock(), None
+
+
+class NoisyDescent(torch.optim.SGD):
+    """A user's optimizer whose update takes a number of a library's clock."""
+
+    sampler = None
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad.mul_(self.sampler.clock())  # HERE
+        return super().step(closure)
 
 
 def remembered():
@@ -110,9 +150,11 @@ class Steps:
         self.python_generator = random.Random(0)
         self.bits = np.random.PCG64(0)
         self.draw = np.random.default_rng(1).normal
+        self.tick = itertools.count().__next__
+        self.noisy = NoisyDescent(self.model.parameters(), lr=0.1)
+        NoisyDescent.sampler = self.sampler = library_object(random_state=np.random.RandomState(5))
         self.noise = Noise(np.random.default_rng(2))
         self.pool = [np.random.default_rng(4)]
-        self.sampler = library_object(random_state=np.random.RandomState(5))
         self.deep_sampler = library_object(inner={"parts": [library_object(random_state=random.Random(6))]})
         self.array = np.ones(3)
         self.part = self.array[1:]
@@ -146,7 +188,7 @@ class Steps:
 
     def scaled(self, x, number):
         loss = (self.model(x) * number).square().mean()
-        loss.backward()
+        loss.backward()  # HERE
         self.optimizer.step()
         self.optimizer.zero_grad()
         return loss.detach()
@@ -415,6 +457,50 @@ class Steps:
     def counts_in_a_class(self, x):
         return self.scaled(x, self.warm.count())
 
+    # -- seen because a second run differs --------------------------------------------------------------------
+
+    def clock_of_a_library(self, x):
+        number = self.sampler.clock()
+        return self.scaled(x * number, 1.0)  # HERE
+
+    def counter_of_a_library_object(self, x):
+        return self.scaled(x * self.sampler.count(), 1.0)  # HERE
+
+    def counter_behind_a_method_of_c(self, x):
+        return self.scaled(x + self.tick(), 1.0)  # HERE
+
+    def hits_of_a_cache(self, x):
+        self.level(1)
+        return self.scaled(x + self.level.cache_info().hits, 1.0)  # HERE
+
+    def shape_by_a_counter(self, x):
+        return self.scaled(x[: 1 + self.tick() % 3], 1.0)  # HERE
+
+    def operation_by_a_counter(self, x):
+        out = self.model(x)
+        if self.tick() % 2:
+            out = out.sin()  # HERE
+        return out.cos().sum()  # HERE
+
+    def literal_of_a_clock(self, x):
+        return self.scaled(x * torch.tensor([1.0, self.sampler.clock()]).sum(), 1.0)  # HERE
+
+    def result_of_a_counter(self, x):  # HERE
+        return self.scaled(x, 1.0), {"count": self.tick()}
+
+    def clock_in_a_backward(self, x):
+        return self.scaled(Noisy.apply(self.model(x), self.sampler)[:, :1].expand(-1, 4), 1.0)
+
+    def clock_in_an_update(self, x):
+        loss = self.model(x).square().mean()
+        loss.backward()
+        self.noisy.step()
+        self.noisy.zero_grad()
+        return loss.detach()
+
+    def clock_behind_the_update(self, x):
+        return self.scaled(x, 1.0) * self.sampler.clock()  # HERE
+
     # -- harmless -------------------------------------------------------------------------------------------------
 
     def times_for_nobody(self, x):
@@ -449,6 +535,8 @@ ELSEWHERE = {
     "counts_in_a_property": Warm.rate.fget,
     "counts_in_a_class": Warm.count,
     "generator_in_a_slot": Noise.level,
+    "clock_in_a_backward": Steps.scaled,
+    "clock_in_an_update": NoisyDescent.step,
 }
 _KINDS = [name for name in vars(Steps) if not name.startswith("_") and name not in {"close", "scaled"}]
 HARMLESS = _KINDS[_KINDS.index("times_for_nobody") :]
@@ -466,6 +554,23 @@ def marked_lines(function):
     lines, first = inspect.getsourcelines(function)
     marked = [first + i for i, line in enumerate(lines) if line.rstrip().endswith("HERE")]
     return marked or [first + len(lines) - 1]
+
+
+STATEFUL = (
+    "clock_of_a_library",
+    "counter_of_a_library_object",
+    "operation_by_a_counter",
+    "clock_behind_the_update",
+)
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_two_programs_are_compared_as_they_are(steps, name):
+    """With an optimizer that has state, the first step and the later ones are traced anyway."""
+    steps.optimizer = torch.optim.SGD(steps.model.parameters(), lr=0.1, momentum=0.9)
+    with pytest.raises(CaptureError, match="another one at each call") as caught:
+        capture_step(getattr(steps, name), (torch.randn(5, 4),))
+    assert any(f"{__file__}:{line}:" in caught.value.where for line in marked_lines(getattr(Steps, name)))
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -58,6 +58,18 @@ def is_fake(tensor: torch.Tensor) -> bool:
     return isinstance(tensor, fake)
 
 
+def literal_bytes(tensor: torch.Tensor) -> bytes:
+    """The contents of a real tensor, also while a step is traced."""
+    with _resolve("torch.utils._python_dispatch", "_disable_current_modes")():
+        content: bytes = tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+        return content
+
+
+def is_python_node(node: Any) -> bool:
+    """Whether a node of autograd runs Python: the backward of an `autograd.Function`."""
+    return isinstance(node, _resolve("torch._C", "_FunctionBase"))
+
+
 def storage_key(storage: torch.UntypedStorage) -> int:
     """Identity of a storage while it is alive."""
     return int(storage._cdata)

@@ -64,6 +64,8 @@ class ObjectWatch:
     def __init__(self, state: StepState) -> None:
         self.arrays: list[Any] = []
         self.watched: list[Watched] = []
+        if not state.is_watched:
+            return
         numpy = sys.modules.get("numpy")
         elsewhere = {id(generator) for generator in _watched_elsewhere(numpy)}
         for name, item in (*reachable_objects(state), *_of_the_process()):

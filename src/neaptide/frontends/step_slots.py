@@ -10,6 +10,7 @@ import torch
 
 from neaptide.frontends.host_part import HostPart, is_host_number
 from neaptide.frontends.recording import Recording
+from neaptide.frontends.same_twice import NO_LISTING, Listing
 from neaptide.frontends.scalars import is_scalar
 from neaptide.frontends.step_state import StepState
 
@@ -176,6 +177,7 @@ class Trace:
         attached: positions of the tensors in the return value that autograd knows how to go back through.
         decisions: the branches taken by numbers that the host knows; None where there are none.
         written: outputs that are the same plain value at each call.
+        listing: what was recorded, to be compared with another run; empty where impure Python is not looked for.
     """
 
     recording: Recording
@@ -190,6 +192,7 @@ class Trace:
     attached: frozenset[int] = frozenset()
     decisions: HostPart | None = None
     written: Mapping[OutputSlot, Any] = field(default_factory=dict)
+    listing: Listing = NO_LISTING
 
 
 def present_pattern(state: StepState) -> EntryPattern:

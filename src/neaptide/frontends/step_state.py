@@ -74,6 +74,7 @@ class StepState:
         owners: modules, optimizers and the user's objects: a new attribute of one may hide what its class has.
         lacking: names that the step looks up in vain among some globals, and finds among the builtins.
         left: places in which the step leaves another tensor at each call; the program gives it.
+        is_watched: whether impure Python is looked for in traces.
     """
 
     modules: dict[str, torch.nn.Module] = field(default_factory=dict)
@@ -101,6 +102,7 @@ class StepState:
     owners: list[Owner] = field(default_factory=list)
     lacking: list[tuple[dict[str, Any], str]] = field(default_factory=list)
     left: list[Place] = field(default_factory=list)
+    is_watched: bool = True
 
 
 def describe_tensors(state: StepState) -> Mapping[str, str]:

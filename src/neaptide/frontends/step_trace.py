@@ -21,6 +21,7 @@ from neaptide.frontends.host_numbers import HostNumbers
 from neaptide.frontends.host_part import UNKNOWN, HostPart, is_host_number, traced_dtype
 from neaptide.frontends.host_traffic import no_host_traffic
 from neaptide.frontends.large_data import closed_data
+from neaptide.frontends.light_passes import LightPasses
 from neaptide.frontends.line_notes import LineNotes
 from neaptide.frontends.line_of_change import line_of_change
 from neaptide.frontends.locked_arrays import locked_arrays
@@ -31,6 +32,7 @@ from neaptide.frontends.outside_world import no_outside_world, refuse_clocks
 from neaptide.frontends.places import Place
 from neaptide.frontends.recorder import Recorder
 from neaptide.frontends.recording import Recording
+from neaptide.frontends.same_twice import NO_LISTING, Listing, list_run
 from neaptide.frontends.scaled_updates import ScaledUpdates
 from neaptide.frontends.step_slots import (
     NUMBER_TYPES,
@@ -79,6 +81,26 @@ def trace_step(
     return _Tracer(step, args, kwargs, state, entry, changing, plain=plain).run()
 
 
+def rehearse_step(
+    step: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    state: StepState,
+    entry: EntryPattern,
+    changing: frozenset[str],
+) -> tuple[Listing, frozenset[str]]:
+    """What a step does, as `trace_step` would list it, without the passes that run no code of the user's.
+
+    Returns:
+        The listing, and the phases that are not complete in it.
+
+    Raises:
+        CaptureError: this time the step does what cannot be captured.
+    """
+    tracer = _Tracer(step, args, kwargs, state, entry, changing, is_light=True)
+    return tracer.run().listing, frozenset(tracer.left_out)
+
+
 class _Tracer:
     def __init__(
         self,
@@ -90,6 +112,7 @@ class _Tracer:
         changing: frozenset[str],
         *,
         plain: bool = False,
+        is_light: bool = False,
     ) -> None:
         self.step = step
         self.call = (args, kwargs)
@@ -116,6 +139,9 @@ class _Tracer:
         self.optimizers = OptimizerTwins(state, entry, changing, plain=plain)
         self.scaled = ScaledUpdates(state, self.optimizers)
         self.decisions: HostPart | None = None
+        self.is_light = is_light
+        self.left_out: set[str] = set()
+        self.result: Any = None
 
     def run(self) -> Trace:
         self._fake_inputs()
@@ -138,6 +164,9 @@ class _Tracer:
         for changed in objects.put_back():
             raise changed_error(changed, self._line_that_changes(changed))
         self.scaled.settle()
+        listing = NO_LISTING
+        if self.state.is_watched:
+            listing = list_run(recording, [slot.name for slot in self.slots], self.result)
         trace = Trace(
             recording,
             _drop_unused(recording, self.slots),
@@ -151,6 +180,7 @@ class _Tracer:
             frozenset(self.attached),
             self.decisions,
             self.written,
+            listing,
         )
         if written:
             raise watch.refuse(list({write.name: write for write in written}.values()), trace)
@@ -265,6 +295,10 @@ class _Tracer:
             stack.enter_context(self.optimizers.noted(notes))
             stack.enter_context(self.scaled.noted(recorder, notes))
             stack.enter_context(self.host.traced(recorder))
+            if self.is_light:
+                light = LightPasses(self.state, notes)
+                self.left_out = light.left_out
+                stack.enter_context(light.open())
             stack.enter_context(LineNotes(notes))
             stack.enter_context(recorder)
             recording = recorder.finish(self._program(self.fakes))
@@ -290,7 +324,8 @@ class _Tracer:
             self.symbols.append(twins["scalar", place.name].item())
             place.set(self.symbols[-1])
         args, kwargs = pytree.tree_unflatten(leaves, self.batch_spec)
-        return self._collect(self.step(*args, **kwargs), twins)
+        self.result = self.step(*args, **kwargs)
+        return self._collect(self.result, twins)
 
     def _flag_left_behind(self, name: str, twin: torch.Tensor) -> CaptureError:
         line = self.notes.flag_lines.get(id(twin))

@@ -21,6 +21,7 @@ from neaptide.frontends.host_code import HostCode, cut_again, cut_behind, not_cu
 from neaptide.frontends.host_part import HostPart
 from neaptide.frontends.mode_facts import check_modes
 from neaptide.frontends.optimizer_twins import WrittenNumbersError
+from neaptide.frontends.rehearsal import refuse_changes
 from neaptide.frontends.same_program import is_same_but_for_numbers
 from neaptide.frontends.signature import Signature
 from neaptide.frontends.signature_reader import SignatureReader
@@ -168,6 +169,7 @@ def capture_step(
     state: Any = None,
     name: str = "",
     changing: frozenset[str] = frozenset(),
+    watched: bool = True,
 ) -> CapturedStep:
     """Capture a training step without running it, allocating tensors or changing the user's objects.
 
@@ -179,6 +181,7 @@ def capture_step(
         name: of the graph, for reports.
         changing: names of Python floats, as `Signature.changed_floats` gives them, that become inputs of the
             program. One that decides a branch, a shape or a type cannot; then all stay guards.
+        watched: whether impure Python is looked for; off only to measure what that costs.
 
     Raises:
         CaptureError: the step is no straight-line program of tensors; names the user's line.
@@ -186,7 +189,7 @@ def capture_step(
     began = time.perf_counter()
     check_modes()
     given = kwargs or {}
-    request = _Request(args, given, state, name or _name_of(step), changing)
+    request = _Request(args, given, state, name or _name_of(step), changing, is_watched=watched)
     with _collector_paused():
         try:
             captured = _captured(step, lambda: find_state(step, state), step, request)
@@ -205,6 +208,7 @@ class _Request:
     name: str
     changing: frozenset[str]
     clears_gradients: bool = False
+    is_watched: bool = True
 
 
 def _captured(
@@ -212,6 +216,7 @@ def _captured(
 ) -> CapturedStep:
     """A step that is traced by calling `called`, which works on what `find` finds."""
     found = find()
+    found.is_watched = request.is_watched
     SignatureReader(found).read(request.args, request.kwargs)  # refuses arguments that cannot be guarded
     try:
         programs, symbolic = _all_programs(called, request, found)
@@ -389,6 +394,7 @@ def _programs(
     code behind the program clears the gradients, those of the next step are those that this one found.
     """
     programs: list[CapturedProgram] = []
+    traces: list[Trace] = []
     entry = present_pattern(found)
     gradients = entry.gradients
     runs: list[int] = []
@@ -398,9 +404,11 @@ def _programs(
             if len(programs) == MAX_PROGRAMS:
                 break
             try:
-                programs.append(_checked_program(step, args, kwargs, found, entry, changing, name))
+                program, trace = _checked_program(step, args, kwargs, found, entry, changing, name)
             except WrittenNumbersError as error:
                 return _programs(step, args, kwargs, found, changing | error.names, name, clears_gradients)
+            programs.append(program)
+            traces.append(trace)
             index, after = len(programs) - 1, programs[-1].exit.numbers
         entry = replace(programs[index].exit, numbers=after)
         if clears_gradients:
@@ -409,6 +417,8 @@ def _programs(
             runs += [index] * LOOK_AHEAD
         runs.append(index)
     else:
+        if found.is_watched:
+            refuse_changes(step, args, kwargs, found, traces, changing)
         steady = max(set(runs), key=lambda index: (runs.count(index), index))
         return [p for index, p in enumerate(programs) if index != steady] + [programs[steady]], changing
     raise CaptureError(
@@ -427,13 +437,14 @@ def _checked_program(
     entry: EntryPattern,
     changing: frozenset[str],
     name: str,
-) -> CapturedProgram:
-    """One program; where the optimizer counts in Python, also traced with plain numbers and compared."""
-    program = _program(*_traced(step, args, kwargs, found, entry, changing), name)
+) -> tuple[CapturedProgram, Trace]:
+    """One program and its trace; where the optimizer counts in Python, also traced with plain numbers and compared."""
+    trace, rewrites = _traced(step, args, kwargs, found, entry, changing)
+    program = _program(trace, rewrites, name)
     if counts_in_python(entry, changing, found):
         plain = trace_step(step, args, kwargs, found, entry, changing, plain=True)
         check_types_unasked(program, _program(plain, restore_causal_attention(plain.recording), name), found)
-    return program
+    return program, trace
 
 
 def _played(
