@@ -11,22 +11,32 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import functools
-import linecache
 import os
 import random
 import sys
 import time
 import traceback
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
-from neaptide.frontends.asker import direct_user, users_frame
-from neaptide.frontends.opaque_numbers import ClockReading, Identity, clock_error, outside_error
+from neaptide.frontends.asker import users_frame
+from neaptide.frontends.opaque_numbers import ClockReading, clock_error
 from neaptide.frontends.places import ItemPlace, Place, root_of
+from neaptide.frontends.stand_ins import (
+    ALWAYS,
+    always,
+    clock_stand_in,
+    frames_stand_in,
+    identity_stand_in,
+    is_hashed_by_address,
+    is_torch_state,
+    not_torch,
+    refusing,
+    seed_stand_in,
+    without_clock,
+)
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.trace_errors import location, users_line
 from neaptide.frontends.users_code import names_in
@@ -89,7 +99,6 @@ _ROOTS = (
         only=frozenset({"memory_stats", "memory_stats_as_nested_dict", "mem_get_info", "memory_snapshot"}),
     ),
 )
-_ALWAYS = 1_000  # no call has so many arguments
 _CLOCKS = frozenset(
     f"{clock}{unit}"
     for clock in ("time", "perf_counter", "monotonic", "process_time", "thread_time")
@@ -102,8 +111,8 @@ _NOW_BELOW = {
     "ctime": 1,
     "asctime": 1,
     "strftime": 2,
-    "clock_gettime": _ALWAYS,
-    "clock_gettime_ns": _ALWAYS,
+    "clock_gettime": ALWAYS,
+    "clock_gettime_ns": ALWAYS,
 }
 
 
@@ -119,10 +128,10 @@ def no_outside_world(state: StepState) -> Iterator[None]:
         for place, original in replaced:
             stack.callback(place.set, original)
         stack.enter_context(_watched_environment(state))
-        stack.enter_context(_attribute(random.Random, "seed", _seed(random.Random.seed)))
+        stack.enter_context(_attribute(random.Random, "seed", seed_stand_in(random.Random.seed)))
         network = sys.modules.get("socket")
         if network is not None:
-            opened = _refusing(network.socket.__init__, "uses the network", hands_on=_not_torch)
+            opened = refusing(network.socket.__init__, "uses the network", hands_on=not_torch)
             stack.enter_context(_attribute(network.socket, "__init__", opened))
         try:
             yield
@@ -182,127 +191,29 @@ def _replacements(named: frozenset[str]) -> dict[int, Any]:
     for them.
     """
     pairs: list[tuple[Any, Any]] = [
-        (open, _refusing(open, "opens a file", hands_on=_not_torch)),
-        (input, _refusing(input, "waits for input")),
-        (dt.datetime, _without_clock(dt.datetime, ("now", "utcnow", "today"))),
-        (dt.date, _without_clock(dt.date, ("today",))),
+        (open, refusing(open, "opens a file", hands_on=not_torch)),
+        (input, refusing(input, "waits for input")),
+        (dt.datetime, without_clock(dt.datetime, ("now", "utcnow", "today"))),
+        (dt.date, without_clock(dt.date, ("today",))),
     ]
     if "id" in named:
-        pairs.append((id, _identity(id, _always)))
+        pairs.append((id, identity_stand_in(id, always)))
     if "hash" in named:
-        pairs.append((hash, _identity(hash, _is_hashed_by_address)))
+        pairs.append((hash, identity_stand_in(hash, is_hashed_by_address)))
     if named & _FRAME_WORDS:
-        pairs.append((sys._getframe, _frames(sys._getframe)))  # noqa: SLF001
+        pairs.append((sys._getframe, frames_stand_in(sys._getframe)))  # noqa: SLF001
     for name, function in vars(time).items():
         if name in _CLOCKS:
-            pairs.append((function, _clock(function, name)))
+            pairs.append((function, clock_stand_in(function, name)))
         elif name in _NOW_BELOW:
-            pairs.append((function, _refusing(function, f"reads the clock ({name})", below=_NOW_BELOW[name])))
+            pairs.append((function, refusing(function, f"reads the clock ({name})", below=_NOW_BELOW[name])))
     for root in _ROOTS:
-        hands_on = _is_torch_state if root.module.startswith("torch.") else _not_torch
+        hands_on = is_torch_state if root.module.startswith("torch.") else not_torch
         for name, function in vars(sys.modules.get(root.module, types.ModuleType(""))).items():
             wanted = name in root.only if root.only is not None else name not in root.harmless
             if wanted and isinstance(function, (types.BuiltinFunctionType, types.FunctionType)):
-                pairs.append((function, _refusing(function, f"{root.does} ({name})", hands_on=hands_on)))
+                pairs.append((function, refusing(function, f"{root.does} ({name})", hands_on=hands_on)))
     return {id(original): replacement for original, replacement in pairs}
-
-
-def _refusing(
-    original: Callable[..., Any],
-    does: str,
-    *,
-    hands_on: Callable[[str], bool] | None = None,
-    below: int = _ALWAYS,
-) -> Callable[..., Any]:
-    """A function that refuses when the user asks, with fewer arguments than `below`."""
-
-    @functools.wraps(original)
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        if len(args) + len(kwargs) >= below or users_frame(1, hands_on=hands_on) is None:
-            return original(*args, **kwargs)
-        raise outside_error(f"the step {does}")
-
-    return refuse
-
-
-def _not_torch(file: str) -> bool:
-    """In the middle of a step no library but torch has a reason to ask the system for itself."""
-    return not file.startswith(_TORCH)
-
-
-def _is_torch_state(file: str) -> bool:
-    return file.startswith((_TORCH + "random.py", _TORCH + "cuda" + os.sep))
-
-
-def _clock(original: Callable[[], Any], name: str) -> Callable[[], Any]:
-    @functools.wraps(original)
-    def read() -> Any:
-        frame = users_frame(1)
-        if frame is None:
-            return original()
-        file, line = frame.f_code.co_filename, frame.f_lineno
-        return ClockReading(f"time.{name}()", f"{file}:{line}: {linecache.getline(file, line).strip()}")
-
-    return read
-
-
-def _identity(original: Callable[[Any], int], by_address: Callable[[Any], bool]) -> Callable[[Any], int]:
-    @functools.wraps(original)
-    def read(item: Any) -> int:
-        number = original(item)
-        return Identity(number) if by_address(item) and direct_user(1) is not None else number
-
-    return read
-
-
-def _always(_item: Any) -> bool:
-    return True
-
-
-def _is_hashed_by_address(item: Any) -> bool:
-    kind: Any = type(item)
-    return bool(kind.__hash__ == object.__hash__)
-
-
-def _frames(original: Callable[[int], types.FrameType]) -> Callable[..., types.FrameType]:
-    @functools.wraps(original)
-    def frame_at(depth: int = 0) -> types.FrameType:
-        asking = original(1).f_globals.get("__name__")
-        if (asking in {"inspect", "traceback"} and users_frame(1) is not None) or direct_user(1) is not None:
-            raise outside_error("the step looks at the calls it is made from")
-        return original(depth + 1)
-
-    return frame_at
-
-
-def _seed(original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def seed(self: random.Random, *args: Any, **kwargs: Any) -> None:
-        if not any(a is not None for a in (*args, *kwargs.values())) and users_frame(1) is not None:
-            raise outside_error("the step seeds a random generator by chance", "make it outside the step")
-        original(self, *args, **kwargs)
-
-    return seed
-
-
-def _without_clock(kind: Any, names: Sequence[str]) -> Any:
-    """The class without what asks the clock; what it makes are instances of the class itself."""
-
-    class AsTheOriginal(type(kind)):  # type: ignore[misc]
-        def __instancecheck__(cls, item: Any) -> bool:
-            return isinstance(item, kind)
-
-        def __subclasscheck__(cls, other: Any) -> bool:
-            return issubclass(other, kind)
-
-    def make(_cls: Any, *args: Any, **kwargs: Any) -> Any:
-        return kind(*args, **kwargs)
-
-    entries: dict[str, Any] = {"__new__": make, "__slots__": ()}
-    for name in names:
-        refusing = _refusing(getattr(kind, name), f"reads the clock ({name})")
-        entries[name] = staticmethod(refusing)
-    return AsTheOriginal(kind.__name__, (kind,), entries)
 
 
 # -- environment variables --------------------------------------------------------------------------------------
@@ -325,8 +236,8 @@ def _watched_environment(state: StepState) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(_attribute(kind, "__getitem__", noted))
         for name in ("__iter__", "__len__"):
-            refusing = _refusing(getattr(kind, name), "reads all environment variables")
-            stack.enter_context(_attribute(kind, name, refusing))
+            stand_in = refusing(getattr(kind, name), "reads all environment variables")
+            stack.enter_context(_attribute(kind, name, stand_in))
         yield
 
 
@@ -340,7 +251,6 @@ def _attribute(owner: Any, name: str, replacement: Any) -> Iterator[None]:
         setattr(owner, name, original)
 
 
-_TORCH = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")  # noqa: PTH118, PTH120, PTH100
 _FRAME_WORDS = frozenset(
     {"_getframe", "currentframe", "stack", "trace", "extract_stack", "format_stack", "walk_stack"}
 )
