@@ -17,7 +17,9 @@ from neaptide.frontends.users_code import class_file, is_library_file, names_in
 
 def has_plain_update(optimizer: torch.optim.Optimizer) -> bool:
     """Whether an update is a library's arithmetic alone: no class and no hook of the user's takes part."""
-    return is_library_file(class_file(type(optimizer))) and not private.optimizer_hooks(optimizer)
+    return is_library_file(class_file(type(optimizer))) and not any(
+        private.optimizer_hooks(optimizer).values()
+    )
 
 
 class LightPasses:
@@ -38,6 +40,8 @@ class LightPasses:
         self.left_out: set[str] = set()
         self._state = state
         self._notes = notes
+        # Now: a trace adds hooks of its own.
+        self._optimizers = [o for o in state.optimizers.values() if has_plain_update(o)]
         self._has_hooks = any(_is_of_hooks(name) for code in state.codes for name in names_in(code)) or any(
             any(private.parameter_hooks(slot.current())) for slot in state.tensors
         )
@@ -46,8 +50,7 @@ class LightPasses:
     def open(self) -> Iterator[None]:
         """While the context is open, the passes are left out."""
         backward, grad = torch.autograd.backward, torch.autograd.grad
-        optimizers = [o for o in self._state.optimizers.values() if has_plain_update(o)]
-        steps = [(optimizer, optimizer.step) for optimizer in optimizers]
+        steps = [(optimizer, optimizer.step) for optimizer in self._optimizers]
 
         def light_backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             leaves = self._leaves_behind(tensors)

@@ -281,6 +281,8 @@ class _Tracer:
         recorder = Recorder(notes)
         for fake in self.fakes:
             recorder.add_input(fake)
+        light = LightPasses(self.state, notes)
+        self.left_out = light.left_out
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.mode)
             stack.enter_context(private.uncached_autocast())
@@ -296,8 +298,6 @@ class _Tracer:
             stack.enter_context(self.scaled.noted(recorder, notes))
             stack.enter_context(self.host.traced(recorder))
             if self.is_light:
-                light = LightPasses(self.state, notes)
-                self.left_out = light.left_out
                 stack.enter_context(light.open())
             stack.enter_context(LineNotes(notes))
             stack.enter_context(recorder)
