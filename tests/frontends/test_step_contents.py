@@ -384,6 +384,25 @@ def test_model_without_bytes_is_captured_as_one_on_the_cpu():
     assert all(p.device.type == "meta" for p in model.parameters())
 
 
+def test_a_skeleton_without_bytes_is_no_input_of_a_step_whose_other_tensors_have_bytes():
+    model, skeleton = net(), net().to("meta")
+    optimizer = sgd(model)
+
+    def step(x):
+        parameters = dict(model.named_parameters())
+        loss = torch.func.functional_call(skeleton, parameters, (x,)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    program = capture_step(step, (batch(),)).steady
+    parameters = [slot for slot in program.inputs if slot.role == "parameter"]
+    assert len(parameters) == len(list(model.parameters()))
+    run, x = planned(step, batch(), on_mismatch="error"), batch()
+    assert run(x) != run(x)
+
+
 def test_no_difference_is_hidden():
     """A verify run of a step that does something else each time says so."""
     calls = []

@@ -169,7 +169,7 @@ class _Tracer:
             listing = list_run(recording, [slot.name for slot in self.slots], self.result)
         trace = Trace(
             recording,
-            _drop_unused(recording, self.slots),
+            _drop_unused(recording, self.slots, self._skeletons()),
             tuple(self.outputs),
             self.result_spec,
             self.constants,
@@ -185,6 +185,11 @@ class _Tracer:
         if written:
             raise watch.refuse(list({write.name: write for write in written}.values()), trace)
         return trace
+
+    def _skeletons(self) -> frozenset[str]:
+        """Names of tensors without bytes in a step whose others have bytes: the step never reads their elements."""
+        without = frozenset(slot.name for slot, tensor in self.originals if tensor.device.type == "meta")
+        return without if len(without) < len(self.originals) else frozenset()
 
     def _line_that_changes(self, watched: Watched) -> str | None:
         again = _Tracer(self.step, *self.call, self.state, self.entry, self.changing)
@@ -474,14 +479,16 @@ def _keep_hooks(slot: TensorSlot, fake: torch.Tensor) -> None:
         private.register_hook(fake, hook)
 
 
-def _drop_unused(recording: Recording, slots: list[InputSlot]) -> tuple[InputSlot, ...]:
-    """The inputs without loose tensors that the step does not use (a data set in a list, say)."""
+def _drop_unused(
+    recording: Recording, slots: list[InputSlot], skeletons: frozenset[str]
+) -> tuple[InputSlot, ...]:
+    """The inputs without what the step does not use of loose tensors (a data set in a list, say) and of skeletons."""
     users = recording.users()
     inputs = [record for record in recording.records if record.kind == "input"]
     unused = {
         record
         for record, slot in zip(inputs, slots, strict=True)
-        if slot.role == "tensor" and not users.get(record)
+        if (slot.role == "tensor" or slot.name in skeletons) and not users.get(record)
     }
     recording.records = [record for record in recording.records if record not in unused]
     return tuple(slot for record, slot in zip(inputs, slots, strict=True) if record not in unused)
