@@ -99,3 +99,28 @@ def test_a_refusal_names_both_lines_and_the_fix(factory, library, fix):
     assert (library is None) == ("asked for at" not in caught.value.why)
     if library is not None:
         assert library in caught.value.why
+
+
+def test_a_tensor_on_meta_beside_others_is_refused_with_what_makes_such():
+    model = net()
+    step = simple(lambda x: model(x) + torch.zeros(6, 3, device="meta"), sgd(model))
+    with pytest.raises(CaptureError) as refused:
+        capture_step(step, (torch.randn(6, 4),))
+    assert "meta" in refused.value.why
+    assert "jacrev(jacrev(f))" in refused.value.next_step
+
+
+def test_second_derivatives_in_reverse_are_captured():
+    """What a refusal of forward derivatives tells to do."""
+    model = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+    optimizer, func = sgd(model), torch.func
+    hessians = func.vmap(func.jacrev(func.jacrev(lambda one: model(one).sum())))
+
+    def step(x):
+        loss = hessians(x).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    assert capture_step(step, (torch.randn(4, 2),)).steady.graph.nodes

@@ -65,6 +65,8 @@ def explained(error: Exception, hidden: Sequence[str]) -> CaptureError:
             + asked,
             next_step=fix or "keep the decision in tensors (torch.where), or take it outside the step",
         )
+    if fix is None and _mixes_meta(error):
+        fix = _REVERSE_TWICE
     if fix is not None:
         return CaptureError("the step failed while it was traced", where=where, why=first, next_step=fix)
     if private.is_about_fakes(error):
@@ -81,6 +83,17 @@ def explained(error: Exception, hidden: Sequence[str]) -> CaptureError:
         why=f"{type(error).__name__}: {first}",
         next_step="run the step eagerly once; if that works, report this line",
     )
+
+
+_REVERSE_TWICE = (
+    "where forward derivatives are differentiated again (hessian, jacfwd, jvp), take them in reverse: "
+    "jacrev(jacrev(f)) for hessian(f); else move the tensor that is on meta to the device of the others"
+)
+
+
+def _mixes_meta(error: Exception) -> bool:
+    """Whether an operation met a tensor on meta beside others: torch makes such where it adds a tangent of zeros."""
+    return "same device" in str(error) and "meta" in str(error)
 
 
 def unknown_shape(where: str | None, operation: str) -> CaptureError:
