@@ -53,6 +53,7 @@ def test_large_data_that_the_step_leaves_alone_is_no_matter(kind):
     assert holder.data is before
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:FutureWarning")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_scripted_modules_are_refused():
     model = torch.jit.script(nn.Linear(4, 3))

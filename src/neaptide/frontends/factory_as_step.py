@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from neaptide.errors import UsageError
+from neaptide.frontends.trace_errors import is_ours
 
 
 def refuse_factory(returned: Iterable[Any], step: Callable[..., Any]) -> None:
@@ -20,9 +21,11 @@ def refuse_factory(returned: Iterable[Any], step: Callable[..., Any]) -> None:
         UsageError: it is a factory.
     """
     made = next((part for part in returned if callable(part)), None)
-    if made is None:
-        return
     code = getattr(inspect.unwrap(step), "__code__", None)
+    if made is None or (
+        code is not None and is_ours(code.co_filename)
+    ):  # the head of a step returns its variables
+        return
     raise UsageError(
         f"a factory was given as the step: it returned a {type(made).__name__}, which can be called",
         where=None if code is None else f"{code.co_filename}:{code.co_firstlineno}",
