@@ -21,9 +21,10 @@ import torch
 
 _PLAIN: Final = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 # Counted up for the whole process, or marks of what was done or looked at once: that an optimizer stepped, and that its
-# parameters are fit for its fused kernel.
+# parameters are fit for its fused kernel. The words that tell of a function: of a scripted one torch adds them later.
 _NO_STATE: Final = frozenset(
     {"next_id", "hooks_dict_ref", "__weakref__", "_opt_called", "_need_device_dtype_check_for_fused"}
+    | {"__doc__", "__name__", "__qualname__"}
 )
 # An autocast context remembers what was on when it was last entered.
 _WITHOUT_STATE: Final = (
