@@ -21,6 +21,8 @@ from neaptide.runtime.timing import StepTimes, interleaved
 
 Factory = Callable[[], tuple[Callable[..., Any], Any]]
 
+_MOST_FIRST_STEPS = 64  # more than the steps whose branches a capture plays ahead
+
 
 @dataclass(frozen=True)
 class Contestant:
@@ -30,11 +32,13 @@ class Contestant:
         name: of the row.
         run: one step.
         resident: tensors that live before a step.
+        is_steady: the next step is a usual one, the program of which is predicted.
     """
 
     name: str
     run: Callable[[], Any]
     resident: Callable[[], Iterable[torch.Tensor]]
+    is_steady: Callable[[], bool] = lambda: True
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Measured:
     """What was measured of one program.
 
     Attributes:
-        memory: peaks, from the second step on.
+        memory: peaks of a usual step.
         times: wall and CPU seconds of each timed step.
     """
 
@@ -75,18 +79,37 @@ def planned_contestant(
     step, batch = build(factory, seed)
     variant = make(step, batch)
     runner = PlannedStep(step, never_again, variant, on_mismatch="error")
-    return Contestant(name, lambda: runner(batch), lambda: [*runner.resident(), *_tensors(batch)])
+    return Contestant(
+        name,
+        lambda: runner(batch),
+        lambda: [*runner.resident(), *_tensors(batch)],
+        lambda: runner.is_steady(batch),
+    )
 
 
 def measure(contestants: list[Contestant], repeats: int) -> dict[str, Measured]:
-    """Peaks of each, then times of all in turns. The first step of each, which makes state, is not counted."""
+    """Peaks of each, then times of all in turns. The steps before the usual ones are not counted.
+
+    There is at least one, which makes state; an optimizer that branches on its count takes more. Eager takes as many.
+    """
+    first_steps = {c.name: _run_first_steps(c) for c in contestants}
     memory = {}
     for contestant in contestants:
-        contestant.run()
+        for _ in range(max(first_steps.values()) - first_steps[contestant.name]):
+            contestant.run()
         memory[contestant.name] = measure_step(contestant.run, contestant.resident)
         gc.collect()
     times = interleaved({c.name: c.run for c in contestants}, repeats) if repeats else {}
     return {c.name: Measured(memory[c.name], times.get(c.name)) for c in contestants}
+
+
+def _run_first_steps(contestant: Contestant) -> int:
+    """Run a program until its usual step is next; how many steps that took."""
+    for number in range(1, _MOST_FIRST_STEPS):
+        contestant.run()
+        if contestant.is_steady():
+            return number
+    return _MOST_FIRST_STEPS - 1
 
 
 def measure_memory(runner: PlannedStep, batch: Any) -> StepMeasurement:

@@ -170,6 +170,11 @@ class PlannedStep:
         """The plan that the last planned call ran under; None before there is one."""
         return self._variants[-1].planned.plan if self._variants else None
 
+    def is_steady(self, *args: Any, **kwargs: Any) -> bool:
+        """Whether a call with these arguments would run the program of a usual step, not one of the first ones."""
+        program = self._variants[-1].program_now((args, kwargs)) if self._variants else None
+        return program is not None and program.index == 0
+
     def resident(self) -> list[torch.Tensor]:
         """Tensors that live before and after each step: the state of the user's objects, and a few of ours."""
         if not self._variants:

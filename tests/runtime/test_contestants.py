@@ -1,0 +1,44 @@
+"""What is measured is a usual step, however many steps an optimizer takes to come to one."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from neaptide.runtime import contestants
+from neaptide.runtime.prepared_step import prepare
+
+
+def rectified():
+    """RAdam corrects its rate from the sixth step on: its usual step is another program than the first five."""
+    model = nn.Linear(6, 3)
+    optimizer = torch.optim.RAdam(model.parameters())
+
+    def step(x):
+        model(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step, torch.randn(5, 6)
+
+
+def test_the_usual_step_is_measured():
+    step, batch = contestants.build(rectified, 0)
+    prepared = prepare(step, (batch,), run_operations=False)
+    variant = prepared.baseline_variant()
+    planned = contestants.planned_contestant("baseline", rectified, 0, contestants.rebind(variant))
+    eager = contestants.eager_contestant(rectified, 0)
+    steps = {"eager": 0, "baseline": 0}
+
+    def counted(contestant):
+        def run():
+            steps[contestant.name] += 1
+            return contestant.run()
+
+        return contestants.Contestant(contestant.name, run, contestant.resident, contestant.is_steady)
+
+    found = contestants.measure([counted(eager), counted(planned)], 0)
+    assert planned.is_steady()
+    assert steps["eager"] == steps["baseline"] > 5
+    expected = prepared.as_written().peak_bytes
+    assert found["baseline"].memory.measured_peak_bytes == expected
