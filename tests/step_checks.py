@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
+from neaptide.frontends.captured import CapturedProgram, CapturedStep
 from neaptide.frontends.state_finder import find_state
-from neaptide.frontends.torch_step import CapturedProgram, CapturedStep, capture_step
+from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.schedule import Schedule
 from neaptide.runtime.planned_step import PlannedStep, PlannedVariant
 from neaptide.runtime.verification import Verification, compare_records, record_eager, record_planned

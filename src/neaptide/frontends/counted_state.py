@@ -15,7 +15,7 @@ from neaptide.frontends.step_slots import NUMBER_TYPES, EntryPattern, PlainSpec,
 from neaptide.frontends.step_state import StepState
 
 if TYPE_CHECKING:
-    from neaptide.frontends.torch_step import CapturedProgram
+    from neaptide.frontends.captured import CapturedProgram
 
 
 def counts_in_python(entry: EntryPattern, changing: frozenset[str], state: StepState) -> bool:

@@ -34,7 +34,7 @@ from neaptide.frontends.places import (
 from neaptide.frontends.scalars import is_scalar
 from neaptide.frontends.settings import SETTINGS, is_own_identity, settings_in
 from neaptide.frontends.state_refusals import refuse
-from neaptide.frontends.step_state import Owner, StepState, TensorSlot
+from neaptide.frontends.step_state import Owner, StepState, TensorSlot, make_names_unique
 from neaptide.frontends.users_code import (
     class_file,
     functions_of,
@@ -453,7 +453,7 @@ class _Finder:
             self._module_tensors(module, "" if len(state.modules) == 1 else f"{label}.")
         for label, optimizer in state.optimizers.items():
             self._optimizer_tensors(optimizer, label)
-        _make_names_unique(state.tensors)
+        make_names_unique(state.tensors)
         self._forget_groups()
         for owner in state.owners:
             owner.is_open = owner.is_open or bool(self._names & _READS_ALL)
@@ -491,13 +491,3 @@ def _is_handle(item: Any) -> bool:
     """Whether an object of a library stands for something outside: a connection, a data base, a queue. It is closed."""
     kind = type(item)
     return callable(getattr(kind, "close", None)) and is_library_file(class_file(kind))
-
-
-def _make_names_unique(slots: list[TensorSlot]) -> None:
-    taken: set[str] = set()
-    for slot in slots:
-        base, number = slot.name, 1
-        while slot.name in taken:
-            number += 1
-            slot.name = f"{base}#{number}"
-        taken.add(slot.name)

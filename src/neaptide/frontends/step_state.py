@@ -108,3 +108,14 @@ class StepState:
 def describe_tensors(state: StepState) -> Mapping[str, str]:
     """Role of every tensor by name; for messages and tests."""
     return {slot.name: slot.role for slot in state.tensors}
+
+
+def make_names_unique(slots: list[TensorSlot]) -> None:
+    """Number the later ones of tensors that are called alike."""
+    taken: set[str] = set()
+    for slot in slots:
+        base, number = slot.name, 1
+        while slot.name in taken:
+            number += 1
+            slot.name = f"{base}#{number}"
+        taken.add(slot.name)

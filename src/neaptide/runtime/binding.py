@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from neaptide.frontends.captured import CapturedProgram
 from neaptide.frontends.places import Place
 from neaptide.frontends.step_slots import OutputSlot, hyper_parameters
 from neaptide.frontends.step_state import StepState, TensorSlot
-from neaptide.frontends.torch_step import CapturedProgram
 from neaptide.frontends.trace_watch import LeftTensor
 from neaptide.runtime import _torch_private as private
 from neaptide.runtime.attached import attached

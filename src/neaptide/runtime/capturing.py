@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from neaptide.frontends.torch_step import CapturedStep, capture_step
+from neaptide.frontends.captured import CapturedStep
+from neaptide.frontends.torch_step import capture_step
 from neaptide.runtime.arguments import check_call
 
 # A trace stands in for `optimizer.step`, which schedulers look at; nothing of it is left afterwards.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from neaptide.errors import PlanError, PlanMismatch
-from neaptide.frontends.torch_step import CapturedProgram, CapturedStep
+from neaptide.frontends.captured import CapturedProgram, CapturedStep
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.serial import fingerprint
 from neaptide.ops import registry

@@ -11,12 +11,12 @@ import torch
 from torch.utils import _pytree as pytree
 
 from neaptide.errors import StepInterrupted, StepMismatch
+from neaptide.frontends.captured import CapturedProgram, CapturedStep
 from neaptide.frontends.first_writes import FirstWrites
 from neaptide.frontends.host_code import HostCode
 from neaptide.frontends.presence import Presence, fits
 from neaptide.frontends.step_slots import present_pattern
 from neaptide.frontends.step_state import TensorSlot
-from neaptide.frontends.torch_step import CapturedProgram, CapturedStep
 from neaptide.ir.schedule import Schedule
 from neaptide.lower.places import NO_PLACES
 from neaptide.lower.torch_code import Watch, lower

@@ -19,9 +19,9 @@ from neaptide.cost.measured import MeasuredCost
 from neaptide.cost.model import EstimatedCost, node_seconds
 from neaptide.cost.presets import get_device
 from neaptide.errors import UsageError
+from neaptide.frontends.captured import CapturedStep
 from neaptide.frontends.fact_words import described, user_names
 from neaptide.frontends.step_slots import argument_name
-from neaptide.frontends.torch_step import CapturedStep
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.outcome import Limits

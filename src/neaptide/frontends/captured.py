@@ -1,0 +1,133 @@
+"""A captured step as data: its programs, and what a call must agree on for them to hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from neaptide.frontends.first_writes import NO_WRITES, FirstWrites
+from neaptide.frontends.host_code import HostCode
+from neaptide.frontends.host_part import HostPart
+from neaptide.frontends.signature import Signature
+from neaptide.frontends.signature_reader import SignatureReader
+from neaptide.frontends.step_slots import EntryPattern, InputSlot, OutputSlot
+from neaptide.frontends.step_state import StepState
+from neaptide.frontends.trace_reader import Observation
+from neaptide.ir.graph import Graph
+
+
+@dataclass(frozen=True)
+class CapturedProgram:
+    """A step under one pattern of existing gradients and optimizer state.
+
+    Attributes:
+        graph: what it computes.
+        inputs: meaning of the graph's inputs, in order.
+        outputs: meaning of the graph's outputs, in order.
+        result_spec: structure of the step's return value; `constants` are its leaves that are no tensors.
+        entry: the pattern it was captured with.
+        exit: the pattern it leaves behind.
+        kept_gradients: gradients of the entry that are still the parameters' afterwards.
+        ignores_gradients: it does not read the gradients of `entry`, so it runs as well without them.
+        observations: gradients as they are when `optimizer.step()` begins, for verify runs.
+        unknown_ops: operations without a row in the op table.
+        rewrites: what was changed on the way, in words.
+        checkpoints: for each call that the user checkpoints, the nodes of its forward; they are captured as plain
+            code, and what is recomputed is planned anew.
+        borrowed: leaves of the return value that are the user's own objects, see `Trace`.
+        attached: leaves of the return value that autograd could go back through, likewise.
+        written: outputs that are the same plain value at each call.
+        decisions: the branches that it took by step counts and other numbers of the host: it is for calls that
+            take the same; None where there are none.
+    """
+
+    graph: Graph
+    inputs: tuple[InputSlot, ...]
+    outputs: tuple[OutputSlot, ...]
+    result_spec: Any
+    constants: Mapping[int, Any]
+    entry: EntryPattern
+    exit: EntryPattern
+    kept_gradients: frozenset[str]
+    ignores_gradients: bool
+    observations: tuple[Observation, ...]
+    unknown_ops: tuple[str, ...]
+    rewrites: tuple[str, ...]
+    checkpoints: tuple[tuple[int, ...], ...] = ()
+    borrowed: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    attached: frozenset[int] = frozenset()
+    written: Mapping[OutputSlot, Any] = field(default_factory=dict)
+    decisions: HostPart | None = None
+
+    def accepts(self, gradients: frozenset[str], optimizer_state: frozenset[tuple[str, str, str]]) -> bool:
+        """Whether this program can run when these gradients and this optimizer state exist."""
+        known_gradients, known_state = self.entry.names()
+        if optimizer_state != known_state:
+            return False
+        if not self.ignores_gradients:
+            return gradients == known_gradients
+        # Of a gradient that did not exist in the trace it is not known whether the step clears it or adds to it.
+        return gradients <= known_gradients
+
+    def covers(self, other: CapturedProgram) -> bool:
+        """Whether this program can run wherever the other one can."""
+        decides = self.decisions is not None or other.decisions is not None
+        return not decides and self.accepts(*other.entry.names())
+
+
+@dataclass(frozen=True)
+class CapturedStep:
+    """A captured training step.
+
+    Attributes:
+        step: the user's function.
+        state: the user's objects it works on.
+        steady: the program of every step but the first few.
+        first: programs of the steps before the optimizer state (or the gradients) exist; often one, maybe none.
+        signature: facts that a call must agree on; `reader` reads those of a call.
+        seconds: time the capture took.
+        changing: names of Python floats that are inputs of the programs.
+        first_writes: Python state that the step writes at its first call only; `state` and `signature` are as they
+            are afterwards.
+        host: what runs behind the programs; None where nothing does. The programs are then those of its head.
+    """
+
+    step: Callable[..., Any]
+    state: StepState
+    steady: CapturedProgram
+    first: tuple[CapturedProgram, ...]
+    signature: Signature
+    reader: SignatureReader
+    seconds: float
+    changing: frozenset[str] = frozenset()
+    first_writes: FirstWrites = NO_WRITES
+    host: HostCode | None = None
+
+    @property
+    def programs(self) -> tuple[CapturedProgram, ...]:
+        """Steady first, then the others."""
+        return (self.steady, *self.first)
+
+    def read_signature(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Signature:
+        """The facts of a call with these arguments, as things stand once the step has done its first writes.
+
+        Raises:
+            CaptureError: an argument that is neither made of tensors nor a plain value.
+        """
+        facts = self.first_writes.odd_facts()
+        with self.first_writes.done() if self.first_writes else nullcontext():
+            signature = self.reader.read(args, kwargs)
+        return replace(signature, scalars=signature.scalars + facts) if facts else signature
+
+    def agrees(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Whether a call has the facts of the capture, once the step has done its first writes.
+
+        Raises:
+            CaptureError: an argument that is neither made of tensors nor a plain value.
+        """
+        if self.first_writes.odd_facts():
+            return False
+        with self.first_writes.done() if self.first_writes else nullcontext():
+            return self.reader.agrees(args, kwargs, self.signature)
