@@ -62,3 +62,24 @@ def test_a_hook_less_is_another_program():
     bare = steps.net()
     with pytest.raises(PlanMismatch, match="is gone"):
         rebind_step(captured, steps.simple(bare, steps.sgd(bare)), (x,))
+
+
+def test_what_a_library_hangs_on_the_classes_of_torch_is_no_change(monkeypatch):
+    x = steps.batch()
+    make = lambda: steps.simple(model := steps.net(), steps.sgd(model))  # noqa: E731
+    captured = capture_step(make(), (x,))
+    monkeypatch.setattr(nn.Module, "foreign_method", lambda self: None, raising=False)
+    assert captured.agrees((x,), {})
+    assert rebind_step(captured, make(), (x,)).agrees((x,), {})
+
+
+@pytest.mark.parametrize("name", ["_call_impl", "__getattr__", "forward", "__call__"])
+def test_what_torch_asks_for_is_a_change(monkeypatch, name):
+    x = steps.batch()
+    make = lambda: steps.simple(model := steps.net(), steps.sgd(model))  # noqa: E731
+    captured = capture_step(make(), (x,))
+    original = getattr(nn.Module, name)
+    monkeypatch.setattr(nn.Module, name, lambda *args: original(*args))  # noqa: PLW0108
+    assert not captured.agrees((x,), {})
+    with pytest.raises(PlanMismatch):
+        rebind_step(captured, make(), (x,))

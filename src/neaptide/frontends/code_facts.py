@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import types
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,7 @@ from neaptide.frontends.same_object import Same
 from neaptide.frontends.scalars import is_scalar
 from neaptide.frontends.step_state import Owner, StepState
 from neaptide.frontends.sweep import GONE, Sweep
-from neaptide.frontends.users_code import hides_code
+from neaptide.frontends.users_code import functions_of, hides_code, is_torch_file, names_in
 
 _FUNCTION = operator.attrgetter("__code__", "__defaults__", "__kwdefaults__")
 _BASES = operator.attrgetter("__mro__", "__mro__")
@@ -124,10 +125,27 @@ class CodeFacts:
             yield f"bases of {name}", tuple(map(Same, kind.__mro__))
             before = self._before[id(kind)]
             for key, content in vars(kind).items():
+                if not self._may_be_asked_for(kind, key, content):
+                    continue
                 if _is_code(content) or _is_code(before.get(key)):
                     yield f"{name}.{key}", Same(content)
                 elif is_scalar(content) and key in self._state.names:
                     yield f"{name}.{key}", fact_of(content)
+
+    def _may_be_asked_for(self, kind: type, key: str, content: Any) -> bool:
+        """Whether a member of a class can make a difference.
+
+        Libraries hang methods of their own on torch's classes, at any time. Torch's code does not name them, and
+        where the step's does they are facts.
+        """
+        if not _is_torchs(kind) or key[:2] == "__" or key in self._state.names:
+            return True
+        files = [function.__code__.co_filename for function in functions_of(content)]
+        if not files or any(is_torch_file(file) for file in files):
+            return True
+        bases = kind.__mro__[1:]
+        named = any(key in _names_in_class(each) for each in kind.__mro__ if _is_torchs(each))
+        return named or any(key in vars(base) for base in bases)
 
     def _functions(self) -> Iterator[Fact]:
         for number, function in enumerate(self._state.functions):
@@ -142,6 +160,19 @@ def _hook_facts(name: str, hooks: Mapping[str, Mapping[int, Any]]) -> Iterator[F
     for label, found in hooks.items():
         if found:
             yield f"{name}.{label}", tuple(map(Same, found.values()))
+
+
+def _is_torchs(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == "torch"
+
+
+@functools.cache
+def _names_in_class(kind: type) -> frozenset[str]:
+    """What torch's own methods of a class name."""
+    functions = (function for member in vars(kind).values() for function in functions_of(member))
+    return frozenset().union(
+        *(names_in(f.__code__) for f in functions if is_torch_file(f.__code__.co_filename))
+    )
 
 
 def _is_code(content: Any) -> bool:

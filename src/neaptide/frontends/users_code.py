@@ -25,6 +25,7 @@ def _library_roots() -> tuple[str, ...]:
 
 
 _HEAP_TYPE = 1 << 9  # of `type.__flags__`: made by a class statement
+_TORCH = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")  # noqa: PTH118, PTH120, PTH100
 _GLOBAL_LOOKUPS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"})
 
 
@@ -32,6 +33,11 @@ _GLOBAL_LOOKUPS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE
 def is_library_file(path: str) -> bool:
     """Whether a source file belongs to the interpreter or to an installed library."""
     return path.startswith((*_library_roots(), "<frozen"))
+
+
+def is_torch_file(path: str) -> bool:
+    """Whether a source file is torch's own."""
+    return path.startswith(_TORCH)
 
 
 def home_of(step: Callable[..., Any]) -> str | None:
