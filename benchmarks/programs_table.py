@@ -14,6 +14,7 @@ import gc
 import json
 import subprocess
 import sys
+import sysconfig
 import threading
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -48,7 +49,14 @@ def work(places: Sequence[str]) -> None:
     for place in places:
         module, _, name = place.partition(":")
         found = check(one(module, name))
-        print(json.dumps(found.as_record() | {"family": module}), flush=True)
+        print(without_folders(json.dumps(found.as_record() | {"family": module})), flush=True)
+
+
+def without_folders(text: str) -> str:
+    """Paths as they are in a checkout and in an environment, wherever those are."""
+    for folder in (Path(__file__).resolve().parents[1], sysconfig.get_path("purelib")):
+        text = text.replace(f"{folder}/", "")
+    return text
 
 
 def run_chunk(places: Sequence[Place]) -> list[dict[str, Any]]:

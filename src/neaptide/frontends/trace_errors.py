@@ -93,7 +93,10 @@ _REVERSE_TWICE = (
 
 def _mixes_meta(error: Exception) -> bool:
     """Whether an operation met a tensor on meta beside others: torch makes such where it adds a tangent of zeros."""
-    return "same device" in str(error) and "meta" in str(error)
+    told = str(error)
+    return "meta" in told and (
+        "same device" in told or "different devices" in told
+    )  # as torch's versions put it
 
 
 def unknown_shape(where: str | None, operation: str) -> CaptureError:
