@@ -41,7 +41,7 @@ SAME_BITS = {
     "scans": lambda h, v: (h.logcumsumexp(0) + h.cummax(0).values + h.cumsum(1)).sum() * v,
     "spread": lambda h, v: h.std(0).sum() + h.var() * v,
 }
-if torch.__version__ < (2, 13):
+if torch.__version__ < "2.13":
     REFUSED["cumprod"] = SAME_BITS.pop("cumprod")
 
 

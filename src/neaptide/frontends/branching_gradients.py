@@ -33,7 +33,7 @@ _BRANCHING = {
         "choose with torch.where(mask, value, x)",
     ),
 }
-if torch.__version__ < (2, 13):  # later ones give the same bits either way
+if torch.__version__ < "2.13":  # later ones give the same bits either way
     _BRANCHING["CumprodBackward0"] = (aten.cumprod.default, None, "multiply slice by slice")
 
 
