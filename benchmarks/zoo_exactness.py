@@ -49,7 +49,7 @@ def examine(spec: str, peak: str, repeats: int, time_limit_s: float) -> dict[str
     factory = zoo.factory(spec)
     step, batch = contestants.build(factory, SEED)
     prepared = prepare(step, (batch,), name=spec)
-    prepared.costs()
+    prepared.prices()
     began = time.perf_counter()
     found = prepared.plan(SearchOptions(Budget(peak=peak), limits=Limits(time_s=time_limit_s, seed=SEED)))
     plan_seconds = time.perf_counter() - began
@@ -115,7 +115,7 @@ def named_differences(factory: Any, prepared: Any, variant: Any) -> list[str]:
     contestant = contestants.planned_contestant("", factory, SEED, contestants.rebind(variant))
     contestant.run()
     graph = prepared.captured.steady.graph
-    return workspace_differences(contestant.run, graph, variant.schedules[0], prepared.costs().workspace)
+    return workspace_differences(contestant.run, graph, variant.schedules[0], prepared.prices().workspace)
 
 
 def collect(

@@ -7,10 +7,10 @@ torch = pytest.importorskip("torch")
 
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.cost.allocator_events import record, region
-from neaptide.cost.audit import audit
+from neaptide.cost.audit import surprises
 from neaptide.cost.cache import OpCostCache
 from neaptide.cost.measured import MeasuredCost
-from neaptide.cost.model import EstimatedCost
+from neaptide.cost.model import EstimatedCost, node_workspace
 from neaptide.cost.presets import get_device
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.graph import Graph
@@ -39,14 +39,14 @@ def upsampled_loss() -> Graph:
 def test_prediction_meets_the_allocator(cost):
     graph = upsampled_loss()
     cost.prepare(graph)
-    found = audit(graph, cost)
+    sizes = cost.storage_bytes(graph)
     unreduced = 4 * 3 * 16 * 16
-    assert list(found.storage_bytes.values()) == [unreduced]
-    assert found.surprises == (
+    assert list(sizes.values()) == [unreduced]
+    assert surprises(graph, cost) == (
         "result 0 of aten.mse_loss.default lies in a storage of 3.0 KiB; the graph says 4 bytes",
     )
     profile = memory_profile(
-        graph, Schedule.program_order(graph), workspace=found.workspace, storage_bytes=found.storage_bytes
+        graph, Schedule.program_order(graph), workspace=node_workspace(cost, graph), storage_bytes=sizes
     )
     x, target = torch.rand(1, 3, 8, 8), torch.rand(1, 3, 16, 16)
     kept = []
@@ -85,9 +85,10 @@ def test_recurrent_layer_has_a_workspace_that_shapes_do_not_tell(cost):
     b.output(*backward)
     graph = b.finish()
     assert cost.prepare(graph).skipped == ()
-    found = audit(graph, cost)
-    assert found.storage_bytes[graph.values[workspace].storage] > 0
-    assert any("result 3 of aten.mkldnn_rnn_layer.default is uint8" in text for text in found.surprises)
+    assert cost.storage_bytes(graph)[graph.values[workspace].storage] > 0
+    assert any(
+        "result 3 of aten.mkldnn_rnn_layer.default is uint8" in text for text in surprises(graph, cost)
+    )
 
 
 def test_alias_that_the_graph_has_otherwise_is_a_surprise(cost):
@@ -97,18 +98,21 @@ def test_alias_that_the_graph_has_otherwise_is_a_surprise(cost):
     b.output(y)
     graph = b.finish()
     cost.prepare(graph)
-    (surprise,) = audit(graph, cost).surprises
+    (surprise,) = surprises(graph, cost)
     assert "operand's storage" in surprise
 
 
 def test_what_was_not_run_is_a_surprise_and_an_estimate_has_none(cost):
     graph = upsampled_loss()
-    assert [text.split()[0] for text in audit(graph, cost).surprises] == [
+    assert [text.split()[0] for text in surprises(graph, cost)] == [
         "aten.mse_loss.default",
         "aten.upsample_nearest2d.default",
     ]
-    estimated = audit(graph, FALLBACK)
-    assert (estimated.workspace, estimated.storage_bytes, estimated.surprises) == ({}, {}, ())
+    assert (node_workspace(FALLBACK, graph), FALLBACK.storage_bytes(graph), surprises(graph, FALLBACK)) == (
+        {},
+        {},
+        (),
+    )
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-4, 1.0, 100.0])
@@ -119,11 +123,10 @@ def test_scratch_that_depends_on_the_numbers_is_counted_at_its_most_and_said(cos
     b.output(y)
     graph = b.finish()
     cost.prepare(graph)
-    found = audit(graph, cost)
     matrix = torch.full((3, 3), scale)
     trace = record(lambda: _in_region(matrix))
-    assert found.workspace[0] >= trace.regions[-1].peak_bytes - matrix.nbytes
-    (surprise,) = found.surprises
+    assert cost.workspace_bytes(graph, graph.nodes[0]) >= trace.regions[-1].peak_bytes - matrix.nbytes
+    (surprise,) = surprises(graph, cost)
     assert "depends on the numbers" in surprise
 
 

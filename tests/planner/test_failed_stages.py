@@ -12,6 +12,7 @@ import neaptide.planner.own_schedule as own_schedule_module
 import neaptide.planner.plan_graph as plan_graph_module
 import neaptide.planner.portfolio as portfolio_module
 import neaptide.planner.recompute.curve.search as curve_module
+from given_cost import given_pricing
 from neaptide.analysis.legality import check_schedule
 from neaptide.corpus.training_steps import conv_step, transformer_step
 from neaptide.errors import MissingExtra, PlanError
@@ -21,7 +22,7 @@ from neaptide.planner.budget import Budget
 from neaptide.planner.failed_stages import FailedStageWarning, OnFailure, attempt, failing_stages
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.own_schedule import as_written
-from neaptide.planner.plan_graph import GraphCosts, compile_step_problem, plan_graph
+from neaptide.planner.plan_graph import PlanRequest, plan_graph
 from neaptide.planner.strategies import strategy
 
 LIMITS = Limits(work=1500)
@@ -36,11 +37,8 @@ def production():
 
 
 def planned(budget, made=MADE, **options):
-    costs = GraphCosts(made.seconds, {}, {}, False, "given")
-    step = compile_step_problem(made.graph, made.registry, costs)
-    return plan_graph(
-        made.graph, step, made.registry, costs, Budget(budget), LIMITS, role="steady", **options
-    )
+    pricing = given_pricing(made.registry, made.seconds)
+    return plan_graph(made.graph, pricing, PlanRequest(Budget(budget), **options), LIMITS)
 
 
 def is_sound(found, made=MADE):
@@ -141,8 +139,7 @@ def test_any_other_stage_may_fail(monkeypatch, module, name, budget):
 
 @pytest.mark.usefixtures("production")
 def test_the_improvement_of_the_users_own_checkpoints_may_fail(monkeypatch):
-    costs = GraphCosts(MADE.seconds, {}, {}, False, "given")
-    step = compile_step_problem(MADE.graph, MADE.registry, costs)
+    step = given_pricing(MADE.registry, MADE.seconds).problem(MADE.graph)
     own = as_written(MADE.graph, step, MADE.registry, ())
     monkeypatch.setattr(graph_search_module, "no_worse_than", broken)
     with pytest.warns(FailedStageWarning, match="checkpoints"):

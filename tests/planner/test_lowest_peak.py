@@ -7,11 +7,12 @@ import math
 import pytest
 from hypothesis import given
 
+from given_cost import given_pricing
 from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.errors import InvalidBudget
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.budget import Budget
-from neaptide.planner.plan_graph import GraphCosts, compile_step_problem, plan_graph
+from neaptide.planner.plan_graph import PlanRequest, plan_graph
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.recompute.curve.least_memory import least_memory
 from neaptide.planner.strategies.program_order import baseline
@@ -69,15 +70,11 @@ def test_floors_of_any_graph_do_not_rise(graph):
 @pytest.mark.parametrize("options", [{}, {"strategy_name": "greedy_recompute"}, {"atomic": True}])
 def test_the_lowest_peak_is_a_budget(options):
     made = MADE["transformer"]
-    costs = GraphCosts(made.seconds, {}, {}, False, "given")
-    step = compile_step_problem(made.graph, made.registry, costs)
+    pricing = given_pricing(made.registry, made.seconds)
 
     def planned(peak, latency=None):
-        budget = Budget(peak, latency)
-        limits = Limits(work=2000)
-        return plan_graph(
-            made.graph, step, made.registry, costs, budget, limits, role="steady", **options
-        ).program
+        asked = PlanRequest(Budget(peak, latency), **options)
+        return plan_graph(made.graph, pricing, asked, Limits(work=2000)).program
 
     least = planned("min")
     peak = least.predictions.peak_with_workspace_bytes

@@ -4,8 +4,10 @@ import threading
 
 import pytest
 
+import neaptide.planner.moved_plan as moved_plan_module
 import neaptide.planner.plan_graph as plan_graph_module
 from frontends import steps
+from given_cost import given_pricing
 from neaptide.analysis.legality import check_schedule
 from neaptide.errors import UsageError, VerifyError
 from neaptide.frontends.torch_step import capture_step
@@ -15,7 +17,7 @@ from neaptide.outcome import Limits
 from neaptide.planner.arena_order import PlannedArena
 from neaptide.planner.budget import Budget
 from neaptide.planner.graph_search import STRATEGIES, check_strategy
-from neaptide.planner.plan_graph import GraphCosts, compile_step_problem, plan_graph
+from neaptide.planner.plan_graph import PlanRequest, plan_graph
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.schedule.evaluate import Evaluator
 
@@ -34,10 +36,9 @@ def _call(made):
 
 
 def plan(graph, budget, **options):
-    costs = GraphCosts([1e-6] * len(graph.nodes), {}, {}, False, "all alike")
-    step = compile_step_problem(graph, REGISTRY, costs)
-    limits = options.pop("limits", LIMITS)
-    return plan_graph(graph, step, REGISTRY, costs, budget, limits, role="steady", **options)
+    pricing = given_pricing(REGISTRY, [1e-6] * len(graph.nodes))
+    limits, interrupt = options.pop("limits", LIMITS), options.pop("interrupt", None)
+    return plan_graph(graph, pricing, PlanRequest(budget, **options), limits, interrupt=interrupt)
 
 
 def moved_arena(graph, step, registry, sizes, sequence, *_, **__):
@@ -149,7 +150,7 @@ def test_steps_moved_for_the_arena_get_the_bound_of_their_own_order(graph, monke
         asked.append(sequence)
         return recompute_bound(step, budget, sequence=sequence, guard=guard)
 
-    monkeypatch.setattr(plan_graph_module, "recompute_bound", bound)
+    monkeypatch.setattr(moved_plan_module, "recompute_bound", bound)
     found = plan(graph, Budget("85%"))
     assert found.program.moves.recomputations
     assert asked == [found.program.sequence]

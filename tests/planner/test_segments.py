@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from given_cost import given_pricing
 from neaptide.analysis.legality import check_schedule
 from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.errors import VerifyError
@@ -16,7 +17,7 @@ from neaptide.ir.graph import Segment
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
-from neaptide.planner.plan_graph import GraphCosts, compile_step_problem, plan_graph
+from neaptide.planner.plan_graph import PlanRequest, plan_graph
 from neaptide.planner.strategies import NAMES
 from strategies import graphs, segmented
 
@@ -35,10 +36,8 @@ def by_phase(made):
 
 
 def planned(graph, registry, seconds, budget, **options):
-    costs = GraphCosts(seconds, {}, {}, False, "given")
-    step = compile_step_problem(graph, registry, costs)
-    limits = Limits(work=400)
-    return plan_graph(graph, step, registry, costs, Budget(budget), limits, role="steady", **options)
+    pricing = given_pricing(registry, seconds)
+    return plan_graph(graph, pricing, PlanRequest(Budget(budget), **options), Limits(work=400))
 
 
 def assert_keeps_to_segments(graph, found):

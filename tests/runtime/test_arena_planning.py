@@ -16,7 +16,7 @@ from neaptide.errors import UsageError
 from neaptide.ir.schedule import Schedule
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
-from neaptide.planner.plan_graph import GraphCosts
+from neaptide.planner.pricing import Prices
 from neaptide.runtime.arena import Arena
 from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.arena_planning import plan_arena
@@ -36,9 +36,9 @@ def cache(tmp_path_factory):
 
 
 def arena_of(graph, schedule, cache, options):
-    costs = GraphCosts([1.0] * len(graph.nodes), {}, {}, are_measured=False, described="")
+    prices = Prices((1.0,) * len(graph.nodes), {}, {})
     outs = probe_outs(graph, registry(), cache=cache)
-    return plan_arena(graph, schedule, registry(), costs, outs, DEVICE, options)
+    return plan_arena(graph, schedule, registry(), prices, outs, DEVICE, options)
 
 
 def check(rec, graph, schedule, cache, options):

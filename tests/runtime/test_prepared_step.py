@@ -63,8 +63,8 @@ def test_operations_are_run_once_and_only_where_that_is_meant():
     told: list[str] = []
     here = prepare(step, (batch,), progress=told.append)
     assert here.is_measured
-    assert here.costs() is here.costs()
-    assert here.costs().are_measured
+    assert here.prices() is here.prices()
+    assert here.is_measured
     assert sum(text.startswith("timing") for text in told) == 1
     assert not prepare(step, (batch,), run_operations=False).is_measured
     assert not prepare(step, (batch,), device="rtx3090").is_measured

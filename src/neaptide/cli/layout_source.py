@@ -131,9 +131,9 @@ def _from_program(target: str, plan: Plan | None, request: Request) -> Program:
         from neaptide.runtime.prepared_step import PreparedStep
 
         prepared = PreparedStep(capture_step(step, (batch,), name=target), progress=console.progress)
-        costs = prepared.costs()
+        prices = prepared.prices()
     graph = prepared.captured.steady.graph
-    return _in_order(graph, plan, costs.storage_bytes, costs.workspace)
+    return _in_order(graph, plan, prices.storage_bytes, prices.workspace)
 
 
 def _in_order(

@@ -139,9 +139,9 @@ def _problem(request: Request) -> OrderProblem:
     from neaptide.schedule.order.from_graph import order_problem
 
     prepared = prepared_target(request)
-    costs = prepared.costs()
+    prices = prepared.prices()
     return order_problem(
-        prepared.captured.steady.graph, workspace=costs.workspace, storage_bytes=costs.storage_bytes
+        prepared.captured.steady.graph, workspace=prices.workspace, storage_bytes=prices.storage_bytes
     )
 
 

@@ -1,13 +1,12 @@
-"""What a prediction needs beside the graph: workspace by node, true sizes by storage, and what was unexpected."""
+"""What running a graph's operations alone showed that the graph does not say."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from neaptide.cost.measured import MeasuredCost
-from neaptide.cost.model import CostModel, node_workspace
+from neaptide.cost.model import CostModel
 from neaptide.cost.op_record import OutputFacts
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
@@ -15,33 +14,14 @@ from neaptide.ir.registry import Trait
 from neaptide.units import format_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Audit:
-    """Corrections to a graph's bytes, as `analysis.profile_bytes.memory_profile` takes them.
-
-    Workspace is the most that an operation allocates beyond the storages of its operands and results. A result
-    that the graph leaves out (an output that is None there) is part of it.
-
-    Attributes:
-        workspace: by node id; nodes that need none are left out.
-        storage_bytes: by storage id; storages whose size is as the graph says are left out.
-        surprises: sentences for a report: sizes and aliases that the graph has otherwise, and what was not run.
-    """
-
-    workspace: Mapping[int, int]
-    storage_bytes: Mapping[int, int]
-    surprises: tuple[str, ...]
-
-
-def audit(graph: Graph, cost: CostModel) -> Audit:
-    """Looks a graph through. Runs nothing: a measured cost is prepared before. O(nodes).
+def surprises(graph: Graph, cost: CostModel) -> tuple[str, ...]:
+    """Sentences for a report: sizes and aliases that the graph has otherwise, and what was not run. O(nodes).
 
     Args:
         graph: the program.
-        cost: an estimate finds workspace by formula and no surprises.
+        cost: prepared for it where it is measured; nothing is run here. An estimate finds no surprises.
     """
-    surprises = tuple(_surprises(graph, cost)) if isinstance(cost, MeasuredCost) else ()
-    return Audit(node_workspace(cost, graph), cost.storage_bytes(graph), surprises)
+    return tuple(_surprises(graph, cost)) if isinstance(cost, MeasuredCost) else ()
 
 
 def _surprises(graph: Graph, cost: MeasuredCost) -> Iterator[str]:

@@ -21,7 +21,7 @@ _NAMED_ALIVE = 5  # of the values alive at the peak, how many an error message n
 def profile_report(prepared: PreparedStep, *, has_device: bool, seed: int) -> ProfileReport:
     """The profile of a captured step in program order. Runs nothing but, when asked for, single operations."""
     program = prepared.captured.steady
-    graph, costs, step = program.graph, prepared.costs(), prepared.problem()
+    graph, step = program.graph, prepared.problem()
     found = step_profile(prepared, Schedule.program_order(graph))
     at_peak = graph.nodes[found.peak_step].source if found.peak_step is not None else None
     capacity = prepared.device.usable_bytes if has_device else None
@@ -36,7 +36,7 @@ def profile_report(prepared: PreparedStep, *, has_device: bool, seed: int) -> Pr
         device=prepared.device.name,
         predicted_peak_bytes=found.peak_bytes,
         predicted_peak_with_workspace_bytes=found.peak_with_workspace_bytes,
-        workspace_is_known=costs.are_measured,
+        workspace_is_known=prepared.is_measured,
         resident_bytes=found.resident_bytes,
         lower_bound_bytes=step.lower_bound_bytes,
         order_lower_bound_bytes=step.order_lower_bound_bytes,
@@ -46,7 +46,7 @@ def profile_report(prepared: PreparedStep, *, has_device: bool, seed: int) -> Pr
         peak_module=at_peak.module if at_peak else "",
         peak_phase=at_peak.phase if at_peak else "",
         predicted_step_seconds=step.baseline_seconds,
-        seconds_are_measured=costs.are_measured,
+        seconds_are_measured=prepared.is_measured,
         capacity_bytes=capacity,
         fits=None if over is None else over <= 0,
         over_bytes=over,
@@ -63,12 +63,12 @@ def profile_report(prepared: PreparedStep, *, has_device: bool, seed: int) -> Pr
 
 def step_profile(prepared: PreparedStep, schedule: Schedule, index: int = 0) -> MemoryProfile:
     """Bytes of one program under a schedule, with what is known of workspace and true sizes."""
-    costs = prepared.costs(index)
+    prices = prepared.prices(index)
     return memory_profile(
         prepared.captured.programs[index].graph,
         schedule,
-        workspace=costs.workspace,
-        storage_bytes=costs.storage_bytes,
+        workspace=prices.workspace,
+        storage_bytes=prices.storage_bytes,
     )
 
 

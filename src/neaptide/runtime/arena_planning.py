@@ -27,7 +27,7 @@ from neaptide.layout.result import LayoutResult
 from neaptide.lower.out_variants import reads_whole_storage
 from neaptide.lower.places import Place, StepPlaces, is_dense
 from neaptide.ops.structural import CONSTANT_OP, HOST_FUNCTIONS
-from neaptide.planner.plan_graph import GraphCosts
+from neaptide.planner.pricing import Prices
 from neaptide.runtime.arena_copies import Span, choose_copies, copy_seconds
 from neaptide.runtime.arena_plan import ArenaOptions, ArenaPlan, ArenaReport, OutsideStorage
 from neaptide.runtime.out_probe import OutFacts
@@ -59,7 +59,7 @@ def plan_arena(
     graph: Graph,
     schedule: Schedule,
     registry: OpRegistry,
-    costs: GraphCosts,
+    prices: Prices,
     outs: Mapping[int, OutFacts],
     device: Device,
     options: ArenaOptions,
@@ -73,7 +73,7 @@ def plan_arena(
         graph: static shapes.
         schedule: that it runs under.
         registry: says which operations are known.
-        costs: of the graph.
+        prices: of its nodes and storages.
         outs: which nodes write where they are told, by id (`runtime.out_probe`).
         device: that it runs on.
         options: what is copied, and how long the layout may take.
@@ -81,14 +81,14 @@ def plan_arena(
         buffers: of the schedule, where storages share buffers in place; by default each has its own.
     """
     began = time.perf_counter()
-    found = buffers or _buffers(graph, schedule, registry, costs, options)
-    return _Planner(graph, schedule, registry, costs, outs, device, options, found, saved_bytes).plan(began)
+    found = buffers or _buffers(graph, schedule, registry, prices, options)
+    return _Planner(graph, schedule, registry, prices, outs, device, options, found, saved_bytes).plan(began)
 
 
 def _buffers(
-    graph: Graph, schedule: Schedule, registry: OpRegistry, costs: GraphCosts, options: ArenaOptions
+    graph: Graph, schedule: Schedule, registry: OpRegistry, prices: Prices, options: ArenaOptions
 ) -> ScheduleBuffers:
-    sizes = costs.storage_bytes
+    sizes = prices.storage_bytes
     alone = schedule_buffers(graph, schedule, storage_bytes=sizes, alignment=_ALIGNMENT)
     if not options.in_place:
         return alone
@@ -102,7 +102,7 @@ class _Planner:
     graph: Graph
     schedule: Schedule
     registry: OpRegistry
-    costs: GraphCosts
+    prices: Prices
     outs: Mapping[int, OutFacts]
     device: Device
     options: ArenaOptions
@@ -133,7 +133,7 @@ class _Planner:
 
     def _results(self) -> Iterator[_Result]:
         liveness, graph = self.buffers.liveness, self.graph
-        sizes = evaluate_storage_bytes(graph, None, self.costs.storage_bytes)
+        sizes = evaluate_storage_bytes(graph, None, self.prices.storage_bytes)
         barred = self._barred_storages()
         for index, instance in enumerate(liveness.instances):
             storage = graph.storages[instance.storage]
@@ -218,7 +218,7 @@ class _Planner:
         )
 
     def _step_seconds(self) -> float:
-        return sum(self.costs.seconds[step.target] for step in self.buffers.liveness.steps)
+        return sum(self.prices.seconds[step.target] for step in self.buffers.liveness.steps)
 
     # -- where it lies
 
@@ -274,7 +274,7 @@ class _Planner:
             now[position] += now[position - 1]
         peak = max(now[:-1], default=0)
         with_workspace = max((now[p] + self._workspace(p, places.get(p)) for p in range(steps)), default=0)
-        profile = memory_profile(self.graph, self.schedule, storage_bytes=self.costs.storage_bytes)
+        profile = memory_profile(self.graph, self.schedule, storage_bytes=self.prices.storage_bytes)
         assert layout.arena_bytes is not None
         base = self.buffers.resident_bytes + layout.arena_bytes + self.saved_bytes
         return ArenaReport(
@@ -301,7 +301,7 @@ class _Planner:
         facts = self.outs.get(node)
         if places is not None and places.out is not None and facts is not None:
             return facts.workspace_bytes
-        return self.costs.workspace.get(node, 0)
+        return self.prices.workspace.get(node, 0)
 
     def _outside(self, result: _Result) -> OutsideStorage:
         node = self.graph.nodes[self.buffers.liveness.steps[result.span.start].target]

@@ -11,12 +11,11 @@ from typing import Any
 import torch
 
 import neaptide
-from neaptide.analysis.sizes import evaluate_storage_bytes
-from neaptide.cost.audit import audit
+from neaptide.cost.audit import surprises
 from neaptide.cost.calibrate import this_machine
 from neaptide.cost.devices import Device
 from neaptide.cost.measured import MeasuredCost
-from neaptide.cost.model import EstimatedCost, node_seconds
+from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.errors import UsageError
 from neaptide.frontends.captured import CapturedStep
@@ -29,7 +28,8 @@ from neaptide.planner.budget import Budget, allowed_bytes
 from neaptide.planner.graph_search import DEFAULT_STRATEGY, check_strategy
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.own_schedule import as_written
-from neaptide.planner.plan_graph import GraphCosts, GraphPlan, compile_step_problem, plan_graph
+from neaptide.planner.plan_graph import GraphPlan, PlanRequest, plan_graph
+from neaptide.planner.pricing import Prices, Pricing
 from neaptide.planner.strategies import early_updates
 from neaptide.plans import BudgetRecord, Plan, described_role
 from neaptide.runtime.arena_plan import ArenaOptions
@@ -90,47 +90,40 @@ class PreparedStep:
         self.captured = captured
         self.allow_nondeterministic = allow_nondeterministic
         self._say = progress or (lambda _text: None)
-        self._refresh = refresh
-        self._measured: MeasuredCost | None = None
         self.device: Device = this_machine(refresh=refresh) if device is None else get_device(device)
         has_bytes = all(slot.current().device.type != "meta" for slot in captured.state.tensors)
         self.is_measured = run_operations and device is None and has_bytes
-        self._costs: dict[int, GraphCosts] = {}
+        self._prepared: set[int] = set()
+        # One for all programs: they have most calls in common, and with `refresh` each is run once.
+        self._cost: MeasuredCost | EstimatedCost = (
+            MeasuredCost(registry(), refresh=refresh)
+            if self.is_measured
+            else EstimatedCost(self.device, registry())
+        )
+        self._pricing = Pricing(self._cost, registry(), allow_nondeterministic=allow_nondeterministic)
         self._problems: dict[int, StepProblem] = {}
         self._written: dict[int, PlannedSequence] = {}
         self.surprises: dict[str, None] = {}
 
-    def costs(self, index: int = 0) -> GraphCosts:
-        """Costs of one of the captured programs; operations are run here, the first time."""
-        if index not in self._costs:
+    def pricing(self, index: int = 0) -> Pricing:
+        """What prices one of the captured programs; its operations are run here, the first time."""
+        if index not in self._prepared:
             graph = self.captured.programs[index].graph
-            cost: MeasuredCost | EstimatedCost
-            if self.is_measured:
+            if isinstance(self._cost, MeasuredCost):
                 self._say(f"timing the operations of {graph.name or 'the step'}")
-                # One for all programs: they have most calls in common, and with `refresh` each is run once.
-                self._measured = self._measured or MeasuredCost(registry(), refresh=self._refresh)
-                cost = self._measured
-                cost.prepare(graph)
-            else:
-                cost = EstimatedCost(self.device, registry())
-            found = audit(graph, cost)
-            self.surprises.update(dict.fromkeys(found.surprises))
-            self._costs[index] = GraphCosts(
-                node_seconds(cost, graph),
-                found.workspace,
-                found.storage_bytes,
-                self.is_measured,
-                cost.describe(),
-            )
-        return self._costs[index]
+                self._cost.prepare(graph)
+            self.surprises.update(dict.fromkeys(surprises(graph, self._cost)))
+            self._prepared.add(index)
+        return self._pricing
+
+    def prices(self, index: int = 0) -> Prices:
+        """What is known of the time and bytes of one of the captured programs."""
+        return self.pricing(index).prices(self.captured.programs[index].graph)
 
     def problem(self, index: int = 0) -> StepProblem:
         """One of the captured programs as integers."""
         if index not in self._problems:
-            graph = self.captured.programs[index].graph
-            problem = compile_step_problem(
-                graph, registry(), self.costs(index), allow_nondeterministic=self.allow_nondeterministic
-            )
+            problem = self.pricing(index).problem(self.captured.programs[index].graph)
             names = self.user_names(index)
             self._problems[index] = replace(
                 problem,
@@ -190,25 +183,25 @@ class PreparedStep:
             allowed = self._allowed(options, index, limit)
             role = "steady" if index == 0 else f"first_{index}"
             self._say(f"planning the program of {described_role(role)}: {step.node_count} operations")
-            found = plan_graph(
-                program.graph,
-                step,
-                registry(),
-                self.costs(index),
+            asked = PlanRequest(
                 options.budget,
-                options.limits,
-                role=role,
-                strategy_name=options.strategy,
+                role,
+                options.strategy,
                 budget_bytes=allowed,
                 atomic=options.atomic,
-                allow_nondeterministic=self.allow_nondeterministic,
-                interrupt=options.interrupt,
                 own=self.as_written(index) if program.checkpoints else None,
+            )
+            found = plan_graph(
+                program.graph,
+                self.pricing(index),
+                asked,
+                options.limits,
+                interrupt=options.interrupt,
             )
             limit = allowed if limit is None else limit
             plans.append(found)
-        asked = options.budget
-        record = BudgetRecord(asked.peak, asked.latency, asked.outside_bytes, options.least_bytes)
+        budget = options.budget
+        record = BudgetRecord(budget.peak, budget.latency, budget.outside_bytes, options.least_bytes)
         plan = Plan(
             programs=tuple(found.program for found in plans),
             name=self.captured.steady.graph.name,
@@ -248,15 +241,15 @@ class PreparedStep:
         for index, program in enumerate(self.captured.programs):
             role = "steady" if index == 0 else f"first_{index}"
             self._say(f"laying out {described_role(role)}")
-            costs, graph = self.costs(index), program.graph
+            prices, graph = self.prices(index), program.graph
             saved = variant.saved[index] if variant.saved else ()
-            sizes = evaluate_storage_bytes(graph, None, costs.storage_bytes)
+            sizes = self.pricing(index).storage_bytes(graph)
             arenas.append(
                 plan_arena(
                     graph,
                     variant.schedules[index],
                     registry(),
-                    costs,
+                    prices,
                     probe_outs(graph, registry()),
                     self.device,
                     chosen,

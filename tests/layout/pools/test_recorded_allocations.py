@@ -13,7 +13,6 @@ import torch
 
 from layout_play import random_problem
 from neaptide.cost.allocator_events import record
-from neaptide.cost.audit import audit
 from neaptide.cost.measured import MeasuredCost
 from neaptide.ir.schedule import Schedule
 from neaptide.layout.from_schedule import schedule_buffers
@@ -21,6 +20,7 @@ from neaptide.layout.pools.allocation_events import BlockEvent, problem_events, 
 from neaptide.layout.pools.caching_allocator import simulate_caching_allocator
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
+from neaptide.planner.pricing import Pricing
 from neaptide.runtime.executor import Executable
 from neaptide.zoo.spec import factory
 from recorded_steps import record_step
@@ -37,7 +37,7 @@ def step(request):
     recorder, graph = record_step(factory(request.param))
     cost = MeasuredCost(registry())
     cost.prepare(graph)
-    return request.param, recorder, graph, audit(graph, cost)
+    return request.param, recorder, graph, Pricing(cost, registry()).prices(graph)
 
 
 def recorded_run(recorder, graph, schedule):
