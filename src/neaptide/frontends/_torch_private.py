@@ -11,7 +11,7 @@ import importlib
 import inspect
 import operator
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,29 @@ def is_fake(tensor: torch.Tensor) -> bool:
     """Whether a tensor is fake: it has a shape and a storage identity, but no bytes."""
     fake = _resolve("torch._subclasses.fake_tensor", "FakeTensor")
     return isinstance(tensor, fake)
+
+
+def new_fake(
+    mode: Any, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    """A fake tensor on bytes of its own, made without a dispatch."""
+    fake = _resolve("torch._subclasses.fake_tensor", "FakeTensor")
+    with _resolve("torch._subclasses.fake_tensor", "in_kernel_invocation_manager")(mode):
+        empty = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
+    made: torch.Tensor = fake(mode, empty, device)
+    return made
+
+
+@functools.cache
+def returns_what_it_writes(target: Any) -> bool:
+    """Whether an operation gives back its first operand, of which it has written nothing but elements."""
+    if not isinstance(target, torch._ops.OpOverload) or torch.Tag.inplace_view in target.tags:
+        return False
+    schema = target._schema
+    own = schema.arguments[0].alias_info if schema.arguments else None
+    given = [item.alias_info for item in schema.returns]
+    written = [item for item in schema.arguments if item.alias_info is not None and item.alias_info.is_write]
+    return own is not None and own.is_write and len(written) == 1 and len(given) == 1 and given[0] is not None
 
 
 def literal_bytes(tensor: torch.Tensor) -> bytes:

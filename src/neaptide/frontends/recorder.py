@@ -16,6 +16,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.fake_kernels import FAKE_KERNELS
+from neaptide.frontends.known_results import KnownResults
 from neaptide.frontends.notes import Notes
 from neaptide.frontends.recording import Line, Record, Recording, TensorFacts, stem_of
 from neaptide.frontends.trace_values import qualified
@@ -40,14 +41,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     Args:
         notes: what is known of the operation that is called now.
+        known: of a run before, where there was one.
     """
 
-    def __init__(self, notes: Notes) -> None:
+    def __init__(self, notes: Notes, known: KnownResults | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._mode_key = (
             private.tracing_mode_key()
         )  # symbolic numbers report to this mode, and user's modes run before
         self._notes = notes
+        self._known = known
         self.recording = Recording()
         self._of_tensor = WeakTensorKeyDictionary()
         self._of_number: dict[Any, Record] = {}  # by symbolic node
@@ -112,10 +115,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return (args[0] != 0).item()
         taken = self._arguments(args)
         named = {name: self._argument(argument) for name, argument in kwargs.items()}
-        result = _run(func, args, kwargs)
-        if torch.Tag.data_dependent_output in func.tags and not isinstance(result, (torch.Tensor, *_SYMBOLS)):
-            return result  # a number that was read from a literal tensor
-        result = with_true_strides(result, func, args, kwargs)
+        result = None
+        if self._known is not None:
+            first = args[0] if args else None
+            result = self._known.result(self.recording, self._notes.phase, func, taken, named, first)
+        if result is None:
+            result = _run(func, args, kwargs)
+            if torch.Tag.data_dependent_output in func.tags and not isinstance(
+                result, (torch.Tensor, *_SYMBOLS)
+            ):
+                return result  # a number that was read from a literal tensor
+            result = with_true_strides(result, func, args, kwargs)
         target = torch.ops.aten.lift_fresh_copy.default if func is torch.ops.aten.lift_fresh.default else func
         record = self._add("call", stem_of(target), target, taken, named)
         record.result = self._follow(result, record)

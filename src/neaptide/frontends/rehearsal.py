@@ -40,10 +40,10 @@ def refuse_changes(
         first.difference(trace.listing, _PHASES - {"optimizer"}) is None for trace in traces[:-1]
     ):
         return
-    second, left_out = rehearse_step(step, args, kwargs, state, traces[-1].entry, changing)
+    second, left_out = rehearse_step(step, args, kwargs, state, traces[-1].entry, changing, first)
     if first.difference(second, _PHASES - left_out) is None:
         return
-    third, left_out = rehearse_step(step, args, kwargs, state, traces[-1].entry, changing)
+    third, left_out = rehearse_step(step, args, kwargs, state, traces[-1].entry, changing, second)
     where = second.difference(third, _PHASES - left_out)
     if where is not None:
         raise CaptureError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +11,13 @@ from torch.utils import _pytree as pytree
 
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.record_source import SourceMap
-from neaptide.frontends.recording import Record, Recording
+from neaptide.frontends.recording import Record, Recording, TensorFacts
 from neaptide.frontends.scalars import is_scalar
 
 _MAX_LITERAL = 10_000  # elements; a larger literal is refused anyway
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _SETTINGS = (str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+FIRST_OPERAND = "the first operand"
 _DEPTH = 4  # of plain data in a result, in containers and attributes
 
 Row = tuple[Any, ...]
@@ -29,11 +30,14 @@ class Listing:
     Attributes:
         rows: one for each operation; the phase is its first entry.
         calls: the record of each row.
+        results: what each row gave, where that follows from the facts of what it takes: tensors with bytes of their
+            own, or `FIRST_OPERAND`, written in place; else None.
         result: structure and plain data of what the step returns, and which rows gave its tensors.
     """
 
     rows: tuple[Row, ...]
     calls: tuple[Record, ...]
+    results: tuple[Any, ...]
     result: tuple[Any, ...]
 
     def difference(self, other: Listing, phases: Iterable[str]) -> str | None:
@@ -63,7 +67,101 @@ class Listing:
         return f"{source.location}: {source.code}"
 
 
-NO_LISTING = Listing((), (), ())
+NO_LISTING = Listing((), (), (), ())
+
+
+class Lister:
+    """Lists records one after the other.
+
+    Args:
+        names: of the inputs, in order.
+
+    Attributes:
+        rows: as in `Listing`.
+        calls: likewise.
+        results: likewise.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.rows: list[Row] = []
+        self.calls: list[Record] = []
+        self.results: list[Any] = []
+        self._inputs = iter(names)
+        self._tokens: dict[Record, Any] = {}
+        self._counts: dict[str, int] = {}
+        self._storages: set[int] = set()
+        self._written_down: set[Record] = set()  # with elements that the trace knows
+
+    def add(self, record: Record) -> None:
+        """List the next record."""
+        if record.kind == "input":
+            self._tokens[record] = next(self._inputs)
+        elif record.kind == "literal":
+            self._tokens[record] = _literal(record.args[0])
+            self._written_down.add(record)
+        elif record.kind == "call":
+            self._counts[record.phase] = number = self._counts.get(record.phase, 0) + 1
+            self._tokens[record] = ("forward", number) if record.phase == "forward" else record.phase
+            self.rows.append(self.row(record.phase, record.target, record.args, record.kwargs))
+            self.calls.append(record)
+            self.results.append(None if self._takes_literals(record) else self._followed(record))
+        self._storages.update(facts.storage_key for facts in tensors_of(record.result))
+
+    def row(self, phase: str, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Row:
+        """A call as a row; what it takes has been listed."""
+        return phase, target, self.token(args), tuple([(key, self.token(it)) for key, it in kwargs.items()])
+
+    def token(self, item: Any) -> Any:
+        """An argument, comparable with those of another run."""
+        if isinstance(item, Record):
+            return self._tokens[item]
+        if isinstance(item, tuple):
+            return tuple([self.token(entry) for entry in item])
+        if isinstance(item, (bool, int, float)):
+            return _number(item)
+        return item if isinstance(item, _SETTINGS) else type(item)
+
+    def _takes_literals(self, record: Record) -> bool:
+        """Whether elements that the trace knows are computed with, or written to."""
+        operands = list(record.operands())
+        if operands and all(operand in self._written_down for operand in operands):
+            self._written_down.add(record)
+            return True
+        return bool(operands) and operands[0] in self._written_down
+
+    def _followed(self, record: Record) -> Any:
+        if _is_in_place(record):
+            return FIRST_OPERAND
+        keys = [facts.storage_key for facts in tensors_of(record.result)]
+        is_fresh = len(set(keys)) == len(keys) and self._storages.isdisjoint(keys)
+        return record.result if keys and is_fresh else None
+
+
+def _is_in_place(record: Record) -> bool:
+    """Whether the result is the first operand, as it was but for its elements."""
+    first = record.args[0] if record.args else None
+    return (
+        isinstance(first, Record)
+        and isinstance(record.result, TensorFacts)
+        and isinstance(first.result, TensorFacts)
+        and record.result.storage_key == first.result.storage_key
+        and shown_of(record.result) == shown_of(first.result)
+        and private.returns_what_it_writes(record.target)
+    )
+
+
+def shown_of(facts: TensorFacts) -> tuple[Any, ...]:
+    """What an operation that takes a tensor can see of it, but for its elements."""
+    return facts.shape, facts.strides, facts.offset, facts.dtype, facts.device, facts.layout, facts.flags
+
+
+def tensors_of(result: Any) -> Iterator[TensorFacts]:
+    """The tensors of what a call gives, in order."""
+    if isinstance(result, TensorFacts):
+        yield result
+    elif isinstance(result, tuple):
+        for item in result:
+            yield from tensors_of(item)
 
 
 def list_run(recording: Recording, names: Sequence[str], result: Any) -> Listing:
@@ -74,40 +172,19 @@ def list_run(recording: Recording, names: Sequence[str], result: Any) -> Listing
         names: of the inputs, in order.
         result: what the step returned.
     """
-    tokens: dict[Record, Any] = {}
-    counts: dict[str, int] = {}
-    rows: list[Row] = []
-    calls: list[Record] = []
-    inputs = iter(names)
+    lister = Lister(names)
     for record in recording.records:
-        if record.kind == "input":
-            tokens[record] = next(inputs)
-        elif record.kind == "literal":
-            tokens[record] = _literal(record.args[0])
-        elif record.kind == "call":
-            counts[record.phase] = number = counts.get(record.phase, 0) + 1
-            tokens[record] = ("forward", number) if record.phase == "forward" else record.phase
-            given = tuple((key, _token(item, tokens)) for key, item in record.kwargs.items())
-            rows.append((record.phase, record.target, _token(record.args, tokens), given))
-            calls.append(record)
+        lister.add(record)
     output = recording.records[-1]
     leaves, structure = pytree.tree_flatten(result)
     plain = [_content(leaf, _DEPTH) for leaf in leaves]
-    returned = [_token(item, tokens) for item in output.args[: plain.count(_RETURNED)]]
-    return Listing(tuple(rows), tuple(calls), (structure, plain, returned))
+    returned = [lister.token(item) for item in output.args[: plain.count(_RETURNED)]]
+    return Listing(
+        tuple(lister.rows), tuple(lister.calls), tuple(lister.results), (structure, plain, returned)
+    )
 
 
 _RETURNED = "a value of the program"
-
-
-def _token(item: Any, tokens: Mapping[Record, Any]) -> Any:
-    if isinstance(item, Record):
-        return tokens[item]
-    if isinstance(item, tuple):
-        return tuple([_token(entry, tokens) for entry in item])
-    if isinstance(item, (bool, int, float)):
-        return _number(item)
-    return item if isinstance(item, _SETTINGS) else type(item)
 
 
 def _number(item: float) -> Any:

@@ -20,6 +20,7 @@ from neaptide.frontends.factory_as_step import refuse_factory
 from neaptide.frontends.host_numbers import HostNumbers
 from neaptide.frontends.host_part import UNKNOWN, HostPart, is_host_number, traced_dtype
 from neaptide.frontends.host_traffic import no_host_traffic
+from neaptide.frontends.known_results import KnownResults
 from neaptide.frontends.large_data import closed_data
 from neaptide.frontends.light_passes import LightPasses
 from neaptide.frontends.line_notes import LineNotes
@@ -88,8 +89,18 @@ def rehearse_step(
     state: StepState,
     entry: EntryPattern,
     changing: frozenset[str],
+    before: Listing,
 ) -> tuple[Listing, frozenset[str]]:
     """What a step does, as `trace_step` would list it, without the passes that run no code of the user's.
+
+    Args:
+        step: as for `trace_step`.
+        args: likewise.
+        kwargs: likewise.
+        state: likewise.
+        entry: likewise.
+        changing: likewise.
+        before: what it did in another run.
 
     Returns:
         The listing, and the phases that are not complete in it.
@@ -97,7 +108,7 @@ def rehearse_step(
     Raises:
         CaptureError: this time the step does what cannot be captured.
     """
-    tracer = _Tracer(step, args, kwargs, state, entry, changing, is_light=True)
+    tracer = _Tracer(step, args, kwargs, state, entry, changing, before=before)
     return tracer.run().listing, frozenset(tracer.left_out)
 
 
@@ -112,7 +123,7 @@ class _Tracer:
         changing: frozenset[str],
         *,
         plain: bool = False,
-        is_light: bool = False,
+        before: Listing | None = None,
     ) -> None:
         self.step = step
         self.call = (args, kwargs)
@@ -139,7 +150,7 @@ class _Tracer:
         self.optimizers = OptimizerTwins(state, entry, changing, plain=plain)
         self.scaled = ScaledUpdates(state, self.optimizers)
         self.decisions: HostPart | None = None
-        self.is_light = is_light
+        self.before = before
         self.left_out: set[str] = set()
         self.result: Any = None
 
@@ -283,7 +294,10 @@ class _Tracer:
 
     def _trace(self) -> Recording:
         notes = self.notes = Notes()
-        recorder = Recorder(notes)
+        known = None
+        if self.before is not None:
+            known = KnownResults(self.before, [slot.name for slot in self.slots], self.mode)
+        recorder = Recorder(notes, known)
         for fake in self.fakes:
             recorder.add_input(fake)
         light = LightPasses(self.state, notes)
@@ -302,7 +316,7 @@ class _Tracer:
             stack.enter_context(self.optimizers.noted(notes))
             stack.enter_context(self.scaled.noted(recorder, notes))
             stack.enter_context(self.host.traced(recorder))
-            if self.is_light:
+            if self.before is not None:
                 stack.enter_context(light.open())
             stack.enter_context(LineNotes(notes))
             stack.enter_context(recorder)
