@@ -84,6 +84,12 @@ class VerifyError(NeaptideError):
     """A graph, schedule, layout or program breaks a rule that it must keep; ours, not the user's."""
 
 
+class RewriteError(NeaptideError):
+    """A change of a graph that is not legal where it was asked for."""
+
+    exit_code = 4
+
+
 class UnknownOp(NeaptideError):
     """An operation without a row in the op table where a row is required."""
 

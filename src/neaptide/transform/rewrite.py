@@ -1,0 +1,162 @@
+"""A legal change of a graph as plain data, the rules that find and apply such changes, and their replay.
+
+A variant of a graph is a list of rewrites. Each names nodes of the graph that the rewrites before it make, so that the
+list can be stored in a plan, and whoever has the captured graph can build the variant again and judge it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Protocol, TypeAlias
+
+import msgspec
+
+from neaptide.errors import RewriteError
+from neaptide.ir.edit import Edited
+from neaptide.ir.graph import Graph
+from neaptide.ir.registry import OpRegistry
+
+_NodeId = Annotated[int, msgspec.Meta(ge=0)]
+
+Setting: TypeAlias = bool | int | str | tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """One change of one graph. It says nothing that is believed: `Rule.apply` checks it.
+
+    Attributes:
+        rule: name of the rule that found it.
+        nodes: ids of the nodes that it is about, in the graph it was found in; what each is for, the rule says.
+        settings: what else the rule needs to know, as (name, setting) in the order of the names.
+        keeps_bits: every output has the same bits as before; otherwise sums are taken in another order.
+    """
+
+    rule: str
+    nodes: tuple[_NodeId, ...]
+    settings: tuple[tuple[str, Setting], ...] = ()
+    keeps_bits: bool = True
+
+    def moved(self, node_id: Mapping[int, int]) -> Rewrite | None:
+        """The same change of a graph whose nodes have other ids; None where one of its nodes is gone.
+
+        Args:
+            node_id: from the ids here to those there.
+        """
+        if not all(node in node_id for node in self.nodes):
+            return None
+        there = tuple(node_id[node] for node in self.nodes)
+        return Rewrite(self.rule, there, self.settings, self.keeps_bits)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A place where a rule matches and may not be applied.
+
+    Attributes:
+        rule: its name.
+        nodes: ids of the nodes that it is about, as in `Rewrite`.
+        reason: half a sentence that goes on "it is left alone, for".
+    """
+
+    rule: str
+    nodes: tuple[int, ...]
+    reason: str
+
+
+class Rule(Protocol):
+    """One kind of change. A rule matches traits of operations, never their names.
+
+    Attributes:
+        name: an identifier, by which plans call the rule.
+        keeps_bits: what its rewrites say of themselves. One that depends on the place is two rules.
+        summary: one line for `explain`: what it does, as "equal operations run once".
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def keeps_bits(self) -> bool: ...
+
+    @property
+    def summary(self) -> str: ...
+
+    def find(
+        self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
+    ) -> Iterator[Rewrite | Refusal]:
+        """Places where it can be applied, and places where it matches but may not be, in program order.
+
+        Args:
+            graph: where to look.
+            registry: what its operations mean; an operation without a row is left alone.
+            near: only places that touch these nodes; None for all.
+        """
+        ...
+
+    def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
+        """The changed graph. It has the same inputs, and as many outputs that mean the same, in the same order.
+
+        Raises:
+            RewriteError: the rewrite is not legal in this graph. A rule checks all that `find` would have checked: the
+                rewrite may come from a file.
+        """
+        ...
+
+
+def replay(
+    graph: Graph, registry: OpRegistry, rewrites: Sequence[Rewrite], rules: Mapping[str, Rule]
+) -> Edited:
+    """The graph after some rewrites, one behind the other. O(rewrites times size).
+
+    Args:
+        graph: to be changed.
+        registry: what its operations mean.
+        rewrites: each of the graph that those before it make.
+        rules: by name; see `transform.rules`.
+
+    Raises:
+        RewriteError: an unknown rule, a node that is not there, or a rewrite that is not legal in its graph; says
+            which one it is.
+    """
+    made = Edited.unchanged(graph)
+    for position, rewrite in enumerate(rewrites):
+        try:
+            edited = apply_rewrite(made.graph, registry, rewrite, rules)
+        except RewriteError as error:
+            raise RewriteError(
+                f"rewrite {position} ({rewrite.rule}) cannot be applied: {error.what}", where=error.where
+            ) from error
+        made = made.then(edited)
+    return made
+
+
+def apply_rewrite(graph: Graph, registry: OpRegistry, rewrite: Rewrite, rules: Mapping[str, Rule]) -> Edited:
+    """The graph after one rewrite, checked.
+
+    Raises:
+        RewriteError: as `replay`.
+    """
+    rule = rules.get(rewrite.rule)
+    if rule is None:
+        raise RewriteError(f"there is no rule of that name, only {', '.join(sorted(rules))}")
+    if missing := [node for node in rewrite.nodes if not 0 <= node < len(graph.nodes)]:
+        raise RewriteError(f"node {missing[0]} is none of the {len(graph.nodes)} of its graph")
+    if rewrite.keeps_bits != rule.keeps_bits:
+        says = "keeps" if rewrite.keeps_bits else "does not keep"
+        raise RewriteError(f"it says that it {says} the bits, and its rule says otherwise")
+    edited = rule.apply(graph, registry, rewrite)
+    _check_interface(graph, edited)
+    return edited
+
+
+def _check_interface(graph: Graph, edited: Edited) -> None:
+    """A caller must be able to bind the inputs and outputs as before. What else holds, `GraphEdit.finish` verified."""
+    after = edited.graph
+    if tuple(edited.value_of[v] for v in after.inputs) != graph.inputs:
+        raise RewriteError("it changes the inputs of the graph")
+    before = [graph.values[v] for v in graph.outputs]
+    now = [after.values[v] for v in after.outputs]
+    if [(v.dtype, v.shape) for v in before] != [(v.dtype, v.shape) for v in now]:
+        raise RewriteError("it changes the outputs of the graph")

@@ -1,0 +1,99 @@
+"""Rewrites as data: replayed one behind the other, refused with one sentence when they do not fit."""
+
+from dataclasses import dataclass, replace
+
+import msgspec
+import pytest
+
+from neaptide.errors import RewriteError
+from neaptide.ir.edit import GraphEdit
+from neaptide.ir.registry import OpRegistry, OpSpec
+from neaptide.ir.text_parser import parse_graph
+from neaptide.transform.applying import apply_rule
+from neaptide.transform.rewrite import Refusal, Rewrite, replay
+from neaptide.transform.rules import RULES
+
+ROWS = OpRegistry([OpSpec("toy.exp"), OpSpec("toy.mul")])
+GRAPH = parse_graph(
+    """graph "g" {
+  input %x: f32[4] kind(input)
+  %a: f32[4] = toy.exp(%x) reads(@x)
+  %b: f32[4] = toy.exp(%x) reads(@x)
+  %c: f32[4] = toy.mul(%a) reads(@a)
+  %d: f32[4] = toy.mul(%b) reads(@b)
+  %z: f32[4] = toy.mul(%c, %d) reads(@c, @d)
+  output(%z)
+}"""
+)
+FIRST, SECOND = Rewrite("equal_operations", (0, 1)), Rewrite("equal_operations", (1, 2))
+
+
+def test_nodes_of_a_rewrite_are_those_of_the_graph_before_it():
+    done = apply_rule(GRAPH, ROWS, RULES["equal_operations"])
+    assert done.rewrites == (FIRST, SECOND)
+    assert done.edited.node_of == (0, 2, 4)
+    assert replay(GRAPH, ROWS, done.rewrites, RULES) == done.edited
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "why"),
+    [
+        (replace(FIRST, rule="nobody"), "there is no rule of that name, only equal_operations"),
+        (replace(FIRST, nodes=(0, 5)), "node 5 is none of the 5 of its graph"),
+        (replace(FIRST, nodes=(0, 2)), "node 2 does not compute what node 0 does"),
+        (replace(FIRST, nodes=(1, 0)), "it must name two or more nodes, ascending, and no settings"),
+        (replace(FIRST, settings=(("n", 2),)), "it must name two or more nodes, ascending, and no settings"),
+        (replace(FIRST, keeps_bits=False), "it says that it does not keep the bits, and its rule says other"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_place(rewrite, why):
+    rest = " (" + rewrite.rule + ") cannot be applied: "
+    with pytest.raises(RewriteError) as caught:
+        replay(GRAPH, ROWS, [rewrite], RULES)
+    assert caught.value.what.startswith("rewrite 0" + rest + why)
+    with pytest.raises(RewriteError) as caught:
+        replay(GRAPH, ROWS, [FIRST, SECOND, rewrite], RULES)
+    assert caught.value.what.startswith("rewrite 2" + rest)
+
+
+def test_a_rewrite_is_plain_json():
+    rewrite = Rewrite("r", (3, 4), (("axis", 1), ("name", "x"), ("parts", (2, 2, 1)), ("whole", True)), False)
+    assert msgspec.json.decode(msgspec.json.encode(rewrite), type=Rewrite) == rewrite
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"rule": "r", "nodes": [-1]}, Rewrite)
+
+
+def test_a_rewrite_moves_with_its_nodes():
+    assert FIRST.moved({0: 4, 1: 2}) == replace(FIRST, nodes=(4, 2))
+    assert FIRST.moved({0: 4}) is None
+
+
+def test_an_objection_leaves_a_place_alone():
+    def objection(edited):
+        return "it is watched" if 1 not in edited.node_of else None
+
+    done = apply_rule(GRAPH, ROWS, RULES["equal_operations"], objection)
+    assert done.rewrites == ()
+    assert done.refusals == (Refusal("equal_operations", (0, 1), "it is watched"),)
+    assert done.edited.graph is GRAPH
+
+
+@dataclass(frozen=True)
+class Careless:
+    """Drops the last output."""
+
+    name: str = "careless"
+    keeps_bits: bool = True
+    summary: str = "nothing useful"
+
+    def find(self, graph, registry, near=None):
+        yield Rewrite(self.name, (0,))
+
+    def apply(self, graph, registry, rewrite):
+        edited = GraphEdit(graph).finish()
+        return replace(edited, graph=replace(edited.graph, outputs=()))
+
+
+def test_a_rule_may_not_change_what_callers_bind():
+    with pytest.raises(RewriteError, match="changes the outputs"):
+        replay(GRAPH, ROWS, [Rewrite("careless", (0,))], {"careless": Careless()})
