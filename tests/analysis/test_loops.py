@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hand_graphs import loop_graph
 from neaptide.analysis.bounds import lower_bound_bytes, order_lower_bound_bytes
-from neaptide.analysis.loops import trips
+from neaptide.analysis.liveness import with_frees
+from neaptide.analysis.loops import first_trip_writes, trips
 from neaptide.analysis.profile_bytes import loop_workspaces, memory_profile
 from neaptide.corpus.training_steps import toy_registry
+from neaptide.cost.loops import loop_seconds
 from neaptide.errors import SymbolicError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import MergeMap, SliceMap
 from neaptide.ir.schedule import Schedule
+from neaptide.ir.serial import from_json, to_json
+from neaptide.ir.text import print_graph
+from neaptide.ir.text_parser import parse_graph
 from neaptide.layout.from_schedule import schedule_buffers
 from neaptide.planner.objective import PlannedSequence
 from neaptide.schedule.order.from_graph import order_problem
@@ -123,3 +130,107 @@ def test_a_dim_of_the_graph_around_needs_a_value():
     with pytest.raises(SymbolicError):
         loop_workspaces(graph)
     assert set(loop_workspaces(graph, {"T": 4})) == {0}
+
+
+def summing_graph():
+    """A body that makes a wide part of a sum early, and a wide value behind it."""
+    body = GraphBuilder("body", toy_registry())
+    rows = body.input("rows", (2, 2))
+    (grad,) = body.node("toy.mix", rows, outputs=["grad: f32[100]"])
+    (wide,) = body.node("toy.mix", rows, outputs=["wide: f32[90]"])
+    (out,) = body.node("toy.mix", wide, outputs=["out: f32[2, 2]"])
+    body.output(grad, out)
+    b = GraphBuilder("summing", toy_registry())
+    x = b.input("x", (6, 2))
+    y, g = b.loop(
+        body.finish(),
+        3,
+        [x],
+        outputs=["y: f32[6, 2]", "g: f32[100]"],
+        slices=[SliceMap(0, 0, SizeExpr.const(2))],
+        merges=[MergeMap(1, "sum"), MergeMap(0, "concat", 0)],
+    )
+    b.output(y, g)
+    return b.finish()
+
+
+def test_a_part_dies_when_it_is_merged_and_a_sum_is_there_once():
+    graph = summing_graph()
+    # At the highest step of a trip either the part of the sum is there, or what is made behind it: never both.
+    assert loop_workspaces(graph) == {0: 400}
+    profile = memory_profile(graph, Schedule.program_order(graph))
+    assert profile.peak_with_workspace_bytes == 48 + 48 + 400 + 400
+
+
+def test_every_room_reads_the_order_of_a_body_alike():
+    graph = summing_graph()
+    body = graph.nodes[0].regions[0].body
+    assert [node.op for node in body.nodes] == [
+        "toy.mix",
+        "neaptide.add",
+        "toy.mix",
+        "toy.mix",
+        "neaptide.put",
+    ]
+    worse = Schedule.from_nodes(body, [0, 2, 1, 3, 4])
+    schedule = Schedule(Schedule.program_order(graph).steps, {0: worse})
+    scratch = 400 + 360
+    assert loop_workspaces(graph, bodies=schedule.bodies) == {0: scratch}
+    assert memory_profile(graph, schedule).workspace_at == (scratch,)
+    assert compile_problem(graph, toy_registry(), bodies=schedule.bodies).workspace == (scratch,)
+    assert order_problem(graph, bodies=schedule.bodies).ops[0].workspace == scratch
+    buffers = schedule_buffers(graph, schedule, workspace={}).problem.buffers
+    assert [b.nbytes for b in buffers if b.kind == "workspace"] == [scratch]
+    assert with_frees(graph, schedule).bodies == schedule.bodies
+    # The bounds hold for every order of the body.
+    assert lower_bound_bytes(graph) == order_lower_bound_bytes(graph) == 48 + 48 + 400 + 400
+
+
+def test_a_repetition_in_a_body_is_paid_in_every_trip():
+    graph = summing_graph()
+    body = graph.nodes[0].regions[0].body
+    again = Schedule.from_nodes(body, [0, 1, 2, 2, 3, 4])
+    seconds = loop_seconds(graph, graph.nodes[0], {}, lambda *_: 1.0, {0: again})
+    assert seconds == 3 * 6
+    assert loop_seconds(graph, graph.nodes[0], {}, lambda *_: 1.0) == 3 * 5
+
+
+@given(st.integers(1, 30), st.integers(1, 30), st.integers(0, 3), st.integers(0, 3), st.integers(1, 3))
+def test_parts_with_a_halo_and_a_factor(length, step, before, after, factor):
+    """The extent of a part is `factor * part + halo`; the input is longer than its parts by the halo."""
+    part = SizeExpr.dim("part")
+    body = GraphBuilder("body", toy_registry())
+    rows = body.input("rows", (part * factor + (before + after),))
+    (out,) = body.node("toy.mix", rows, outputs=[f"out: f32[{{{factor}*part}}]"])
+    body.output(out)
+    b = GraphBuilder("halo", toy_registry())
+    x = b.input("x", (length * factor + before + after,))
+    (y,) = b.loop(
+        body.finish(),
+        -(-length // step),
+        [x],
+        outputs=[f"y: f32[{length * factor}]"],
+        slices=[SliceMap(0, 0, SizeExpr.const(step * factor), before, after)],
+        merges=[MergeMap(0, "concat", 0)],
+    )
+    b.output(y)
+    graph = b.finish()
+    node = graph.nodes[0]
+    parts = [sizes["part"] for count, sizes in trips(graph, node, node.regions[0]) for _ in range(count)]
+    assert sum(parts) == length
+    assert set(parts[:-1]) <= {step}
+    assert parse_graph(print_graph(graph)) == graph
+    assert from_json(to_json(graph)) == graph
+
+
+def test_a_sum_is_overwritten_by_the_first_trip_only_where_nothing_else_looks_at_it():
+    loop = summing_graph().nodes[0].regions[0]
+    assert first_trip_writes(loop) == frozenset(loop.destinations()[:1])
+    into = loop.destinations()[0]
+    body = loop.body
+    second = replace(body.nodes[1], id=len(body.nodes))
+    assert first_trip_writes(replace(loop, body=replace(body, nodes=(*body.nodes, second)))) == frozenset()
+    looking = replace(body.nodes[0], inputs=(body.inputs[0], into))
+    assert (
+        first_trip_writes(replace(loop, body=replace(body, nodes=(looking, *body.nodes[1:])))) == frozenset()
+    )

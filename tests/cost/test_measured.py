@@ -315,7 +315,8 @@ def test_body_of_a_loop_is_measured_at_the_sizes_of_its_trips(cache):
     )  # fmt: skip
     b.output(y)
     graph, cost = b.finish(), make(cache)
-    assert cost.prepare(graph).measured == 2  # three rows, and two in the last trip
+    # Three rows, and two in the last trip: the work, and its result put in place.
+    assert cost.prepare(graph).measured == 4
     (seconds,) = node_seconds(cost, graph)
     assert 0 < seconds < 0.1
     assert node_workspace(cost, graph) == {0: 1200}

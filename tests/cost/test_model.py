@@ -112,6 +112,8 @@ def test_loop_costs_its_trips_and_the_last_one_is_shorter():
         return roofline.seconds(DEVICE, flops=0, bytes_moved=rows * 8000, dtype="float32")
 
     estimate = EstimatedCost(DEVICE, rows)
-    assert node_seconds(estimate, graph) == [pytest.approx(2 * trip_s(3) + trip_s(2))]
+    assert node_seconds(estimate, graph) == [
+        pytest.approx(2 * (2 * trip_s(3) + trip_s(2)))
+    ]  # work, and its result put in place
     # The part's result and as much workspace; the part itself is the caller's.
     assert node_workspace(estimate, graph) == {0: 2 * 3 * 4000}

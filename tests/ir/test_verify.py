@@ -7,9 +7,11 @@ from hypothesis import given
 
 from hand_graphs import in_place_graph, loop_graph
 from neaptide.corpus.random_graphs import random_graph
+from neaptide.corpus.training_steps import toy_registry
 from neaptide.errors import VerifyError
+from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.graph import Graph, Segment
-from neaptide.ir.nodes import Access, Ref
+from neaptide.ir.nodes import Access, Effects, Ref, SliceMap
 from neaptide.ir.verify import verify
 from neaptide.symbolic.size_expr import SizeExpr
 from strategies import graphs
@@ -89,7 +91,7 @@ def test_broken_rules_are_found(change, message):
 
 LOOP_FAULTS = [
     (lambda loop: {"trip_count": SizeExpr.const(0)}, "0 trips"),
-    (lambda loop: {"merges": loop.merges[:1]}, "the loop merges 1"),
+    (lambda loop: {"merges": loop.merges[:1]}, "the loop 2 and 1 merges"),
     (lambda loop: {"merges": (loop.merges[0], loop.merges[0])}, "each of the 2 outputs once"),
     (lambda loop: {"merges": (replace(loop.merges[0], how="max"), loop.merges[1])}, "a merge is 'max'"),
     (lambda loop: {"merges": (loop.merges[0], replace(loop.merges[1], how="sum"))}, "another shape"),
@@ -100,6 +102,14 @@ LOOP_FAULTS = [
     (lambda loop: {"slices": ()}, "another shape"),
     (lambda loop: {"body": replace(loop.body, inputs=loop.body.inputs[:1])}, "1 inputs, the loop 2"),
     (lambda loop: {"body": _node(0, inputs=(0, 3))(loop.body)}, "breaks a rule: value %out is used before"),
+    (lambda loop: {"body": replace(loop.body, outputs=loop.body.inputs[:1])}, "hands back values"),
+    (lambda loop: {"body": _node(2, effects=Effects())(loop.body)}, "never writes result 0"),
+    (lambda loop: {"trip_count": SizeExpr.const(2)}, "2 parts of 3 do not make up the 8 elements"),
+    (
+        lambda loop: {"slices": (replace(loop.slices[0], before=1, after=1),)},
+        "3 parts of 3 do not make up the 6",
+    ),
+    (lambda loop: {"slices": (replace(loop.slices[0], after=-1),)}, "negative halo"),
 ]
 
 
@@ -115,22 +125,29 @@ def _loop_with(changes):
     return _node(0, regions=(replace(region, **changes(region)),))(graph)
 
 
-def test_a_body_must_not_overwrite_its_inputs():
-    graph = loop_graph()
-    body = graph.nodes[0].regions[0].body
-    other = replace(
-        body,
-        nodes=(
-            body.nodes[0],
-            replace(body.nodes[1], effects=replace(body.nodes[1].effects, reads=(Access(2, 0),))),
-            replace(
-                body.nodes[2],
-                effects=replace(body.nodes[2].effects, writes=(Access(0, 1),), reads=(Access(0, 0),)),
-            ),
-        ),
-    )
-    with pytest.raises(VerifyError, match="overwrites one of its inputs"):
-        verify(_loop_with(lambda _: {"body": other}))
+def adding_graph(slices=(), *, says=True):
+    """A loop whose body adds to one of its inputs, a gradient that is there before."""
+    body = GraphBuilder("body", toy_registry())
+    into, part = body.input("into", (4,)), body.input("part", (4,))
+    body.node("toy.mix_", into, part, outputs=["mixed: f32[4] @into"], writes=[into])
+    b = GraphBuilder("adding", toy_registry())
+    x, y = b.input("x", (4 + sum(s.halo for s in slices),)), b.input("y", (4,))
+    b.loop(body.finish(), 1, [x, y], outputs=[], slices=slices)
+    b.output(x)
+    found = b.finish()
+    return found if says else _node(0, effects=replace(found.nodes[0].effects, writes=()))(found)
+
+
+def test_a_body_may_add_to_an_input_when_the_loop_says_so():
+    graph = adding_graph()
+    assert graph.nodes[0].effects.writes == (Access(0, 1),)
+    with pytest.raises(VerifyError, match="overwrites one of its inputs, which the loop does not say"):
+        verify(adding_graph(says=False))
+
+
+def test_parts_that_overlap_are_not_written():
+    with pytest.raises(VerifyError, match="overwrites an input whose parts overlap"):
+        adding_graph([SliceMap(0, 0, SizeExpr.const(4), 1, 0)])
 
 
 def test_the_neighbourhood_is_shown_with_the_fault_marked():

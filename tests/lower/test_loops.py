@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import LoweringError
 from neaptide.ir.builder import GraphBuilder
-from neaptide.ir.nodes import MergeMap, SliceMap, Source
+from neaptide.ir.nodes import Access, Effects, MergeMap, SliceMap, Source
 from neaptide.ir.schedule import Schedule
+from neaptide.ir.verify import verify
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.runtime.executor import Executable
@@ -207,3 +211,132 @@ def test_dimension_that_no_input_tells_is_refused():
     b.output(y)
     with pytest.raises(LoweringError, match="the size K is not a number"):
         run(b.finish(), torch.randn(4, 3))
+
+
+def test_a_body_runs_in_its_own_order_with_repetitions():
+    graph = rows_loop(8, 3, rows_body(SizeExpr.dim("part")))
+    body = graph.nodes[0].regions[0].body
+    ops = [node.op for node in body.nodes]
+    # The hidden rows are made again, with what is written to them, before the gradient reads them.
+    order = [0, 1, 2, 0, 1, *range(3, len(ops))]
+    assert ops[:3] == ["aten.mm.default", "aten.relu_.default", "neaptide.put"]
+    schedule = Schedule(Schedule.program_order(graph).steps, {0: Schedule.from_nodes(body, order)})
+    x, w = torch.randn(8, 4), torch.randn(4, 4)
+    program = lower(graph, schedule, registry())
+    with LiveBytesMeter([x, w]) as meter:
+        z, g = Executable(program, name="again").run([x, w])
+    y = (x @ w).relu()
+    torch.testing.assert_close(z, y + 1)
+    torch.testing.assert_close(g, y.t() @ x)
+    assert program.source.count("# again") == 2
+    assert meter.peak_bytes == memory_profile(graph, schedule).peak_with_workspace_bytes
+
+
+def gradients_graph():
+    """Two gradients, each as large as all else: each is added up where it is made."""
+    part = SizeExpr.dim("part")
+    body = GraphBuilder("body", registry())
+    x, w = body.input("x", (part, 30)), body.input("w", (30, 30))
+    (h,) = body.node("aten.mm.default", x, w, outputs=["h: f32[{part}, 30]"])
+    (xt,) = body.node("aten.t.default", x, outputs=["xt: f32[30, {part}] strides(1, 30) @x"])
+    (first,) = body.node("aten.mm.default", xt, h, outputs=["first: f32[30, 30]"])
+    (ht,) = body.node("aten.t.default", h, outputs=["ht: f32[30, {part}] strides(1, 30) @h"])
+    (second,) = body.node("aten.mm.default", ht, x, outputs=["second: f32[30, 30]"])
+    body.output(first, second)
+    b = GraphBuilder("gradients", registry())
+    x, w = b.input("x", (5, 30)), b.input("w", (30, 30))
+    outputs = b.loop(
+        body.finish(),
+        3,
+        [x, w],
+        outputs=["g1: f32[30, 30]", "g2: f32[30, 30]"],
+        slices=[SliceMap(0, 0, STEP(2))],
+        merges=[MergeMap(0, "sum"), MergeMap(1, "sum")],
+    )
+    b.output(*outputs)
+    return b.finish()
+
+
+def test_a_gradient_is_added_where_it_is_made_and_no_zeros_are_written():
+    graph = gradients_graph()
+    x, w = torch.randn(5, 30), torch.randn(30, 30)
+    with LiveBytesMeter([x, w]) as meter:
+        (first, second), program = run(graph, x, w)
+    torch.testing.assert_close(first, x.t() @ (x @ w))
+    torch.testing.assert_close(second, (x @ w).t() @ x)
+    matrix, rows = 30 * 30 * 4, 2 * 30 * 4
+    # Inputs, both sums, and one part of a sum beside the rows of a part: not two.
+    assert meter.peak_bytes == x.nbytes + matrix + 2 * matrix + matrix + rows
+    assert meter.peak_bytes == memory_profile(graph, Schedule.program_order(graph)).peak_with_workspace_bytes
+    assert "zero_" not in program.source
+
+
+def test_a_sum_that_the_body_adds_to_twice_begins_at_zero():
+    graph = gradients_graph()
+    loop = graph.nodes[0].regions[0]
+    body = loop.body
+    add = next(node for node in body.nodes if node.op == "neaptide.add")
+    written = add.effects.writes[0].storage
+    again = replace(
+        add,
+        id=len(body.nodes),
+        effects=Effects(
+            tuple(Access(a.storage, a.version + (a.storage == written)) for a in add.effects.reads),
+            (Access(written, 2),),
+        ),
+    )
+    doubled = replace(loop, body=replace(body, nodes=(*body.nodes, again)))
+    graph = replace(graph, nodes=(replace(graph.nodes[0], regions=(doubled,)),))
+    verify(graph)
+    x, w = torch.randn(5, 30), torch.randn(30, 30)
+    (first, _), program = run(graph, x, w)
+    torch.testing.assert_close(first, 2 * (x.t() @ (x @ w)))
+    assert program.source.count(".zero_()") == 1
+
+
+def test_a_body_adds_to_a_gradient_that_is_there_before():
+    body = GraphBuilder("body", registry())
+    into, part = body.input("into", (4,)), body.input("part", (SizeExpr.dim("part"), 4))
+    (s,) = body.node("aten.sum.dim_IntList", part, [0], outputs=["s: f32[4]"])
+    body.node("aten.add_.Tensor", into, s, outputs=["after: f32[4] @into"])
+    b = GraphBuilder("grad", registry())
+    grad, x = b.input("grad", (4,)), b.input("x", (7, 4))
+    b.loop(body.finish(), 4, [grad, x], outputs=[], slices=[SliceMap(1, 0, STEP(2))])
+    (z,) = b.node("aten.add.Scalar", grad, 1, outputs=["z: f32[4]"])
+    b.output(z)
+    graph = b.finish()
+    assert graph.nodes[0].effects.writes
+    before, x = torch.randn(4), torch.randn(7, 4)
+    expected = before + x.sum(0) + 1
+    (z,), _ = run(graph, before, x)
+    torch.testing.assert_close(z, expected)
+    check_schedule(graph, Schedule.program_order(graph), registry())
+
+
+@pytest.mark.parametrize(("length", "step"), [(8, 4), (7, 3), (5, 1)])
+def test_windows_that_overlap_are_handed_over_with_their_halo(length, step):
+    part = SizeExpr.dim("part")
+    body = GraphBuilder("body", registry())
+    signal = body.input("signal", (1, 2, part + 2))
+    weight = body.input("weight", (3, 2, 3))
+    (out,) = body.node(
+        "aten.convolution.default",
+        *(signal, weight, None, [1], [0], [1]),
+        *(False, [0], 1),
+        outputs=["out: f32[1, 3, {part}]"],
+    )
+    body.output(out)
+    b = GraphBuilder("windows", registry())
+    x, w = b.input("x", (1, 2, length + 2)), b.input("w", (3, 2, 3))
+    (y,) = b.loop(
+        body.finish(),
+        -(-length // step),
+        [x, w],
+        outputs=[f"y: f32[1, 3, {length}]"],
+        slices=[SliceMap(0, 2, STEP(step), 1, 1)],
+        merges=[MergeMap(0, "concat", 2)],
+    )
+    b.output(y)
+    x, w = torch.randn(1, 2, length + 2), torch.randn(3, 2, 3)
+    (y,), _ = run(b.finish(), x, w)
+    torch.testing.assert_close(y, torch.nn.functional.conv1d(x, w))

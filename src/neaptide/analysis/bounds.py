@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from neaptide.analysis.profile_bytes import loop_workspaces
+from neaptide.analysis.loops import trips
 from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device
 from neaptide.ir.dependencies import needed_inputs, predecessors
 from neaptide.ir.graph import Graph
@@ -24,9 +24,9 @@ def lower_bound_bytes(
 
     The largest of: what the caller owns plus one op with its operands, outputs and workspace; what the caller
     owns plus all outputs together. With an empty workspace it bounds the peak of storages alone; a workspace that
-    is not given counts as none, except for loops.
+    is not given counts as none; a loop that is not in it is charged with this bound of its body.
     """
-    facts = _Facts(graph, binding, workspace, storage_bytes, device)
+    facts = _Facts(graph, binding, workspace, storage_bytes, device, lower_bound_bytes)
     most = sum(facts.size(s) for s in facts.outputs)
     for node in graph.nodes:
         most = max(most, sum(map(facts.size, facts.touched[node.id])) + facts.scratch[node.id])
@@ -44,9 +44,10 @@ def order_lower_bound_bytes(
     """No legal order of the nodes, each run once, has a lower peak. O(nodes x storages / 64).
 
     While a node runs, every storage is there that it or an ancestor creates and that it or a descendant needs,
-    or that is an output. At least `lower_bound_bytes`.
+    or that is an output. A loop whose workspace is not given is charged with this bound of its body. At least
+    `lower_bound_bytes`.
     """
-    facts = _Facts(graph, binding, workspace, storage_bytes, device)
+    facts = _Facts(graph, binding, workspace, storage_bytes, device, order_lower_bound_bytes)
     sizes = [facts.size(s.id) for s in graph.storages]
     return facts.resident + most_forced_bytes(
         facts.created, facts.touched, facts.outputs, predecessors(graph), sizes, facts.scratch
@@ -95,6 +96,7 @@ class _Facts:
         workspace: Mapping[int, int] | None,
         storage_bytes: Mapping[int, int] | None,
         device: str | None,
+        bound: Callable[..., int],
     ) -> None:
         sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
         where = device if device is not None else main_device(graph, sizes)
@@ -107,7 +109,7 @@ class _Facts:
         for node in graph.nodes:
             values = (*needed_inputs(graph, node), *node.outputs)
             self.touched.append({s for v in values if (s := graph.values[v].storage) is not None} - owned)
-        scratch = {**loop_workspaces(graph, binding), **(workspace or {})}
+        scratch = {**_least_loop_bytes(graph, binding, bound), **(workspace or {})}
         self.scratch = [
             scratch.get(node.id, 0) if node_device(graph, node) == where else 0 for node in graph.nodes
         ]
@@ -115,6 +117,22 @@ class _Facts:
     def size(self, storage: int) -> int:
         """Bytes that count on the device beyond what is resident."""
         return self._counted[storage]
+
+
+def _least_loop_bytes(
+    graph: Graph, binding: Mapping[str, int] | None, bound: Callable[..., int]
+) -> dict[int, int]:
+    """By loop, what no order of its body can go below, beyond what the body is handed."""
+    least: dict[int, int] = {}
+    for node in graph.nodes:
+        for loop in node.regions:
+            owned = loop.body.input_storages()
+            for _, sizes in trips(graph, node, loop, binding):
+                nbytes = evaluate_storage_bytes(loop.body, sizes, None)
+                device = main_device(loop.body, nbytes)
+                resident = sum(nbytes[s] for s in owned if loop.body.storages[s].device == device)
+                least[node.id] = max(least.get(node.id, 0), bound(loop.body, binding=sizes) - resident)
+    return least
 
 
 def _mask(storages: Iterable[int]) -> int:

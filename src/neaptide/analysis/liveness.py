@@ -96,7 +96,7 @@ def with_frees(graph: Graph, schedule: Schedule) -> Schedule:
         if step.runs_node:
             steps.extend(sorted(freed[position], key=lambda free: (free.target, free.occurrence)))
             position += 1
-    return Schedule(tuple(steps))
+    return Schedule(tuple(steps), schedule.bodies)
 
 
 def _instances_of_outputs(graph: Graph, liveness: Liveness) -> list[int]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from neaptide.analysis.alias import alias_operand
 from neaptide.analysis.kinds import storage_kinds
-from neaptide.analysis.loops import Binding, trips
+from neaptide.analysis.loops import NO_BODIES, Binding, Bodies, body_schedule, trips
 from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
@@ -106,7 +106,7 @@ def memory_profile(
     """
     sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
     wanted = device if device is not None else main_device(graph, sizes)
-    scratch = loop_workspaces(graph, binding)
+    scratch = loop_workspaces(graph, binding, schedule.bodies)
     scratch.update(workspace or {})
     snapshots = _play(graph, schedule)
     kinds = storage_kinds(graph)
@@ -160,27 +160,44 @@ def memory_profile(
     )
 
 
-def loop_workspaces(graph: Graph, binding: Binding | None = None) -> dict[int, int]:
+def loop_workspaces(
+    graph: Graph, binding: Binding | None = None, bodies: Bodies = NO_BODIES
+) -> dict[int, int]:
     """Scratch bytes of the loops of a graph: what the body holds at its peak beyond its inputs."""
-    return {node.id: loop_workspace_bytes(graph, node, binding) for node in graph.nodes if node.regions}
+    return {
+        node.id: loop_workspace_bytes(graph, node, binding, bodies=bodies)
+        for node in graph.nodes
+        if node.regions
+    }
 
 
 def loop_workspace_bytes(
-    graph: Graph, node: Node, binding: Binding | None = None, inner: NodeBytes | None = None
+    graph: Graph,
+    node: Node,
+    binding: Binding | None = None,
+    inner: NodeBytes | None = None,
+    bodies: Bodies = NO_BODIES,
 ) -> int:
-    """Most bytes that a trip of a loop holds beyond what it is handed.
+    """Most bytes that a trip of a loop holds beyond what it is handed and what it writes its results to.
 
     Args:
         graph: where the loop is.
         node: the loop.
         binding: values of symbolic dims around it.
-        inner: workspace of a node of the body under the sizes of a trip; none by default, except of further loops.
+        inner: workspace of a node of the body under the sizes of a trip; none by default. Loops inside the body are
+            charged with their bodies, in the order that this body's schedule has for them.
+        bodies: by node, the order of one trip of its loop.
     """
     most = 0
     for loop in node.regions:
+        order = body_schedule(node, bodies)
         for _, sizes in trips(graph, node, loop, binding):
-            scratch = None if inner is None else {n.id: inner(loop.body, n, sizes) for n in loop.body.nodes}
-            order = Schedule.program_order(loop.body)
+            scratch = {}
+            for part in loop.body.nodes:
+                if part.regions:
+                    scratch[part.id] = loop_workspace_bytes(loop.body, part, sizes, inner, order.bodies)
+                elif inner is not None:
+                    scratch[part.id] = inner(loop.body, part, sizes)
             body = memory_profile(loop.body, order, binding=sizes, workspace=scratch)
             most = max(most, body.peak_with_workspace_bytes - body.resident_bytes)
     return most

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from neaptide.analysis.loops import Binding
+from neaptide.analysis.loops import NO_BODIES, Binding, Bodies
 from neaptide.analysis.profile_bytes import loop_workspace_bytes
 from neaptide.cost import host
 from neaptide.cost.cache import OpCostCache
@@ -139,12 +139,16 @@ class MeasuredCost:
             stopped=guard.check_now() if left else None,
         )
 
-    def seconds(self, graph: Graph, node: Node) -> float:
+    def seconds(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
         """Median seconds of the call run alone; an estimate where it was not run."""
+        if node.regions:
+            return loop_seconds(graph, node, self._binding, self._seconds, bodies)
         return self._seconds(graph, node, self._binding)
 
-    def workspace_bytes(self, graph: Graph, node: Node) -> int:
+    def workspace_bytes(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
         """Most bytes that the call allocated beyond operands and results; a formula's where it was not run."""
+        if node.regions:
+            return loop_workspace_bytes(graph, node, self._binding, self._workspace_bytes, bodies)
         return self._workspace_bytes(graph, node, self._binding)
 
     def storage_bytes(self, graph: Graph) -> Mapping[int, int]:
@@ -253,16 +257,12 @@ class MeasuredCost:
     # -- numbers
 
     def _seconds(self, graph: Graph, node: Node, binding: Binding) -> float:
-        if node.regions:
-            return loop_seconds(graph, node, binding, self._seconds)
         if is_host_arithmetic(graph, node):
             return HOST_SCALAR_S
         record = self._record(graph, node, binding)
         return self._estimate(binding).seconds(graph, node) if record is None else record.seconds
 
     def _workspace_bytes(self, graph: Graph, node: Node, binding: Binding) -> int:
-        if node.regions:
-            return loop_workspace_bytes(graph, node, binding, self._workspace_bytes)
         record = self._record(graph, node, binding)
         if record is not None:
             return record.workspace_bytes

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from neaptide.analysis.alias import is_pure_view
-from neaptide.analysis.loops import Binding
+from neaptide.analysis.loops import NO_BODIES, Binding, Bodies
 from neaptide.analysis.profile_bytes import loop_workspace_bytes
 from neaptide.cost import roofline
 from neaptide.cost.devices import Device
@@ -29,11 +29,11 @@ class CostModel(Protocol):
         """Whether the numbers were taken on a real machine."""
         ...
 
-    def seconds(self, graph: Graph, node: Node) -> float:
-        """Seconds of one execution."""
+    def seconds(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
+        """Seconds of one execution; of a loop, of all its trips, whose order is that of `bodies`."""
         ...
 
-    def workspace_bytes(self, graph: Graph, node: Node) -> int:
+    def workspace_bytes(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
         """Most bytes allocated during one execution beyond the storages of its operands and results."""
         ...
 
@@ -67,20 +67,24 @@ class EstimatedCost:
         """False."""
         return False
 
-    def seconds(self, graph: Graph, node: Node) -> float:
+    def seconds(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
         """Seconds by the roofline: arithmetic or traffic, whichever takes longer, and the call itself.
 
         Raises:
             SymbolicError: a dim has no value.
         """
+        if node.regions:
+            return loop_seconds(graph, node, self.binding, self._seconds, bodies)
         return self._seconds(graph, node, self.binding)
 
-    def workspace_bytes(self, graph: Graph, node: Node) -> int:
+    def workspace_bytes(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
         """Workspace by the row's formula; a loop's is what its body holds at its peak.
 
         Raises:
             SymbolicError: a dim has no value.
         """
+        if node.regions:
+            return loop_workspace_bytes(graph, node, self.binding, self._workspace_bytes, bodies)
         return self._workspace_bytes(graph, node, self.binding)
 
     def storage_bytes(self, graph: Graph) -> Mapping[int, int]:  # noqa: ARG002 - the protocol's signature
@@ -92,8 +96,6 @@ class EstimatedCost:
         return f"estimated for {self.device.name} ({self.device.source})"
 
     def _seconds(self, graph: Graph, node: Node, binding: Binding) -> float:
-        if node.regions:
-            return loop_seconds(graph, node, binding, self._seconds)
         if is_host_arithmetic(graph, node):
             return HOST_SCALAR_S
         if is_pure_view(graph, node):
@@ -113,8 +115,6 @@ class EstimatedCost:
         )
 
     def _workspace_bytes(self, graph: Graph, node: Node, binding: Binding) -> int:
-        if node.regions:
-            return loop_workspace_bytes(graph, node, binding, self._workspace_bytes)
         row = self.registry.find(node.op)
         return 0 if row is None else row.workspace(Call(graph, node)).evaluate(binding)
 
@@ -125,14 +125,14 @@ def is_host_arithmetic(graph: Graph, node: Node) -> bool:
     return bool(node.outputs) and all(graph.values[v].is_host_scalar for v in touched)
 
 
-def node_seconds(cost: CostModel, graph: Graph) -> list[float]:
-    """Seconds of each node of a graph, by node id. O(nodes)."""
-    return [cost.seconds(graph, node) for node in graph.nodes]
+def node_seconds(cost: CostModel, graph: Graph, bodies: Bodies = NO_BODIES) -> list[float]:
+    """Seconds of each node of a graph, by node id. O(nodes). `bodies` are the orders of its loops' bodies."""
+    return [cost.seconds(graph, node, bodies) for node in graph.nodes]
 
 
-def node_workspace(cost: CostModel, graph: Graph) -> dict[int, int]:
-    """Workspace bytes of those nodes of a graph that need any, by node id. O(nodes)."""
-    found = ((node.id, cost.workspace_bytes(graph, node)) for node in graph.nodes)
+def node_workspace(cost: CostModel, graph: Graph, bodies: Bodies = NO_BODIES) -> dict[int, int]:
+    """Workspace bytes of those nodes of a graph that need any, by node id. O(nodes). `bodies` as in `node_seconds`."""
+    found = ((node.id, cost.workspace_bytes(graph, node, bodies)) for node in graph.nodes)
     return {node: nbytes for node, nbytes in found if nbytes}
 
 

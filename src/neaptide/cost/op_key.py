@@ -18,6 +18,7 @@ from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Named, Node, Ref
 from neaptide.ir.values import DTYPE_BYTES, Value
+from neaptide.ops.structural import KERNELS
 from neaptide.symbolic.size_expr import SizeExpr
 
 OPAQUE_RESULTS: Final[Mapping[str, int]] = {
@@ -191,7 +192,7 @@ def op_call(
         operands.append(operand)
     outputs = [describe(graph.values[v], is_input=False) for v in node.outputs]
     return OpCall(
-        op=node.op,
+        op=KERNELS.get(node.op, node.op),
         operands=tuple(operands),
         args=tuple(_bound(a, binding) for a in node.args),
         kwargs=tuple((k, _bound(a, binding)) for k, a in node.kwargs),

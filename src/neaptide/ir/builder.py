@@ -14,6 +14,7 @@ from dataclasses import replace
 from neaptide.errors import VerifyError
 from neaptide.ir.effects import CallEffects, effects_of
 from neaptide.ir.graph import Graph, Segment
+from neaptide.ir.loop_body import with_destinations
 from neaptide.ir.nodes import (
     LOOP_OP,
     Access,
@@ -291,19 +292,25 @@ class GraphBuilder:
         merges: Iterable[MergeMap] = (),
         source: Source | None = None,
     ) -> tuple[ValueId, ...]:
-        """A loop node over `body`; input k of the body is `inputs[k]`. It reads what its body reads."""
-        region = Loop(body, _size(trip_count), tuple(slices), tuple(merges))
-        touched = {a.storage for node in body.nodes for a in node.effects.reads}
-        read = [
-            v for v, inner in zip(inputs, body.inputs, strict=True) if body.values[inner].storage in touched
-        ]
+        """A loop node over `body`; input k of the body is `inputs[k]`.
+
+        Output k of `body` is the part that merge k joins or adds, and is written as soon as it is made. The node reads
+        and writes what its body reads and writes of its inputs.
+        """
         made = [self._declared(parse_declaration(text)) for text in outputs]
+        maps = tuple(merges)
+        wholes = [self.values[made[merge.output]] for merge in maps]
+        results = [(whole, self.storages[whole.storage]) for whole in wholes if whole.storage is not None]
+        if len(results) == len(wholes):
+            body = with_destinations(body, maps, results)
+        region = Loop(body, _size(trip_count), tuple(slices), maps)
         self.add_node(
             LOOP_OP,
             inputs,
             made,
             tuple(Ref(slot) for slot in range(len(inputs))),
-            reads=self._storages_of(read),
+            reads=self._storages_of(region.read_inputs(inputs)),
+            writes=self._storages_of(region.written_inputs(inputs)),
             source=source,
             regions=[region],
         )

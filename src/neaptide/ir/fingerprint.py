@@ -79,7 +79,7 @@ class _Numbering:
 
 
 def _maps(loop: Loop) -> str:
-    slices = [(s.input, s.axis, str(s.step)) for s in loop.slices]
+    slices = [(s.input, s.axis, str(s.step), *((s.before, s.after) if s.halo else ())) for s in loop.slices]
     merges = [(m.output, m.how, m.axis) for m in loop.merges]
     return f"loop {loop.trip_count} {slices} {merges}"
 

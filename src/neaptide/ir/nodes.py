@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, Union
 
@@ -92,16 +92,30 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class SliceMap:
-    """Loop input `input` is handed to the body in parts of `step` elements along `axis` (last part shorter)."""
+    """Loop input `input` is handed to the body in parts along `axis`, as views; the last part may be shorter.
+
+    Trip t is handed the elements from `t * step` on: `before` of them in front of its own `step`, and `after` behind.
+    So parts overlap by `before + after`, and the input is that much longer than all parts together.
+    """
 
     input: int
     axis: int
     step: SizeExpr
+    before: int = 0
+    after: int = 0
+
+    @property
+    def halo(self) -> int:
+        """Elements of a part that belong to its neighbours."""
+        return self.before + self.after
 
 
 @dataclass(frozen=True, slots=True)
 class MergeMap:
-    """Body output `output` becomes node output `output`: parts joined along `axis` (`concat`) or added (`sum`)."""
+    """Node output `output` is put together from parts, joined along `axis` (`concat`) or added (`sum`).
+
+    The body writes its part into one of its inputs: a view of the joined result, or the whole sum.
+    """
 
     output: int
     how: str
@@ -110,13 +124,17 @@ class MergeMap:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A region run `trip_count` times; its body's input k is the node's input k, whole or in parts.
+    """A region run `trip_count` times, one trip after another.
+
+    The body's input k is the node's input k, whole or in parts. Behind those come the *destinations*, one for each
+    merge: the body has no outputs, it writes what it makes into its destinations, so a part can die as soon as it is
+    merged. A sum begins at zero.
 
     Attributes:
         body: the graph of one trip.
         trip_count: number of trips, at least 1.
         slices: inputs handed over in parts; all other inputs are handed over whole.
-        merges: one for each output of the body, in order.
+        merges: one for each destination, in order.
     """
 
     body: Graph
@@ -124,8 +142,33 @@ class Loop:
     slices: tuple[SliceMap, ...]
     merges: tuple[MergeMap, ...]
 
+    def read_inputs(self, inputs: Sequence[int]) -> list[int]:
+        """Those of the node's inputs whose data the body reads."""
+        touched = {access.storage for node in self.body.nodes for access in node.effects.reads}
+        return self._inputs_on(touched, inputs)
+
+    def written_inputs(self, inputs: Sequence[int]) -> list[int]:
+        """Those of the node's inputs that the body overwrites."""
+        touched = {access.storage for node in self.body.nodes for access in node.effects.writes}
+        return self._inputs_on(touched, inputs)
+
+    def _inputs_on(self, storages: set[int], inputs: Sequence[int]) -> list[int]:
+        values = self.body.values
+        pairs = zip(inputs, self.body.inputs, strict=False)  # destinations are no inputs of the node
+        return [outer for outer, inner in pairs if values[inner].storage in storages]
+
+    def destinations(self) -> tuple[int, ...]:
+        """Values of the body that its results are written to, one for each merge."""
+        return self.body.inputs[len(self.body.inputs) - len(self.merges) :]
+
 
 LOOP_OP = "neaptide.loop"
+
+PUT_OP = "neaptide.put"
+"""Overwrites its first operand with its second, in the body of a loop."""
+
+ADD_OP = "neaptide.add"
+"""Adds its second operand to its first, in the body of a loop."""
 
 
 @dataclass(frozen=True, slots=True)

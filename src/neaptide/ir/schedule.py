@@ -8,8 +8,8 @@ put in by `analysis.liveness.with_frees`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from neaptide.ir.graph import Graph
@@ -53,9 +53,15 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Steps in the order in which they run."""
+    """Steps in the order in which they run.
+
+    Attributes:
+        steps: in running order.
+        bodies: by node with a loop, the order of one trip of its body; program order where none is given.
+    """
 
     steps: tuple[Step, ...]
+    bodies: Mapping[int, Schedule] = field(default_factory=dict, hash=False)
 
     def node_steps(self) -> tuple[Step, ...]:
         """The steps that run nodes, in order."""

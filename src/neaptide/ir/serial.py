@@ -118,7 +118,7 @@ def _node(node: Node) -> WireNode:
             WireLoop(
                 to_wire(loop.body),
                 _size(loop.trip_count),
-                tuple(WireSlice(s.input, s.axis, _size(s.step)) for s in loop.slices),
+                tuple(WireSlice(s.input, s.axis, _size(s.step), s.before, s.after) for s in loop.slices),
                 tuple(WireMerge(m.output, m.how, m.axis) for m in loop.merges),
             )
             for loop in node.regions
@@ -220,7 +220,10 @@ def _read_loop(loop: WireLoop, path: str) -> Loop:
     return Loop(
         from_wire(loop.body, f"{path}.body"),
         _read_size(loop.trip_count, f"{path}.trip_count"),
-        tuple(SliceMap(s.input, s.axis, _read_size(s.step, f"{path}.slices")) for s in loop.slices),
+        tuple(
+            SliceMap(s.input, s.axis, _read_size(s.step, f"{path}.slices"), s.before, s.after)
+            for s in loop.slices
+        ),
         tuple(MergeMap(m.output, m.how, m.axis) for m in loop.merges),
     )
 

@@ -25,7 +25,7 @@ import re
 from collections.abc import Iterable
 
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Arg, Loop, Named, Node, Ref, Source, refs
+from neaptide.ir.nodes import Arg, Loop, Named, Node, Ref, SliceMap, Source, refs
 from neaptide.ir.values import DTYPE_BYTES, DTYPE_WORDS, Kind, Storage, Value, contiguous_strides
 from neaptide.symbolic.size_expr import SizeExpr
 
@@ -155,9 +155,14 @@ def _storage(storage: Storage, value: Value) -> list[str]:
 
 
 def _loop_header(loop: Loop) -> str:
-    slices = _join(f"{s.input} axis {s.axis} step {_extent(s.step)}" for s in loop.slices)
+    slices = _join(map(_slice, loop.slices))
     merges = _join(f"{m.output} {m.how} {m.axis}" for m in loop.merges)
     return f"loop {_extent(loop.trip_count)} slices({slices}) merges({merges})"
+
+
+def _slice(part: SliceMap) -> str:
+    halo = f" halo {part.before} {part.after}" if part.halo else ""
+    return f"{part.input} axis {part.axis} step {_extent(part.step)}{halo}"
 
 
 def _extent(size: SizeExpr) -> str:

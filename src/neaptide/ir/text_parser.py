@@ -12,7 +12,8 @@ effect   = "inputs" "(" values ")" | "reads" "(" accesses ")" | "writes" "(" acc
 argument = [NAME "="] item
 item     = "%"NAME | "$"INT | FAMILY ":" name | "{" expression "}" | INT | FLOAT | "float" "(" STRING ")"
          | STRING | "none" | "true" | "false" | "[" items "]"
-loop     = "loop" size "slices" "(" {INT "axis" INT "step" size} ")" "merges" "(" {INT WORD INT} ")" "{" graph "}"
+loop     = "loop" size "slices" "(" {slice} ")" "merges" "(" {INT WORD INT} ")" "{" graph "}"
+slice    = INT "axis" INT "step" size ["halo" INT INT]
 access   = "@"NAME ["." INT]
 size     = INT | "{" expression "}"
 ```
@@ -375,7 +376,9 @@ class _Parser(Cursor):
         self.take("word", "axis")
         axis = self.integer()
         self.take("word", "step")
-        return SliceMap(number, axis, self.size())
+        step = self.size()
+        halo = (self.integer(), self.integer()) if self.accept("halo") else (0, 0)
+        return SliceMap(number, axis, step, *halo)
 
     def merge_map(self) -> MergeMap:
         return MergeMap(self.integer(), self.take("word").text, self.integer())

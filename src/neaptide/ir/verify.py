@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from itertools import pairwise
 
 from neaptide.errors import VerifyError
 from neaptide.ir.graph import Graph
+from neaptide.ir.loop_maps import faults_of_maps, faults_of_writes
 from neaptide.ir.nodes import LOOP_OP, Access, Loop, Node, refs
 from neaptide.ir.text import print_node
 from neaptide.ir.values import DTYPE_BYTES, Value
@@ -15,7 +15,6 @@ from neaptide.ir.values import DTYPE_BYTES, Value
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OP = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)+")
 _AROUND = 10  # nodes shown before and after a fault
-_MERGES = frozenset({"concat", "sum"})
 
 
 def verify(graph: Graph) -> None:
@@ -24,7 +23,8 @@ def verify(graph: Graph) -> None:
     Ids are dense; every value has one producer, earlier than its uses, and a unique identifier as name; every storage
     is seen by some value; reads and writes name the version of that moment in program order and a storage of an
     input of the node; views stay inside their storage where sizes are constant; arguments refer to all inputs and no
-    others; keyword arguments are sorted; loops fit their bodies, which are verified too; segments partition the nodes.
+    others; keyword arguments are sorted; loops fit their bodies, which are verified too and write to nothing but their
+    destinations and what the loop says that it writes; segments partition the nodes.
 
     Raises:
         VerifyError: the first broken rule, with the ten nodes before and after it.
@@ -208,20 +208,24 @@ class _Verifier:
 
     def check_loop(self, node: Node, loop: Loop) -> None:
         body = loop.body
-        if len(body.inputs) != len(node.inputs):
-            raise self.fail(f"the body has {len(body.inputs)} inputs, the loop {len(node.inputs)}", node)
-        if len(loop.merges) != len(body.outputs):
+        if any(self.graph.values[v].storage is None for v in node.outputs):
+            raise self.fail("a number cannot be merged from parts", node)
+        if len(body.inputs) != len(node.inputs) + len(loop.merges):
             raise self.fail(
-                f"the body has {len(body.outputs)} outputs, the loop merges {len(loop.merges)}", node
+                f"the body has {len(body.inputs)} inputs, the loop {len(node.inputs)} and {len(loop.merges)} merges",
+                node,
+            )
+        if body.outputs:
+            raise self.fail(
+                "the body of the loop hands back values; it writes them to its destinations", node
             )
         if sorted(merge.output for merge in loop.merges) != list(range(len(node.outputs))):
             raise self.fail(f"the merges do not make each of the {len(node.outputs)} outputs once", node)
+        if len(self.graph.created_storages(node)) < len(node.outputs):
+            raise self.fail("two results of the loop share a storage, or one is no fresh storage", node)
         if loop.trip_count.is_constant and loop.trip_count.constant_value() < 1:
             raise self.fail(f"the loop has {loop.trip_count} trips", node)
-        owned = set(body.input_storages())
-        if any(access.storage in owned for inner in body.nodes for access in inner.effects.writes):
-            raise self.fail("the body of the loop overwrites one of its inputs", node)
-        for what in _faults_of_maps(self.graph, node, loop):
+        for what in (*faults_of_maps(self.graph, node, loop), *faults_of_writes(self.graph, node, loop)):
             raise self.fail(what, node)
         try:
             verify(body)
@@ -237,32 +241,3 @@ class _Verifier:
             raise self.fail("the segments do not partition the nodes in order")
         if any(s.start > s.end for s in segments):
             raise self.fail("a segment ends before it starts")
-
-
-def _faults_of_maps(graph: Graph, node: Node, loop: Loop) -> Iterator[str]:
-    sliced: set[int] = set()
-    for part in loop.slices:
-        if not 0 <= part.input < len(node.inputs):
-            yield f"the loop slices input {part.input}, which does not exist"
-        elif part.input in sliced:
-            yield f"the loop slices input {part.input} twice"
-        elif not 0 <= part.axis < len(graph.values[node.inputs[part.input]].shape):
-            yield f"the loop slices axis {part.axis} of input {part.input}, which does not exist"
-        sliced.add(part.input)
-    for position, number in enumerate(node.inputs):
-        outer, inner = graph.values[number], loop.body.values[loop.body.inputs[position]]
-        if outer.dtype != inner.dtype or len(outer.shape) != len(inner.shape):
-            yield f"input {position} of the body differs from the loop's in dtype or number of axes"
-        elif position not in sliced and outer.shape != inner.shape:
-            yield f"input {position} is handed over whole, but the body expects another shape"
-    for position, merge in enumerate(loop.merges):
-        if merge.how not in _MERGES:
-            yield f"a merge is {merge.how!r}; one of {', '.join(sorted(_MERGES))}"
-            continue
-        outer, inner = graph.values[node.outputs[merge.output]], loop.body.values[loop.body.outputs[position]]
-        if outer.dtype != inner.dtype or len(outer.shape) != len(inner.shape):
-            yield f"output {position} of the body differs from the loop's in dtype or number of axes"
-        elif merge.how == "sum" and outer.shape != inner.shape:
-            yield f"output {position} of the body is summed into an output of another shape"
-        elif merge.how == "concat" and not 0 <= merge.axis < len(outer.shape):
-            yield f"output {position} of the body is joined along axis {merge.axis}, which does not exist"

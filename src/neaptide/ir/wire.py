@@ -46,12 +46,14 @@ class WireSource(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True)
     phase: str = ""
 
 
-class WireSlice(msgspec.Struct, forbid_unknown_fields=True):
+class WireSlice(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     """`ir.nodes.SliceMap`."""
 
     input: int
     axis: int
     step: WireSize
+    before: int = 0
+    after: int = 0
 
 
 class WireMerge(msgspec.Struct, forbid_unknown_fields=True):

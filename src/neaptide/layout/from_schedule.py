@@ -105,7 +105,7 @@ def schedule_buffers(
             )
         )
     if workspace is not None:
-        scratch = {**loop_workspaces(graph, binding), **workspace}
+        scratch = {**loop_workspaces(graph, binding, schedule.bodies), **workspace}
         for position, step in enumerate(liveness.steps):
             node = graph.nodes[step.target]
             nbytes = scratch.get(node.id, 0)

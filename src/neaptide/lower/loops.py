@@ -1,18 +1,18 @@
-"""Loops as Python text: parts of the inputs are views, parts of the results are copied or added into place."""
+"""Loops as Python text: parts of the inputs and of the joined results are views, sums are added to as they are made."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
-from neaptide.errors import LoweringError
+from neaptide.analysis.loops import first_trip_writes
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Loop, Node
+from neaptide.ir.loop_maps import own_length, part_dim
+from neaptide.ir.nodes import Loop, MergeMap, Node
 from neaptide.ir.values import Value
 from neaptide.lower.sizes import grouped
 from neaptide.lower.torch_calls import CallWriter
-from neaptide.symbolic.size_expr import SizeExpr
 
 Emit = Callable[[str, int], None]
 """Takes a line and how many levels deeper than the function's it lies."""
@@ -28,8 +28,7 @@ def write_loop(
 ) -> None:
     """Emit a loop over the function `body`. O(inputs + outputs).
 
-    What is alive on the way is the results, whole, and what the body holds: parts of a result die before the next
-    trip begins.
+    What is alive on the way is the results, whole, and what the body holds.
 
     Args:
         graph: the program.
@@ -40,54 +39,109 @@ def write_loop(
         places: by output, an expression for a tensor that it is put together in; fresh ones for the others.
 
     Raises:
-        LoweringError: a merged result that is a host scalar, or a size that is not known.
+        LoweringError: a size that is not known.
     """
     loop: Loop = node.regions[0]
     names = calls.names
     trip = names.fresh("trip")
-    merged = [
-        (merge, graph.values[node.outputs[merge.output]], names.fresh("part", k), names.fresh("at", k))
-        for k, merge in enumerate(loop.merges)
-    ]
-    for merge, value, _, at in merged:
-        fill = ".zero_()" if merge.how == "sum" else ""
-        whole = places.get(merge.output) or _fresh(graph, node, value, calls)
-        emit(f"{names.variable(value)} = {whole}{fill}", 0)
-        if merge.how == "concat":
-            emit(f"{at} = 0", 0)
-    emit(f"for {trip} in range({calls.size(loop.trip_count, node)}):", 0)
-    results = f"[{', '.join(part for _, _, part, _ in merged)}] = " if merged else ""
-    emit(f"{results}{body}([{', '.join(_arguments(graph, node, calls, trip))}])", 1)
-    for merge, value, part, at in merged:
-        whole = names.variable(value)
-        if merge.how == "sum":
-            emit(f"{whole}.add_({part})", 1)
-        else:
-            length = f"{part}.size({merge.axis})"
-            emit(f"{whole}.narrow({merge.axis}, {at}, {length}).copy_({part})", 1)
-            emit(f"{at} += {length}", 1)
-    if merged:
-        emit(f"del {', '.join(part for _, _, part, _ in merged)}", 1)
-
-
-def part_lengths(body: Graph) -> Iterator[tuple[str, Value, int]]:
-    """Dimensions of a loop's body that its inputs tell: name, input and axis, each dimension once."""
-    found = set()
-    for number in body.inputs:
-        value = body.values[number]
-        for axis, extent in enumerate(value.shape):
-            for dim in extent.dims():
-                if dim not in found and extent == SizeExpr.dim(dim):
-                    found.add(dim)
-                    yield dim, value, axis
-
-
-def _fresh(graph: Graph, node: Node, value: Value, calls: CallWriter) -> str:
-    if value.storage is None:
-        raise LoweringError(
-            f"{value.name} is a number and cannot be merged", where=node.source.location or None
+    overwritten = first_trip_writes(loop)
+    merged = list(zip(loop.merges, loop.destinations(), strict=True))
+    for merge, number in merged:
+        value = graph.values[node.outputs[merge.output]]
+        fill = ".zero_()" if merge.how == "sum" and number not in overwritten else ""
+        emit(
+            f"{names.variable(value)} = {places.get(merge.output) or calls.empty(graph, node, value)}{fill}",
+            0,
         )
-    return calls.empty(graph, node, value)
+    joins = [
+        _Join(graph, node, merge, loop.body.values[number], names.fresh("at", k))
+        for k, (merge, number) in enumerate(merged)
+        if merge.how == "concat"
+    ]
+    for join in joins:
+        emit(f"{join.at} = 0", 0)
+    emit(f"for {trip} in range({calls.size(loop.trip_count, node)}):", 0)
+    outer_dims = calls.dims
+    calls.dims = _part_dims(graph, node, calls, trip, emit) if joins else outer_dims
+    lengths = [calls.size(join.part.shape[join.merge.axis], node) for join in joins]
+    calls.dims = outer_dims
+    arguments = list(_arguments(graph, node, calls, trip))
+    spans = {join.merge.output: (join, length) for join, length in zip(joins, lengths, strict=True)}
+    for merge, _ in merged:
+        whole = names.variable(graph.values[node.outputs[merge.output]])
+        if merge.output in spans:
+            join, length = spans[merge.output]
+            whole = f"{whole}.narrow({merge.axis}, {join.at}, {length})"
+        arguments.append(whole)
+    first = f", {trip} == 0" if overwritten else ""
+    emit(f"{body}([{', '.join(arguments)}]{first})", 1)
+    for join, length in zip(joins, lengths, strict=True):
+        emit(f"{join.at} += {length}", 1)
+
+
+def added_text(graph: Graph, node: Node, variable: Callable[[Value], str], first: str) -> str:
+    """The addition of a part to a sum that the first trip begins by overwriting it."""
+    into, part = (variable(graph.values[v]) for v in node.inputs)
+    return f"{into}.copy_({part}) if {first} else {into}.add_({part})"
+
+
+def part_lengths(body: Graph, calls: CallWriter) -> Iterator[tuple[str, str]]:
+    """Dimensions of a loop's body that its inputs tell, each once: name and text; later ones may use earlier ones."""
+    found: set[str] = set()
+    told = [
+        (part_dim(extent, frozenset(found)), body.values[number], axis)
+        for number in body.inputs
+        for axis, extent in enumerate(body.values[number].shape)
+    ]
+    for dim, value, axis in told:
+        if dim is None or dim.dim in found or dim.scale.dims() | dim.rest.dims():
+            continue
+        found.add(dim.dim)
+        length = f"{calls.names.variable(value)}.size({axis})"
+        yield dim.dim, _solved(length, calls.size(dim.rest), calls.size(dim.scale))
+
+
+class _Join:
+    """A result that is joined from parts: which one, the part in the body, and the variable that says how far it is."""
+
+    def __init__(self, graph: Graph, node: Node, merge: MergeMap, part: Value, at: str) -> None:
+        self.whole = graph.values[node.outputs[merge.output]]
+        self.merge, self.part, self.at = merge, part, at
+
+
+def _part_dims(graph: Graph, node: Node, calls: CallWriter, trip: str, emit: Emit) -> dict[str, str]:
+    """Emit the sizes of a trip; the variables of the dims around the loop and of those of its body."""
+    loop = node.regions[0]
+    dims = dict(calls.dims)
+    known = frozenset(dims)
+    for part in loop.slices:
+        told = part_dim(loop.body.values[loop.body.inputs[part.input]].shape[part.axis], known)
+        if told is None:
+            continue
+        length = _length(graph, node, calls, trip, part.input)
+        rest = calls.size(told.rest - part.halo, node)
+        name = calls.names.fresh(told.dim, ("trip", node.id, graph.name))
+        emit(f"{name} = {_solved(length, rest, calls.size(told.scale, node))}", 1)
+        dims[told.dim] = name
+    return dims
+
+
+def _solved(length: str, rest: str, scale: str) -> str:
+    """The dim of which `length` is `scale` times as much and `rest`."""
+    if rest != "0":
+        length = f"({length} - {grouped(rest)})"
+    return length if scale == "1" else f"{length} // {grouped(scale)}"
+
+
+def _length(graph: Graph, node: Node, calls: CallWriter, trip: str, position: int) -> str:
+    """How many elements of its own a part of an input has in a trip."""
+    loop = node.regions[0]
+    part = next(part for part in loop.slices if part.input == position)
+    whole = own_length(part, graph.values[node.inputs[position]])
+    step = calls.size(part.step, node)
+    if part.step * loop.trip_count == whole:
+        return step
+    return f"min({step}, {calls.size(whole, node)} - {trip} * {grouped(step)})"
 
 
 def _arguments(graph: Graph, node: Node, calls: CallWriter, trip: str) -> Iterator[str]:
@@ -98,11 +152,8 @@ def _arguments(graph: Graph, node: Node, calls: CallWriter, trip: str) -> Iterat
         value = graph.values[number]
         name = calls.names.variable(value) if number in needed else calls.stand_in(graph, node, value)
         if position in sliced:
-            axis, step = sliced[position].axis, sliced[position].step
-            length = value.shape[axis]
-            at = f"{trip} * {grouped(calls.size(step, node))}"
-            part = calls.size(step, node)
-            if step * loop.trip_count != length:
-                part = f"min({part}, {calls.size(length, node)} - {at})"
-            name = f"{name}.narrow({axis}, {at}, {part})"
+            part = sliced[position]
+            at = f"{trip} * {grouped(calls.size(part.step, node))}"
+            halo = f" + {part.halo}" if part.halo else ""
+            name = f"{name}.narrow({part.axis}, {at}, {_length(graph, node, calls, trip, position)}{halo})"
         yield name

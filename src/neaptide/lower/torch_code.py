@@ -13,12 +13,13 @@ from functools import partial
 from pathlib import PurePath
 
 from neaptide.analysis.liveness import compute_liveness, with_frees
+from neaptide.analysis.loops import body_schedule, first_trip_writes
 from neaptide.errors import LoweringError
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Access, Arg, Node, Ref
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule, Step, StepKind
-from neaptide.lower.loops import part_lengths, write_loop
+from neaptide.lower.loops import added_text, part_lengths, write_loop
 from neaptide.lower.names import Names
 from neaptide.lower.places import NO_PLACES, PlaceNames, Places
 from neaptide.lower.program import Program, Watch
@@ -104,18 +105,25 @@ class _Writer:
 
     def function(self, name: str, graph: Graph, schedule: Schedule, watches: Sequence[Watch] = ()) -> None:
         """Emit `def name(args)`; the bodies of its loops are emitted before it."""
-        bodies = {node.id: self._loop_body(node) for node in graph.nodes if node.regions}
+        bodies = {
+            node.id: self._loop_body(node, body_schedule(node, schedule.bodies))
+            for node in graph.nodes
+            if node.regions
+        }
         self.draws = repeated_draws(graph, schedule)
         variable = self.calls.names.variable
-        self._emit(f"def {name}(args{', watched' if watches else ''}):", depth=0)
+        overwritten = first_trip_writes(self.outer[-1].regions[0]) if self.outer else frozenset()
+        first = self.calls.names.fresh("is_first") if overwritten else ""
+        taken = ["args", *(["watched"] if watches else []), *([first] if first else [])]
+        self._emit(f"def {name}({', '.join(taken)}):", depth=0)
         inputs = [variable(graph.values[v]) for v in graph.inputs]
         if inputs:
             self._emit(f"[{', '.join(inputs)}] = args")
             self._emit("args.clear()")
         self.calls.dims = {}
-        for dim, value, axis in part_lengths(graph) if self.outer else ():
+        for dim, text in part_lengths(graph, self.calls) if self.outer else ():
             length = self.calls.names.fresh(dim, "dim")
-            self._emit(f"{length} = {variable(value)}.size({axis})")
+            self._emit(f"{length} = {text}")
             self.calls.dims[dim] = length
         due = _by_access(graph, watches)
         for storage in graph.input_storages():
@@ -133,6 +141,9 @@ class _Writer:
             if node.regions:
                 filled = self._places(place)
                 write_loop(graph, node, bodies[node.id], self.calls, partial(self._at, place), filled)
+                gone = [variable(graph.values[v]) for v in dead]
+            elif overwritten.intersection(node.inputs):
+                self._at(place, added_text(graph, node, variable, first) + _comment(node, again=False))
                 gone = [variable(graph.values[v]) for v in dead]
             else:
                 gone = self._operation(place, dead, keep_name=bool(seen))
@@ -229,12 +240,11 @@ class _Writer:
             else:
                 self._at(place, text)
 
-    def _loop_body(self, node: Node) -> str:
+    def _loop_body(self, node: Node, schedule: Schedule) -> str:
         self.functions += 1
         name = self.calls.names.fresh(f"body_{self.functions}")
         outer, self.outer = self.outer, (*self.outer, node)
-        body = node.regions[0].body
-        self.function(name, body, Schedule.program_order(body))
+        self.function(name, node.regions[0].body, schedule)
         self.outer = outer
         return name
 

@@ -8,6 +8,7 @@ import torch
 
 from neaptide.errors import LoweringError
 from neaptide.ir.nodes import LOOP_OP
+from neaptide.ops.structural import KERNELS
 
 
 def resolve_operation(op: str, location: str = "") -> Any:
@@ -19,7 +20,7 @@ def resolve_operation(op: str, location: str = "") -> Any:
     if op == LOOP_OP:
         raise LoweringError("a loop is not a single call", where=location or None)
     found: Any = torch.ops
-    parts = op.split(".")
+    parts = KERNELS.get(op, op).split(".")
     try:
         for part in parts:
             found = getattr(found, part)

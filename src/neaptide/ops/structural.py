@@ -13,8 +13,9 @@ from types import MappingProxyType
 from typing import Any
 
 from neaptide.errors import UnknownOp
-from neaptide.ir.nodes import LOOP_OP
+from neaptide.ir.nodes import ADD_OP, LOOP_OP, PUT_OP
 from neaptide.ir.registry import OpSpec, Trait, no_bytes
+from neaptide.ops.traffic import traffic
 
 _OPERATORS = "abs add eq floordiv ge gt invert le lshift lt mod mul ne neg not_ pos pow rshift sub truediv and_ or_ xor"
 _MATH = "acos asin atan ceil cos cosh exp floor isfinite isinf isnan log log2 log10 pow sin sinh sqrt tan tanh trunc"
@@ -48,6 +49,10 @@ CONSTANT_OP = "neaptide.constant"
 """A literal tensor: arguments are its numbers (flat), shape, dtype and device."""
 
 
+KERNELS: Mapping[str, str] = MappingProxyType({PUT_OP: "aten.copy_.default", ADD_OP: "aten.add_.Tensor"})
+"""The operations of the framework that do what loops do with their results."""
+
+
 def host_function(op: str) -> Callable[..., Any]:
     """The Python function of a host op; numbers are plain at run time, so `torch._sym_sqrt` is `math.sqrt`.
 
@@ -66,8 +71,16 @@ def host_function(op: str) -> Callable[..., Any]:
 
 
 def rows() -> Iterator[OpSpec]:
-    """The loop op (its cost is its body's), literal tensors, and one row for each host function."""
+    """The loop op (its cost is its body's), what loops do with their results, literal tensors, host functions."""
     yield OpSpec(name=LOOP_OP)
+    yield OpSpec(name=PUT_OP, traits=frozenset({Trait.COPY}), writes=(0,), bytes_moved=traffic((0,)))
+    yield OpSpec(
+        name=ADD_OP,
+        traits=frozenset({Trait.ELEMENTWISE}),
+        writes=(0,),
+        flops=lambda call: call.inputs()[0].numel,
+        bytes_moved=lambda call: call.inputs()[0].nbytes * 3,
+    )
     yield OpSpec(name=CONSTANT_OP, traits=frozenset({Trait.FACTORY}))
     for op in HOST_FUNCTIONS:
         yield OpSpec(name=op, traits=frozenset({Trait.HOST_SCALAR}), bytes_moved=no_bytes)

@@ -9,6 +9,7 @@ from typing import Final
 
 from neaptide.analysis.alias import is_pure_view, values_by_storage
 from neaptide.analysis.bounds import lower_bound_bytes, order_lower_bound_bytes
+from neaptide.analysis.loops import NO_BODIES, Bodies
 from neaptide.analysis.profile_bytes import loop_workspaces
 from neaptide.analysis.replay import repeat_rule
 from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device
@@ -168,6 +169,7 @@ def compile_problem(
     device: str | None = None,
     allow_nondeterministic: bool = False,
     random_state_seconds: float = 0.0,
+    bodies: Bodies = NO_BODIES,
 ) -> StepProblem:
     """The integer problem of a graph. O(size of the graph + nodes x storages / 64).
 
@@ -181,6 +183,7 @@ def compile_problem(
         device: whose bytes count; by default the one with the largest total of storages.
         allow_nondeterministic: accept repetitions that may differ in bits.
         random_state_seconds: what it takes to repeat a draw of random numbers, beside the operation itself.
+        bodies: by node, the order in which its loop's body runs; program order for the others.
     """
     sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
     where = device if device is not None else main_device(graph, sizes)
@@ -197,7 +200,7 @@ def compile_problem(
         repeat_rule(graph, node, registry, allow_nondeterministic=allow_nondeterministic)
         for node in graph.nodes
     ]
-    scratch = {**loop_workspaces(graph, binding), **(workspace or {})}
+    scratch = {**loop_workspaces(graph, binding, bodies), **(workspace or {})}
     bounds = (graph, binding, scratch, storage_bytes, where)
     times = tuple(map(float, seconds)) if seconds is not None else (1.0,) * len(graph.nodes)
     return StepProblem(

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from neaptide.analysis.in_place import in_place_fits
+from neaptide.analysis.loops import NO_BODIES, Bodies
 from neaptide.analysis.profile_bytes import loop_workspaces
 from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device
 from neaptide.ir.dependencies import needed_inputs, predecessors
@@ -25,6 +26,7 @@ def order_problem(
     device: str | None = None,
     in_place: bool = False,
     registry: OpRegistry | None = None,
+    bodies: Bodies = NO_BODIES,
 ) -> OrderProblem:
     """What there is to order in a graph; op k is node k, so an order is a sequence of node ids.
 
@@ -42,11 +44,12 @@ def order_problem(
         in_place: let a result take over the bytes of an operand at its last use, where the op table and the layout
             of both permit it: the choice that `layout.in_place.choices` makes. For a back end that does so.
         registry: what the operations mean; the op table by default.
+        bodies: by node, the order in which its loop's body runs; program order for the others.
     """
     table = (registry if registry is not None else op_table()) if in_place else None
     sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
     where = device if device is not None else main_device(graph, sizes)
-    scratch = loop_workspaces(graph, binding)
+    scratch = loop_workspaces(graph, binding, bodies)
     scratch.update(workspace or {})
     owned = set(graph.input_storages())
     handed_back = set(graph.output_storages())
