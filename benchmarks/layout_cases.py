@@ -14,7 +14,6 @@ from typing import Any, Final
 from neaptide.corpus.layouts import LayoutRow, pipelined, training_shaped
 from neaptide.layout.best_layout import best_layout
 from neaptide.layout.bounds import live_bytes
-from neaptide.layout.exact.cp_sat import fit_with_cp_sat
 from neaptide.layout.from_order import order_buffers
 from neaptide.layout.from_schedule import schedule_buffers
 from neaptide.layout.heuristics.rules import RULES
@@ -23,6 +22,7 @@ from neaptide.layout.pools.caching_allocator import caching_allocator_reserved
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.validate import check_layout
 from neaptide.outcome import Limits
+from neaptide.peers.layouts.cp_sat import fit_with_cp_sat
 
 ORDER_INSTANCES: Final = Path(__file__).resolve().parent / "instances" / "order"
 CHALLENGING_CAPACITY: Final = 1 << 20

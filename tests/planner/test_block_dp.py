@@ -5,8 +5,9 @@ import pytest
 from chain_play import chain_step
 from neaptide.corpus.training_steps import conv_step, transformer_step
 from neaptide.outcome import Limits
+from neaptide.peers.strategies import sqrt_n
 from neaptide.planner.objective import PlanningProblem
-from neaptide.planner.strategies import block_dp, program_order, ruin_recreate, sqrt_n
+from neaptide.planner.strategies import block_dp, program_order, ruin_recreate
 from planner_problems import compiled, judge
 
 

@@ -6,9 +6,10 @@ import pytest
 
 from neaptide.corpus.training_steps import transformer_step
 from neaptide.outcome import Limits, TerminationReason
+from neaptide.peers.strategies import per_block
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.own_schedule import no_worse_than
-from neaptide.planner.strategies import per_block, program_order
+from neaptide.planner.strategies import program_order
 from planner_problems import compiled, judge
 
 MADE = transformer_step(layers=4)

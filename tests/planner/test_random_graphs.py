@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from neaptide.analysis.legality import check_schedule
 from neaptide.corpus.random_graphs import random_graph
 from neaptide.corpus.training_steps import conv_step, pooled_step, toy_registry, transformer_step
-from neaptide.cp_sat import process
 from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import Source
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits
+from neaptide.peers.cp_sat import process
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.strategies import NAMES, strategy

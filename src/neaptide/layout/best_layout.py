@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from neaptide.errors import UsageError
 from neaptide.layout.bounds import arena_lower_bound, live_bytes
-from neaptide.layout.exact.cp_sat import fit_with_cp_sat, minimise_with_cp_sat
 from neaptide.layout.exact.decompose import decompose
 from neaptide.layout.exact.leaf_search import Exact, LeafSearch
 from neaptide.layout.exact.valley import Verdict
@@ -19,6 +18,7 @@ from neaptide.layout.heuristics.watched import RuleStopped
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Certificate, Layout, LayoutResult, MethodResult
 from neaptide.layout.validate import check_layout
+from neaptide.named_peers import LAYOUTS, peer
 from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason
 
 _FIRST_RULE: Final = "size_first"
@@ -81,6 +81,19 @@ def best_layout(
     return _Portfolio(problem, guard, interrupt, capacity_bytes, methods).solve(start)
 
 
+class FindLayout(Protocol):
+    """A peer: looks for the smallest arena, or for a layout within a capacity."""
+
+    def __call__(
+        self,
+        problem: LayoutProblem,
+        limits: Limits | None = None,
+        interrupt: threading.Event | None = None,
+        *,
+        capacity_bytes: int | None = None,
+    ) -> Outcome[Layout]: ...
+
+
 class _Portfolio:
     def __init__(
         self,
@@ -122,7 +135,10 @@ class _Portfolio:
 
     def _run(self, name: str) -> None:
         before, nodes = self.guard.seconds(), self.nodes
-        arena = _SPECIAL[name](self) if name in _SPECIAL else self._rule(name)
+        if name in _SPECIAL:
+            arena = _SPECIAL[name](self)
+        else:
+            arena = self._peer(name) if name in LAYOUTS else self._rule(name)
         seconds, nodes = self.guard.seconds() - before, self.nodes - nodes
         if (old := self.results.get(name)) is not None:
             seconds, nodes = seconds + old.seconds, nodes + old.nodes
@@ -279,13 +295,10 @@ class _Portfolio:
         is_reached = all(leaf.arena_bytes <= capacities[index] for index, leaf in self.leaves.items())
         return is_reached or (self.capacity is not None and self.lower > self.capacity)
 
-    def _cp_sat(self) -> int | None:
-        time_left = self.guard.remaining_s()
-        limits = Limits(time_left, self.guard.limits.work, self.guard.limits.seed)
-        if self.capacity is None:
-            found = minimise_with_cp_sat(self.problem, limits, self.interrupt)
-        else:
-            found = fit_with_cp_sat(self.problem, self.capacity, limits, self.interrupt)
+    def _peer(self, name: str) -> int | None:
+        limits = Limits(self.guard.remaining_s(), self.guard.limits.work, self.guard.limits.seed)
+        find: FindLayout = peer("layouts", name).find_layout
+        found = find(self.problem, limits, self.interrupt, capacity_bytes=self.capacity)
         if found.termination.bound is not None:
             self.lower = max(self.lower, int(found.termination.bound))
         return self._offer(found.value)
@@ -340,8 +353,7 @@ _SPECIAL: Final[Mapping[str, Callable[[_Portfolio], int | None]]] = {
     "peers": _Portfolio._peers,  # noqa: SLF001
     "valley": lambda portfolio: portfolio._exact(Exact.VALLEY),  # noqa: SLF001
     "canonical": lambda portfolio: portfolio._exact(Exact.CANONICAL),  # noqa: SLF001
-    "cp_sat": _Portfolio._cp_sat,  # noqa: SLF001
 }
 _STAGES: Final = (_FIRST_RULE, "dive", "valley", "greedy", "peers", "valley")
 ALL: Final = "all"
-METHODS: Final[tuple[str, ...]] = (*RULES, "dive", "greedy", "valley", "canonical", "cp_sat")
+METHODS: Final[tuple[str, ...]] = (*RULES, "dive", "greedy", "valley", "canonical", *LAYOUTS)

@@ -12,7 +12,7 @@ from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.forward_units import forward_units
-from neaptide.planner.recompute.retention import Phase, best_of, carry_out
+from neaptide.planner.recompute.retention import Phase, carry_out
 from neaptide.schedule.problem import compile_problem
 from planner_problems import compiled, judge
 from strategies import graphs
@@ -83,13 +83,3 @@ def test_what_a_later_phase_is_to_find_is_made_in_the_one_before():
     ]
     found = carry_out(PlanningProblem(step, 0), forward, phases, LimitGuard(Limits()), "test")
     assert found.sequence == (0, 1, 2, 3, 0, 1, 2, 4, 0, 1, 5, 0, 6, 0, 7)
-
-
-def test_the_start_is_kept_where_no_table_is_better():
-    step = chain_step(4)
-    forward = forward_units(step, range(step.node_count))
-    problem = PlanningProblem(step, 10**9)
-    tables = [[Phase(4, 8, frozenset())]]
-    found = best_of(problem, forward, tables, LimitGuard(Limits()), "test")
-    assert found.sequence == tuple(range(8))
-    assert found.strategy == "test"

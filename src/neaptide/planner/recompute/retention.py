@@ -56,29 +56,6 @@ def carry_out(
     return PlannedSequence.of(evaluator, name)
 
 
-def best_of(
-    problem: PlanningProblem,
-    forward: ForwardUnits,
-    tables: Iterable[Sequence[Phase]],
-    guard: LimitGuard,
-    name: str,
-    *,
-    first_fit: bool = False,
-) -> PlannedSequence:
-    """The best of some tables, carried out, and of the start itself; `first_fit` ends with the first that fits."""
-    start = PlannedSequence.evaluate(problem.step, problem.first_sequence(), name, problem.start_moves)
-    best = start
-    for table in tables:
-        if guard.check_now() is not None:
-            break
-        found = carry_out(problem, forward, table, guard, name)
-        if found.rank(problem.budget_bytes) < best.rank(problem.budget_bytes):
-            best = found
-        if first_fit and found.peak_with_workspace_bytes <= problem.budget_bytes:
-            break
-    return best if best is start else with_moves(problem, best)
-
-
 def with_moves(problem: PlanningProblem, found: PlannedSequence) -> PlannedSequence:
     """A sequence with the moves that led to it."""
     moves = recompute_moves(Evaluator(problem.step, found.sequence))

@@ -1,7 +1,4 @@
-"""Strategies by name. Each module has `solve(problem, limits, interrupt=None) -> Outcome[PlannedSequence]`.
-
-The ways to evict are one module, `dtr`, whose `solve_with` takes the name of the heuristic first.
-"""
+"""Strategies by name. Each module has `solve(problem, limits, interrupt=None) -> Outcome[PlannedSequence]`."""
 
 from __future__ import annotations
 
@@ -11,17 +8,9 @@ from functools import partial
 from typing import Final, Protocol
 
 from neaptide.errors import UsageError
+from neaptide.named_peers import EVICTION, STRATEGIES, peer
 from neaptide.outcome import Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-
-_EVICTION: Final = (
-    "dtr",
-    "dtr_classes",
-    "dtr_local",
-    "evict_cheapest",
-    "evict_largest",
-    "evict_oldest",
-)
 
 NAMES: Final = (
     "program_order",
@@ -30,20 +19,11 @@ NAMES: Final = (
     "greedy_recompute",
     "closure",
     "ruin_recreate",
-    # Those above make up the default portfolio; the others are there by name, as methods in their own right.
-    "sqrt_n",
-    "drop_cheap",
-    "per_block",
-    "revolve",
-    "rotor",
     "block_dp",
     "lagrangian",
-    "checkmate",
-    "moccasin",
-    "min_cut",
-    "min_cut_ratios",
-    *_EVICTION,
+    *STRATEGIES,
 )
+"""Those that make up the default portfolio, then the peers."""
 
 
 class Strategy(Protocol):
@@ -72,7 +52,9 @@ def strategy(name: str) -> Strategy:
     known = canonical_name(name)
     if known not in NAMES:
         raise UsageError(f"no strategy is called {name!r}", next_step=f"choose one of {', '.join(NAMES)}")
-    if known in _EVICTION:
-        return partial(importlib.import_module(f"{__name__}.dtr").solve_with, known)
-    solve: Strategy = importlib.import_module(f"{__name__}.{known}").solve
+    if known in EVICTION:
+        return partial(peer("strategies", "dtr").solve_with, known)
+    own = known not in STRATEGIES
+    module = importlib.import_module(f"{__name__}.{known}") if own else peer("strategies", known)
+    solve: Strategy = module.solve
     return solve

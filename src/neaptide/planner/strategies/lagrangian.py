@@ -24,7 +24,7 @@ from neaptide.planner.recompute.pool.pool import Item, RepetitionPool
 from neaptide.planner.recompute.pool.prices import RepetitionPrices
 from neaptide.planner.recompute.pool.program import PoolAnswer, RepetitionProgram
 from neaptide.planner.recompute.recomputations import recompute_moves
-from neaptide.planner.recompute.stages.units import StageUnits, stage_units
+from neaptide.planner.recompute.stage_units import StageUnits, stage_units
 from neaptide.planner.strategies import closure, greedy_recompute
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute, descent_guard
 from neaptide.schedule.evaluate import Evaluator

@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from neaptide.errors import UsageError
+from neaptide.named_peers import CP_WINDOWS, ORDERS, peer
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.schedule.order.bounds.escape import escape_bound
 from neaptide.schedule.order.bounds.lower import cut_bound, per_op_bound, sub_problem_bound
@@ -19,8 +20,7 @@ from neaptide.schedule.order.regions.reduce import REGION_STATES, Reduced, Reduc
 from neaptide.schedule.order.result import Certificate, MethodResult, OrderResult
 from neaptide.schedule.order.search.beam import beam_order
 from neaptide.schedule.order.search.bitset_lattice import Lattice
-from neaptide.schedule.order.search.cp_window import improve_with_cp
-from neaptide.schedule.order.search.downsets import DownsetSearch, SearchEnd, downset_dp
+from neaptide.schedule.order.search.downsets import DownsetSearch, SearchEnd
 from neaptide.schedule.order.search.hierarchical import hierarchical_order
 from neaptide.schedule.order.search.improve import improve_peak, lower_second_peaks
 
@@ -33,7 +33,6 @@ _MOST_QUICK_OPS: Final = 5_000  # beyond, lists come before the first reduction
 LARGE_REGION: Final = 200_000
 """Downsets of one region, a second or two: tried when an exact search has not ended soon."""
 
-_MOST_DP_STATES: Final = 300_000
 _MOST_STATES: Final = (
     1_000_000  # of one search: about a gigabyte; more than that is another way of not answering
 )
@@ -41,8 +40,6 @@ _STATES_OF_TURNS: Final = (10_000, 50_000, _MOST_STATES)  # of each exact search
 _MOST_SMOOTHED_OPS: Final = 20_000  # some seconds
 _MOST_BITSET_OPS: Final = 30_000  # closures are quadratic in bits: 2 x 110 MB here
 _ON_BITSETS: Final = frozenset({"beam", "hierarchical", "serenity_dp", "exact"})  # those that need closures
-CP_WINDOWS: Final = "cp_windows"
-"""The method that needs an extra; not among `METHODS`, so that `all` runs everywhere."""
 _BOUND: Final = "bound"  # computed whatever methods are named
 
 
@@ -76,6 +73,14 @@ def best_order(
     if methods is not None and ALL in methods:
         methods = METHODS
     return _Portfolio(problem, LimitGuard(limits or Limits(), interrupt), interrupt, methods).solve()
+
+
+class FindOrder(Protocol):
+    """A peer: looks for an order of a problem, from an order that is known; None when it has none."""
+
+    def __call__(
+        self, problem: OrderProblem, order: Sequence[int], *, guard: LimitGuard, lower_bytes: int = 0
+    ) -> tuple[int, ...] | None: ...
 
 
 class _Portfolio:
@@ -148,8 +153,7 @@ class _Portfolio:
         hierarchical = ("hierarchical", self._hierarchical)
         first, second, last = [("exact", partial(self._exact, states)) for states in _STATES_OF_TURNS]
         if self.wanted is not None:
-            # Serenity's program and CP-SAT are here as peers to compare with.
-            peers = [("serenity_dp", self._serenity), (CP_WINDOWS, self._cp_windows)]
+            peers = [(name, partial(self._peer, name)) for name in ORDERS]
             return [windows, beam, *peers, first, second, hierarchical, last]
         bound = (_BOUND, self._escape_bound)
         large = ("reduction", partial(self._reduce, LARGE_REGION))
@@ -158,10 +162,11 @@ class _Portfolio:
     def _list(self, name: str) -> None:
         self._try(name, partial(LIST_METHODS[name], self.problem), is_core=False)
 
-    def _cp_windows(self) -> None:
+    def _peer(self, name: str) -> None:
         inner = self._share()
-        search = partial(improve_with_cp, self.core, self.core_order, guard=inner, lower_bytes=self.lower)
-        self._try(CP_WINDOWS, search, inner)
+        find: FindOrder = peer("orders", name).find_order
+        search = partial(find, self.core, self.core_order, guard=inner, lower_bytes=self.lower)
+        self._try(name, search, inner)
 
     def _cut_bound(self, *, only_proof: bool = False) -> None:
         if self.peak > self.lower:
@@ -326,20 +331,15 @@ class _Portfolio:
         self._try("hierarchical", run, inner)
         self.results["hierarchical"] = replace(self.results["hierarchical"], rounds=tuple(rounds))
 
-    def _serenity(self) -> None:
-        inner = self._share(_MOST_DP_STATES)
-        self._try("serenity_dp", partial(downset_dp, self.core, inner), inner)
-
-    def _share(self, most_work: int | None = None) -> LimitGuard:
+    def _share(self) -> LimitGuard:
         """Limits for a method that others come after: half of what is left of each."""
         time_left, work_left = self.guard.remaining_s(), None
         if self.guard.limits.work is not None:
             work_left = (self.guard.limits.work - self.guard.work) // 2
-        works = [work for work in (work_left, most_work) if work is not None]
         return LimitGuard(
             Limits(
                 time_s=None if time_left is None else time_left / 2,
-                work=min(works) if works else None,
+                work=work_left,
                 seed=self.guard.limits.seed,
             ),
             self.interrupt,

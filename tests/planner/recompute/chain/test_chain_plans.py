@@ -1,40 +1,16 @@
 from __future__ import annotations
 
 from chain_play import chain_step
-from neaptide.outcome import LimitGuard, Limits
-from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.chain.blocks import find_blocks
 from neaptide.planner.recompute.chain.options import chain_costs
-from neaptide.planner.recompute.chain.plans import segments_table, table_of
+from neaptide.planner.recompute.chain.plans import table_of
 from neaptide.planner.recompute.chain.program import Hold
 from neaptide.planner.recompute.forward_units import forward_units
-from neaptide.planner.recompute.retention import carry_out
-
-
-def chain_of_step(length):
-    step = chain_step(length)
-    return step, find_blocks(forward_units(step, range(step.node_count)), 4 * length)
-
-
-def carried(step, chain, table):
-    return carry_out(PlanningProblem(step, 0), chain.forward, table, LimitGuard(Limits()), "test").sequence
-
-
-def test_segments_are_made_again_as_a_whole_from_what_enters_them():
-    step, chain = chain_of_step(6)
-    assert len(chain.blocks) == 6
-    # Blocks 0 to 2 and 3 to 5; what enters block 3 is held, and the last segment is never dropped.
-    sequence = carried(step, chain, segments_table(chain, (0, 3)))
-    assert sequence == (0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 1, 9, 10, 11)
-
-
-def test_one_segment_repeats_nothing():
-    step, chain = chain_of_step(5)
-    assert carried(step, chain, segments_table(chain, (0,))) == tuple(range(10))
 
 
 def test_holds_become_what_the_phases_find():
-    step, chain = chain_of_step(4)
+    step = chain_step(4)
+    chain = find_blocks(forward_units(step, range(step.node_count)), 16)
     costs = chain_costs(step, chain)
     table = table_of(chain, costs, [Hold(2, None, 3, 2), Hold(3, 0, 3, 3)])
     # Phases run from the last block to the first.

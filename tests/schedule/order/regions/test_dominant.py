@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from example_counts import examples
 from neaptide.errors import VerifyError
 from neaptide.outcome import LimitGuard, Limits
+from neaptide.peers.orders.serenity_dp import downset_dp
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide.schedule.order.regions.dominant import dominant
 from neaptide.schedule.order.regions.segments import dominates, flatten, profile
-from neaptide.schedule.order.search.downsets import downset_dp
 from neaptide.schedule.order.steps import to_steps
 from small_orders import all_orders, best_order, profile_of, random_problem
 

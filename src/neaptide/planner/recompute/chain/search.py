@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
 from typing import Final
 
 from neaptide.outcome import LimitGuard, Outcome
@@ -12,7 +11,6 @@ from neaptide.planner.recompute.chain.blocks import MOST_BLOCKS, BlockChain, fin
 from neaptide.planner.recompute.chain.options import chain_costs
 from neaptide.planner.recompute.chain.program import ChainCosts
 from neaptide.planner.recompute.forward_units import ForwardUnits, forward_units
-from neaptide.planner.recompute.retention import Phase, best_of
 
 _log: Final = logging.getLogger(__name__)
 
@@ -64,21 +62,6 @@ def costs_of(problem: PlanningProblem, chain: BlockChain) -> ChainCosts:
     costs = chain_costs(problem.step, chain)
     problem.shared[key] = (chain, costs)
     return costs
-
-
-def conclude(
-    problem: PlanningProblem,
-    guard: LimitGuard,
-    name: str,
-    forward: ForwardUnits,
-    tables: Iterable[Sequence[Phase]],
-    detail: str,
-    *,
-    first_fit: bool = False,
-) -> Outcome[PlannedSequence]:
-    """The best of some retention tables and of the start; with `first_fit`, none is tried behind one that fits."""
-    best = best_of(problem, forward, tables, guard, name, first_fit=first_fit)
-    return guard.finish(best, best=best.seconds, detail=detail)
 
 
 def hand_back(problem: PlanningProblem, guard: LimitGuard, name: str, why: str) -> Outcome[PlannedSequence]:

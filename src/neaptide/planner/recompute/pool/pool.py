@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from neaptide.planner.recompute.bounds.step_tables import Floats
-from neaptide.planner.recompute.stages.units import StageUnits
+from neaptide.planner.recompute.stage_units import StageUnits
 from neaptide.schedule.evaluate import Ints
 
 Item: TypeAlias = tuple[int, int]

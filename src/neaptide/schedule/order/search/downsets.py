@@ -1,15 +1,13 @@
-"""Exact search over downsets: best first by the bottleneck so far, with free moves; and the plain downset DP."""
+"""Exact search over downsets: best first by the bottleneck so far, with free moves."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from neaptide.outcome import LimitGuard
-from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.search.bitset_lattice import Lattice, Ready
 from neaptide.schedule.order.search.free_moves import Place, close
 
@@ -141,57 +139,3 @@ class DownsetSearch:
             at = way.parent
         self.order = self.lattice.order([op for path in reversed(placed) for op in path])
         self.end = SearchEnd.FOUND
-
-
-def downset_dp(
-    problem: OrderProblem, guard: LimitGuard, *, upper_bytes: int | None = None
-) -> tuple[int, ...] | None:
-    """Serenity's dynamic program: for each downset, layer by layer, the schedule with the lowest peak.
-
-    Args:
-        problem: storages and ops.
-        guard: one unit of work per downset.
-        upper_bytes: downsets whose peak reaches this are dropped.
-
-    Returns:
-        An order with the lowest peak; None when a limit was hit or every order reaches `upper_bytes`.
-    """
-    lattice = Lattice(problem)
-    layer: dict[int, tuple[int, int, Ready]] = {
-        lattice.left: (lattice.start_bytes, lattice.start_bytes, lattice.ready)
-    }
-    back: list[dict[int, tuple[int, int]]] = []
-    for _ in range(problem.op_count):
-        following: dict[int, tuple[int, int, Ready]] = {}
-        came: dict[int, tuple[int, int]] = {}
-        for left, (peak, nbytes, ready) in layer.items():
-            if guard.exhausted() is not None:
-                return None
-            for op in ready:
-                hill, after = lattice.move(left, nbytes, op)
-                reached = max(peak, hill)
-                then = left & ~(1 << op)
-                known = following.get(then)
-                if (upper_bytes is not None and reached >= upper_bytes) or (
-                    known is not None and known[0] <= reached
-                ):
-                    continue
-                now_ready = (
-                    known[2]
-                    if known is not None
-                    else tuple(x for x in ready if x != op) + tuple(lattice.enabled(then, op))
-                )
-                following[then] = (reached, after, now_ready)
-                came[then] = (left, op)
-        layer = following
-        back.append(came)
-    if not layer:
-        return None
-    return tuple(_backwards(back))[::-1]
-
-
-def _backwards(back: list[dict[int, tuple[int, int]]]) -> Iterator[int]:
-    left = 0
-    for came in reversed(back):
-        left, op = came[left]
-        yield op

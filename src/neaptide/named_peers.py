@@ -1,0 +1,48 @@
+"""Peers by name, and the one place that loads them.
+
+`neaptide.peers` holds what neaptide measures itself against. It decides no default answer, so no other room imports
+it: whoever is asked for a peer by name gets it here, and only then is its module imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import Final
+
+EVICTION: Final = (
+    "dtr",
+    "dtr_classes",
+    "dtr_local",
+    "evict_cheapest",
+    "evict_largest",
+    "evict_oldest",
+)
+"""Heuristics of eviction, simulated by one strategy."""
+
+STRATEGIES: Final = (
+    "sqrt_n",
+    "drop_cheap",
+    "per_block",
+    "revolve",
+    "rotor",
+    "checkmate",
+    "moccasin",
+    "min_cut",
+    "min_cut_ratios",
+    *EVICTION,
+)
+"""Ways to choose what is recomputed."""
+
+CP_WINDOWS: Final = "cp_windows"
+"""The way to order operations that needs the extra `exact`."""
+ORDERS: Final = ("serenity_dp", CP_WINDOWS)
+"""Ways to order operations."""
+
+LAYOUTS: Final = ("cp_sat",)
+"""Ways to lay buffers out."""
+
+
+def peer(room: str, name: str) -> ModuleType:
+    """The module of a peer: `solve` of `strategies`, `find_order` of `orders`, `find_layout` of `layouts`."""
+    return importlib.import_module(f"neaptide.peers.{room}.{name}")

@@ -1,0 +1,1 @@
+"""Plans in stages: what the exact strategies solve."""

@@ -1,1 +1,0 @@
-"""Plans in stages: the space of the exact solvers."""

@@ -1,0 +1,54 @@
+"""Peers can be had by name, and no default answer needs one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from neaptide.named_peers import EVICTION, LAYOUTS, ORDERS, STRATEGIES, peer
+
+DEFAULTS = """
+import sys
+from neaptide.corpus.training_steps import transformer_step
+from neaptide.layout.best_layout import best_layout
+from neaptide.layout.problem import Buffer, LayoutProblem
+from neaptide.outcome import Limits
+from neaptide.planner.portfolio import plan_sequence
+from neaptide.planner.strategies.program_order import baseline
+from neaptide.schedule.order.from_step import step_order_problem
+from neaptide.schedule.order.portfolio import best_order
+from neaptide.schedule.problem import compile_problem
+
+made = transformer_step(layers=4)
+step = compile_problem(made.graph, made.registry)
+before = baseline(step).peak_with_workspace_bytes
+tight = step.resident_bytes + (before - step.resident_bytes) // 3
+assert len(plan_sequence(step, tight, Limits(work=3000)).require().sequence) > step.node_count
+assert best_order(step_order_problem(step), Limits(work=2000)).require().order
+# No layout without a gap above the bytes live at once: all methods have their turn.
+lives = [(0, 2, 3), (1, 4, 5), (3, 6, 2), (5, 7, 4), (2, 6, 3), (0, 3, 2), (4, 7, 3)]
+buffers = tuple(Buffer(f"b{i}", start, end, size) for i, (start, end, size) in enumerate(lives))
+assert best_layout(LayoutProblem(buffers), Limits(work=2000)).require().layout
+print([name for name in sys.modules if name.startswith("neaptide.peers")])
+"""
+
+
+@pytest.mark.parametrize(
+    ("room", "name", "function"),
+    [
+        *(("strategies", name, "solve") for name in STRATEGIES if name not in EVICTION),
+        ("strategies", "dtr", "solve_with"),
+        *(("orders", name, "find_order") for name in ORDERS),
+        *(("layouts", name, "find_layout") for name in LAYOUTS),
+    ],
+)
+def test_a_peer_is_had_by_name(room, name, function):
+    assert callable(getattr(peer(room, name), function))
+
+
+def test_no_default_answer_loads_a_peer():
+    done = subprocess.run([sys.executable, "-c", DEFAULTS], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
