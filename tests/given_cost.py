@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from neaptide.analysis.loops import NO_BODIES, Bodies
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.planner.pricing import Pricing
@@ -19,10 +20,10 @@ class GivenCost:
     sizes: Mapping[int, int] = field(default_factory=dict)
     is_measured: bool = False
 
-    def seconds(self, _: Graph, node: Node) -> float:
+    def seconds(self, _: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
         return self.node_seconds[node.id]
 
-    def workspace_bytes(self, _: Graph, node: Node) -> int:
+    def workspace_bytes(self, _: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
         return self.workspace.get(node.id, 0)
 
     def storage_bytes(self, _: Graph) -> Mapping[int, int]:
