@@ -129,10 +129,10 @@ def test_freeing_too_early_or_what_the_caller_owns_is_refused():
         check_schedule(graph, twice, REGISTRY)
 
 
-def test_occurrences_count_up_and_transfers_are_not_covered():
+def test_occurrences_count_up_and_evictions_are_not_covered():
     graph, _ = in_place_graph()
     steps = Schedule.program_order(graph).steps
     with pytest.raises(VerifyError, match="the step says 1"):
         check_schedule(graph, Schedule((Step(StepKind.RECOMPUTE, 0, 1), *steps[1:])), REGISTRY)
-    with pytest.raises(VerifyError, match="store step"):
-        check_schedule(graph, Schedule((*steps, Step(StepKind.STORE, 0))), REGISTRY)
+    with pytest.raises(VerifyError, match="evict step"):
+        check_schedule(graph, Schedule((*steps, Step(StepKind.EVICT, 0))), REGISTRY)

@@ -1,11 +1,13 @@
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.corpus.random_graphs import random_graph
-from neaptide.ir.schedule import Schedule
+from neaptide.errors import LayoutProblemError
+from neaptide.ir.schedule import HostStay, Schedule
 from neaptide.layout.bounds import bytes_live_at, live_bytes
 from neaptide.layout.from_schedule import OUTSIDE, schedule_buffers
 
@@ -54,3 +56,10 @@ def test_every_instance_has_a_buffer_or_is_outside():
     inside = [b for b in placed.buffer_of if b != OUTSIDE]
     assert sorted(inside) == list(range(len(placed.problem)))
     assert all(b.alignment == 32 for b in placed.problem.buffers)
+
+
+def test_a_schedule_with_transfers_is_refused():
+    graph = random_graph(5, 20)
+    schedule = Schedule.program_order(graph).with_stays([HostStay(3, 0, 1, 2, 4, 5)])
+    with pytest.raises(LayoutProblemError, match="no layout yet"):
+        schedule_buffers(graph, schedule)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neaptide.analysis.replay import Repeat, repeat_rule
+from neaptide.analysis.transfer_legality import InstanceKey, StepUse, check_transfers
 from neaptide.errors import VerifyError
 from neaptide.ir.dependencies import needed_inputs, predecessors
 from neaptide.ir.graph import Graph
@@ -25,6 +26,10 @@ class _Block:
     version: int = 0
     is_freed: bool = False
 
+    @property
+    def key(self) -> InstanceKey:
+        return self.storage, self.occurrence
+
 
 def check_schedule(
     graph: Graph, schedule: Schedule, registry: OpRegistry, *, allow_nondeterministic: bool = False
@@ -33,7 +38,8 @@ def check_schedule(
 
     Every node runs at least once; first executions come after all their predecessors, so that none crosses the border
     of a segment; every needed operand is bound, not freed, and at the version that the capture recorded, in repetitions as well; nothing is repeated
-    that `analysis.replay.repeat_rule` refuses; at the end every output holds its final version.
+    that `analysis.replay.repeat_rule` refuses; at the end every output holds its final version. What is stored on the
+    host is away only while nothing touches it (`analysis.transfer_legality`).
 
     Raises:
         VerifyError: naming the step and the rule that it breaks.
@@ -51,6 +57,7 @@ class _Checker:
         self.creations: dict[int, int] = {}
         self.blocks: dict[tuple[int, int], _Block] = {}
         self.bound: dict[int, _Block | None] = {}
+        self.uses: list[StepUse] = []
         self.owned = {s: self._new_block(s) for s in graph.input_storages()}
         for value in graph.inputs:
             storage = graph.values[value].storage
@@ -62,15 +69,17 @@ class _Checker:
                 self._run_node(step, position)
             elif step.kind is StepKind.FREE:
                 self._free(step, position)
-            else:
+            elif not step.moves_bytes:
                 raise VerifyError(
                     f"step {position} is a {step.kind} step",
-                    why="this check covers steps that run nodes and steps that free storages",
+                    why="this check covers steps that run nodes, free storages, or take them to the host and back",
                 )
         for node, count in enumerate(self.executions):
             if count == 0:
                 raise VerifyError(f"{self._name(node)} never runs", where=self._where(node))
         self._check_outputs()
+        kept = {block.key for v in self.graph.outputs if (block := self.bound[v]) is not None}
+        check_transfers(self.graph, schedule, self.uses, kept)
 
     def _run_node(self, step: Step, position: int) -> None:
         node = self.graph.nodes[step.target]
@@ -87,7 +96,15 @@ class _Checker:
         for access in rule.writes:
             self._check_version(node, position, operands, access, access.version - 1)
             operands[access.storage][0].version = access.version
+        needed = [self.bound[value] for value in needed_inputs(self.graph, node)]
         self._bind_outputs(node, position, operands)
+        made = [self.bound[value] for value in node.outputs]
+        self.uses.append(
+            StepUse(
+                frozenset(block.key for block in (*needed, *made) if block is not None),
+                frozenset(operands[access.storage][0].key for access in rule.writes),
+            )
+        )
 
     def _enter(self, node: Node, step: Step, position: int) -> Repeat:
         """Count an execution, check that it may happen now, and say what it reads and writes."""

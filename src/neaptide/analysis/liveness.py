@@ -42,7 +42,7 @@ class Instance:
         storage: id.
         occurrence: 0 for the first creation, k for the k-th repetition.
         start: position of the step that creates it; 0 for what the caller owns.
-        end: one past the last step with a binding to it.
+        end: one past the last step with a binding to it. A stay on the host in between is not seen here.
         is_resident: the caller owns it; it is never freed.
     """
 
@@ -80,7 +80,10 @@ def compute_liveness(graph: Graph, schedule: Schedule) -> Liveness:
 
 
 def with_frees(graph: Graph, schedule: Schedule) -> Schedule:
-    """The schedule with a `FREE` step directly behind the last step of every storage instance that dies."""
+    """The schedule with a `FREE` step directly behind the last step of every storage instance that dies.
+
+    Steps that store, load and wait stay where they are, behind these.
+    """
     liveness = compute_liveness(graph, schedule)
     freed: list[list[Step]] = [[] for _ in liveness.steps]
     held_to_end = set(_instances_of_outputs(graph, liveness))

@@ -1,7 +1,7 @@
 """Bytes at every step of a schedule: the slow reference evaluator, and the final judge of every plan.
 
-It plays the schedule with Python variables: a name is bound to an object with a reference count, it is deleted
-behind its last use, and an object whose count falls to zero gives its bytes back. Everything faster must agree.
+It adds up the storages that are there when `analysis.play_bytes` plays the schedule with Python variables. Everything
+faster must agree.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from neaptide.analysis.alias import alias_operand
 from neaptide.analysis.kinds import storage_kinds
 from neaptide.analysis.loops import NO_BODIES, Binding, Bodies, body_schedule, trips
+from neaptide.analysis.play_bytes import PlayedInstance, play
 from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device
-from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Source
 from neaptide.ir.schedule import Schedule
@@ -60,6 +59,9 @@ class MemoryProfile:
         peak_with_workspace_bytes: bytes at that step.
         alive_at_peak: what is there at `peak_step`, largest first.
         peak_bytes_by_device: `peak_bytes` of every device.
+        host_bytes_at: for each node step the most bytes of this device's storages that are kept on the host, from its
+            begin to that of the next one; zeros without transfers.
+        peak_host_bytes: highest `host_bytes_at`.
     """
 
     device: str
@@ -73,16 +75,8 @@ class MemoryProfile:
     peak_with_workspace_bytes: int
     alive_at_peak: tuple[AliveStorage, ...]
     peak_bytes_by_device: Mapping[str, int]
-
-
-@dataclass(slots=True, eq=False)
-class _Bytes:
-    """An instance of a storage, held by `references` names."""
-
-    storage: int
-    occurrence: int
-    creator: int | None
-    references: int = 0
+    host_bytes_at: tuple[int, ...]
+    peak_host_bytes: int
 
 
 def memory_profile(
@@ -98,7 +92,7 @@ def memory_profile(
 
     Args:
         graph: the program.
-        schedule: its steps; `FREE` steps are ignored, since they follow from the order.
+        schedule: its steps, legal; `FREE` steps are ignored, since they follow from the order.
         binding: values of symbolic dims.
         workspace: scratch bytes by node id. A loop that is not in it is charged with its body's transient peak.
         storage_bytes: sizes by storage id that replace the recorded ones.
@@ -108,7 +102,7 @@ def memory_profile(
     wanted = device if device is not None else main_device(graph, sizes)
     scratch = loop_workspaces(graph, binding, schedule.bodies)
     scratch.update(workspace or {})
-    snapshots = _play(graph, schedule)
+    played = play(graph, schedule)
     kinds = storage_kinds(graph)
 
     resident_by_kind: Counter[Kind] = Counter()
@@ -122,7 +116,7 @@ def memory_profile(
 
     bytes_at: list[int] = []
     by_kind: dict[Kind, list[int]] = {kind: [] for kind in Kind}
-    for alive in snapshots:
+    for alive in played.alive:
         here = Counter(resident_by_kind)
         per_device = Counter(resident)
         for instance in alive:
@@ -140,11 +134,17 @@ def memory_profile(
         scratch.get(step.target, 0) if node_device(graph, graph.nodes[step.target]) == wanted else 0
         for step in schedule.node_steps()
     ]
+    host_bytes_at = [
+        max(
+            sum(sizes[i.storage] for i in kept if graph.storages[i.storage].device == wanted) for kept in here
+        )
+        for here in played.on_host
+    ]
     with_workspace = [a + b for a, b in zip(bytes_at, workspace_at, strict=True)]
     peak_step = bytes_at.index(max(bytes_at)) if bytes_at else None
     workspace_step = with_workspace.index(max(with_workspace)) if with_workspace else None
-    owned = [_Bytes(storage, 0, None) for storage in graph.input_storages()]
-    at_peak = owned if peak_step is None else owned + snapshots[peak_step]
+    owned = [PlayedInstance(storage, 0, None) for storage in graph.input_storages()]
+    at_peak = owned if peak_step is None else owned + played.alive[peak_step]
     return MemoryProfile(
         device=wanted,
         bytes_at=tuple(bytes_at),
@@ -157,6 +157,8 @@ def memory_profile(
         peak_with_workspace_bytes=max(with_workspace, default=resident.get(wanted, 0)),
         alive_at_peak=_describe(graph, at_peak, sizes, kinds, wanted),
         peak_bytes_by_device=dict(peaks),
+        host_bytes_at=tuple(host_bytes_at),
+        peak_host_bytes=max(host_bytes_at, default=0),
     )
 
 
@@ -203,71 +205,8 @@ def loop_workspace_bytes(
     return most
 
 
-def _deletions(graph: Graph, running: list[Node]) -> list[list[int]]:
-    """For each step the names that nothing needs any more behind it, found by walking backwards."""
-    wanted_later = {*graph.outputs, *graph.inputs}
-    deletions: list[list[int]] = []
-    for node in reversed(running):
-        gone = [value for value in node.outputs if value not in wanted_later]
-        wanted_later.difference_update(node.outputs)
-        for value in needed_inputs(graph, node):
-            if value not in wanted_later:
-                gone.append(value)
-                wanted_later.add(value)
-        deletions.append(gone)
-    return deletions[::-1]
-
-
-def _play(graph: Graph, schedule: Schedule) -> list[list[_Bytes]]:
-    """Instances alive during each node step, beyond those of the caller."""
-    running = [graph.nodes[step.target] for step in schedule.node_steps()]
-    variables: dict[int, _Bytes] = {}
-    alive: dict[int, _Bytes] = {}
-    created: Counter[int] = Counter()
-
-    def make(storage: int, creator: int) -> _Bytes:
-        instance = _Bytes(storage, created[storage], creator)
-        created[storage] += 1
-        alive[id(instance)] = instance
-        return instance
-
-    def release(instance: _Bytes) -> None:
-        instance.references -= 1
-        if instance.references == 0 and instance.creator is not None:
-            del alive[id(instance)]
-
-    def bind(value: int, instance: _Bytes) -> None:
-        instance.references += 1
-        if value in variables:
-            release(variables[value])
-        variables[value] = instance
-
-    owned = {storage: _Bytes(storage, 0, None) for storage in graph.input_storages()}
-    for value in graph.inputs:
-        storage = graph.values[value].storage
-        if storage is not None:
-            bind(value, owned[storage])
-
-    snapshots = []
-    for node, deletions in zip(running, _deletions(graph, running), strict=True):
-        fresh = {storage: make(storage, node.id) for storage in graph.created_storages(node)}
-        results = []
-        for value in node.outputs:
-            storage = graph.values[value].storage
-            if storage is not None:
-                seen = fresh.get(storage) or variables[alias_operand(graph, node, storage)]
-                results.append((value, seen))
-        for value, instance in results:
-            bind(value, instance)
-        snapshots.append(list(alive.values()))
-        for value in deletions:
-            if value in variables:
-                release(variables.pop(value))
-    return snapshots
-
-
 def _describe(
-    graph: Graph, alive: list[_Bytes], sizes: tuple[int, ...], kinds: tuple[Kind, ...], device: str
+    graph: Graph, alive: list[PlayedInstance], sizes: tuple[int, ...], kinds: tuple[Kind, ...], device: str
 ) -> tuple[AliveStorage, ...]:
     rows = [
         AliveStorage(

@@ -4,13 +4,21 @@ Names behave like Python variables. A `COMPUTE` or `RECOMPUTE` step binds the no
 instances (or, for a view or an in-place op, to the instance that its operand is bound to at that moment); later
 steps read the latest binding. `FREE` steps say where an instance's bytes end; they follow from the order and are
 put in by `analysis.liveness.with_frees`.
+
+`STORE`, `LOAD` and `WAIT` steps take one storage instance to the host and back. A `STORE` begins a copy to the host:
+the host bytes begin there, and the instance may still be read. The next `WAIT` of the same instance ends that copy:
+the device bytes end there. A `LOAD` begins the copy back: device bytes begin there. The next `WAIT` ends it: the
+instance may be used again, and the host bytes end. So bytes follow from the order of steps alone; how long a copy
+takes decides only the seconds (`schedule.timeline`). An instance may make this trip more than once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain
 
 from neaptide.ir.graph import Graph
 
@@ -30,6 +38,7 @@ class StepKind(StrEnum):
 
 
 NODE_STEPS = frozenset({StepKind.COMPUTE, StepKind.RECOMPUTE, StepKind.LOOP})
+TRANSFER_STEPS = frozenset({StepKind.STORE, StepKind.LOAD, StepKind.WAIT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,9 @@ class Step:
         kind: what it does.
         target: node id (compute, recompute, loop) or storage id (the others).
         occurrence: 0 for the first execution or instance, k for the k-th repetition.
+
+    >>> str(Step(StepKind.STORE, 4)), str(Step(StepKind.RECOMPUTE, 7, 1))
+    ('store 4', 'recompute 7 #1')
     """
 
     kind: StepKind
@@ -49,6 +61,36 @@ class Step:
     @property
     def runs_node(self) -> bool:
         return self.kind in NODE_STEPS
+
+    @property
+    def moves_bytes(self) -> bool:
+        """Whether the step begins or ends a copy between the device and the host."""
+        return self.kind in TRANSFER_STEPS
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.target}{f' #{self.occurrence}' if self.occurrence else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class HostStay:
+    """One stay of a storage instance on the host, by positions among the steps that run nodes.
+
+    Attributes:
+        storage: id.
+        occurrence: 0 for its first instance, k for the k-th repetition.
+        store_behind: position directly behind which its `STORE` stands.
+        gone_behind: position directly behind which the `WAIT` for the copy stands; the device bytes end there.
+        load_before: position directly before which its `LOAD` stands; the device bytes begin again there.
+        back_before: position directly before which the `WAIT` for that copy stands; the number of positions for the
+            end. The host bytes end there.
+    """
+
+    storage: int
+    occurrence: int
+    store_behind: int
+    gone_behind: int
+    load_before: int
+    back_before: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +108,37 @@ class Schedule:
     def node_steps(self) -> tuple[Step, ...]:
         """The steps that run nodes, in order."""
         return tuple(step for step in self.steps if step.runs_node)
+
+    @property
+    def has_transfers(self) -> bool:
+        """Whether a step begins or ends a copy to or from the host, here or in the body of a loop."""
+        return any(step.moves_bytes for step in self.steps) or any(
+            body.has_transfers for body in self.bodies.values()
+        )
+
+    def with_stays(self, stays: Sequence[HostStay]) -> Schedule:
+        """The steps that run nodes, with the steps of some stays on the host. O(steps + stays).
+
+        Between two operations what leaves comes first: every `STORE`, then the waits for copies to the host, every
+        `LOAD`, and the waits for copies back. Within each of these the order of `stays` is kept. A stay at positions
+        that the schedule does not have is left out there; `analysis.legality` refuses what remains of it.
+        """
+        behind: dict[int, tuple[list[Step], list[Step]]] = defaultdict(lambda: ([], []))
+        ahead: dict[int, tuple[list[Step], list[Step]]] = defaultdict(lambda: ([], []))
+        for stay in stays:
+            store, wait, load = (
+                Step(kind, stay.storage, stay.occurrence)
+                for kind in (StepKind.STORE, StepKind.WAIT, StepKind.LOAD)
+            )
+            behind[stay.store_behind][0].append(store)
+            behind[stay.gone_behind][1].append(wait)
+            ahead[stay.load_before][0].append(load)
+            ahead[stay.back_before][1].append(wait)
+        nodes = self.node_steps()
+        steps: list[Step] = []
+        for position, step in enumerate(nodes):
+            steps += chain(*ahead[position], (step,), *behind[position])
+        return Schedule((*steps, *chain(*ahead[len(nodes)])), self.bodies)
 
     @staticmethod
     def from_nodes(graph: Graph, sequence: Iterable[int]) -> Schedule:

@@ -10,6 +10,7 @@ from neaptide.analysis.kinds import storage_kinds
 from neaptide.analysis.liveness import Liveness, compute_liveness
 from neaptide.analysis.profile_bytes import loop_workspaces
 from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device
+from neaptide.errors import LayoutProblemError
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
 from neaptide.layout.problem import Buffer, LayoutProblem
@@ -69,8 +70,11 @@ def schedule_buffers(
         resident_outside: leave what the caller owns where it is; otherwise it has a buffer for the whole time.
 
     Raises:
-        LayoutProblemError: an alignment that is no power of two, or sizes out of range.
+        LayoutProblemError: an alignment that is no power of two, sizes out of range, or steps that take storages to
+            the host and back, which would need a place for each return.
     """
+    if schedule.has_transfers:
+        raise LayoutProblemError("a schedule that stores and loads has no layout yet")
     sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
     where = device if device is not None else main_device(graph, sizes)
     kinds = storage_kinds(graph)

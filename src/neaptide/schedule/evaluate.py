@@ -15,11 +15,20 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from neaptide.ir.schedule import HostStay
 from neaptide.schedule.problem import StepProblem
+from neaptide.schedule.transfers import (
+    TO_END,
+    InstanceUses,
+    Keep,
+    Span,
+    Stays,
+    StayTable,
+    Transfer,
+    stay,
+)
 
 Ints: TypeAlias = NDArray[np.int64]
-TO_END = -1
-"""End of a span that nothing ends: an output keeps it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +61,7 @@ class Move:
     before: int
 
 
-Change: TypeAlias = Insert | Remove | Move
-Span: TypeAlias = tuple[int, int]
+Change: TypeAlias = Insert | Remove | Move | Transfer | Keep
 
 
 @dataclass(slots=True)
@@ -64,6 +72,7 @@ class _Undo:
     executions: dict[int, list[int]] = field(default_factory=dict)
     blocks: dict[int, list[int]] = field(default_factory=dict)
     spans: dict[int, tuple[Span, ...]] = field(default_factory=dict)
+    stays: dict[int, Stays | None] = field(default_factory=dict)
 
 
 class Evaluator:
@@ -77,7 +86,8 @@ class Evaluator:
         position: position by execution id, for those in the order.
         node_of: node by execution id.
         executions: by node, its execution ids in the order.
-        spans: by storage, (creating execution, last execution or `TO_END`) of each instance.
+        spans: by storage, (creating execution, last execution or `TO_END`) of each instance; a transfer splits one:
+            (creating execution, execution behind which it leaves), (execution before which it is loaded, last one).
     """
 
     def __init__(self, problem: StepProblem, sequence: Sequence[int] | None = None) -> None:
@@ -119,6 +129,7 @@ class Evaluator:
         self._peak: int | None = None
         self._places: list[int] | None = None
         self._undo: list[_Undo] = []
+        self._stays = StayTable()
         self._locate()
         self._charge_all()
 
@@ -135,6 +146,7 @@ class Evaluator:
         self._blocks, self._anchor = self._blocks.copy(), self._anchor.copy()
         self.position, self._scratch = self.position.copy(), self._scratch.copy()
         self._allocated, self._freed = self._allocated.copy(), self._freed.copy()
+        self._stays = self._stays.copy()
         self._undo = []
 
     # What there is to ask.
@@ -182,6 +194,24 @@ class Evaluator:
         """Sum over positions of the bytes above a level."""
         return int(np.maximum(self.bytes - level, 0).sum())
 
+    @property
+    def host_bytes(self) -> Ints:
+        """Most bytes on the host from the begin of each position to that of the next one. O(steps + transfers)."""
+        return self._stays.host_bytes(self.places, len(self.order), self.problem.storage_bytes)
+
+    @property
+    def peak_host_bytes(self) -> int:
+        """Highest bytes on the host."""
+        return int(self.host_bytes.max(initial=0))
+
+    def transfers(self, storage: int) -> tuple[Transfer, ...]:
+        """Transfers of a storage."""
+        return self._stays.transfers(storage)
+
+    def stays(self) -> tuple[HostStay, ...]:
+        """All transfers by position, in the order in which they are stored, then by storage."""
+        return self._stays.positions(self.places, len(self.order))
+
     def sequence(self) -> tuple[int, ...]:
         """Node ids in running order; a repeated id is a recomputation."""
         return tuple(self.node_of[execution] for execution in self.order.tolist())
@@ -214,10 +244,14 @@ class Evaluator:
         """Make a change. Legality is the caller's business; the nodes of a removal must be there.
 
         Raises:
-            ValueError: when a repetition to remove is not there, or a node with repetitions is moved.
+            ValueError: when a repetition to remove is not there, a node with repetitions is moved, or a transfer has
+                no meaning in what would come of it; nothing is changed then.
         """
         undo = _Undo(self.order, len(self.node_of), self._places)
         self._undo.append(undo)
+        if isinstance(change, Transfer | Keep):
+            self._transfer(change, undo)
+            return
         if isinstance(change, Insert):
             self._insert(change, undo)
         elif isinstance(change, Remove):
@@ -225,12 +259,15 @@ class Evaluator:
         else:
             self._move(change)
         self._locate()
-        for storage in dict.fromkeys(s for node in change.nodes for s in self._touched(node)):
-            found = self._find_spans(storage)
-            if found != self.spans[storage]:
-                undo.spans[storage] = self.spans[storage]
-                self._discharge(storage)
-                self._charge(storage, found)
+        touched = dict.fromkeys(s for node in change.nodes for s in self._touched(node))
+        if isinstance(change, Move):
+            anchored = self._stays.anchored
+            touched.update(dict.fromkeys(s for node in change.nodes for s in anchored.get(node, ())))
+        for storage in touched:
+            if storage in self._stays.of:
+                self._stay(storage, self.transfers(storage), undo)
+            else:
+                self._recharge(storage, self._find_spans(storage), undo)
 
     def undo(self) -> None:
         """Take the last change back.
@@ -248,6 +285,8 @@ class Evaluator:
         for storage, spans in undo.spans.items():
             self._discharge(storage)
             self._charge(storage, spans)
+        for storage, stays in undo.stays.items():
+            self._stays.replace(storage, stays)
         for execution in range(undo.ids, len(self.node_of)):
             self._anchor.pop(execution, None)
         del self.node_of[undo.ids :]
@@ -276,6 +315,9 @@ class Evaluator:
         if len(gone) != len(change.nodes):
             self._undo.pop()
             raise ValueError(f"{change} names a repetition that is not there")
+        if any(execution in self._stays.anchored for execution in gone.values()):
+            self._undo.pop()
+            raise ValueError(f"{change} takes away what a transfer stands at")
         for node, execution in gone.items():
             undo.executions[node] = self.executions[node]
             self.executions[node] = [e for e in self.executions[node] if e != execution]
@@ -299,6 +341,35 @@ class Evaluator:
         rest = np.delete(self.order, places)
         target -= int((places < target).sum())
         self.order = np.concatenate((rest[:target], np.array(change.nodes, dtype=np.int64), rest[target:]))
+
+    def _transfer(self, change: Transfer | Keep, undo: _Undo) -> None:
+        """One transfer more or less; nothing in the sequence changes places."""
+        transfer = change if isinstance(change, Transfer) else change.transfer
+        storage = transfer.storage
+        now = self.transfers(storage)
+        self._profile = self._peak = None
+        if isinstance(change, Transfer) and self.problem.creator[storage] >= 0:
+            self._stay(storage, (*now, transfer), undo)
+        elif isinstance(change, Keep) and transfer in now:
+            self._stay(storage, tuple(other for other in now if other != transfer), undo)
+        else:
+            self._undo.pop()
+            raise ValueError(f"{change} is of a storage that the caller owns, or is not there")
+
+    def _stay(self, storage: int, transfers: tuple[Transfer, ...], undo: _Undo) -> None:
+        """Have a storage make these transfers and no others; takes the change back where that cannot be."""
+        stays = None
+        if transfers:
+            writers = {e for node in self.problem.writers[storage] for e in self.executions[node]}
+            touched, kept = self._replay(storage)
+            instances = [InstanceUses(tuple(uses), n in kept) for n, uses in enumerate(touched)]
+            try:
+                stays = stay(transfers, instances, writers, self.places)
+            except ValueError:
+                self.undo()
+                raise
+        undo.stays[storage] = self._stays.replace(storage, stays)
+        self._recharge(storage, self._find_spans(storage) if stays is None else stays.spans, undo)
 
     def _new_execution(self, node: int) -> int:
         execution = len(self.node_of)
@@ -361,7 +432,7 @@ class Evaluator:
         return [s for s in storages if s >= 0 and problem.creator[s] >= 0]
 
     def _find_spans(self, storage: int) -> tuple[Span, ...]:
-        """Instances of a storage: replay the names on it, in running order."""
+        """Instances of a storage, without regard to transfers."""
         roles = self.problem.roles[storage]
         executions = self.executions
         outputs = self._outputs.get(storage, ())
@@ -371,25 +442,33 @@ class Evaluator:
         else:
             last = TO_END if outputs else max(roles, key=self.places.__getitem__)
             return ((self.problem.creator[storage], last),)
+        touched, kept = self._replay(storage)
+        return tuple((uses[0], TO_END if n in kept else uses[-1]) for n, uses in enumerate(touched))
+
+    def _replay(self, storage: int) -> tuple[list[list[int]], set[int]]:
+        """Executions that touch each instance of a storage, in running order, and the instances that are handed back."""
+        roles = self.problem.roles[storage]
         holder: dict[int, int] = {}
-        start: list[int] = []
-        end: list[int] = []
+        touched: list[list[int]] = []
         for execution in self.events(storage):
             role = roles[self.node_of[execution]]
             for value in role.needs:
-                end[holder[value]] = execution
+                touched[holder[value]].append(execution)
             if role.creates:
-                seen = len(start)
-                start.append(execution)
-                end.append(execution)
+                seen = len(touched)
+                touched.append([execution])
             else:
                 seen = holder[role.needs[0]]
             for value in role.makes:
                 holder[value] = seen
-                end[seen] = execution
-        for value in outputs:
-            end[holder[value]] = TO_END
-        return tuple(zip(start, end, strict=True))
+                touched[seen].append(execution)
+        return touched, {holder[value] for value in self._outputs.get(storage, ())}
+
+    def _recharge(self, storage: int, spans: tuple[Span, ...], undo: _Undo) -> None:
+        if spans != self.spans[storage]:
+            undo.spans[storage] = self.spans[storage]
+            self._discharge(storage)
+            self._charge(storage, spans)
 
     def _charge(self, storage: int, spans: tuple[Span, ...]) -> None:
         size = self.problem.storage_bytes[storage]

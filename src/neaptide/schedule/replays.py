@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from neaptide.outcome import LimitGuard
-from neaptide.schedule.evaluate import TO_END, Evaluator, Insert, Remove
+from neaptide.schedule.evaluate import Evaluator, Insert, Remove
+from neaptide.schedule.transfers import TO_END
 
 _NODES_PER_TRY: Final = 8
 

@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 
 from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.planner.recompute.forward_units import forward_units
-from neaptide.schedule.evaluate import TO_END, Evaluator
+from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
+from neaptide.schedule.transfers import TO_END
 from planner_problems import compiled
 from strategies import graphs
 

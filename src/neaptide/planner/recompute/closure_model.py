@@ -17,8 +17,9 @@ from scipy.optimize import Bounds, LinearConstraint, linprog
 from scipy.sparse import csr_array
 
 from neaptide.planner.recompute.mixed_program import solve_mixed
-from neaptide.schedule.evaluate import TO_END, Evaluator
+from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
+from neaptide.schedule.transfers import TO_END
 
 # Where branch and bound stops: closer would be lost in the repair behind it. The nodes keep it the same everywhere.
 _WHOLE_GAP: Final = 1e-4

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from neaptide.schedule.evaluate import TO_END, Evaluator
+from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
+from neaptide.schedule.transfers import TO_END
 
 
 @dataclass(frozen=True, slots=True)

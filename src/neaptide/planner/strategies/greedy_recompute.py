@@ -21,9 +21,10 @@ from typing import Final, TypeAlias
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.recomputations import recompute_moves, recompute_units
-from neaptide.schedule.evaluate import TO_END, Evaluator, Remove
+from neaptide.schedule.evaluate import Evaluator, Remove
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.replays import ChargedReplays, Closure, Replays
+from neaptide.schedule.transfers import TO_END
 
 NAME: Final = "greedy_recompute"
 # An operand this much smaller than what it helps to make is held on to rather than made again.

@@ -18,7 +18,8 @@ from typing import Final
 from neaptide.peers.cp_sat.builder import CpModelBuilder
 from neaptide.peers.cp_sat.model import CpModel, Linear
 from neaptide.planner.recompute.stage_units import StageUnits
-from neaptide.schedule.evaluate import TO_END, Evaluator
+from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.transfers import TO_END
 
 _COST_UNITS: Final = 1e9
 """In which the baseline's seconds are counted; costs are rounded down, so that bounds stay bounds."""

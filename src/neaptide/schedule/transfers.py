@@ -1,0 +1,220 @@
+"""Stays on the host as changes of a sequence: where they split the spans of a storage.
+
+Places are executions, not positions, so that a stay moves along with the steps around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neaptide.ir.schedule import HostStay
+
+Ints: TypeAlias = NDArray[np.int64]
+Span: TypeAlias = tuple[int, int]
+TO_END: Final = -1
+"""End of a span that nothing ends: an output keeps it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Take one instance of a storage to the host and back.
+
+    Attributes:
+        storage: id.
+        made: execution that creates the instance.
+        store: execution directly behind which the copy to the host begins.
+        after: execution directly behind which the device bytes end: the wait for that copy stands there.
+        before: execution directly before which the load begins, and the device bytes with it. The wait for it stands
+            directly before the next execution that touches the instance.
+    """
+
+    storage: int
+    made: int
+    store: int
+    after: int
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Take a transfer back: the instance stays on the device."""
+
+    transfer: Transfer
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceUses:
+    """Executions that touch one instance of a storage, in running order; the first one creates it.
+
+    Attributes:
+        touched_by: execution ids; one may be there more than once.
+        is_kept: it outlives the sequence.
+    """
+
+    touched_by: tuple[int, ...]
+    is_kept: bool
+
+    @property
+    def span(self) -> Span:
+        return self.touched_by[0], TO_END if self.is_kept else self.touched_by[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Stays:
+    """The transfers of one storage, and what follows from them.
+
+    Attributes:
+        transfers: in running order for each instance.
+        occurrences: of the instance of each transfer.
+        spans: of the storage on the device.
+        host_spans: for each transfer, the execution directly behind which its host bytes begin, and the one directly
+            before which they end, or `TO_END`.
+    """
+
+    transfers: tuple[Transfer, ...]
+    occurrences: tuple[int, ...]
+    spans: tuple[Span, ...]
+    host_spans: tuple[Span, ...]
+
+
+class StayTable:
+    """The transfers of all storages of a sequence.
+
+    Attributes:
+        of: by storage, those that have any.
+        anchored: by execution, the storages with a transfer that stands at it.
+    """
+
+    def __init__(self) -> None:
+        self.of: dict[int, Stays] = {}
+        self.anchored: dict[int, frozenset[int]] = {}
+
+    def copy(self) -> StayTable:
+        """The same, to change on its own."""
+        twin = StayTable()
+        twin.of, twin.anchored = self.of.copy(), self.anchored.copy()
+        return twin
+
+    def transfers(self, storage: int) -> tuple[Transfer, ...]:
+        """Transfers of a storage."""
+        found = self.of.get(storage)
+        return () if found is None else found.transfers
+
+    def replace(self, storage: int, stays: Stays | None) -> Stays | None:
+        """Give a storage other transfers; gives those that it had. O(both)."""
+        before = self.of.pop(storage, None)
+        for place in () if before is None else _anchors(before):
+            if left := self.anchored.pop(place) - {storage}:
+                self.anchored[place] = left
+        if stays is not None:
+            self.of[storage] = stays
+            for place in _anchors(stays):
+                self.anchored[place] = self.anchored.get(place, frozenset()) | {storage}
+        return before
+
+    def host_bytes(self, places: Sequence[int], count: int, storage_bytes: Sequence[int]) -> Ints:
+        """Most bytes on the host from the begin of each of `count` positions to that of the next one."""
+        change = np.zeros(count + 1, dtype=np.int64)
+        for storage, stays in self.of.items():
+            for store, back in stays.host_spans:
+                change[places[store]] += storage_bytes[storage]
+                change[count if back == TO_END else places[back]] -= storage_bytes[storage]
+        return np.cumsum(change[:count])
+
+    def positions(self, places: Sequence[int], count: int) -> tuple[HostStay, ...]:
+        """All transfers by position, in the order in which they are stored, then by storage."""
+        found = [
+            HostStay(
+                transfer.storage,
+                occurrence,
+                places[transfer.store],
+                places[transfer.after],
+                places[transfer.before],
+                count if back == TO_END else places[back],
+            )
+            for stays in self.of.values()
+            for transfer, occurrence, (_, back) in zip(
+                stays.transfers, stays.occurrences, stays.host_spans, strict=True
+            )
+        ]
+        return tuple(sorted(found, key=lambda stay: (stay.store_behind, stay.storage, stay.occurrence)))
+
+
+def _anchors(stays: Stays) -> set[int]:
+    """Executions at which transfers of a storage stand."""
+    return {
+        place for transfer in stays.transfers for place in (transfer.store, transfer.after, transfer.before)
+    }
+
+
+def stay(
+    transfers: Collection[Transfer],
+    instances: Sequence[InstanceUses],
+    writers: Collection[int],
+    places: Sequence[int],
+) -> Stays:
+    """What some transfers of one storage make of its spans. O((uses + transfers) log transfers).
+
+    Args:
+        transfers: in any order.
+        instances: of the storage, in order of creation.
+        writers: executions that overwrite it.
+        places: position by execution.
+
+    Raises:
+        ValueError: a transfer has no meaning here: its instance is not made or not needed any more, is touched while it
+            is away or overwritten while it is copied, or has another transfer at that time.
+    """
+    found: list[tuple[Transfer, int, Span]] = []
+    spans: list[Span] = []
+    by_instance: dict[int, list[Transfer]] = {}
+    for transfer in transfers:
+        by_instance.setdefault(transfer.made, []).append(transfer)
+    for occurrence, instance in enumerate(instances):
+        start, end = instance.span
+        mine = by_instance.pop(start, [])
+        free_from = places[start]
+        for transfer in sorted(mine, key=lambda t: places[t.after]):
+            back = _back(transfer, instance, writers, places, free_from)
+            spans.append((start, transfer.after))
+            start = transfer.before
+            free_from = len(places) if back == TO_END else places[back]
+            found.append((transfer, occurrence, (transfer.store, back)))
+        spans.append((start, end))
+    for left in by_instance.values():
+        raise ValueError(f"{left[0]} names an instance that is not made")
+    return Stays(
+        tuple(transfer for transfer, _, _ in found),
+        tuple(occurrence for _, occurrence, _ in found),
+        tuple(spans),
+        tuple(span for _, _, span in found),
+    )
+
+
+def _back(
+    transfer: Transfer,
+    instance: InstanceUses,
+    writers: Collection[int],
+    places: Sequence[int],
+    free_from: int,
+) -> int:
+    """The first execution that touches an instance again, or `TO_END`."""
+    store, gone, load = places[transfer.store], places[transfer.after], places[transfer.before]
+    if not free_from <= store <= gone < load:
+        raise ValueError(f"{transfer} does not leave and return in this order, behind what comes before it")
+    for execution in instance.touched_by:
+        place = places[execution]
+        if gone < place < load:
+            raise ValueError(f"{transfer} is away where execution {execution} touches it")
+        if store < place <= gone and execution in writers:
+            raise ValueError(f"{transfer} is overwritten by execution {execution} while it is copied")
+        if place >= load:
+            return execution
+    if instance.is_kept:
+        return TO_END
+    raise ValueError(f"{transfer} returns when nothing needs it")

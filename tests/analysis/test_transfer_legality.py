@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.liveness import with_frees
+from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.corpus.training_steps import toy_registry
+from neaptide.errors import VerifyError
+from neaptide.ir.builder import GraphBuilder
+from neaptide.ir.graph import Segment
+from neaptide.ir.schedule import HostStay, Schedule, Step, StepKind
+from neaptide.ir.values import Kind
+from strategies import graphs
+
+REGISTRY = toy_registry()
+STORE, LOAD, WAIT = StepKind.STORE, StepKind.LOAD, StepKind.WAIT
+
+
+def program(**more):
+    """0 makes a; 1 views it; 2 writes it; 3 reads nothing of it; 4 neither; 5 reads the view; 6 updates the weight."""
+    b = GraphBuilder("transfers", REGISTRY)
+    w = b.input("w", (4,), kind=Kind.PARAMETER)
+    (a,) = b.node("toy.dropout", w, outputs=["a: f32[4]"], rng="cpu")
+    (v,) = b.node("toy.view", a, outputs=["v: f32[4] @a"])
+    (r,) = b.node("toy.relu_", a, outputs=["r: f32[4] @a"])
+    (c,) = b.node("toy.mix", w, outputs=["c: f32[4]"], **more)
+    (d,) = b.node("toy.mix", c, outputs=["d: f32[4]"])
+    (e,) = b.node("toy.mix", v, r, d, outputs=["e: f32[4]"])
+    b.node("toy.add_", w, e, outputs=["w2: f32[4] @w"])
+    b.output(c, e)
+    graph = b.finish()
+    return graph, {name: graph.values[x].storage for name, x in (("w", w), ("a", a), ("c", c), ("e", e))}
+
+
+def steps_of(graph, storages, text):
+    """Steps from words: a number runs a node, `store a` and its like move a storage; `#k` names an instance."""
+    steps, seen = [], set()
+    words = iter(text.split())
+    for word in words:
+        if word.isdigit():
+            again = int(word) in seen
+            seen.add(int(word))
+            steps.append(Step(StepKind.RECOMPUTE if again else StepKind.COMPUTE, int(word), int(again)))
+        else:
+            name, _, occurrence = next(words).partition("#")
+            steps.append(Step(StepKind(word), storages[name], int(occurrence or 0)))
+    return Schedule(tuple(steps))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0 1 2 store a 3 wait a 4 load a wait a 5 6",
+        "0 1 2 store a wait a 3 load a 4 wait a 5 6",
+        "0 1 2 store a wait a 3 load a wait a 4 store a wait a 3 load a wait a 5 6",
+        "0 1 2 3 0 1 2 store a#1 wait a#1 4 load a#1 wait a#1 5 6",
+    ],
+)
+def test_what_leaves_and_returns_untouched_is_legal(text):
+    graph, storages = program()
+    check_schedule(graph, steps_of(graph, storages, text), REGISTRY)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0 1 2 store a 3 wait a 4 5 6", r"cannot run node 5 .*a: it is away on the host"),
+        ("0 1 2 store a 3 wait a 4 load a 5 6", r"cannot run node 5 .*a: it is being loaded: the wait"),
+        ("0 store a wait a 1 2 3 4 load a wait a 5 6", r"cannot run node 1 .*a: it is away"),
+        ("0 1 store a 2 3 wait a 4 load a wait a 5 6", r"cannot run node 2 .*a: it is overwritten while"),
+        ("store a 0 1 2 3 4 5 6", "cannot store a.*not made yet"),
+        ("0 1 2 3 4 5 store a wait a 6", "cannot store a.*nothing needs it"),
+        ("0 1 2 store a 3 4 5 wait a 6", "cannot wait a.*nothing needs it"),
+        ("0 1 2 3 load a wait a 4 5 6", "cannot load a.*on the device, and was not stored"),
+        ("0 1 2 store a load a 3 wait a 4 5 6", "cannot load a.*being stored: the wait"),
+        ("0 1 2 store a wait a 3 load a load a 4 wait a 5 6", "cannot load a.*being loaded"),
+        ("0 1 2 store a 3 store a wait a 4 load a wait a 5 6", "cannot store a.*being stored"),
+        ("0 1 2 store a wait a 3 store a 4 load a wait a 5 6", "cannot store a.*away"),
+        ("0 1 2 store a wait a 3 0 1 2 4 load a wait a 5 6", "cannot store a.*nothing needs it"),
+        ("0 1 2 wait a 3 4 5 6", "cannot wait a.*no copy is under way"),
+        ("0 1 2 store a#1 3 4 5 6", "cannot store a #1.*not made yet"),
+        ("0 1 2 store w 3 4 5 6", "cannot store w.*the caller owns it"),
+        ("0 1 2 3 4 5 store e 6 wait e", "the steps end while e is not back.*away"),
+        ("0 1 2 3 4 5 store e 6", "the steps end while e is not back.*being stored"),
+        ("0 1 2 3 4 store c wait c load c 5 6", "the steps end while c is not back.*being loaded"),
+        ("0 1 2 3 4 5 store e 6 wait e load e wait e", "cannot load e.*no operation comes behind"),
+        (
+            "0 1 2 store a wait a 3 load a store c wait c 4 wait a 5 6",
+            "cannot store c.*what leaves comes before",
+        ),
+        (
+            "0 1 2 store a 3 store c wait a load a wait c 4 wait a 5 6",
+            "cannot wait c.*what leaves comes before",
+        ),
+    ],
+)
+def test_illegal_transfers_are_refused_with_the_reason(text, message):
+    graph, storages = program()
+    with pytest.raises(VerifyError) as refused:
+        check_schedule(graph, steps_of(graph, storages, text), REGISTRY)
+    assert refused.match(f"(?s){message}")
+
+
+def test_a_part_in_a_collective_stays_on_the_device():
+    graph, storages = program(collective="world")
+    with pytest.raises(
+        VerifyError, match=r"(?s)cannot store c.*node 3 \(toy.mix\) takes part in a collective"
+    ):
+        check_schedule(
+            graph, steps_of(graph, storages, "0 1 2 3 store c wait c load c wait c 4 5 6"), REGISTRY
+        )
+
+
+def test_nothing_is_away_where_a_segment_begins():
+    graph, storages = program()
+    cut = replace(graph, segments=(Segment("forward", 0, 4), Segment("backward", 4, 7)))
+    across = steps_of(cut, storages, "0 1 2 store a wait a 3 4 load a wait a 5 6")
+    check_schedule(graph, across, REGISTRY)
+    with pytest.raises(
+        VerifyError, match=r"(?s)cannot run node 4.*a: segment 'backward' begins while it is away"
+    ):
+        check_schedule(cut, across, REGISTRY)
+    within = steps_of(cut, storages, "0 1 2 store a wait a load a 3 wait a 4 5 6")
+    check_schedule(cut, within, REGISTRY)
+
+
+def test_a_body_of_a_loop_neither_stores_nor_loads():
+    graph, storages = program()
+    inner = steps_of(graph, storages, "0 1 2 store a wait a 3 4 load a wait a 5 6")
+    with pytest.raises(VerifyError, match="node 3 stores or loads in its body"):
+        check_schedule(graph, Schedule(Schedule.program_order(graph).steps, {3: inner}), REGISTRY)
+
+
+def test_bytes_follow_from_the_order_of_the_steps_alone():
+    graph, storages = program()
+    schedule = steps_of(graph, storages, "0 1 2 store a 3 wait a 4 load a wait a 5 6")
+    profile = memory_profile(graph, schedule)
+    assert profile.bytes_at == (32, 32, 32, 48, 48, 80, 48)
+    assert profile.host_bytes_at == (0, 0, 16, 16, 16, 0, 0)
+    assert profile.peak_host_bytes == 16
+    assert memory_profile(graph, schedule, device="cuda:0").peak_host_bytes == 0
+
+
+def test_frees_are_put_beside_transfers():
+    graph, storages = program()
+    schedule = steps_of(graph, storages, "0 1 2 store a 3 wait a 4 load a wait a 5 6")
+    freed = with_frees(graph, schedule)
+    check_schedule(graph, freed, REGISTRY)
+    assert with_frees(graph, freed) == freed
+    assert [str(step) for step in freed.steps if not step.runs_node] == [
+        *(f"store {storages['a']}", f"wait {storages['a']}"),
+        *(f"load {storages['a']}", f"wait {storages['a']}"),
+        f"free {storages['a']}",
+        f"free {graph.values[graph.nodes[4].outputs[0]].storage}",
+    ]
+
+
+@given(st.data())
+def test_any_stay_that_is_legal_lowers_bytes_only_where_it_is_away(data):
+    graph = data.draw(graphs(min_nodes=2))
+    plain = Schedule.program_order(graph)
+    made = [s for n in graph.nodes for s in graph.created_storages(n)]
+    if not made:
+        return
+    places = data.draw(st.lists(st.integers(0, len(graph.nodes)), min_size=4, max_size=4).map(sorted))
+    stay = HostStay(data.draw(st.sampled_from(made)), 0, *places)
+    schedule = plain.with_stays([stay])
+    try:
+        check_schedule(graph, schedule, REGISTRY)
+    except VerifyError:
+        return
+    nbytes = graph.storages[stay.storage].nbytes.constant_value()
+    before, after = memory_profile(graph, plain), memory_profile(graph, schedule)
+    for position, (whole, held) in enumerate(zip(before.bytes_at, after.bytes_at, strict=True)):
+        assert whole - held == nbytes * (stay.gone_behind < position < stay.load_before)
