@@ -1,0 +1,102 @@
+"""Seconds of a schedule with transfers: one compute stream and one copy engine each way.
+
+Operations run one behind the other. A copy begins when its step is reached, and when its engine has done the copies
+issued before it; a `WAIT` holds the compute stream until its copy has ended. Two FIFO copy engines beside the compute
+stream are what POFO (Beaumont et al., NeurIPS 2021) and Capuchin (Peng et al., ASPLOS 2020) assume.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neaptide.cost.devices import HOST_SPACE, Device, Link
+from neaptide.errors import UsageError
+from neaptide.ir.schedule import Schedule, StepKind
+from neaptide.schedule.problem import StepProblem
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One copy of a storage instance.
+
+    Attributes:
+        storage: id.
+        occurrence: of the instance.
+        kind: `STORE` or `LOAD`.
+        issued_s: when the compute stream reaches its step.
+        start_s: when its engine begins it.
+        end_s: when it is done.
+    """
+
+    storage: int
+    occurrence: int
+    kind: StepKind
+    issued_s: float
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """When everything happens, in seconds from the begin of the schedule.
+
+    Attributes:
+        starts_s: of each step that runs a node.
+        copies: in the order in which they are issued.
+        seconds: of the whole schedule.
+        exposed_s: part of `seconds` in which the compute stream waits for copies.
+    """
+
+    starts_s: tuple[float, ...]
+    copies: tuple[Copy, ...]
+    seconds: float
+    exposed_s: float
+
+
+def copy_links(device: Device) -> tuple[Link, Link]:
+    """The copy engines of a device from its main memory to the host and back.
+
+    Raises:
+        UsageError: it has none.
+    """
+    name = device.main_space.name
+    out, back = device.link(name, HOST_SPACE), device.link(HOST_SPACE, name)
+    if out is None or back is None:
+        raise UsageError(
+            f"nothing can be stored on the host with device {device.name!r}",
+            why=f"it has no link from {name!r} to {HOST_SPACE!r} and back",
+            next_step="take a device with links, or add them to its file",
+        )
+    return out, back
+
+
+def simulate_timeline(step: StepProblem, schedule: Schedule, out: Link, back: Link) -> Timeline:
+    """Play the seconds of a legal schedule. O(steps).
+
+    Args:
+        step: seconds of nodes and bytes of storages.
+        schedule: its steps.
+        out: the link to the host.
+        back: the link from it.
+    """
+    now = exposed = 0.0
+    free = {StepKind.STORE: 0.0, StepKind.LOAD: 0.0}
+    links = {StepKind.STORE: out, StepKind.LOAD: back}
+    under_way: dict[tuple[int, int], float] = {}
+    starts: list[float] = []
+    copies: list[Copy] = []
+    for one in schedule.steps:
+        key = (one.target, one.occurrence)
+        if one.runs_node:
+            starts.append(now)
+            now += (step.repeat_seconds if one.occurrence else step.seconds)[one.target]
+        elif one.kind is StepKind.WAIT:
+            waited = max(under_way.pop(key) - now, 0.0)
+            exposed += waited
+            now += waited
+        elif one.kind in links:
+            start = max(now, free[one.kind])
+            end = start + links[one.kind].seconds(step.storage_bytes[one.target])
+            free[one.kind] = under_way[key] = end
+            copies.append(Copy(*key, one.kind, now, start, end))
+    return Timeline(tuple(starts), tuple(copies), now, exposed)

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from example_counts import examples
+from neaptide.analysis.legality import check_schedule
+from neaptide.corpus.random_graphs import random_graph
+from neaptide.corpus.training_steps import toy_registry
+from neaptide.cost.devices import Link
+from neaptide.cost.presets import get_device
+from neaptide.errors import UsageError, VerifyError
+from neaptide.ir.schedule import HostStay, Schedule
+from neaptide.schedule.problem import compile_problem
+from neaptide.schedule.timeline import copy_links, simulate_timeline
+from strategies import graphs
+
+OUT, BACK = Link("device", "host", 8.0, 0.25), Link("host", "device", 4.0, 0.5)
+
+
+@dataclass
+class Task:
+    """Something that takes time on one machine, behind what it needs and behind all queued there before it."""
+
+    machine: str
+    seconds: float
+    needs: list[Task] = field(default_factory=list)
+    begun: float | None = None
+    ended: float | None = None
+
+
+def run_events(tasks):
+    """Play tasks with a queue of events: machines are idle or busy, and look for work whenever something ends."""
+    queues = {}
+    for task in tasks:
+        queues.setdefault(task.machine, []).append(task)
+    busy = dict.fromkeys(queues, False)
+    events, number, now = [(0.0, -1, None)], 0, 0.0
+    while events:
+        now, _, done = heapq.heappop(events)
+        if done is not None:
+            done.ended = now
+            busy[done.machine] = False
+        for machine, queue in queues.items():
+            if queue and not busy[machine] and all(need.ended is not None for need in queue[0].needs):
+                task = queue.pop(0)
+                task.begun, busy[machine] = now, True
+                heapq.heappush(events, (now + task.seconds, number, task))
+                number += 1
+    return now
+
+
+def tasks_of(problem, schedule):
+    """A schedule as tasks of three machines; a wait is a task of the compute stream that takes no time."""
+    tasks, compute, open_copies = [], None, {}
+    for step in schedule.steps:
+        key = (step.target, step.occurrence)
+        behind = [] if compute is None else [compute]
+        if step.runs_node:
+            seconds = problem.repeat_seconds if step.occurrence else problem.seconds
+            task = compute = Task("compute", seconds[step.target], behind)
+        elif step.kind == "wait":
+            task = compute = Task("compute", 0.0, [*behind, open_copies.pop(key)])
+        else:
+            machine, link = ("out", OUT) if step.kind == "store" else ("back", BACK)
+            nbytes = problem.storage_bytes[step.target]
+            task = Task(machine, link.latency_s + nbytes / link.bandwidth_bytes_per_s, behind)
+            open_copies[key] = task
+        tasks.append(task)
+    return tasks
+
+
+@st.composite
+def transferring(draw, graph):
+    """A legal schedule of a graph with some stays on the host."""
+    schedule = Schedule.program_order(graph)
+    made = [s for node in graph.nodes for s in graph.created_storages(node)]
+    stays = []
+    for storage in draw(st.lists(st.sampled_from(made), unique=True, max_size=5)) if made else []:
+        creator = next(n.id for n in graph.nodes if storage in graph.created_storages(n))
+        uses = [
+            n.id
+            for n in graph.nodes
+            if storage in {graph.values[v].storage for v in (*n.inputs, *n.outputs)} and n.id >= creator
+        ]
+        gaps = [(a, b) for a, b in pairwise(uses) if b > a + 1]
+        if not gaps:
+            continue
+        first, then = draw(st.sampled_from(gaps))
+        gone, load = sorted(draw(st.tuples(st.integers(first, then - 1), st.integers(first + 1, then))))
+        stay = HostStay(storage, 0, draw(st.integers(first, gone)), gone, max(load, gone + 1), then)
+        try:
+            check_schedule(graph, schedule.with_stays([*stays, stay]), toy_registry())
+        except VerifyError:
+            continue
+        stays.append(stay)
+    return schedule.with_stays(stays)
+
+
+@settings(max_examples=examples(300))
+@given(st.data())
+def test_seconds_equal_a_play_of_events(data):
+    graph = data.draw(graphs(min_nodes=3))
+    seconds = data.draw(
+        st.lists(st.integers(0, 40), min_size=len(graph.nodes), max_size=len(graph.nodes)).map(
+            lambda whole: [n / 4 for n in whole]
+        )
+    )
+    problem = compile_problem(graph, toy_registry(), seconds=seconds, random_state_seconds=0.5)
+    schedule = data.draw(transferring(graph))
+    repeats = Schedule.from_nodes(graph, [*range(len(graph.nodes)), *range(len(graph.nodes))])
+    schedule = replace(schedule, steps=(*schedule.steps, *repeats.steps[len(graph.nodes) :]))
+    found = simulate_timeline(problem, schedule, OUT, BACK)
+    tasks = tasks_of(problem, schedule)
+    assert found.seconds == run_events(tasks)
+    assert [(copy.start_s, copy.end_s) for copy in found.copies] == [
+        (task.begun, task.ended) for task in tasks if task.machine != "compute"
+    ]
+    ran = [task.begun for task, step in zip(tasks, schedule.steps, strict=True) if step.runs_node]
+    assert list(found.starts_s) == ran
+    assert (
+        found.seconds == problem.sequence_seconds([s.target for s in schedule.node_steps()]) + found.exposed_s
+    )
+
+
+def test_a_copy_is_hidden_behind_operations_or_exposed_where_they_are_too_short():
+    graph = random_graph(3, 6, views=False, in_place=False, shape_only=False, rng=False)
+    uses = {
+        s: [n.id for n in graph.nodes if s in {graph.values[v].storage for v in (*n.inputs, *n.outputs)}]
+        for n in graph.nodes
+        for s in graph.created_storages(n)
+    }
+    storage, (first, then) = next((s, (a, b)) for s, u in uses.items() for a, b in pairwise(u) if b > a + 2)
+    schedule = Schedule.program_order(graph).with_stays(
+        [HostStay(storage, 0, first, first + 1, first + 2, then)]
+    )
+    check_schedule(graph, schedule, toy_registry())
+    nbytes = graph.storages[storage].nbytes.constant_value()
+    slow = compile_problem(graph, toy_registry(), seconds=[100.0 * nbytes] * 6)
+    hidden = simulate_timeline(slow, schedule, OUT, BACK)
+    assert (hidden.seconds, hidden.exposed_s) == (600.0 * nbytes, 0.0)
+    quick = compile_problem(graph, toy_registry(), seconds=[0.0] * 6)
+    exposed = simulate_timeline(quick, schedule, OUT, BACK)
+    assert exposed.seconds == exposed.exposed_s == OUT.seconds(nbytes) + BACK.seconds(nbytes)
+
+
+def test_links_are_those_of_the_device():
+    device = get_device("a100-40g")
+    out, back = copy_links(device)
+    assert ((out.source, out.target), (back.source, back.target)) == (("device", "host"), ("host", "device"))
+    with pytest.raises(UsageError, match="nothing can be stored on the host"):
+        copy_links(replace(device, links=()))
