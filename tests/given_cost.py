@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from neaptide.analysis.loops import NO_BODIES, Bodies
@@ -26,7 +26,8 @@ class GivenCost:
     def workspace_bytes(self, _: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
         return self.workspace.get(node.id, 0)
 
-    def storage_bytes(self, _: Graph) -> Mapping[int, int]:
+    def storage_bytes(self, _: Graph, nodes: Iterable[Node] | None = None) -> Mapping[int, int]:
+        assert nodes is None
         return self.sizes
 
     def describe(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -151,10 +151,10 @@ class MeasuredCost:
             return loop_workspace_bytes(graph, node, self._binding, self._workspace_bytes, bodies)
         return self._workspace_bytes(graph, node, self._binding)
 
-    def storage_bytes(self, graph: Graph) -> Mapping[int, int]:
-        """Sizes of created storages that are not what the graph says. O(nodes)."""
+    def storage_bytes(self, graph: Graph, nodes: Iterable[Node] | None = None) -> Mapping[int, int]:
+        """Sizes of storages created by some nodes, by default all, that are not what the graph says. O(nodes)."""
         sizes: dict[int, int] = {}
-        for node in graph.nodes:
+        for node in graph.nodes if nodes is None else nodes:
             record = self.record(graph, node)
             if record is None:
                 continue

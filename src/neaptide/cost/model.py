@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -22,7 +22,11 @@ HOST_SCALAR_S: Final = 2e-7
 
 
 class CostModel(Protocol):
-    """Time and scratch memory of the nodes of a graph."""
+    """Time and scratch memory of the nodes of a graph.
+
+    What is said of a node follows from its call alone; where it is measured, from the calls that make its operands
+    as well.
+    """
 
     @property
     def is_measured(self) -> bool:
@@ -37,8 +41,13 @@ class CostModel(Protocol):
         """Most bytes allocated during one execution beyond the storages of its operands and results."""
         ...
 
-    def storage_bytes(self, graph: Graph) -> Mapping[int, int]:
-        """Bytes, by storage id, of those storages whose real size is not what the graph says."""
+    def storage_bytes(self, graph: Graph, nodes: Iterable[Node] | None = None) -> Mapping[int, int]:
+        """Bytes, by storage id, of those storages whose real size is not what the graph says.
+
+        Args:
+            graph: the program.
+            nodes: only of what these create; by default of all.
+        """
         ...
 
     def describe(self) -> str:
@@ -87,7 +96,11 @@ class EstimatedCost:
             return loop_workspace_bytes(graph, node, self.binding, self._workspace_bytes, bodies)
         return self._workspace_bytes(graph, node, self.binding)
 
-    def storage_bytes(self, graph: Graph) -> Mapping[int, int]:  # noqa: ARG002 - the protocol's signature
+    def storage_bytes(
+        self,
+        graph: Graph,  # noqa: ARG002 - the protocol's signature
+        nodes: Iterable[Node] | None = None,  # noqa: ARG002 - likewise
+    ) -> Mapping[int, int]:
         """Nothing: without running an operation, the graph is the best knowledge there is."""
         return {}
 

@@ -75,34 +75,41 @@ class NodeDraft:
 class Edited:
     """A changed graph, and where its parts come from.
 
-    A node that was replaced in its place comes from the node that was there: whoever carries facts over compares
-    the two.
+    Nodes that are not `touched` follow each other as before, and are what they were but for ids and for the versions
+    that they read and write: what is known of them can be carried over.
 
     Attributes:
         graph: after the changes.
-        node_of: by node id, the id of the node before; -1 for a new one.
+        node_of: by node id, the id of the node before; -1 for a new one. A node that was replaced in its place comes
+            from the node that was there.
         value_of: by value id, likewise.
         storage_of: by storage id, likewise.
+        touched: nodes that are new, were replaced or moved, or see another storage than before; ascending.
     """
 
     graph: Graph
     node_of: tuple[int, ...]
     value_of: tuple[int, ...]
     storage_of: tuple[int, ...]
+    touched: tuple[int, ...]
 
     @staticmethod
     def unchanged(graph: Graph) -> Edited:
         """A graph as it is. O(size)."""
         sizes = (len(graph.nodes), len(graph.values), len(graph.storages))
-        return Edited(graph, *(tuple(range(size)) for size in sizes))
+        nodes, values, storages = (tuple(range(size)) for size in sizes)
+        return Edited(graph, nodes, values, storages, ())
 
     def then(self, later: Edited) -> Edited:
         """Both changes as one; `later` was made to this graph. O(size)."""
+        first = set(self.touched)
+        touched = {node for node, old in enumerate(later.node_of) if old in first}
         return Edited(
             later.graph,
             _composed(self.node_of, later.node_of),
             _composed(self.value_of, later.value_of),
             _composed(self.storage_of, later.storage_of),
+            tuple(sorted(touched.union(later.touched))),
         )
 
 
@@ -126,6 +133,7 @@ class GraphEdit:
         self._before: dict[int, list[int]] = defaultdict(list)
         self._after: dict[int, list[int]] = defaultdict(list)
         self._anchor: dict[int, int] = {}  # of inserted and moved nodes: beside which one they are
+        self._touched: set[int] = set()  # handles
         self._outputs = list(graph.outputs)
         self._names = {value.name: 0 for value in graph.values}  # with the number last tried for a duplicate
         self._users: dict[int, set[int]] = defaultdict(set)
@@ -201,6 +209,7 @@ class GraphEdit:
         """Put another node in the place of one; outputs that both make keep their uses."""
         self.remove(node)
         self._drafts[node] = draft
+        self._touched.add(node)
         for value in draft.inputs:
             self._users[value].add(node)
 
@@ -289,6 +298,7 @@ class GraphEdit:
             _before(order, len(self.graph.nodes)),
             _before(value_id, len(self.graph.values)),
             _before(storage_id, len(self.graph.storages)),
+            tuple(new for new, handle in enumerate(order) if handle in self._touched),
         )
 
     # -- in the small
@@ -311,6 +321,7 @@ class GraphEdit:
 
     def _insert(self, anchor: int, draft: NodeDraft, side: dict[int, list[int]]) -> int:
         handle = self._add(draft)
+        self._touched.add(handle)
         side[anchor].append(handle)
         self._anchor[handle] = anchor
         return handle
@@ -328,6 +339,7 @@ class GraphEdit:
                     siblings.remove(node)
         side[anchor].append(node)
         self._anchor[node] = anchor
+        self._touched.add(node)
 
     def _draft_of(self, node: Node) -> NodeDraft:
         storage_of = [self._values[v].storage for v in node.inputs]
@@ -377,6 +389,7 @@ class GraphEdit:
                     storage = self._values[self._alias[value]].storage
                     if storage != self._values[value].storage:
                         self._values[value] = replace(self._values[value], storage=storage)
+                        self._touched.update((handle, *self._users[value]))
 
     def _nodes(
         self, order: list[int], value_id: dict[int, int], storage_id: dict[int, int]

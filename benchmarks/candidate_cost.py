@@ -1,0 +1,123 @@
+"""What judging a changed graph costs: `python benchmarks/candidate_cost.py [--layers 6 48]`.
+
+Candidates put copies in front of users, somewhere in a training step of a transformer with so many layers, so that about
+20 nodes are touched. Printed is processor time on one thread: of a candidate judged in the sequence that stood before,
+beside what the same answer takes by compiling, and of the edit itself, which comes before either. Medians and ninth deciles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import random
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from bench_record import RESULTS, recorded, save, table
+from neaptide.analysis.legality import check_schedule
+from neaptide.corpus.training_steps import transformer_step
+from neaptide.cost.model import EstimatedCost
+from neaptide.cost.presets import get_device
+from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Ref
+from neaptide.ir.schedule import Schedule
+from neaptide.planner.candidates.judge import judge_candidate
+from neaptide.planner.candidates.standing import Standing
+from neaptide.planner.pricing import Pricing
+from neaptide.schedule.evaluate import Evaluator
+
+T = TypeVar("T")
+
+SEED: Final = 0
+CANDIDATES: Final = 25
+COPIES: Final = 10  # each is a node, and the first user of its operand is another
+DEVICE: Final = "rtx3090"
+COLUMNS: Final = ("nodes", "touched", "judged (ms)", "p90", "compiled (ms)", "edit (ms)")
+
+
+def edited(graph: Graph, first: int) -> Edited:
+    """A graph with copies between nodes and their first users, from a node on."""
+    users = graph.consumers()
+    edit = GraphEdit(graph)
+    left = COPIES
+    for node in graph.nodes[first:]:
+        if left and node.outputs and node.effects.is_pure and users[node.outputs[0]]:
+            value = node.outputs[0]
+            was = graph.values[value]
+            copy = edit.fresh("copy", was.dtype, was.shape)
+            edit.insert_after(node.id, NodeDraft("toy.mix", (value,), (copy,), (Ref(0),)))
+            edit.replace_uses(value, copy, users[value][:1])
+            left -= 1
+    return edit.finish()
+
+
+def timed(function: Callable[[], T]) -> tuple[float, T]:
+    """Processor milliseconds, and what came out."""
+    began = time.process_time()
+    found = function()
+    return 1e3 * (time.process_time() - began), found
+
+
+def compiled(standing: Standing, change: Edited, sequence: tuple[int, ...]) -> tuple[int, float]:
+    """Peak and seconds the slow way: price, compile, play, check."""
+    pricing = Pricing(standing.pricing.cost, standing.pricing.registry)
+    step = pricing.problem(change.graph)
+    check_schedule(change.graph, Schedule.from_nodes(change.graph, sequence), pricing.registry)
+    return Evaluator(step, sequence).peak, step.sequence_seconds(sequence)
+
+
+def measure(layers: int) -> dict[str, Any]:
+    """One graph: candidates spread over its first half, judged both ways."""
+    made = transformer_step(layers=layers)
+    graph = made.graph
+    standing = Standing(graph, Pricing(EstimatedCost(get_device(DEVICE), made.registry), made.registry))
+    rng = random.Random(SEED)
+    rows = []
+    for number in range(CANDIDATES):
+        first = rng.randrange(len(graph.nodes) // 2)
+        edit_ms, change = timed(lambda at=first: edited(graph, at))
+        gc.collect()
+        judged_ms, found = timed(lambda to=change: judge_candidate(standing, to))
+        assert not found.refusal, found.refusal
+        row = {"edit_ms": edit_ms, "judged_ms": judged_ms, "touched": len(change.touched)}
+        if number < CANDIDATES // 5:
+            sequence = found.sequence()
+            row["compiled_ms"], right = timed(lambda to=change, of=sequence: compiled(standing, to, of))
+            assert right == (found.peak_with_workspace_bytes, found.seconds)
+        rows.append(row)
+    judged = sorted(row["judged_ms"] for row in rows)
+    return {
+        "layers": layers,
+        "nodes": len(graph.nodes),
+        "touched": statistics.median(row["touched"] for row in rows),
+        "judged_ms": statistics.median(judged),
+        "judged_p90_ms": judged[int(0.9 * len(judged))],
+        "compiled_ms": statistics.median(row["compiled_ms"] for row in rows if "compiled_ms" in row),
+        "edit_ms": statistics.median(row["edit_ms"] for row in rows),
+    }
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """A row as it is printed."""
+    times = (f"{row[name]:.2f}" for name in ("judged_ms", "judged_p90_ms", "compiled_ms", "edit_ms"))
+    return [str(row["nodes"]), f"{row['touched']:.0f}", *times]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--layers", type=int, nargs="+", default=[6, 48], help="default: %(default)s")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the JSON")
+    asked = parser.parse_args()
+    rows = [measure(layers) for layers in asked.layers]
+    print(table(COLUMNS, [cells(row) for row in rows]))
+    save("candidate_cost", recorded(rows, seed=SEED, repeats=CANDIDATES, device=DEVICE), asked.output)
+
+
+if __name__ == "__main__":
+    main()

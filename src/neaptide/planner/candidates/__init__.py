@@ -1,0 +1,1 @@
+"""Changed graphs judged in the sequence of the graph before, without compiling them."""

@@ -1,0 +1,166 @@
+"""What a change of a graph touches: nodes with their prices, storages with the nodes that use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from neaptide.ir.dependencies import needed_inputs
+from neaptide.ir.edit import Edited
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node
+from neaptide.planner.candidates.standing import Ints, Standing
+from neaptide.schedule.problem import Role
+
+
+class Change:
+    """An edited graph beside the one that stands. Ids are those of the edited graph unless they are called old.
+
+    Values go by one name in both graphs: the old id, or for new ones their id behind all old ones.
+
+    Attributes:
+        standing: the graph before.
+        edited: what it became.
+        touched: nodes that are new, replaced or moved, ascending; where costs are measured, those that use their
+            results as well.
+        placed: of these, the ones that get another place in the sequence: new ones and moved ones.
+        dropped: old nodes whose place in the sequence is given up: removed ones and moved ones.
+        storages: storages that what is touched or removed uses or used.
+        old_storages: the same before the change.
+    """
+
+    def __init__(self, standing: Standing, edited: Edited) -> None:
+        self.standing, self.edited = standing, edited
+        self.graph: Graph = edited.graph
+        old_of = np.array(edited.node_of, dtype=np.int64)
+        self._new_of = _inverse(old_of, len(standing.graph.nodes))
+        self.touched = standing.pricing.repriced(edited, standing.users, self.new_node)
+        self._is_touched = frozenset(self.touched)
+        self.placed = self._placed(old_of)
+        removed = np.flatnonzero(self._new_of < 0).tolist()
+        moved = [edited.node_of[node] for node in self.placed if edited.node_of[node] >= 0]
+        self.dropped: list[int] = [*removed, *moved]
+        self._roles: dict[int, dict[int, Role]] = {}  # by storage and touched node
+        self.operands: dict[int, tuple[int, ...]] = {}  # of touched nodes
+        self._users: dict[int, list[int]] = {}  # touched ones, by value
+        self._look_at_touched()
+        self._outputs_on: dict[int, tuple[int, ...]] = {}
+        for value in self.graph.outputs:
+            storage = self.graph.values[value].storage
+            if storage is not None:
+                self._outputs_on[storage] = (*self.outputs_on(storage), self.value_name(value))
+        used = self._used(removed)
+        new_storage = _inverse(
+            np.array(edited.storage_of, dtype=np.int64), len(standing.problem.storage_bytes)
+        )
+        kept = {int(new_storage[old]) for old in used} - {-1}
+        self.storages = sorted(kept.union(self._roles))
+        self.old_storages = used.union(edited.storage_of[storage] for storage in self.storages) - {-1}
+
+    def is_touched(self, node: int) -> bool:
+        """Whether a node is among `touched`."""
+        return node in self._is_touched
+
+    def new_node(self, old: int) -> int:
+        """What an old node is called now; -1 where it is gone."""
+        return int(self._new_of[old])
+
+    def value_name(self, value: int) -> int:
+        """The name that a value goes by."""
+        old = self.edited.value_of[value]
+        return old if old >= 0 else len(self.standing.graph.values) + value
+
+    def users(self, value: int) -> Iterator[int]:
+        """Nodes that need a value."""
+        old = self.edited.value_of[value]
+        if old >= 0:
+            for user in self.standing.problem.consumers[old]:
+                node = self.new_node(user)
+                if node >= 0 and not self.is_touched(node):
+                    yield node
+        yield from self._users.get(value, ())
+
+    def roles(self, storage: int) -> dict[int, Role]:
+        """What nodes do with a storage, by node; values go by their names."""
+        found = dict(self._roles.get(storage, {}))
+        old = self.edited.storage_of[storage]
+        if old >= 0:
+            for user, role in self.standing.problem.roles[old].items():
+                node = self.new_node(user)
+                if node >= 0 and not self.is_touched(node):
+                    found[node] = role
+        return found
+
+    def outputs_on(self, storage: int) -> tuple[int, ...]:
+        """Names of the outputs of the changed graph that see a storage."""
+        return self._outputs_on.get(storage, ())
+
+    def runs(self, node: int) -> tuple[int, ...]:
+        """Positions in the old sequence of a node that keeps its place."""
+        return self.standing.runs[self.edited.node_of[node]]
+
+    def _placed(self, old_of: Ints) -> tuple[int, ...]:
+        """Touched nodes that are new, or that stand no longer between the neighbours that they had."""
+        count = len(self.standing.graph.nodes)
+        stands = np.ones(len(old_of), dtype=bool)
+        stands[list(self.touched)] = False
+        before = np.maximum.accumulate(np.where(stands, old_of, -1))
+        after = np.minimum.accumulate(np.where(stands, old_of, count)[::-1])[::-1]
+        found = []
+        last = -1
+        for node in self.touched:
+            old = self.edited.node_of[node]
+            if max(last, before[node]) < old < after[node]:
+                last = old
+            else:
+                found.append(node)
+        return tuple(found)
+
+    def _look_at_touched(self) -> None:
+        graph = self.graph
+        for number in self.touched:
+            node = graph.nodes[number]
+            needed = self.operands[number] = needed_inputs(graph, node)
+            for value in needed:
+                self._users.setdefault(value, []).append(number)
+            for storage, role in self._roles_of(node, needed):
+                self._roles.setdefault(storage, {})[number] = role
+
+    def _roles_of(self, node: Node, needed: Iterable[int]) -> Iterator[tuple[int, Role]]:
+        needs: dict[int, list[int]] = {}
+        makes: dict[int, list[int]] = {}
+        for values, found in ((needed, needs), (node.outputs, makes)):
+            for value in values:
+                storage = self.graph.values[value].storage
+                if storage is not None:
+                    found.setdefault(storage, []).append(self.value_name(value))
+        created = self.graph.created_storages(node)
+        for storage in {**needs, **makes}:
+            yield (
+                storage,
+                Role(tuple(needs.get(storage, ())), tuple(makes.get(storage, ())), storage in created),
+            )
+
+    def _used(self, removed: list[int]) -> set[int]:
+        """Old storages of what is touched or removed, and of outputs that are none any more."""
+        problem, edited = self.standing.problem, self.edited
+        were = [old for node in self.touched if (old := edited.node_of[node]) >= 0]
+        used = {
+            problem.value_storage[value]
+            for old in (*were, *removed)
+            for value in (*problem.operands[old], *problem.results[old])
+        }
+        now = [edited.value_of[value] for value in self.graph.outputs]
+        if now != list(problem.outputs):
+            gone = set(problem.outputs).symmetric_difference(value for value in now if value >= 0)
+            used.update(problem.value_storage[value] for value in gone)
+        return used - {-1}
+
+
+def _inverse(old_of: Ints, count: int) -> Ints:
+    """By old id the new one; -1 for what is gone."""
+    found: Ints = np.full(count, -1, dtype=np.int64)
+    new = np.flatnonzero(old_of >= 0)
+    found[old_of[new]] = new
+    return found

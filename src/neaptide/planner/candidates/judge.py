@@ -1,0 +1,234 @@
+"""Judges a changed graph in the sequence of the graph before: is it legal, how high is it, how long does it take."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from neaptide.analysis.sizes import main_device, node_device
+from neaptide.ir.dependencies import ordered_effects
+from neaptide.ir.edit import Edited
+from neaptide.planner.candidates.change import Change
+from neaptide.planner.candidates.places import Places
+from neaptide.planner.candidates.replay import NotLegalError, StorageReplay
+from neaptide.planner.candidates.standing import Ints, Standing
+from neaptide.planner.pricing import NodePrice
+from neaptide.schedule.evaluate import Evaluator
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A changed graph in the sequence that stood before.
+
+    Attributes:
+        refusal: why the sequence is not legal any more; empty when it is.
+        peak_with_workspace_bytes: of the sequence; 0 when it is refused.
+        seconds: of all executions; 0 when it is refused.
+    """
+
+    refusal: str
+    peak_with_workspace_bytes: int
+    seconds: float
+    _change: Change = field(repr=False, compare=False)
+    _places: Places = field(repr=False, compare=False)
+
+    def sequence(self) -> tuple[int, ...]:
+        """Node ids of the changed graph in running order. O(its length)."""
+        return _mapped(self._change, self._places)
+
+
+def judge_candidate(standing: Standing, edited: Edited) -> Candidate:
+    """Judge a change without compiling the changed graph.
+
+    Nodes that are not touched keep their places and prices; touched ones are priced, and the storages that they use are
+    played again. New and moved nodes get places (see `Places`). The answer is that of `Evaluator` and
+    `analysis.legality.check_schedule` for `Candidate.sequence`.
+
+    O(touched nodes and the uses of their storages) in Python, O(steps) in numpy. Links of a random stream, a process
+    group or the host among the touched nodes cost O(such links), segments O(nodes), and several devices O(storages).
+
+    Args:
+        standing: the graph that `edited` was made from, in a legal sequence.
+        edited: the change.
+    """
+    change = Change(standing, edited)
+    places = Places(change)
+    judgement = _Judgement(change, places)
+    try:
+        judgement.run()
+    except NotLegalError as error:
+        return Candidate(str(error), 0, 0.0, change, places)
+    return Candidate("", judgement.peak(), judgement.seconds(), change, places)
+
+
+class _Judgement:
+    def __init__(self, change: Change, places: Places) -> None:
+        self.change, self.places, self.standing = change, places, change.standing
+        graph, pricing = change.graph, self.standing.pricing
+        self.prices: dict[int, NodePrice] = {
+            node: pricing.node_price(graph, graph.nodes[node]) for node in change.touched
+        }
+        self.bytes_of = pricing.created_bytes(graph, [graph.nodes[node] for node in change.touched])
+        self.device = self.standing.problem.device
+        self.traffic: Ints = self.standing.traffic.copy()
+        self.new_traffic = {node: [0, 0, self._workspace(node)] for node in change.placed}
+
+    def run(self) -> None:
+        """Check the steps, and charge the storages anew."""
+        self._check_repetitions()
+        self._check_values()
+        self._check_chains()
+        self._check_segments()
+        self._discharge()
+        for storage in self.change.storages:
+            self._charge(storage)
+        self._charge_workspace()
+
+    def peak(self) -> int:
+        """Highest bytes, workspace included."""
+        if not self._keeps_device():
+            step = self.standing.pricing.after(self.standing.graph, self.change.edited)
+            return Evaluator(step, _mapped(self.change, self.places)).peak
+        traffic = self.traffic
+        if self.places.gaps:
+            gaps = [gap for gap, _ in self.places.gaps]
+            columns = np.array([self.new_traffic[node] for _, node in self.places.gaps], dtype=np.int64).T
+            traffic = np.insert(traffic, gaps, columns, axis=1)
+        allocated, freed, workspace = traffic
+        held = np.cumsum(allocated - freed) + freed + workspace
+        return int(held.max(initial=0)) + self.standing.problem.resident_bytes
+
+    def seconds(self) -> float:
+        """Of all executions: those before, with what is no more taken back and what is new added, rounded once."""
+        parts = list(self.standing.seconds)
+        for old in self.change.dropped:
+            parts += [-self.standing.seconds[position] for position in self.standing.runs[old]]
+        for node, price in self.prices.items():
+            if node in self.new_traffic:
+                parts.append(price.seconds)
+                continue
+            for number, position in enumerate(self.change.runs(node)):
+                parts.append(-self.standing.seconds[position])
+                parts.append(price.repeat_seconds if number else price.seconds)
+        return math.fsum(parts)
+
+    # -- is it legal
+
+    def _check_repetitions(self) -> None:
+        pricing, graph = self.standing.pricing, self.change.graph
+        for node in self.change.touched:
+            if len(self.places.moments(node)) > 1:
+                rule = pricing.repeat_rule(graph, graph.nodes[node])
+                if not rule.is_allowed:
+                    raise NotLegalError(f"node {node} must not be repeated: it {rule.refusal}")
+
+    def _check_values(self) -> None:
+        """Numbers of the host, which have no storage to play, exist when they are needed."""
+        change, first = self.change, self.places.first
+        for node in change.touched:
+            for value in change.operands[node]:
+                producer = change.graph.producer(value)
+                if producer is not None and first(producer) > first(node):
+                    raise NotLegalError(f"node {node} would run before what it needs is made")
+            for value in change.graph.nodes[node].outputs:
+                if any(first(user) < first(node) for user in change.users(value)):
+                    raise NotLegalError(f"node {node} would run behind a node that needs it")
+
+    def _check_chains(self) -> None:
+        """Links of a random stream, a process group or the host run in program order."""
+        change = self.change
+        links = {
+            chain: [node] for node in change.touched for chain in ordered_effects(change.graph.nodes[node])
+        }
+        for chain in links:
+            kept = (change.new_node(old) for old in self.standing.chains.get(chain, ()))
+            own = [n for n in change.touched if chain in ordered_effects(change.graph.nodes[n])]
+            nodes = sorted({*own, *(n for n in kept if n >= 0 and not change.is_touched(n))})
+            firsts = [self.places.first(node) for node in nodes]
+            if firsts != sorted(firsts):
+                raise NotLegalError(f"the order of {chain} would be another")
+
+    def _check_segments(self) -> None:
+        """Nothing of a segment runs before all of the segment before it has."""
+        ended = -1
+        for segment in self.change.graph.segments:
+            firsts = [self.places.first(node) for node in range(segment.start, segment.end)]
+            if firsts and min(firsts) < ended:
+                raise NotLegalError(f"the segment {segment.name} would begin before the one before it ends")
+            ended = max(firsts, default=ended)
+
+    # -- what it holds
+
+    def _discharge(self) -> None:
+        """Take the bytes of all storages that are played again, and the steps that are no more, out of the traffic."""
+        standing, problem = self.standing, self.standing.problem
+        places = standing.evaluator.places
+        for old in self.change.old_storages:
+            size = problem.storage_bytes[old]
+            for start, end in standing.evaluator.spans[old]:
+                self.traffic[0, places[start]] -= size
+                if end >= 0:
+                    self.traffic[1, places[end]] -= size
+        for old in self.change.dropped:
+            self.traffic[2, list(standing.runs[old])] = 0
+
+    def _charge(self, storage: int) -> None:
+        """Play a storage and charge its instances."""
+        instances = StorageReplay(self.change, self.places, storage).instances
+        size = self._size(storage)
+        for instance in instances:
+            if size and instance.start is not None:
+                self._add(0, instance.start, size)
+                if instance.end is not None:
+                    self._add(1, instance.end, size)
+
+    def _add(self, row: int, moment: int, size: int) -> None:
+        position, node = self.places.position(moment)
+        if node < 0:
+            self.traffic[row, position] += size
+        else:
+            self.new_traffic[node][row] += size
+
+    def _charge_workspace(self) -> None:
+        for node in self.change.touched:
+            if node not in self.new_traffic:
+                self.traffic[2, list(self.change.runs(node))] = self._workspace(node)
+
+    def _workspace(self, node: int) -> int:
+        graph = self.change.graph
+        on_device = node_device(graph, graph.nodes[node]) == self.device
+        return self.prices[node].workspace if on_device else 0
+
+    def _size(self, storage: int) -> int:
+        """Bytes of a storage that the program makes on the device."""
+        if self.change.graph.storages[storage].device != self.device:
+            return 0
+        known = self.bytes_of.get(storage)
+        old = self.change.edited.storage_of[storage]
+        return known if known is not None else self.standing.problem.storage_bytes[old]
+
+    def _keeps_device(self) -> bool:
+        """Whether the device with the most bytes is still the same."""
+        graph, standing = self.change.graph, self.standing
+        if standing.has_one_device and all(
+            graph.storages[storage].device == self.device for storage in self.bytes_of
+        ):
+            return True
+        standing.pricing.take_over(standing.graph, self.change.edited)
+        return main_device(graph, standing.pricing.storage_bytes(graph)) == self.device
+
+
+def _mapped(change: Change, places: Places) -> tuple[int, ...]:
+    """The old sequence in the names of the changed graph."""
+    dropped = frozenset(change.dropped)
+    found: list[int] = []
+    gaps = list(reversed(places.gaps))
+    for position, old in enumerate(change.standing.sequence):
+        while gaps and gaps[-1][0] <= position:
+            found.append(gaps.pop()[1])
+        if old not in dropped:
+            found.append(change.new_node(old))
+    found.extend(node for _, node in reversed(gaps))
+    return tuple(found)
