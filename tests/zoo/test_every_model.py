@@ -1,5 +1,6 @@
 """Every zoo model: predicted peaks are the measured ones, numbers have eager's bits, every operation has a row."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -108,6 +109,7 @@ def test_model_of_every_size_and_precision(name, size, precision):
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         cwd=Path(__file__).parent,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,
         check=False,
