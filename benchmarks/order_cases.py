@@ -104,7 +104,7 @@ def training(name: str, update: Update, *, repeats: int, time_limit_s: float) ->
 
 def captured(spec: str, *, repeats: int, time_limit_s: float) -> Row:
     """A step of the zoo, captured from PyTorch."""
-    problem = _captured_problem(spec)
+    problem = captured_problem(spec)
     row = _solved(problem, repeats, time_limit_s)
     row.pop("order")
     already_best = row["program_order_bytes"] == row["order_lower_bound_bytes"]
@@ -126,7 +126,7 @@ def edits(name: str, *, repeats: int, time_limit_s: float) -> Row:
     Two of each kind a repeat. `order_edits.py` has the table by kind, on graphs and seeds of its own.
     """
     path = INSTANCES / f"{name}.json"
-    problem = from_json(path.read_text(encoding="utf-8")) if path.exists() else _captured_problem(name)
+    problem = from_json(path.read_text(encoding="utf-8")) if path.exists() else captured_problem(name)
     rows = measure(
         name,
         problem,
@@ -155,7 +155,7 @@ def edits(name: str, *, repeats: int, time_limit_s: float) -> Row:
     }
 
 
-def _captured_problem(spec: str) -> OrderProblem:
+def captured_problem(spec: str) -> OrderProblem:
     from neaptide import zoo
     from neaptide.frontends.torch_step import capture_step
     from neaptide.schedule.order.from_graph import order_problem

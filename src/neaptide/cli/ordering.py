@@ -20,7 +20,7 @@ from neaptide.units import format_bytes, format_seconds
 if TYPE_CHECKING:
     from neaptide.layout.result import LayoutResult
     from neaptide.outcome import Limits
-    from neaptide.report.document import Document
+    from neaptide.report.document import Document, Table
     from neaptide.schedule.order.problem import OrderProblem
     from neaptide.schedule.order.result import OrderResult
 
@@ -73,6 +73,8 @@ def order_content(
     problem: OrderProblem, result: OrderResult, arena: LayoutResult | None = None
 ) -> dict[str, Any]:
     """The result for `--json`."""
+    from neaptide.schedule.order.regions.parts import summarise_parts
+
     return {
         "name": problem.name,
         "order": [problem.ops[op].name for op in result.order],
@@ -89,9 +91,20 @@ def order_content(
                 "solve_seconds": method.seconds,
                 "states": method.states,
                 **({"rounds_peak_bytes": list(method.rounds)} if method.rounds else {}),
+                **({"note": method.note} if method.note else {}),
             }
             for name, method in result.methods.items()
         },
+        "solved_parts": [
+            {
+                "kind": str(part.kind),
+                "count": part.count,
+                "largest_ops": part.largest_ops,
+                "degree": part.degree,
+                "states": part.states,
+            }
+            for part in summarise_parts(result.parts)
+        ],
     }
 
 
@@ -107,7 +120,9 @@ def order_document(problem: OrderProblem, result: OrderResult, arena: LayoutResu
             rows.append((name, "not run", "", ""))
             continue
         found = method.peak_bytes
-        peak = "nothing better" if found is None else format_bytes(found)
+        peak = (
+            ("none, see below" if method.note else "nothing better") if found is None else format_bytes(found)
+        )
         above = "" if found is None or not result.peak_bytes else f"{found / result.peak_bytes - 1:+.2%}"
         rows.append((name, peak, above, format_seconds(method.seconds)))
     proof = (
@@ -124,11 +139,29 @@ def order_document(problem: OrderProblem, result: OrderResult, arena: LayoutResu
         f"{problem.name or 'problem'}: {problem.op_count} operations",
         Table(("method", "peak", "above the best", "seconds"), tuple(rows)),
         rounds,
+        *(f"{name}: {method.note}." for name, method in result.methods.items() if method.note),
+        _parts_table(result),
         f"peak: {format_bytes(result.peak_bytes)}. {proof}",
         None
         if arena is None or arena.arena_bytes is None
         else f"arena: {format_bytes(arena.arena_bytes)} hold all storages at addresses of their own.",
         f"{result.states} states in {format_seconds(result.seconds)}",
+    )
+
+
+def _parts_table(result: OrderResult) -> Table | None:
+    """What exact reductions have solved on its own, by structure."""
+    from neaptide.report.document import Table
+    from neaptide.schedule.order.regions.parts import summarise_parts
+
+    rows = [
+        (str(part.kind), str(part.count), str(part.largest_ops), str(part.degree), str(part.states))
+        for part in summarise_parts(result.parts)
+    ]
+    return (
+        Table(("solved on its own", "parts", "largest, ops", "degree", "states"), tuple(rows))
+        if rows
+        else None
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
@@ -16,7 +16,9 @@ from neaptide.schedule.order.bounds.lower import cut_bound, per_op_bound, sub_pr
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.heuristics import LIST_METHODS, program_order
 from neaptide.schedule.order.problem import OrderProblem
+from neaptide.schedule.order.regions.parts import SolvedPart
 from neaptide.schedule.order.regions.reduce import REGION_STATES, Reduced, ReductionStats, reduce
+from neaptide.schedule.order.regions.structured import STRUCTURES, Method, dominant_order
 from neaptide.schedule.order.result import Certificate, MethodResult, OrderResult
 from neaptide.schedule.order.search.beam import beam_order
 from neaptide.schedule.order.search.bitset_lattice import Lattice
@@ -40,6 +42,7 @@ _STATES_OF_TURNS: Final = (10_000, 50_000, _MOST_STATES)  # of each exact search
 _MOST_SMOOTHED_OPS: Final = 20_000  # some seconds
 _MOST_BITSET_OPS: Final = 30_000  # closures are quadratic in bits: 2 x 110 MB here
 _ON_BITSETS: Final = frozenset({"beam", "hierarchical", "serenity_dp", "exact"})  # those that need closures
+DOMINANT: Final = "dominant"
 _BOUND: Final = "bound"  # computed whatever methods are named
 
 
@@ -112,6 +115,7 @@ class _Portfolio:
         self.core_order, self.core_peak = self.order, self.peak
         self.reduced: Reduced | None = None
         self.last_reduction: ReductionStats | None = None
+        self.parts: list[SolvedPart] = []
         self.lattices: dict[bool, Lattice] = {}
         self.searches: list[DownsetSearch] = []
         self.has_sub_problem_bound = False
@@ -136,7 +140,7 @@ class _Portfolio:
         if self.wanted is not None:
             reduction = ("reduction", partial(self._reduce, REGION_STATES))
             bounds = [(_BOUND, self._cut_bound), (_BOUND, self._escape_bound)]
-            return [*lists, *bounds, reduction, *self._searches()]
+            return [*lists, *bounds, *self._structures(), reduction, *self._searches()]
         quick = ("reduction", partial(self._reduce, _QUICK_REGION))
         is_quick = self.problem.op_count <= _MOST_QUICK_OPS
         return [
@@ -158,6 +162,20 @@ class _Portfolio:
         bound = (_BOUND, self._escape_bound)
         large = ("reduction", partial(self._reduce, LARGE_REGION))
         return [windows, bound, beam, first, large, second, hierarchical, last]
+
+    def _structures(self) -> list[tuple[str, Callable[[], None]]]:
+        """Methods for problems of one structure. By name only: `reduction` does as much for every part."""
+        solvers: dict[str, Method] = {**STRUCTURES, DOMINANT: partial(dominant_order, solver=best_order)}
+        return [(name, partial(self._structure, name, solver)) for name, solver in solvers.items()]
+
+    def _structure(self, name: str, solver: Method) -> None:
+        before, work = self.guard.seconds(), self.guard.work
+        outcome = solver(self.problem, self._share().limits, self.interrupt)
+        self.guard.exhausted(outcome.work)
+        peak = self._offer(outcome.value, is_core=False)
+        self.exhausted = self.exhausted or outcome.termination.is_proved
+        self._note(name, peak, before, work)
+        self.results[name] = replace(self.results[name], note=outcome.termination.detail)
 
     def _list(self, name: str) -> None:
         self._try(name, partial(LIST_METHODS[name], self.problem), is_core=False)
@@ -183,7 +201,7 @@ class _Portfolio:
             self.lower = max(self.lower, bound.nbytes)
 
     def _escape_bound(self) -> None:
-        """In both directions, each to its end once for a core: what it comes to does not hang on the order."""
+        """In both directions, each to its end once for a core: what it comes to does not depend on the order."""
         for reverse in (False, True):
             if self.peak > self.lower and reverse not in self.escaped:
                 inner = self._share()
@@ -206,8 +224,12 @@ class _Portfolio:
             return
         before, work = self.guard.seconds(), self.guard.work
         limits = self._share().limits
-        reduced = reduce(self.core, limits, region_states=region_states, interrupt=self.interrupt)
+        sizes = () if self.reduced is None else tuple(map(len, self.reduced.contents))
+        reduced = reduce(
+            self.core, limits, region_states=region_states, interrupt=self.interrupt, sizes=sizes
+        )
         self.guard.exhausted(reduced.stats.states)
+        self.parts += reduced.stats.parts
         self.last_reduction = reduced.stats
         if self.reduced is not None:
             reduced = replace(reduced, contents=tuple(map(self.reduced.expand, reduced.contents)))
@@ -400,6 +422,7 @@ class _Portfolio:
             self.guard.work,
             self.guard.seconds(),
             self.results,
+            tuple(self.parts),
         )
         return self.guard.finish(
             result,
@@ -413,6 +436,8 @@ class _Portfolio:
 ALL: Final = "all"
 METHODS: Final[tuple[str, ...]] = (
     *LIST_METHODS,
+    *STRUCTURES,
+    DOMINANT,
     "reduction",
     "windows",
     "beam",
@@ -420,9 +445,3 @@ METHODS: Final[tuple[str, ...]] = (
     "serenity_dp",
     "exact",
 )
-
-
-def table_rows(methods: Mapping[str, MethodResult]) -> list[tuple[str, int | None, float]]:
-    """Name, peak and seconds of each method, best peak first; methods without an order last."""
-    rows = [(name, result.peak_bytes, result.seconds) for name, result in methods.items()]
-    return sorted(rows, key=lambda row: (row[1] is None, row[1] or 0))

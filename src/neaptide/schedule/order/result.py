@@ -1,10 +1,12 @@
-"""What an ordering search hands back: the order, its peak, a bound, and what kind of proof there is."""
+"""What an ordering search returns: the order, its peak, a bound, and what kind of proof there is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+from neaptide.schedule.order.regions.parts import SolvedPart
 
 
 class Certificate(StrEnum):
@@ -32,12 +34,14 @@ class MethodResult:
         seconds: wall-clock time that it took.
         states: that it looked at; 0 for list methods.
         rounds: peak after each round, for the hierarchical method; they never rise.
+        note: of a method for one structure: what it has found, or which op breaks the structure.
     """
 
     peak_bytes: int | None
     seconds: float
     states: int = 0
     rounds: tuple[int, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,7 @@ class OrderResult:
         states: looked at by all searches together.
         seconds: wall-clock time of everything.
         methods: what each method reached, in the order in which they ran; times are not part of equality.
+        parts: what exact reductions have solved on their own; an outer part comes behind those inside it.
     """
 
     order: tuple[int, ...]
@@ -61,6 +66,7 @@ class OrderResult:
     states: int
     seconds: float = field(compare=False)
     methods: Mapping[str, MethodResult] = field(compare=False)
+    parts: tuple[SolvedPart, ...] = ()
 
     @property
     def gap(self) -> float:

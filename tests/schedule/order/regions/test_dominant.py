@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
-from neaptide.errors import VerifyError
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.peers.orders.serenity_dp import downset_dp
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide.schedule.order.regions.dominant import dominant
+from neaptide.schedule.order.regions.refusal import Refusal
 from neaptide.schedule.order.regions.segments import dominates, flatten, profile
 from neaptide.schedule.order.steps import to_steps
 from small_orders import all_orders, best_order, profile_of, random_problem
@@ -26,7 +26,7 @@ def test_oracle_construction_dominates_every_order(seed, oracle) -> None:
     problem = random_problem(rng, rng.randint(1, 6), in_place=rng.random() < 0.3, mutation=rng.random() < 0.3)
     steps = to_steps(problem)
     if any(coupling.is_pin for coupling in steps.couplings):
-        with pytest.raises(VerifyError, match="in-place"):
+        with pytest.raises(Refusal, match="works in place"):
             dominant(problem, oracle)
         return
     segments = dominant(problem, oracle)
@@ -48,5 +48,5 @@ def test_takeover_of_a_shared_operand_is_refused() -> None:
         OrderOp("left", (0,), (1,), in_place=((1, 0),)),
         OrderOp("right", (0,), (2,)),
     )
-    with pytest.raises(VerifyError, match="in-place"):
+    with pytest.raises(Refusal, match="op left works in place"):
         dominant(OrderProblem(storages, ops), best_order)

@@ -1,21 +1,27 @@
 import random
 import threading
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
+from neaptide.schedule.order.evaluate import evaluate_order
+from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide.schedule.order.regions.lattice import levels_of
 from neaptide.schedule.order.regions.pumpkins import (
     Pumpkin,
     count_splits,
     order_by_phase_split,
     order_pumpkin,
+    pumpkin_of,
     pumpkin_region,
 )
+from neaptide.schedule.order.regions.refusal import Refusal
 from neaptide.schedule.order.regions.segments import Segment
-from small_orders import linear_extensions
+from neaptide.schedule.order.regions.structured import pumpkin_order
+from small_orders import best_peak, from_edges, linear_extensions, random_problem
 
 
 def random_pumpkin(rng: random.Random, chains: int, longest: int) -> Pumpkin:
@@ -66,3 +72,70 @@ def test_above_the_limit_there_is_a_bound_and_a_reason() -> None:
     assert refused.order is None
     assert "9 chains" in refused.reason
     assert refused.peak_bytes <= order_pumpkin(pumpkin, 100_000).peak_bytes
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(st.integers(0, 2**32))
+def test_a_problem_that_is_a_pumpkin_is_ordered_best(seed: int) -> None:
+    """With runs before the source and behind the sink, and other storages that the chains share."""
+    rng = random.Random(seed)
+    before, behind, lengths = (
+        rng.randint(1, 2),
+        rng.randint(0, 2),
+        [rng.randint(1, 2) for _ in range(rng.randint(2, 3))],
+    )
+    edges = [(i, i + 1) for i in range(before - 1)]
+    count, lasts = before, []
+    for length in lengths:
+        edges += [(before - 1, count), *((i, i + 1) for i in range(count, count + length - 1))]
+        count += length
+        lasts.append(count - 1)
+    if behind:
+        edges += [(last, count) for last in lasts]
+        edges += [(i, i + 1) for i in range(count, count + behind - 1)]
+        count += behind
+    problem = from_edges(
+        [rng.randint(0, 9) for _ in range(count)],
+        edges,
+        [rng.choice([0, rng.randint(0, 9)]) for _ in range(count)],
+    )
+    whole = pumpkin_of(problem)
+    assert (len(whole.before), len(whole.pumpkin.chains), len(whole.behind)) == (before, len(lengths), behind)
+    outcome = pumpkin_order(problem)
+    assert outcome.termination.is_proved
+    assert (
+        evaluate_order(problem, outcome.require()).peak_bytes
+        == outcome.termination.best
+        == best_peak(problem)
+    )
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.integers(0, 2**32))
+def test_any_problem_is_ordered_best_or_refused(seed: int) -> None:
+    rng = random.Random(seed)
+    problem = random_problem(rng, rng.randint(0, 6), in_place=rng.random() < 0.3, mutation=rng.random() < 0.3)
+    outcome = pumpkin_order(problem)
+    if outcome.value is None:
+        assert outcome.termination.detail
+        return
+    assert evaluate_order(problem, outcome.value).peak_bytes == best_peak(problem)
+
+
+def test_what_breaks_a_pumpkin_is_named() -> None:
+    crossed = from_edges([1] * 6, [(0, 1), (0, 2), (1, 3), (1, 4), (2, 4), (3, 5), (4, 5)])
+    with pytest.raises(Refusal, match="op n1 has several ops before it or behind it"):
+        pumpkin_of(crossed)
+    chain = from_edges([1] * 3, [(0, 1), (1, 2)])
+    with pytest.raises(Refusal, match="no op at which several chains start"):
+        pumpkin_of(chain)
+    with pytest.raises(Refusal, match="op n0 and op n1 both come first"):
+        pumpkin_of(from_edges([1] * 3, [(0, 2), (1, 2)]))
+    storages = tuple(OrderStorage(f"s{i}", 4) for i in range(2))
+    ops = (
+        OrderOp("source", (), (0, 1)),
+        *(OrderOp(f"head{i}", (0,), (), after=(0,)) for i in range(2)),
+        *(OrderOp(f"late{i}", (1,), (), after=(i + 1,)) for i in range(2)),
+    )
+    with pytest.raises(Refusal, match="storage s1 may be used last by late0 or late1"):
+        pumpkin_of(OrderProblem(storages, ops))

@@ -9,9 +9,11 @@ from neaptide.errors import VerifyError
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide.schedule.order.regions.reduce import reduce
+from neaptide.schedule.order.regions.refusal import Refusal
 from neaptide.schedule.order.regions.segments import dominates, profile
-from neaptide.schedule.order.regions.trees import in_tree_of, order_in_tree, order_out_tree
-from small_orders import all_orders, best_peak, from_edges, profile_of
+from neaptide.schedule.order.regions.trees import order_in_tree, tree_of
+from neaptide.schedule.order.steps import to_steps
+from small_orders import all_orders, best_peak, from_edges, profile_of, random_problem
 
 seeds = st.integers(0, 2**32)
 
@@ -32,8 +34,7 @@ def test_liu_dominates_every_order_of_an_in_tree(seed: int) -> None:
     nbytes = [rng.randint(0, 9) for _ in range(count)]
     workspace = [rng.choice([0, rng.randint(0, 9)]) for _ in range(count)]
     problem = from_edges(nbytes, [(i, p) for i, p in enumerate(parents) if p >= 0], workspace)
-    best = order_in_tree(parents, nbytes, workspace)
-    assert in_tree_of(problem) == best
+    best = tree_of(problem)
     assert evaluate_order(problem, best.order).peak_bytes == best.peak_bytes == best_peak(problem)
     mine = profile(best.segments)
     assert all(dominates(mine, profile_of(problem, order)) for order in all_orders(problem))
@@ -53,11 +54,16 @@ def test_out_tree_with_a_buffer_per_edge_is_the_reverse(seed: int) -> None:
         for i in range(count)
     )
     problem = OrderProblem(storages, ops)
-    best = order_out_tree(parents, nbytes, workspace)
-    assert evaluate_order(problem, best.order).peak_bytes == best.peak_bytes == best_peak(problem)
+    best = tree_of(problem)
+    start = to_steps(problem).start_bytes
+    assert evaluate_order(problem, best.order).peak_bytes == start + best.peak_bytes == best_peak(problem)
+    mine = profile(best.segments, start)
+    assert all(dominates(mine, profile_of(problem, order)) for order in all_orders(problem))
     reduced = reduce(problem)
     assert reduced.is_solved
-    assert evaluate_order(reduced.problem, range(reduced.problem.op_count)).peak_bytes == best.peak_bytes
+    assert (
+        evaluate_order(reduced.problem, range(reduced.problem.op_count)).peak_bytes == start + best.peak_bytes
+    )
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -77,20 +83,37 @@ def test_large_in_tree_agrees_with_the_reduction() -> None:
     count = 3000
     parents = [rng.randint(i + 1, min(count - 1, i + 40)) for i in range(count - 1)] + [-1]
     nbytes = [rng.randint(1, 1000) for _ in range(count)]
-    by_liu = order_in_tree(parents, nbytes, [0] * count)
     readers: list[list[int]] = [[] for _ in range(count)]
     for child, parent in enumerate(parents[:-1]):
         readers[parent].append(child)
     storages = tuple(OrderStorage(f"t{i}", size, output=i == count - 1) for i, size in enumerate(nbytes))
     problem = OrderProblem(storages, tuple(OrderOp(f"n{i}", tuple(r), (i,)) for i, r in enumerate(readers)))
+    by_liu = tree_of(problem)
     reduced = reduce(problem)
     assert reduced.is_solved
     assert evaluate_order(problem, by_liu.order).peak_bytes == by_liu.peak_bytes
     assert evaluate_order(reduced.problem, range(reduced.problem.op_count)).peak_bytes == by_liu.peak_bytes
 
 
-def test_what_is_no_in_tree_is_said_to_be_none() -> None:
-    assert in_tree_of(from_edges([1, 1, 1], [(0, 1), (0, 2)])) is None
+@settings(max_examples=examples(200), deadline=None)
+@given(seeds)
+def test_any_problem_is_ordered_best_or_refused(seed: int) -> None:
+    rng = random.Random(seed)
+    problem = random_problem(rng, rng.randint(1, 6), in_place=rng.random() < 0.3, mutation=rng.random() < 0.3)
+    try:
+        found = tree_of(problem)
+    except Refusal as refusal:
+        assert any(f"op {op.name} " in str(refusal) for op in problem.ops) or "storage s" in str(refusal)  # noqa: PT017
+        return
+    assert evaluate_order(problem, found.order).peak_bytes == best_peak(problem)
+
+
+def test_what_breaks_a_tree_is_named() -> None:
+    with pytest.raises(Refusal, match="storage t0 is shared: either n1 or n2 may use it last"):
+        tree_of(from_edges([1, 1, 1], [(0, 1), (0, 2)]))
+    after = (OrderOp("a", (), ()), OrderOp("b", (), (), after=(0,)), OrderOp("c", (), (), after=(0,)))
+    with pytest.raises(Refusal, match="op a comes before several ops and op d behind several"):
+        tree_of(OrderProblem((), (*after, OrderOp("d", (), (), after=(1, 2)))))
 
 
 def test_circle_is_refused() -> None:

@@ -8,13 +8,20 @@ set may stand in for it in every order (linearisation, Jin et al., arXiv 2312.13
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from neaptide.outcome import LimitGuard
 from neaptide.schedule.order.regions.dominators import entry_exit_pairs
 from neaptide.schedule.order.regions.lattice import Region, dominant_segments, peak_bound
 from neaptide.schedule.order.regions.merge import merge_independent
+from neaptide.schedule.order.regions.parts import (
+    ContractionStats,
+    PartKind,
+    SkippedRegion,
+    SolvedPart,
+    degree_of,
+    kind_of,
+)
 from neaptide.schedule.order.regions.segments import Rope, Segment, canonical, flatten
 from neaptide.schedule.order.steps import Steps
 
@@ -37,44 +44,6 @@ class Item(NamedTuple):
     couplings: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SkippedRegion:
-    """A region that stays as it is.
-
-    Attributes:
-        ops: it holds, by index.
-        bound_bytes: bytes that it cannot do without at its peak, above those before it.
-        reason: one sentence.
-    """
-
-    ops: tuple[int, ...]
-    bound_bytes: int
-    reason: str
-
-
-@dataclass(slots=True)
-class ContractionStats:
-    """What was contracted.
-
-    Attributes:
-        series: runs joined into one chain.
-        unions: independent chains merged.
-        regions: solved over their downsets, those out of the cache included.
-        cached: of `regions`, those that had been solved before.
-        states: downsets looked at.
-        largest: most downsets of one region.
-        skipped: regions above the limits.
-    """
-
-    series: int = 0
-    unions: int = 0
-    regions: int = 0
-    cached: int = 0
-    states: int = 0
-    largest: int = 0
-    skipped: list[SkippedRegion] = field(default_factory=list)
-
-
 class ChainGraph:
     """Chains with dependencies between them, transitively reduced where the steps were.
 
@@ -86,9 +55,16 @@ class ChainGraph:
     """
 
     def __init__(
-        self, steps: Steps, *, state_limit: int, guard: LimitGuard, most_chains: int = REGION_CHAINS
+        self,
+        steps: Steps,
+        *,
+        state_limit: int,
+        guard: LimitGuard,
+        most_chains: int = REGION_CHAINS,
+        sizes: Sequence[int] = (),
     ) -> None:
         count = len(steps.rise)
+        self._sizes = list(sizes) or [1] * count  # by chain, ops in it, for the stats
         self.predecessors = [set(before) for before in steps.predecessors]
         self.successors: list[set[int]] = [set() for _ in range(count)]
         for op, before in enumerate(self.predecessors):
@@ -168,6 +144,7 @@ class ChainGraph:
         if len(run) == 1:
             return head
         self.stats.series += 1
+        self._sizes[head] = sum(self._sizes[member] for member in run)
         tail = run[-1]
         items = [item for member in run for item in self.items[member]]
         ties = set().union(*(self._ties[member] for member in run))
@@ -240,6 +217,8 @@ class ChainGraph:
         if len(plain) > 1:
             self.stats.unions += 1
             plain.sort()
+            ops = sum(self._sizes[chain] for chain in plain)
+            self.stats.parts.append(SolvedPart(PartKind.BRANCHES, ops, len(plain), 0))
             merged = merge_independent([[item.segment for item in self.items[chain]] for chain in plain])
             self._collapse(plain, merged)
 
@@ -372,6 +351,7 @@ class ChainGraph:
         if given_up in self._given_up:
             return False
         region, items = self._region(part)
+        states = 0
         segments = self._solved.get(region)
         if region in self._solved:
             self.stats.cached += 1
@@ -381,6 +361,7 @@ class ChainGraph:
             work = self._guard.limits.work
             left = self._state_limit if work is None else min(self._state_limit, work - self._guard.work)
             result = dominant_segments(region, left, self._guard)
+            states = result.states
             self.stats.states += result.states
             self.stats.largest = max(self.stats.largest, result.states)
             if self._guard.exhausted(result.states) is not None and result.segments is None:
@@ -393,6 +374,8 @@ class ChainGraph:
             self.stats.skipped.append(SkippedRegion(ops, peak_bound(region), reason))
             return False
         self.stats.regions += 1
+        size = sum(self._sizes[chain] for chain in part)
+        self.stats.parts.append(SolvedPart(kind_of(region), size, degree_of(region), states))
         whole = [
             Segment(rise, delta, _joined([items[item].segment.ops for item in flatten(ops)]))
             for rise, delta, ops in segments
@@ -430,6 +413,7 @@ class ChainGraph:
         outside_before = set().union(*(self.predecessors[chain] for chain in part)) - members
         outside_after = set().union(*(self.successors[chain] for chain in part)) - members
         head = part[0]
+        self._sizes[head] = sum(self._sizes[chain] for chain in part)
         for chain in part:
             self._unfile(chain)
             for other in self.predecessors[chain]:

@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from neaptide.errors import VerifyError
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
+from neaptide.schedule.order.regions.refusal import refuse_pins
 from neaptide.schedule.order.regions.segments import Segment, canonical
 from neaptide.schedule.order.regions.splits import play, restrict
 from neaptide.schedule.order.steps import to_steps
 
 Oracle = Callable[[OrderProblem], Sequence[int]]
-"""Gives an order with the lowest peak there is."""
+"""Gives an order with the lowest peak there is. Without one within its limits it raises `OracleStopped`."""
+
+
+class OracleStopped(Exception):  # noqa: N818 - a limit is no fault
+    """The oracle met a limit before it had proved an order."""
 
 
 def dominant(region: OrderProblem, oracle: Oracle) -> list[Segment]:
@@ -34,12 +38,10 @@ def dominant(region: OrderProblem, oracle: Oracle) -> list[Segment]:
         oracle: an exact solver; a wrong one gives a legal schedule that need not dominate.
 
     Raises:
-        VerifyError: such an op is there.
+        Refusal: such an op is there.
+        OracleStopped: the oracle met a limit.
     """
-    if any(coupling.is_pin for coupling in to_steps(region).couplings):
-        raise VerifyError(
-            "a region with an in-place op whose operand has several last readers has no dominant schedule"
-        )
+    refuse_pins(region, to_steps(region))
     return _Construction(region, oracle).segments()
 
 

@@ -126,6 +126,9 @@ class _Side:
             mask = _mask(set(items))
             for item in items:
                 self._ties[item].append((mask, nbytes))
+        # The most that taking an item can free: reversed, couplings only ever add to it.
+        freed = [0 if reverse else sum(nbytes for _, nbytes in ties) for ties in self._ties]
+        self._may_fall = [delta <= most for delta, most in zip(self._change, freed, strict=True)]
 
     def _step(self, state: int, item: int) -> tuple[int, int]:
         """Rise over the bytes of a state, and change, if an item is taken next."""
@@ -250,10 +253,13 @@ class _Side:
         self, state: int, level: int, budget: int, ready: list[int], taken: Rope, target: int
     ) -> tuple[int, int, list[int], Rope]:
         """Take what goes no higher and fits, until the level of the start is reached or nothing is left."""
+        may_fall, least_rise = self._may_fall, self._rise
         moved = True
         while moved and level > 0:
             moved = False
             for item in ready:
+                if not may_fall[item] or level + least_rise[item] > budget:
+                    continue
                 rise, change = (
                     self._step(state, item) if self._ties[item] else (self._rise[item], self._change[item])
                 )

@@ -8,15 +8,18 @@ combinations grow as 2^d and more in the number of chains d (Jin et al., arXiv 2
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
 
 from neaptide.outcome import LimitGuard
+from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.regions.lattice import Region, dominant_segments, peak_bound
 from neaptide.schedule.order.regions.merge import merge_independent
+from neaptide.schedule.order.regions.refusal import Refusal, refuse_pins
 from neaptide.schedule.order.regions.segments import Segment, canonical, flatten, peak_rise
+from neaptide.schedule.order.steps import to_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,76 @@ class PumpkinOrder:
     peak_bytes: int
     states: int
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WholePumpkin:
+    """A problem that is a pumpkin with a run of ops before it and one behind it.
+
+    Attributes:
+        before: ops up to the source, in order.
+        pumpkin: the chains; `ops` of a step are ops of the problem.
+        behind: ops from the sink on, in order.
+    """
+
+    before: tuple[int, ...]
+    pumpkin: Pumpkin
+    behind: tuple[int, ...]
+
+
+def pumpkin_of(problem: OrderProblem) -> WholePumpkin:
+    """Read a problem as a pumpkin: one storage that all chains start from, and nothing else between them. O(size).
+
+    Raises:
+        Refusal: names the op or the storage that breaks the structure.
+    """
+    steps = to_steps(problem)
+    refuse_pins(problem, steps)
+    names = [op.name for op in problem.ops]
+    after: list[list[int]] = [[] for _ in names]
+    for op, earlier in enumerate(steps.predecessors):
+        for other in earlier:
+            after[other].append(op)
+    first = [op for op, earlier in enumerate(steps.predecessors) if not earlier]
+    if len(first) > 1:
+        raise Refusal(
+            f"op {names[first[0]]} and op {names[first[1]]} both come first: a pumpkin has one source"
+        )
+    before = _run(first, after, steps.predecessors)
+    behind = _run([op for op, later in enumerate(after) if not later], steps.predecessors, after)[::-1]
+    if len(before) == len(names):
+        raise Refusal("all ops form one run: there is no op at which several chains start")
+    heads = sorted(after[before[-1]])
+    ends = {*before, *behind}
+    for op, (earlier, later) in enumerate(zip(steps.predecessors, after, strict=True)):
+        if op not in ends and (len(earlier) != 1 or len(later) > 1):
+            raise Refusal(f"op {names[op]} has several ops before it or behind it: it is in no chain")
+    for coupling in steps.couplings:
+        assert coupling.storage is not None
+        if list(coupling.ops) != heads:
+            raise Refusal(
+                f"storage {problem.storages[coupling.storage].name} may be used last by {names[coupling.ops[0]]} or "
+                f"{names[coupling.ops[1]]}, and not by the first op of every chain"
+            )
+    chains = []
+    for head in heads:
+        chain = [head]
+        while after[chain[-1]] and after[chain[-1]][0] not in ends:
+            chain += after[chain[-1]]
+        chains.append(tuple(Segment(steps.rise[op], steps.delta[op], op) for op in chain))
+    shared = sum(coupling.nbytes for coupling in steps.couplings)
+    return WholePumpkin(tuple(before), Pumpkin(shared, tuple(chains)), tuple(behind))
+
+
+def _run(
+    first: Sequence[int], onward: Sequence[Collection[int]], back: Sequence[Collection[int]]
+) -> list[int]:
+    """The run of ops that starts with the only one of `first`; empty if there are several."""
+    run: list[int] = []
+    while len(first) == 1 and len(back[first[0]]) <= 1:
+        run.append(first[0])
+        first = list(onward[first[0]])
+    return run
 
 
 def order_pumpkin(pumpkin: Pumpkin, state_limit: int, guard: LimitGuard | None = None) -> PumpkinOrder:

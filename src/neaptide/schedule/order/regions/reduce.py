@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Stopwatch
 from neaptide.schedule.order.problem import OrderProblem
-from neaptide.schedule.order.regions.contraction import REGION_CHAINS, ChainGraph, SkippedRegion
+from neaptide.schedule.order.regions.contraction import REGION_CHAINS, ChainGraph
+from neaptide.schedule.order.regions.parts import SkippedRegion, SolvedPart
 from neaptide.schedule.order.regions.pieces import rebuild
 from neaptide.schedule.order.steps import to_steps
 
 REGION_STATES = 20_000
 """Most downsets of one region: a tenth of a second or two. Beyond, the region stays for the search."""
-
 
 _REBUILD_SHARE: Final = 4
 
@@ -34,6 +34,7 @@ class ReductionStats:
         states: downsets looked at.
         largest_region_states: most downsets of one region.
         skipped: regions that stay, with a bound and the reason.
+        parts: what was solved on its own, in order; see `sizes` of `reduce`.
         limit: which limit stopped the reduction (`time`, `work`, `interrupt`); None if it came to its end.
         seconds: wall-clock.
     """
@@ -47,6 +48,7 @@ class ReductionStats:
     states: int
     largest_region_states: int
     skipped: tuple[SkippedRegion, ...]
+    parts: tuple[SolvedPart, ...]
     limit: str | None
     seconds: float
 
@@ -82,6 +84,7 @@ def reduce(
     region_states: int = REGION_STATES,
     region_chains: int = REGION_CHAINS,
     interrupt: threading.Event | None = None,
+    sizes: Sequence[int] = (),
 ) -> Reduced:
     """Replace every region that may be scheduled on its own by the segments of a dominant schedule.
 
@@ -96,6 +99,7 @@ def reduce(
         region_states: most downsets of one region.
         region_chains: most chains of one region; looking for larger ones takes time even where there are none.
         interrupt: when set, like a limit.
+        sizes: by op, how many ops it stands for in the stats; 1 each without it.
     """
     limits = limits or Limits()
     watch = Stopwatch()
@@ -104,7 +108,7 @@ def reduce(
     used = (1 + _REBUILD_SHARE) * watch.seconds()
     time_s = None if limits.time_s is None else max(0.0, limits.time_s - used)
     guard = LimitGuard(replace(limits, time_s=time_s), interrupt)
-    graph = ChainGraph(steps, state_limit=region_states, guard=guard, most_chains=region_chains)
+    graph = ChainGraph(steps, state_limit=region_states, guard=guard, most_chains=region_chains, sizes=sizes)
     graph.contract()
     done, limit = graph.stats, guard.check_now()
     if done.series or done.unions or done.regions:
@@ -121,6 +125,7 @@ def reduce(
         states=done.states,
         largest_region_states=done.largest,
         skipped=tuple(done.skipped),
+        parts=tuple(done.parts),
         limit=limit,
         seconds=watch.seconds(),
     )

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from neaptide.errors import VerifyError
 from neaptide.schedule.order.problem import OrderProblem
-from neaptide.schedule.order.regions.merge import UpHeap
-from neaptide.schedule.order.regions.segments import Segment, flatten, peak_rise
+from neaptide.schedule.order.regions.merge import UpHeap, merge_independent
+from neaptide.schedule.order.regions.refusal import Refusal, refuse_couplings
+from neaptide.schedule.order.regions.segments import Segment, canonical, flatten, peak_rise
+from neaptide.schedule.order.steps import to_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,25 +19,27 @@ class TreeOrder:
 
     Attributes:
         order: nodes.
-        peak_bytes: of that order, and of no order less.
+        peak_bytes: of that order, and of no order less; above the bytes at the start.
         segments: canonical; the order dominates every other one of the tree.
+        degree: most children of a node.
     """
 
     order: tuple[int, ...]
     peak_bytes: int
     segments: tuple[Segment, ...]
+    degree: int
 
 
-def order_in_tree(parents: Sequence[int], nbytes: Sequence[int], workspace: Sequence[int]) -> TreeOrder:
-    """Best order of a tree in which every node reads what its children made. O(n log^2 n).
+def order_in_tree(parents: Sequence[int], rise: Sequence[int], delta: Sequence[int]) -> TreeOrder:
+    """Best order of a tree in which every node runs after its children.
 
-    Liu, "An application of generalized tree pebbling to sparse matrix factorization" (1987), with workspace. While a
-    node runs, its children's outputs, its own and its workspace are there.
+    Liu, "An application of generalized tree pebbling to sparse matrix factorization" (1987). O(n log^2 n) where no
+    node frees more than its subtree holds, as in Liu's trees; else O(n x segments of a subtree), by two-sided merges.
 
     Args:
-        parents: by node, who reads its output; -1 for a root, whose output is kept. Several roots make a forest.
-        nbytes: by node, its output.
-        workspace: by node.
+        parents: by node, the node that runs after it; -1 for a root. Several roots make a forest.
+        rise: by node, highest bytes while it runs above those before it.
+        delta: by node, bytes after it less bytes before it.
 
     Raises:
         VerifyError: the parents form a circle.
@@ -49,67 +53,99 @@ def order_in_tree(parents: Sequence[int], nbytes: Sequence[int], workspace: Sequ
         top_down += children[node]
     if len(top_down) != len(parents):
         raise VerifyError("the parents of a tree form a circle")
-    heaps: list[UpHeap] = [UpHeap() for _ in parents]
+    held = list(delta)  # by node, what its subtree leaves
     for node in reversed(top_down):
+        held[node] += sum(held[child] for child in children[node])
+    merge = _merge_climbing if all(nbytes >= 0 for nbytes in held) else _merge_any
+    segments = tuple(
+        merge(top_down[::-1], children, roots, [*map(Segment, rise, delta, range(len(parents)))])
+    )
+    order = tuple(op for segment in segments for op in flatten(segment.ops))
+    degree = max(map(len, children), default=0)
+    return TreeOrder(order, peak_rise(segments), segments, degree)
+
+
+def _merge_climbing(
+    bottom_up: Sequence[int],
+    children: Sequence[Sequence[int]],
+    roots: Sequence[int],
+    steps: Sequence[Segment],
+) -> list[Segment]:
+    """Liu's rule where no subtree ever holds less than at its start: one heap for each."""
+    heaps: list[UpHeap] = [UpHeap() for _ in steps]
+    for node in bottom_up:
         heap = heaps[node]
         for child in children[node]:
             heap = heap.absorb(heaps[child])
-        heap.append(nbytes[node] + workspace[node], nbytes[node] - heap.level, node)
+        heap.append(*steps[node])
         heaps[node] = heap
     whole = UpHeap()
     for root in roots:
         whole = whole.absorb(heaps[root])
-    segments = tuple(whole.drain())
-    order = tuple(op for segment in segments for op in flatten(segment.ops))
-    return TreeOrder(order, peak_rise(segments), segments)
+    return whole.drain()
 
 
-def order_out_tree(parents: Sequence[int], nbytes: Sequence[int], workspace: Sequence[int]) -> TreeOrder:
-    """Best order of a tree in which every node has a buffer of its own from its parent. O(n log^2 n).
+def _merge_any(
+    bottom_up: Sequence[int],
+    children: Sequence[Sequence[int]],
+    roots: Sequence[int],
+    steps: Sequence[Segment],
+) -> list[Segment]:
+    profiles: list[list[Segment]] = [[] for _ in steps]
+    for node in bottom_up:
+        below = merge_independent([profiles[child] for child in children[node]])
+        profiles[node] = canonical([*below, steps[node]])
+    return merge_independent([profiles[root] for root in roots])
 
-    Time reversed it is an in-tree. Only for a buffer per edge: with one output shared by all children the problem is
-    strongly NP-complete (Jin et al., arXiv 2312.13526) and `regions.reduce` is what applies.
+
+def order_out_tree(parents: Sequence[int], rise: Sequence[int], delta: Sequence[int]) -> TreeOrder:
+    """Best order of a tree in which every node runs before its children: an in-tree with time reversed.
+
+    Only for a buffer per edge: with one output shared by all children the problem is strongly NP-complete (Jin et al.,
+    arXiv 2312.13526) and `regions.reduce` is what applies.
 
     Args:
-        parents: by node, who makes its buffer; -1 for a root, whose buffer is there from the start.
-        nbytes: by node, the buffer that it reads.
-        workspace: by node.
+        parents: by node, the node that runs before it; -1 for a root.
+        rise: by node, highest bytes while it runs above those before it.
+        delta: by node, bytes after it less bytes before it.
 
     Raises:
         VerifyError: the parents form a circle.
     """
-    backwards = order_in_tree(parents, nbytes, workspace)
-    segments = tuple(Segment(rise - delta, -delta, ops) for rise, delta, ops in reversed(backwards.segments))
-    turned = tuple(Segment(rise, delta, flatten(ops)[::-1]) for rise, delta, ops in segments)
-    return TreeOrder(backwards.order[::-1], backwards.peak_bytes, turned)
+    turned_rise = [high - change for high, change in zip(rise, delta, strict=True)]
+    backwards = order_in_tree(parents, turned_rise, [-change for change in delta])
+    segments = tuple(
+        Segment(high - change, -change, flatten(ops)[::-1])
+        for high, change, ops in reversed(backwards.segments)
+    )
+    return TreeOrder(backwards.order[::-1], peak_rise(segments), segments, backwards.degree)
 
 
-def in_tree_of(problem: OrderProblem) -> TreeOrder | None:
-    """Best order of a problem that is an in-tree or a forest of them; None if it is not. O(n log^2 n).
+def tree_of(problem: OrderProblem) -> TreeOrder:
+    """Best order of a problem that is an in-tree, an out-tree with a buffer per edge, or a forest of one of them.
 
-    Each op makes one storage that at most one other op reads; nothing is there from the start, nothing is mutated,
-    kept (but at the roots), shared in place or ordered by `after` alone.
+    Dependencies are looked at transitively reduced.
+
+    Raises:
+        Refusal: names the op or the storage that breaks the structure.
     """
-    count = problem.op_count
-    parents, nbytes = [-1] * count, [0] * count
-    if len(problem.storages) != count:
-        return None
-    made = [0] * count
-    for index, storage in enumerate(problem.storages):
-        accessors = problem.accessors[index]
-        if problem.from_start[index] or not 1 <= len(accessors) <= 2:
-            return None
-        maker = accessors[0]
-        made[maker] += 1
-        nbytes[maker] = storage.nbytes
-        if len(accessors) == 2:
-            parents[maker] = accessors[1]
-        if storage.output != (len(accessors) == 1):
-            return None
-    for index, op in enumerate(problem.ops):
-        if made[index] != 1 or len(op.writes) != 1 or op.in_place:
-            return None
-        expected = () if parents[index] < 0 else (parents[index],)
-        if problem.successors[index] != expected:
-            return None
-    return order_in_tree(parents, nbytes, [op.workspace for op in problem.ops])
+    steps = to_steps(problem)
+    refuse_couplings(problem, steps)
+    before = [sorted(earlier) for earlier in steps.predecessors]
+    after: list[list[int]] = [[] for _ in before]
+    for op, earlier in enumerate(before):
+        for other in earlier:
+            after[other].append(op)
+    names = [op.name for op in problem.ops]
+    forks = [op for op, later in enumerate(after) if len(later) > 1]
+    joins = [op for op, earlier in enumerate(before) if len(earlier) > 1]
+    if forks and joins:
+        raise Refusal(
+            f"op {names[forks[0]]} comes before several ops and op {names[joins[0]]} behind several: "
+            "a tree has only one of the two"
+        )
+    if forks:
+        parents = [earlier[0] if earlier else -1 for earlier in before]
+        return order_out_tree(parents, steps.rise, steps.delta)
+    parents = [later[0] if later else -1 for later in after]
+    return order_in_tree(parents, steps.rise, steps.delta)

@@ -1,0 +1,137 @@
+"""What a reduction has solved on its own, part by part, and what it has left alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from neaptide.schedule.order.regions.lattice import Region
+
+
+class PartKind(StrEnum):
+    """The structure of a part, which says what solves it.
+
+    `BRANCHES`: chains that share nothing but what comes before and behind all of them; merged (Liu 1987, Kayaaslan et
+    al. 2018). Trees and series-parallel graphs with a buffer per edge consist of nothing else. `PUMPKIN`: chains that
+    start from one shared storage. `REGION`: anything else between one entry and one exit, such as the parts of a
+    series-parallel graph whose branches share storages; like a pumpkin it is solved over its downsets.
+    """
+
+    BRANCHES = "branches"
+    PUMPKIN = "pumpkin"
+    REGION = "region"
+
+
+@dataclass(frozen=True, slots=True)
+class SolvedPart:
+    """A part of a problem that has become one chain.
+
+    Attributes:
+        kind: its structure.
+        ops: ops of the problem in it, those of parts inside it included.
+        degree: chains or ops that start side by side at one place; the most of them.
+        states: downsets looked at; 0 for branches, and for a region equal to one solved before.
+    """
+
+    kind: PartKind
+    ops: int
+    degree: int
+    states: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartSummary:
+    """All solved parts of one kind.
+
+    Attributes:
+        kind: their structure.
+        count: how many.
+        largest_ops: most ops of one of them.
+        degree: the largest.
+        states: downsets looked at in all of them.
+    """
+
+    kind: PartKind
+    count: int
+    largest_ops: int
+    degree: int
+    states: int
+
+
+def summarise_parts(parts: Iterable[SolvedPart]) -> list[PartSummary]:
+    """Solved parts by kind, in the order of `PartKind`. O(parts)."""
+    by_kind: dict[PartKind, list[SolvedPart]] = {kind: [] for kind in PartKind}
+    for part in parts:
+        by_kind[part.kind].append(part)
+    return [
+        PartSummary(
+            kind,
+            len(some),
+            max(part.ops for part in some),
+            max(part.degree for part in some),
+            sum(part.states for part in some),
+        )
+        for kind, some in by_kind.items()
+        if some
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedRegion:
+    """A region that stays as it is.
+
+    Attributes:
+        ops: it holds, by index.
+        bound_bytes: bytes that it cannot do without at its peak, above those before it.
+        reason: one sentence.
+    """
+
+    ops: tuple[int, ...]
+    bound_bytes: int
+    reason: str
+
+
+@dataclass(slots=True)
+class ContractionStats:
+    """What was contracted.
+
+    Attributes:
+        series: runs joined into one chain.
+        unions: independent chains merged.
+        regions: solved over their downsets, those out of the cache included.
+        cached: of `regions`, those that had been solved before.
+        states: downsets looked at.
+        largest: most downsets of one region.
+        skipped: regions above the limits.
+        parts: unions and regions, in the order in which they were solved.
+    """
+
+    series: int = 0
+    unions: int = 0
+    regions: int = 0
+    cached: int = 0
+    states: int = 0
+    largest: int = 0
+    skipped: list[SkippedRegion] = field(default_factory=list)
+    parts: list[SolvedPart] = field(default_factory=list)
+
+
+def kind_of(region: Region) -> PartKind:
+    """Whether a region is a pumpkin: chains, and one coupling of their first items. O(size)."""
+    heads = {item for item, before in enumerate(region.predecessors) if not before}
+    is_chains = (
+        all(len(before) <= 1 for before in region.predecessors) and max(_followers(region), default=0) <= 1
+    )
+    is_shared = [set(items) for _, items in region.couplings] == [heads]
+    return PartKind.PUMPKIN if is_chains and is_shared else PartKind.REGION
+
+
+def degree_of(region: Region) -> int:
+    """Most items that start side by side: at the start of the region, or behind one item. O(size)."""
+    return max([sum(not before for before in region.predecessors), *_followers(region)])
+
+
+def _followers(region: Region) -> Iterable[int]:
+    return Counter(other for before in region.predecessors for other in before).values()

@@ -1,0 +1,96 @@
+"""Methods for one structure as a whole: proved where it is there, refused in a sentence where it is not."""
+
+import random
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from example_counts import examples
+from neaptide.corpus.series_parallel import Buffers, in_tree, out_tree, pumpkin, series_parallel
+from neaptide.outcome import Limits, TerminationReason
+from neaptide.schedule.order.evaluate import evaluate_order
+from neaptide.schedule.order.neutral import from_mapping
+from neaptide.schedule.order.portfolio import best_order
+from neaptide.schedule.order.regions.segments import dominates
+from neaptide.schedule.order.regions.structured import (
+    STRUCTURES,
+    dominant_order,
+    pumpkin_order,
+    series_parallel_order,
+    tree_order,
+)
+from small_orders import all_orders, best_peak, profile_of, random_problem
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.integers(0, 2**32))
+def test_the_portfolio_as_an_oracle_gives_an_order_that_dominates_all(seed: int) -> None:
+    rng = random.Random(seed)
+    problem = random_problem(rng, rng.randint(1, 6), in_place=rng.random() < 0.3, mutation=rng.random() < 0.3)
+    outcome = dominant_order(problem, solver=best_order)
+    if outcome.value is None:
+        assert "works in place" in outcome.termination.detail
+        return
+    assert outcome.termination.best == best_peak(problem)
+    mine = profile_of(problem, outcome.value)
+    assert all(dominates(mine, profile_of(problem, order)) for order in all_orders(problem))
+
+
+@pytest.mark.parametrize(
+    ("method", "form"),
+    [
+        ("tree", in_tree(400, 0)),
+        ("tree", out_tree(400, 0, buffers=Buffers.PER_EDGE)),
+        ("series_parallel", series_parallel(400, 4, 0, buffers=Buffers.PER_EDGE)),
+        ("series_parallel", series_parallel(400, 4, 0)),
+        ("series_parallel", in_tree(400, 0)),
+        ("pumpkin", pumpkin(6, 400, 0)),
+    ],
+)
+def test_structures_of_the_corpus_are_proved(method: str, form) -> None:
+    problem = from_mapping(form)
+    outcome = STRUCTURES[method](problem, Limits(), None)
+    assert outcome.termination.reason is TerminationReason.OPTIMAL
+    peak = evaluate_order(problem, outcome.require()).peak_bytes
+    assert peak == outcome.termination.best == best_order(problem).require().peak_bytes
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        (tree_order, "storage t"),
+        (pumpkin_order, "op op_"),
+    ],
+)
+def test_what_is_not_there_is_refused_with_a_bound(method, words: str) -> None:
+    problem = from_mapping(series_parallel(60, 3, 0))
+    outcome = method(problem)
+    assert outcome.value is None
+    assert outcome.termination.reason is TerminationReason.NO_SOLUTION_FOUND
+    assert words in outcome.termination.detail
+    assert 0 < outcome.termination.bound <= best_order(problem).require().peak_bytes
+
+
+def test_limits_are_told_from_refusals() -> None:
+    problem = from_mapping(pumpkin(9, 400, 0))
+    few = pumpkin_order(problem, Limits(work=20))
+    assert few.value is None
+    assert few.work <= 20
+    assert "9 chains" in few.termination.detail
+    reduced = series_parallel_order(problem, Limits(work=20))
+    assert reduced.termination.reason is TerminationReason.FEASIBLE
+    assert reduced.work <= 20
+    assert problem.is_order(reduced.require())
+    stopped = dominant_order(problem, Limits(work=20), solver=best_order)
+    assert stopped.value is None
+    assert "is not proved" in stopped.termination.detail
+
+
+def test_an_interrupt_ends_the_oracle() -> None:
+    stop = threading.Event()
+    stop.set()
+    outcome = dominant_order(from_mapping(pumpkin(9, 400, 0)), Limits(), stop, solver=best_order)
+    assert outcome.value is None
+    assert outcome.termination.reason is TerminationReason.INTERRUPTED
