@@ -180,6 +180,17 @@ def test_ladder_of_a_graph(call, tmp_path):
         assert word in shown
 
 
+def test_the_ladder_says_what_norms_would_save(call, tmp_path):
+    pytest.importorskip("torch")
+    content = json.loads(call("layout", "zoo:vit@tiny", "--ladder", "--json").out)["norms_from_output"]
+    assert content["norms"] >= content["recoverable"] > 0
+    assert content["recovered_peak_bytes"] <= content["peak_bytes"]
+    shown = call("layout", "zoo:vit@tiny", "--ladder").out
+    assert (
+        f"{content['recoverable']} of {content['norms']} norms could go backward from their output" in shown
+    )
+
+
 def test_the_ladder_keeps_to_limits_and_seed(call, tmp_path, monkeypatch):
     (tmp_path / "graph.json").write_bytes(serial.to_json(random_graph(4, 12)))
     seen = []

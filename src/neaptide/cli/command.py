@@ -29,6 +29,7 @@ class Request:
         picture: of `--picture`.
         text: of `--text`: draw with characters.
         ladder: of `--ladder`.
+        memories: of `--memories`.
     """
 
     console: Console
@@ -39,6 +40,7 @@ class Request:
     picture: Path | None = None
     text: bool = False
     ladder: bool = False
+    memories: Path | None = None
 
 
 Action: TypeAlias = Callable[[Request], int]
@@ -139,6 +141,7 @@ def make_command(
     draws: bool = False,
     draws_text: bool = True,
     has_ladder: bool = False,
+    takes_memories: bool = False,
     time_limit: str = config.DEFAULT_TIME_LIMIT,
 ) -> click.Command:
     """A command of the command line.
@@ -155,6 +158,7 @@ def make_command(
         draws: whether there is `--picture FILE`.
         draws_text: whether there is `--text` beside it.
         has_ladder: whether there is `--ladder`.
+        takes_memories: whether there is `--memories FILE`.
         time_limit: the default of `--time-limit`, in words.
     """
     params: list[click.Parameter] = []
@@ -184,6 +188,15 @@ def make_command(
                 ["--ladder"],
                 is_flag=True,
                 help="Compare four ways to give a program its memory, from no reuse to planned addresses.",
+            )
+        )
+    if takes_memories:
+        params.append(
+            click.Option(
+                ["--memories"],
+                type=_FILE_THAT_IS_THERE,
+                metavar="FILE",
+                help="Place buffers in several memories with capacities, as JSON.",
             )
         )
     if output is not None:
@@ -261,6 +274,7 @@ def _run(
             picture,
             given.get("text", False),
             given.get("ladder", False),
+            given.get("memories"),
         )
     )
 

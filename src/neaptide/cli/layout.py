@@ -21,14 +21,17 @@ _PIPED_WIDTH: Final = 100
 
 
 def layout(request: Request) -> int:
-    """Gives every buffer an address, and says what is proved; or, asked for it, the ladder of a program."""
+    """Gives every buffer an address, and says what is proved; asked for it, in several memories, or as a ladder."""
     from neaptide.cli.layout_ladder import show_ladder
+    from neaptide.cli.layout_memories import show_memories
     from neaptide.cli.layout_source import find_problem
     from neaptide.layout.best_layout import best_layout
     from neaptide.outcome import Limits
     from neaptide.report.layout_picture import save_picture
     from neaptide.report.picture_file import check_picture_path
 
+    if request.memories is not None:
+        return show_memories(request)
     if request.ladder:
         return show_ladder(request)
     settings, console = request.settings, request.console

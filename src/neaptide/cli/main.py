@@ -122,6 +122,7 @@ cli = click.Group(
             takes_plan=True,
             draws=True,
             has_ladder=True,
+            takes_memories=True,
         ),
         make_command(
             "recompute",

@@ -6,7 +6,7 @@ other use, and where that is the norm itself, the output is written on top of it
 2018) does this for batch norm with a leaky ReLU, the option `memory_efficient` of Apex for layer norm.
 
 It is not bitwise: the division rounds anew, and a weight of zero has no inverse. PyTorch has no kernel for it either.
-So it is an answer to "what would it save", off unless asked for, and no program is changed by it.
+So it answers what such a kernel would save (`neaptide layout --ladder`), and changes no program.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Layouts over several memory spaces: a cheap choice of spaces for which every space has a layout.
 
-Spaces are filled one after another, the cheapest for a byte first (`pool_filling`), in several ways, and the cheapest
-answer is kept, with what every layout costs at least (`pool_bounds`) beside it.
+`filling` fills the spaces one after another, the cheapest for a byte first, in several ways. The cheapest answer is
+kept. `bounds` gives a cost that no layout goes below.
 """
 
 from __future__ import annotations
