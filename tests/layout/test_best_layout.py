@@ -18,7 +18,7 @@ from layout_small import (
     smallest_arena_by_order,
 )
 from neaptide.errors import UsageError, VerifyError
-from neaptide.layout.best_layout import ALL, METHODS, best_layout
+from neaptide.layout.best_layout import ALL, METHODS, STAGES, best_layout
 from neaptide.layout.bounds import arena_lower_bound
 from neaptide.layout.heuristics.rules import RULES
 from neaptide.layout.problem import Buffer, LayoutProblem
@@ -202,3 +202,11 @@ def test_a_fixed_buffer_above_the_capacity_is_refuted():
     problem = LayoutProblem((Buffer("a", 0, 1, 4, offset=8), Buffer("b", 0, 1, 4)))
     assert best_layout(problem, capacity_bytes=11).require().certificate is Certificate.REFUTED
     assert best_layout(problem, capacity_bytes=12).require().arena_bytes == 12
+
+
+@pytest.mark.parametrize("stage", sorted(set(STAGES)))
+def test_a_stage_left_out_does_not_run_and_the_layout_is_sound(stage):
+    problem = random_rich(random.Random(5), 14)
+    result = best_layout(problem, Limits(work=3000), without=(stage,)).require()
+    check_layout(problem, result.layout)
+    assert stage not in result.methods

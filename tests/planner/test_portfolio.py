@@ -12,8 +12,9 @@ from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_
 from neaptide.errors import UsageError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.outcome import Limits, TerminationReason
+from neaptide.planner import portfolio
 from neaptide.planner.objective import PlanningProblem
-from neaptide.planner.portfolio import bounded_ending, plan_sequence
+from neaptide.planner.portfolio import STAGES, bounded_ending, plan_sequence
 from neaptide.planner.recompute.bounds.certificate import RecomputeBound
 from neaptide.planner.strategies import NAMES, program_order, strategy
 from neaptide.schedule.problem import compile_problem
@@ -148,3 +149,22 @@ def test_a_program_without_operations_is_handed_back(name):
     problem = PlanningProblem(step, 10)
     ended = plan_sequence(step, 10, Limits()) if name == "default" else strategy(name)(problem, Limits())
     assert ended.require().sequence == ()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_left_out_is_not_asked_and_the_plan_is_sound(stage, monkeypatch):
+    made = conv_step(blocks=3)
+    step = compiled(made)
+    before = program_order.baseline(step).peak_with_workspace_bytes
+    budget = (step.lower_bound_bytes + before) // 2
+    asked = set()
+
+    def noted(name):
+        asked.add(name)
+        return strategy(name)
+
+    monkeypatch.setattr(portfolio, "strategy", noted)
+    found = plan_sequence(step, budget, Limits(work=1000), without=(stage,)).require()
+    judge(made.graph, found, None, made.registry)
+    assert found.peak_with_workspace_bytes <= max(before, budget)
+    assert stage not in asked

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -40,6 +40,7 @@ def best_layout(
     capacity_bytes: int | None = None,
     methods: Sequence[str] | None = None,
     start: Layout | None = None,
+    without: Collection[str] = (),
 ) -> Outcome[LayoutResult]:
     """The smallest arena found within limits, or a layout within a capacity.
 
@@ -56,6 +57,7 @@ def best_layout(
         capacity_bytes: of the arena; None for the smallest arena.
         methods: names out of `METHODS`, or `all` of them; by default as many as it takes.
         start: a layout that is known already.
+        without: stages to leave out by default, of `STAGES`, to measure what they earn.
 
     Returns:
         The value is always there; its layout is None when nothing was found within the capacity, which is
@@ -78,7 +80,7 @@ def best_layout(
     if start is not None:
         check_layout(problem, start)
     guard = LimitGuard(limits or Limits(), interrupt)
-    return _Portfolio(problem, guard, interrupt, capacity_bytes, methods).solve(start)
+    return _Portfolio(problem, guard, interrupt, capacity_bytes, methods, frozenset(without)).solve(start)
 
 
 class FindLayout(Protocol):
@@ -102,12 +104,14 @@ class _Portfolio:
         interrupt: threading.Event | None,
         capacity: int | None,
         methods: Sequence[str] | None,
+        without: frozenset[str],
     ) -> None:
         self.problem = problem
         self.guard = guard
         self.interrupt = interrupt
         self.capacity = capacity
         self.wanted = methods
+        self.without = without
         self.results: dict[str, MethodResult] = {}
         self.bound = self.lower = arena_lower_bound(problem)
         self.best: Layout | None = None
@@ -128,8 +132,10 @@ class _Portfolio:
                 if self._goes_on() or not self.results:
                     self._run(name)
         else:
-            for name in _STAGES:
-                if self.best is None or (self._goes_on() and not self._is_done()):
+            if self.best is None or (self._goes_on() and not self._is_done()):
+                self._run(_FIRST_RULE)
+            for name in STAGES:
+                if name not in self.without and self._goes_on() and not self._is_done():
                     self._run(name)
         return self._finish()
 
@@ -354,6 +360,7 @@ _SPECIAL: Final[Mapping[str, Callable[[_Portfolio], int | None]]] = {
     "valley": lambda portfolio: portfolio._exact(Exact.VALLEY),  # noqa: SLF001
     "canonical": lambda portfolio: portfolio._exact(Exact.CANONICAL),  # noqa: SLF001
 }
-_STAGES: Final = (_FIRST_RULE, "dive", "valley", "greedy", "peers", "valley")
+STAGES: Final = ("dive", "valley", "greedy", "peers", "valley")
+"""What follows the first rule; `valley` first has a turn and ends with all that is left."""
 ALL: Final = "all"
 METHODS: Final[tuple[str, ...]] = (*RULES, "dive", "greedy", "valley", "canonical", *LAYOUTS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias
@@ -54,6 +54,19 @@ _PROVED: Final = 1e-8
 # A bound that is above a plan by more is wrong.
 _CONTRADICTION: Final = 1e-6
 
+STAGES: Final = (
+    "early_updates",
+    "best_order",
+    "greedy_recompute",
+    "block_dp",
+    "closure",
+    "least_memory",
+    "lagrangian",
+    "restarts",
+    "ruin_recreate",
+)
+"""What the portfolio tries beside program order."""
+
 
 def plan_sequence(
     step: StepProblem,
@@ -63,6 +76,7 @@ def plan_sequence(
     seed: int | None = None,
     interrupt: threading.Event | None = None,
     check: Callable[[Sequence[int]], None] | None = None,
+    without: Collection[str] = (),
 ) -> Outcome[PlannedSequence]:
     """The fastest sequence found whose peak with workspace is within a budget, else the one with the lowest peak.
 
@@ -76,6 +90,7 @@ def plan_sequence(
         seed: overrides `limits.seed`.
         interrupt: set it to stop; the best answer so far is returned.
         check: raises for a sequence that is not legal: the strategy that gave it has failed.
+        without: stages to leave out, of `STAGES`, to measure what they earn.
 
     Returns:
         An outcome with a value always. `OPTIMAL`: within the budget, and no sequence with its order of first
@@ -84,7 +99,7 @@ def plan_sequence(
         the lowest peak found.
     """
     chosen = limits if seed is None else replace(limits, seed=seed)
-    return _Portfolio(step, budget_bytes, chosen, interrupt, check).run()
+    return _Portfolio(step, budget_bytes, chosen, interrupt, check, frozenset(without)).run()
 
 
 _Solve: TypeAlias = Callable[[PlanningProblem, Limits, threading.Event | None], Outcome[PlannedSequence]]
@@ -98,12 +113,14 @@ class _Portfolio:
         limits: Limits,
         interrupt: threading.Event | None,
         check: Callable[[Sequence[int]], None] | None,
+        without: frozenset[str],
     ) -> None:
         self.step = step
         self.budget = budget_bytes
         self.limits = limits
         self.interrupt = interrupt
         self.check = check
+        self.without = without
         self.guard = LimitGuard(limits, interrupt)
         self.best: PlannedSequence | None = None
         self.known: set[tuple[int, int]] = set()
@@ -118,14 +135,16 @@ class _Portfolio:
             return self._outcome()
         starts = [problem]
         if not self._is_free():
-            early = self._try("early_updates", problem)
-            if early.sequence != baseline.sequence:
-                # Lower where the gradients pile up; usually the better order, so it goes first.
-                starts.insert(0, replace(problem, start=early.sequence, start_moves=early.moves))
+            if "early_updates" not in self.without:
+                early = self._try("early_updates", problem)
+                if early.sequence != baseline.sequence:
+                    # Lower where the gradients pile up; usually the better order, so it goes first.
+                    starts.insert(0, replace(problem, start=early.sequence, start_moves=early.moves))
             self._order_again(starts)
         for start in starts:
             self._search("greedy_recompute", start, _DESCENT_TRIES)
-        by_blocks = self._goes_on() and self._gap() > _NEAR and self._has_many_alike(starts[0])
+        is_blocked = "block_dp" not in self.without and self._goes_on() and self._gap() > _NEAR
+        by_blocks = is_blocked and self._has_many_alike(starts[0])
         if by_blocks:
             # What is solved once for all blocks that are alike costs little, and often leaves nothing to win.
             self._search("block_dp", starts[0])
@@ -192,6 +211,8 @@ class _Portfolio:
 
     def _order_again(self, starts: list[PlanningProblem]) -> None:
         """Where the bound for orders says that a better one may exist, look for it; it takes the place of the last."""
+        if "best_order" in self.without:
+            return
         first = starts[0]
         lowest = PlannedSequence.evaluate(self.step, first.first_sequence(), "").peak_with_workspace_bytes
         if self.step.order_lower_bound_bytes > max(_WORTHWHILE * lowest, self.budget) or not self._goes_on():
@@ -207,6 +228,8 @@ class _Portfolio:
 
     def _restart(self, starts: list[PlanningProblem]) -> None:
         """Noisy searches from the orders in turn, until time, work or their number is used up."""
+        if "restarts" in self.without:
+            return
         restarts = min(_MOST_RESTARTS, _RESTART_NODES // max(self.step.node_count, 1))
         for number in range(restarts):
             if self._is_done() or not self._goes_on():
@@ -223,7 +246,7 @@ class _Portfolio:
 
         So what is said to be out of reach is so for every budget, and a lower one does not end with a higher floor.
         """
-        if self._is_met() or not self._goes_on():
+        if self._is_met() or not self._goes_on() or "least_memory" in self.without:
             return
         known = () if self.best is None else (self.best,)
 
@@ -238,7 +261,7 @@ class _Portfolio:
 
     def _search(self, name: str, problem: PlanningProblem, work: int | None = None) -> None:
         """Try a strategy, unless nothing is left to win or to spend."""
-        if not self._is_done() and self._goes_on():
+        if name not in self.without and not self._is_done() and self._goes_on():
             self._try(name, problem, work)
 
     def _try(self, name: str, problem: PlanningProblem, work: int | None = None) -> PlannedSequence:

@@ -12,7 +12,7 @@ from neaptide.outcome import LimitGuard, Limits, TerminationReason
 from neaptide.schedule.order import portfolio
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.neutral import from_mapping
-from neaptide.schedule.order.portfolio import METHODS, best_order
+from neaptide.schedule.order.portfolio import METHODS, STAGES, best_order
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.regions.parts import PartKind, summarise_parts
 from neaptide.schedule.order.regions.reduce import reduce
@@ -164,3 +164,12 @@ def test_the_default_says_what_was_solved_on_its_own():
     (summary,) = summarise_parts(found.parts)
     assert (summary.kind, summary.count, summary.largest_ops, summary.degree) == (PartKind.PUMPKIN, 1, 118, 6)
     assert 0 < summary.states <= found.states
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_left_out_does_not_run_and_the_order_is_legal(stage):
+    problem = random_problem(7, 30, reach=8)
+    result = best_order(problem, Limits(work=3000), without=(stage,)).require()
+    assert evaluate_order(problem, result.order).peak_bytes == result.peak_bytes
+    assert result.peak_bytes <= evaluate_order(problem, range(30)).peak_bytes
+    assert stage not in result.methods

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
@@ -44,6 +44,7 @@ _MOST_BITSET_OPS: Final = 30_000  # closures are quadratic in bits: 2 x 110 MB h
 _ON_BITSETS: Final = frozenset({"beam", "hierarchical", "serenity_dp", "exact"})  # those that need closures
 DOMINANT: Final = "dominant"
 _BOUND: Final = "bound"  # computed whatever methods are named
+_HILLS: Final = "hills"  # below the peak, lowered in the end
 
 
 def best_order(
@@ -52,6 +53,7 @@ def best_order(
     interrupt: threading.Event | None = None,
     *,
     methods: Sequence[str] | None = None,
+    without: Collection[str] = (),
 ) -> Outcome[OrderResult]:
     """The best order found within limits; the list order is always a candidate, so it is never worse than that.
 
@@ -68,6 +70,7 @@ def best_order(
         interrupt: when set, the best so far is returned.
         methods: names out of `METHODS`, or `all` of them; by default as many as it takes. The list order is always
             there. `cp_windows`, CP-SAT on windows around the peak, runs only by name: it needs the extra `exact`.
+        without: stages to leave out by default, of `STAGES`, to measure what they earn.
 
     Raises:
         UsageError: for an unknown method.
@@ -75,7 +78,8 @@ def best_order(
     """
     if methods is not None and ALL in methods:
         methods = METHODS
-    return _Portfolio(problem, LimitGuard(limits or Limits(), interrupt), interrupt, methods).solve()
+    guard = LimitGuard(limits or Limits(), interrupt)
+    return _Portfolio(problem, guard, interrupt, methods, frozenset(without)).solve()
 
 
 class FindOrder(Protocol):
@@ -93,6 +97,7 @@ class _Portfolio:
         guard: LimitGuard,
         interrupt: threading.Event | None,
         methods: Sequence[str] | None,
+        without: frozenset[str],
     ) -> None:
         for name in methods or ():
             if name not in (*METHODS, CP_WINDOWS):
@@ -104,6 +109,7 @@ class _Portfolio:
         self.guard = guard
         self.interrupt = interrupt
         self.wanted = methods
+        self.without = without
         self.results: dict[str, MethodResult] = {}
         self.order = tuple(range(problem.op_count))
         profile = evaluate_order(problem, self.order)
@@ -125,11 +131,13 @@ class _Portfolio:
         self._list("program_order")
         for name, step in self._plan():
             # Named methods are compared as they are, on the problem as it is, though another has the proof already.
-            is_due = not self._is_proved() if self.wanted is None else name in (*self.wanted, _BOUND)
+            is_open = not self._is_proved() and name not in self.without
+            is_due = is_open if self.wanted is None else name in (*self.wanted, _BOUND)
             fits = name not in _ON_BITSETS or self.core.op_count <= _MOST_BITSET_OPS
             if is_due and fits and self._goes_on():
                 step()
-        if self.wanted is None and self._goes_on() and self.problem.op_count <= _MOST_SMOOTHED_OPS:
+        is_smoothed = self.wanted is None and _HILLS not in self.without
+        if is_smoothed and self._goes_on() and self.problem.op_count <= _MOST_SMOOTHED_OPS:
             smooth = lower_second_peaks(self.problem, self.order, guard=self.guard)
             self._offer(smooth, is_core=False)
         return self._finish()
@@ -445,3 +453,15 @@ METHODS: Final[tuple[str, ...]] = (
     "serenity_dp",
     "exact",
 )
+
+STAGES: Final = (
+    *(name for name in LIST_METHODS if name != "program_order"),
+    _BOUND,
+    "reduction",
+    "windows",
+    "beam",
+    "exact",
+    "hierarchical",
+    _HILLS,
+)
+"""What the default tries beside program order."""
