@@ -11,8 +11,7 @@ from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import LOOP_OP, Loop, MergeMap, Ref, SliceMap
-from neaptide.ir.values import contiguous_strides
+from neaptide.ir.nodes import LOOP_OP, MergeMap, Ref, SliceMap
 from neaptide.symbolic.size_expr import SizeExpr
 
 
@@ -135,24 +134,28 @@ def _insert_loop(edit: GraphEdit, graph: Graph, rng: random.Random) -> None:
     if not all(extent.is_constant for extent in was.shape) or was.shape[0].constant_value() < 2:
         return
     length = was.shape[0].constant_value()
+    if was.dtype != "float32" or len(was.shape) > 1:
+        return
     step = rng.randint(1, length)
     body = GraphBuilder("body")
-    rest = was.shape[1:]
-    part = body.input("part", (SizeExpr.dim("part"), *rest), was.dtype)
-    # `GraphBuilder` reads shapes as text, so the body stays with those of one axis.
-    if rest or was.dtype != "float32":
-        return
+    part = body.input("part", (SizeExpr.dim("part"),), was.dtype)
     (twice,) = body.node("toy.gelu", part, outputs=["twice: f32[{part}]"])
     (out,) = body.node("toy.mix", twice, outputs=["out: f32[{part}]"])
     body.output(out)
-    loop = Loop(
-        body.finish(),
-        SizeExpr.const(-(-length // step)),
-        (SliceMap(0, 0, SizeExpr.const(step)),),
-        (MergeMap(0, "concat", 0),),
+    around = GraphBuilder("around")
+    around.output(
+        *around.loop(
+            body.finish(),
+            -(-length // step),
+            [around.input("whole", was.shape)],
+            outputs=[f"joined: f32[{length}]"],
+            slices=[SliceMap(0, 0, SizeExpr.const(step))],
+            merges=[MergeMap(0, "concat", 0)],
+        )
     )
-    made = edit.fresh("joined", was.dtype, was.shape, strides=contiguous_strides(was.shape))
-    draft = NodeDraft(LOOP_OP, (value,), (made,), (Ref(0),), regions=(loop,))
+    made = edit.fresh("joined", was.dtype, was.shape)
+    regions = around.finish().nodes[-1].regions
+    draft = NodeDraft(LOOP_OP, (value,), (made,), (Ref(0),), regions=regions)
     producer = _node_that_makes(graph, value)
     edit.insert_before(0, draft) if producer < 0 else edit.insert_after(producer, draft)
     edit.replace_uses(value, made, outputs=False)

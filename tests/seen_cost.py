@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from neaptide.analysis.loops import NO_BODIES, Bodies
 from neaptide.analysis.profile_bytes import loop_workspace_bytes
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
@@ -17,12 +18,12 @@ class SeenCost:
 
     is_measured: bool = False
 
-    def seconds(self, graph: Graph, node: Node) -> float:
+    def seconds(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
         return self._number(graph, node, "seconds") / 1000
 
-    def workspace_bytes(self, graph: Graph, node: Node) -> int:
+    def workspace_bytes(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
         if node.regions:
-            return loop_workspace_bytes(graph, node)
+            return loop_workspace_bytes(graph, node, bodies=bodies)
         return self._number(graph, node, "workspace") % 3 * 16
 
     def storage_bytes(self, graph: Graph, nodes: Iterable[Node] | None = None) -> Mapping[int, int]:

@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from hand_graphs import in_place_graph, loop_graph
 from neaptide.errors import VerifyError
 from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
@@ -13,8 +14,10 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Ref
 from neaptide.ir.text import print_graph
 from neaptide.ir.text_parser import parse_graph
+from neaptide.ir.verify import verify, verify_edited
 from neaptide.symbolic.size_expr import SizeExpr
-from strategies import graphs
+from random_edits import edited_graphs
+from strategies import graphs, segmented
 
 
 def lines(graph: Graph) -> list[str]:
@@ -242,3 +245,71 @@ def test_a_node_cannot_be_moved_beside_what_it_places():
     for node, anchor in ((2, 0), (0, 0)):
         with pytest.raises(VerifyError, match="placed by it"):
             edit.move_before(node, anchor)
+
+
+@settings(max_examples=examples(200))
+@given(graphs(min_nodes=1, max_nodes=14).flatmap(segmented), st.data())
+def test_what_an_edit_verifies_is_what_the_whole_graph_needs(graph, data):
+    edited = data.draw(edited_graphs(graph))
+    verify(edited.graph)
+    touched = set(edited.touched)
+    untouched = [node for node in range(len(edited.node_of)) if node not in touched]
+    were = [edited.node_of[node] for node in untouched]
+    assert were == sorted(set(were) - {-1})
+    for new, old in zip(untouched, were, strict=True):
+        node, was = edited.graph.nodes[new], graph.nodes[old]
+        assert (node.op, node.args, node.kwargs, node.regions) == (was.op, was.args, was.kwargs, was.regions)
+        for values, before in ((node.inputs, was.inputs), (node.outputs, was.outputs)):
+            assert tuple(edited.value_of[v] for v in values) == before
+            for value, other in zip(values, before, strict=True):
+                storage = edited.graph.values[value].storage
+                assert (None if storage is None else edited.storage_of[storage]) == graph.values[
+                    other
+                ].storage
+
+
+@settings(max_examples=examples(200))
+@given(graphs(min_nodes=2, max_nodes=14), st.data())
+def test_an_edit_refuses_what_the_whole_graph_would_be_refused_for(graph, data):
+    """Verified only where it has changed, and verified whole: the same graphs are refused."""
+    broken = data.draw(broken_parts(graph))
+    nodes = {k for k, (new, old) in enumerate(zip(broken.nodes, graph.nodes, strict=True)) if new != old}
+    values = {k for k, (new, old) in enumerate(zip(broken.values, graph.values, strict=True)) if new != old}
+    assert is_refused(lambda: verify(broken)) == is_refused(lambda: verify_edited(broken, nodes, values))
+
+
+def is_refused(check):
+    try:
+        check()
+    except VerifyError:
+        return True
+    return False
+
+
+@st.composite
+def broken_parts(draw, graph):
+    """A graph with some nodes in other places, other inputs, other versions or other shapes."""
+    nodes, values = list(graph.nodes), list(graph.values)
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, len(nodes) - 1))
+        node = nodes[at]
+        kind = draw(st.sampled_from(["swap", "input", "output", "version", "shape", "op"]))
+        if kind == "swap":
+            other = draw(st.integers(0, len(nodes) - 1))
+            nodes[at], nodes[other] = replace(nodes[other], id=at), replace(node, id=other)
+        elif kind == "input" and node.inputs:
+            value = draw(st.integers(0, len(values) - 1))
+            nodes[at] = replace(node, inputs=(value, *node.inputs[1:]))
+        elif kind == "output" and node.outputs:
+            value = draw(st.integers(0, len(values) - 1))
+            nodes[at] = replace(node, outputs=(value, *node.outputs[1:]))
+        elif kind == "version" and node.effects.reads:
+            first, *rest = node.effects.reads
+            reads = (replace(first, version=first.version + 1), *rest)
+            nodes[at] = replace(node, effects=replace(node.effects, reads=reads))
+        elif kind == "shape" and node.outputs:
+            value = values[node.outputs[0]]
+            values[value.id] = replace(value, offset=SizeExpr.const(draw(st.integers(0, 99))))
+        elif kind == "op":
+            nodes[at] = replace(node, op=draw(st.sampled_from(["no name", "toy.mix"])))
+    return replace(graph, nodes=tuple(nodes), values=tuple(values))

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
+from neaptide.analysis.loops import NO_BODIES
 from neaptide.corpus.training_steps import toy_registry, transformer_step
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
@@ -54,9 +55,9 @@ def test_only_what_is_new_is_asked_for(monkeypatch):
     asked = Counter()
     seconds = EstimatedCost.seconds
 
-    def counted(self, graph, node):
+    def counted(self, graph, node, bodies=NO_BODIES):
         asked[node.op] += 1
-        return seconds(self, graph, node)
+        return seconds(self, graph, node, bodies)
 
     monkeypatch.setattr(EstimatedCost, "seconds", counted)
     edit = GraphEdit(made.graph)
