@@ -10,6 +10,7 @@ import torch
 from hypothesis import strategies as st
 
 from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.liveness import compute_liveness
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder, ValueId
@@ -18,7 +19,7 @@ from neaptide.ir.effects import effects_of
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Named, Node, Ref, Source
 from neaptide.ir.registry import Call
-from neaptide.ir.schedule import Schedule, StepKind
+from neaptide.ir.schedule import HostStay, Schedule, StepKind
 from neaptide.lower.torch_ops import resolve_operation
 from neaptide.ops import registry
 from neaptide.ops.structural import CONSTANT_OP, host_function
@@ -179,7 +180,11 @@ def check_run(recorder: Recorder, graph: Graph, schedule: Schedule, executable: 
         if step.kind is StepKind.RECOMPUTE and spec.replay is not None and node.effects.writes:
             op = spec.replay.op
         expected.append((op, nbytes))
-    assert list(meter.timeline[len(tensors) :]) == expected, source
+    ran = [(op, nbytes) for op, nbytes in meter.timeline[len(tensors) :] if not op.startswith("neaptide.")]
+    assert ran == expected, source
+    assert meter.peak_bytes <= profile.peak_bytes, source
+    if (pool := executable.program.names.get("host")) is not None:
+        assert (pool.peak_bytes, pool.live_bytes) == (profile.peak_host_bytes, 0), source
     assert meter.resident_bytes == profile.resident_bytes
     held = {graph.values[v].storage for v in graph.outputs} - set(graph.input_storages()) - {None}
     sizes = [graph.storages[s].nbytes.constant_value() for s in held]
@@ -344,3 +349,21 @@ def with_repetitions(graph: Graph, order: list[int], chance: Random, *, tries: i
             continue
         order = longer
     return order
+
+
+def with_stays(graph: Graph, schedule: Schedule, chance: Random, *, tries: int) -> Schedule:
+    """The schedule with legal stays on the host here and there."""
+    made = [
+        i for i in compute_liveness(graph, schedule).instances if not i.is_resident and i.end > i.start + 2
+    ]
+    stays: list[HostStay] = []
+    for _ in range(tries if made else 0):
+        instance = chance.choice(made)
+        places = sorted(chance.randrange(instance.start, instance.end) for _ in range(4))
+        stay = HostStay(instance.storage, instance.occurrence, *places)
+        try:
+            check_schedule(graph, schedule.with_stays([*stays, stay]), registry())
+        except VerifyError:
+            continue
+        stays.append(stay)
+    return schedule.with_stays(stays)

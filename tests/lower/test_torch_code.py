@@ -296,8 +296,8 @@ def test_symbolic_size_is_refused():
 
 def test_step_without_a_torch_form_is_refused():
     _, graph = small_program()
-    schedule = Schedule((*Schedule.program_order(graph).steps, Step(StepKind.STORE, 2)))
-    with pytest.raises(LoweringError, match="'store'"):
+    schedule = Schedule((*Schedule.program_order(graph).steps, Step(StepKind.EVICT, 2)))
+    with pytest.raises(LoweringError, match="'evict'"):
         code(graph, schedule)
 
 

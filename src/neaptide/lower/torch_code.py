@@ -26,6 +26,7 @@ from neaptide.lower.program import Program, Watch
 from neaptide.lower.random_states import DrawnAgain, random_state, repeated_draws
 from neaptide.lower.torch_calls import CallText, CallWriter, result_structure
 from neaptide.lower.torch_ops import resolve_operation
+from neaptide.lower.transfers import transfer_lines
 from neaptide.lower.watches import copy_text
 
 __all__ = ["Watch", "lower", "resolve_operation"]
@@ -52,10 +53,11 @@ def lower(
 
     Raises:
         LoweringError: an operation that torch does not have, a size that is not a number, a kind of step that this
-            backend does not have, or a watch of something that never exists.
+            backend does not have, a storage to be stored from another device than the CPU, or a watch of something
+            that never exists.
     """
     for step in schedule.steps:
-        if not step.runs_node and step.kind is not StepKind.FREE:
+        if not step.runs_node and not step.moves_bytes and step.kind is not StepKind.FREE:
             raise LoweringError(f"a step of the kind {step.kind.value!r} cannot be lowered to torch code")
     calls = CallWriter(Names(graph), registry)
     writer = _Writer(calls, places, PlaceNames(calls.names))
@@ -130,6 +132,7 @@ class _Writer:
             self._watch(graph, None, due.pop(Access(storage, 0), ()))
         heading = ""
         liveness = compute_liveness(graph, schedule)
+        transfers = transfer_lines(graph, schedule, liveness, self.calls)
         for position, (step, dead) in enumerate(zip(liveness.steps, liveness.deaths, strict=True)):
             node = graph.nodes[step.target]
             here = f"{node.source.phase} {node.source.module}".strip()
@@ -150,6 +153,8 @@ class _Writer:
             self._watch(graph, place, seen)
             if gone:
                 self._at(place, f"del {', '.join(gone)}")
+            for text in transfers.get(position, ()):
+                self._emit(text)
         for missed in due.values():
             raise LoweringError(
                 f"{missed[0].name} is to be copied at version {missed[0].version}, which is never made"

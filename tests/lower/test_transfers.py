@@ -1,0 +1,165 @@
+"""Programs that take storages to the host and back: the same bits, and exactly the predicted bytes on both."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from dataclasses import replace
+from itertools import pairwise, product
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from example_counts import examples
+from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.errors import LoweringError
+from neaptide.ir.schedule import HostStay, Schedule
+from neaptide.lower.host_pool import HostPool
+from neaptide.lower.torch_code import lower
+from neaptide.ops import registry
+from neaptide.runtime.executor import Executable
+from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.problem import compile_problem
+from neaptide.schedule.transfers import Transfer
+from neaptide.zoo.spec import factory
+from recorded_steps import record_step
+from torch_programs import (
+    Recorder,
+    check_run,
+    random_order,
+    random_program,
+    shuffled,
+    with_recomputation,
+    with_repetitions,
+    with_stays,
+)
+
+
+def executable(graph, schedule):
+    return Executable(lower(graph, schedule, registry()), name="test")
+
+
+@settings(
+    max_examples=examples(200),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(st.data())
+def test_random_programs_with_repetitions_and_stays_on_the_host(data):
+    recorder, graph = random_program(data.draw)
+    order = with_recomputation(data.draw, graph, random_order(data.draw, graph))
+    chance = data.draw(st.randoms(use_true_random=False))
+    schedule = with_stays(graph, Schedule.from_nodes(graph, order), chance, tries=40)
+    check_run(recorder, graph, schedule, executable(graph, schedule))
+
+
+def all_idle(graph, sequence):
+    """Every storage that nothing touches for two steps is on the host meanwhile."""
+    evaluator = Evaluator(compile_problem(graph, registry()), sequence)
+    for storage, spans in enumerate(list(evaluator.spans)):
+        places = [evaluator.places[execution] for execution in evaluator.events(storage)]
+        for (start, _), (last, then) in product(spans, pairwise(places)):
+            if then > last + 2:
+                around = (int(evaluator.order[place]) for place in (last, last, then - 1))
+                with contextlib.suppress(ValueError):  # the next instance begins there, or an old one goes on
+                    evaluator.apply(Transfer(storage, start, *around))
+    return Schedule.from_nodes(graph, evaluator.sequence()).with_stays(evaluator.stays())
+
+
+@pytest.mark.parametrize("spec", ["mlp", "lstm", "resnet50", "unet", "vit", "gpt2", "llama"])
+def test_recorded_steps_with_all_that_is_idle_on_the_host(spec):
+    if spec in {"vit", "gpt2", "llama"}:
+        pytest.importorskip("transformers")
+    recorder, graph = record_step(factory(spec))
+    chance = random.Random(2)
+    order = with_repetitions(graph, shuffled(graph, chance), chance, tries=6)
+    schedule = all_idle(graph, order)
+    check_schedule(graph, schedule, registry())
+    alone, stored = memory_profile(graph, Schedule.from_nodes(graph, order)), memory_profile(graph, schedule)
+    assert stored.peak_bytes < alone.peak_bytes
+    assert stored.peak_host_bytes > 0
+    check_run(recorder, graph, schedule, executable(graph, schedule))
+
+
+def chain():
+    recorder = Recorder()
+    h = recorder.call("aten.relu.default", recorder.input(torch.randn(100), "x"))
+    v = recorder.call("aten.view.default", h, [10, 10])
+    g = recorder.call("aten.sum.default", h)
+    for _ in range(3):
+        g = recorder.call("aten.exp.default", g)
+    out = recorder.call("aten.mul.Tensor", v, g)
+    return recorder, recorder.finish([out])
+
+
+def stay_of(graph, *places):
+    return HostStay(graph.created_storages(graph.nodes[0])[0], 0, *places)
+
+
+def test_the_program_says_where_a_storage_leaves_and_returns():
+    recorder, graph = chain()
+    schedule = Schedule.program_order(graph).with_stays([stay_of(graph, 1, 2, 5, 6)])
+    check_schedule(graph, schedule, registry())
+    program = lower(graph, schedule, registry())
+    lines = [line.strip() for line in program.source.splitlines()]
+    names = [graph.values[node.outputs[0]].name for node in graph.nodes]
+    told = [line for line in lines if "stored_" in line]
+    assert told[0] == f"stored_{names[0]} = host.store({names[0]})"
+    assert told[1:] == [f"stored_{names[0]}.{word}()" for word in ("leave", "load")] + [
+        f"del stored_{names[0]}"
+    ]
+    check_run(recorder, graph, schedule, Executable(program, name="chain"))
+    profile = memory_profile(graph, schedule)
+    assert profile.bytes_at == (800, 800, 804, 408, 408, 808, 1204)
+    assert profile.host_bytes_at == (0, 400, 400, 400, 400, 400, 0)
+
+
+def test_storages_of_other_devices_are_not_stored_yet():
+    _, graph = chain()
+    storages = tuple(replace(storage, device="cuda:0") for storage in graph.storages)
+    elsewhere = replace(graph, storages=storages)
+    schedule = Schedule.program_order(elsewhere).with_stays([stay_of(graph, 1, 2, 5, 6)])
+    with pytest.raises(LoweringError, match=r"is to be stored on the host from cuda:0"):
+        lower(elsewhere, schedule, registry())
+
+
+def test_a_run_that_dies_gives_back_what_it_kept_on_the_host():
+    recorder = Recorder()
+    x = recorder.input(torch.randn(100), "x")
+    h = recorder.call("aten.relu.default", x)
+    g = recorder.call("aten.exp.default", x)
+    s = recorder.call("aten.sum.default", g)
+    graph = recorder.finish([recorder.call("aten.mul.Tensor", h, s)])
+    schedule = Schedule.program_order(graph).with_stays([stay_of(graph, 0, 0, 2, 3)])
+    check_schedule(graph, schedule, registry())
+    program = lower(graph, schedule, registry())
+    names = dict(program.names)
+    culprit = next(name for name, thing in names.items() if "exp" in str(thing))
+
+    def dies(*_):
+        raise RuntimeError("in the middle")
+
+    names[culprit] = dies
+    broken = Executable(replace(program, names=names), name="broken")
+    with pytest.raises(RuntimeError, match="in the middle"):
+        broken.run([torch.randn(100)])
+    assert (names["host"].live_bytes, names["host"].peak_bytes) == (0, 400)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.bool])
+def test_every_view_of_a_storage_finds_its_bits_again(dtype):
+    whole = torch.randn(6, 8).to(dtype)
+    views = [whole[1:5, ::2], whole.t(), whole.flatten()[3:], whole.conj()]
+    expected = [view.clone() for view in views]
+    pool = HostPool()
+    copy = pool.store(views[0])
+    copy.leave()
+    assert whole.untyped_storage().nbytes() == 0
+    copy.load()
+    assert all(torch.equal(view, bits) for view, bits in zip(views, expected, strict=True))
+    assert pool.live_bytes == copy.nbytes == whole.untyped_storage().nbytes()
+    del copy
+    assert pool.live_bytes == 0
