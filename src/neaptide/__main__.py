@@ -20,13 +20,15 @@ def run() -> NoReturn:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
     from neaptide.cli.main import main
+    from neaptide.interruption import has_left_calls
 
     try:
         code = main()
     except KeyboardInterrupt:  # another one, while the first was being answered
         code = _INTERRUPTED
-    if code == _INTERRUPTED:
-        # Taking a process with torch down takes seconds, and whoever interrupts wants it to end. All is printed.
+    if code == _INTERRUPTED or has_left_calls():
+        # Taking a process with torch down takes seconds, and whoever interrupts wants it to end. All is printed. A
+        # solver that was left to itself may run on for as long as it likes, and must not find its memory gone.
         os._exit(code)
     sys.exit(code)
 

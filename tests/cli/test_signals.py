@@ -48,6 +48,25 @@ command._solve = solve
 sys.argv = ["neaptide", "recompute", "i.json", "--peak", "80%", "--json", "-o", "out.json"]
 run()
 """
+PORTFOLIO = """
+import neaptide.planner.portfolio as portfolio
+import neaptide.planner.recompute.mixed_program as mixed_program
+from neaptide.__main__ import run
+
+def never_ends(*_args, **_options):
+    print("deaf", file=sys.stderr, flush=True)
+    {body}
+
+{place} = {deaf}
+sys.argv = ["neaptide", "recompute", "i.json", "--peak", "60%", "--json", "-o", "out.json"]
+run()
+"""
+# One strategy of many, and every call of the solver in C.
+STRATEGY = (
+    "real = portfolio.strategy; portfolio.strategy",
+    "lambda name: never_ends if name == 'closure' else real(name)",
+)
+SOLVER = ("mixed_program.milp = mixed_program.linprog", "never_ends")
 LISTENS = "while not interrupt.is_set(): time.sleep(0.01)"
 HEARS_AND_GOES_ON = (
     LISTENS + "\n    print('heard', file=sys.stderr, flush=True)\n    while True: time.sleep(0.01)"
@@ -125,6 +144,22 @@ def test_one_is_enough_for_what_does_not_listen(instance, body):
     code, _, err = end(process)
     assert code == 130
     assert err.rstrip().endswith("interrupted")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("where", "body"), [(STRATEGY, "LISTENS_NO_MORE"), (SOLVER, "IS_IN_C")])
+def test_what_was_found_stays_where_a_part_does_not_listen(instance, where, body, number):
+    place, deaf = where
+    body = {"LISTENS_NO_MORE": LISTENS_NO_MORE, "IS_IN_C": IS_IN_C}[body]
+    process = start(PORTFOLIO.format(place=place, deaf=deaf, body=body), instance)
+    wait_for(process, "deaf")
+    process.send_signal(number)
+    code, out, err = end(process)
+    assert code in {0, 3}, err
+    assert "finishing with the best found so far" in err
+    found = json.loads(out)
+    assert found == json.loads((instance / "out.json").read_text())
+    assert found["peak_bytes"] * 0.6 < found["budget_bytes"]  # below the baseline: what other parts had found
 
 
 @pytest.mark.parametrize("body", [HEARS_AND_GOES_ON, IS_IN_C], ids=["finishes for long", "in C"])

@@ -1,8 +1,9 @@
 """One rule for Ctrl-C and SIGTERM in every command: the first ends within two seconds, the second at once.
 
 Where a search is under way, the first one asks it for the best answer so far, and the command finishes with that. In
-every other place there is nothing to keep, and the first one ends the command. A search that does not listen in time,
-and a call into C that does not come back, are ended by a thread that watches from outside.
+every other place there is nothing to keep, and the first one ends the command. A thread watches from outside: parts of
+a search that do not listen in time are cut (`neaptide.interruption`), and the answer is made from what the others have
+found. Where that does not help, as in a call into C that does not come back, the thread ends the process.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from types import FrameType
 from typing import Any, Final
 
 from neaptide.cli import exit_codes
+from neaptide.interruption import Cut, cutting, is_in_part, is_kept
 
 _STDERR: Final = 2
 _HINT: Final = b"\nfinishing with the best found so far; press Ctrl-C again to end at once\n"
 _ENDED: Final = b"\ninterrupted\n"
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-# For a search to hear the question, or for Python to leave what it is doing.
-_HEARING_S: Final = 1.2
+# For a search to hear the question, and for what it is cut down to, to end; for Python to leave what it is doing.
+_HEARING_S: Final = 0.7
 _LEAVING_S: Final = 0.3
 
 
@@ -61,6 +63,8 @@ class Interrupts:
         self.were_raised = False
         self._asked: Interrupt | None = None
         self._may_ask: Interrupt | None = None
+        self._is_insisting = False
+        self._has_answer = False
 
     @contextmanager
     def asking(self) -> Iterator[Interrupt]:
@@ -68,22 +72,40 @@ class Interrupts:
         interrupt = Interrupt()
         self._may_ask = interrupt
         try:
-            yield interrupt
+            with cutting(interrupt):
+                yield interrupt
+            self._has_answer = self._asked is not None
         finally:
             self._may_ask = None
 
     @property
     def is_finishing(self) -> bool:
-        """A search was asked for its best answer, and has heard it."""
-        return self._asked is not None and self._asked.is_heard
+        """A search was asked for its best answer, and has heard it, or was cut, or makes its answer anyway."""
+        return self._asked is not None and (self._asked.is_heard or self._has_answer or is_kept())
+
+    def insist(self) -> None:
+        """Ends what the search does now, or what is being done where there is no search; from another thread.
+
+        Does nothing to a search that is finishing, outside of its parts.
+        """
+        self._is_insisting = True
+        _thread.interrupt_main()
 
     def handle(self, signum: int, frame: FrameType | None) -> None:
         """Asks the search, or ends what is being done.
 
         Raises:
             KeyboardInterrupt: there is no search, or it was asked before.
+            Cut: the search does not listen, and is in a part that can be done without.
         """
         del signum, frame
+        if self._is_insisting:
+            self._is_insisting = False
+            if self._asked is not None and is_in_part():
+                self._has_answer = True
+                raise Cut
+            if self.is_finishing:
+                return
         interrupt = self._may_ask
         if interrupt is None or not interrupt.is_looked_at or self._asked is not None:
             self.were_raised = True
@@ -170,14 +192,21 @@ def _watch(ears: int, interrupts: Interrupts) -> None:
         if signal.getsignal(numbers[0]) != interrupts.handle:
             continue
         count += 1
-        if count > 1:
-            if not _hears_more(ears, _LEAVING_S):
-                _end()
-        elif not _hears_more(ears, _HEARING_S) and not interrupts.is_finishing:
-            if not interrupts.were_raised:
-                _thread.interrupt_main()
-            if not _hears_more(ears, _LEAVING_S):
-                _end()
+        if count == 1:
+            _insist(ears, interrupts)
+        elif not _hears_more(ears, _LEAVING_S):
+            _end()
+
+
+def _insist(ears: int, interrupts: Interrupts) -> None:
+    """Until another signal comes or the command ends, again and again ends what does not end by itself."""
+    while not _hears_more(ears, _HEARING_S):
+        if not interrupts.were_raised:
+            interrupts.insist()
+            if _hears_more(ears, 0.0):
+                os.read(ears, 1)  # what it has written there itself
+        if not _hears_more(ears, _LEAVING_S) and not interrupts.is_finishing:
+            _end()
 
 
 def _hears_more(ears: int, seconds: float) -> bool:

@@ -55,7 +55,8 @@ def recompute(request: Request) -> int:
     with asking_before_aborting() as interrupt:
         for name in names:
             found[name] = _solve(name, step, allowed, limits, interrupt)
-    result = _best(found, before, allowed, _bound_overhead(step, found[names[0]], before, allowed))
+        bound = _bound_overhead(step, found[names[0]], before, allowed, interrupt)
+    result = _best(found, before, allowed, bound)
     if request.output is not None:
         write_result(request.output, json.dumps(recompute_content(result), indent=2) + "\n")
         console.progress(f"result saved in {request.output}")
@@ -284,15 +285,21 @@ def _best(
 
 
 def _bound_overhead(
-    step: StepProblem, outcome: Outcome[PlannedSequence], before: PlannedSequence, allowed: int
+    step: StepProblem,
+    outcome: Outcome[PlannedSequence],
+    before: PlannedSequence,
+    allowed: int,
+    interrupt: threading.Event,
 ) -> float | None:
     """Least overhead that is proved for the order of a plan; None when nothing fits."""
+    from neaptide.outcome import LimitGuard, Limits
     from neaptide.planner.recompute.bounds.certificate import recompute_bound
 
     if allowed < step.lower_bound_bytes:
         return None
     plan = outcome.require()
-    bound = recompute_bound(step, allowed, sequence=plan.sequence)
+    guard = LimitGuard(Limits(), interrupt)
+    bound = recompute_bound(step, allowed, sequence=plan.sequence, guard=guard)
     if bound.is_infeasible:
         return None
     seconds = bound.seconds

@@ -1,6 +1,7 @@
 """What happens when a part of a search fails, which is a fault of ours: the answer is found without that part.
 
 A user has the best plan of the other parts, and is told once, in one line, what failed. Tests want the failure itself.
+A part that does not listen when the user interrupts is cut, and the answer is found without it too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from neaptide.errors import MissingExtra, UsageError
+from neaptide.interruption import keeping, part
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +54,8 @@ def failing_stages(on_failure: OnFailure) -> Iterator[None]:
         _policies.pop()
 
 
-def attempt(stage: str, work: Callable[[], T], otherwise: Callable[[], T]) -> T:
-    """The result of a part of a search, or what there is without it when it fails.
+def attempt(stage: str, work: Callable[[], T], otherwise: Callable[[], T], *, can_be_cut: bool = True) -> T:
+    """The result of a part of a search, or what there is without it when it fails or is cut.
 
     What the user can put right (an unknown name, an extra that is not installed) is raised in any case.
 
@@ -61,7 +63,15 @@ def attempt(stage: str, work: Callable[[], T], otherwise: Callable[[], T]) -> T:
         stage: what it is called in the warning, such as `the strategy lagrangian`.
         work: the part.
         otherwise: what there is without it.
+        can_be_cut: False for a part that holds the best answer so far: only the parts inside it are cut.
     """
+    if can_be_cut:
+        return part(lambda: _attempt(stage, work, otherwise), otherwise)
+    with keeping():
+        return _attempt(stage, work, otherwise)
+
+
+def _attempt(stage: str, work: Callable[[], T], otherwise: Callable[[], T]) -> T:
     try:
         return work()
     except (UsageError, MissingExtra):
@@ -78,6 +88,6 @@ def attempt(stage: str, work: Callable[[], T], otherwise: Callable[[], T]) -> T:
                 f"{stage} failed ({type(error).__name__}: {told}), and the plan is made without it; "
                 "please report this",
                 FailedStageWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         return otherwise()

@@ -93,7 +93,9 @@ class GraphSearch:
         """The best plan found; the order that there is in any case where the search fails."""
         name = self.strategy_name
         stage = "the search" if name == DEFAULT_STRATEGY else f"the strategy {name}"
-        return attempt(stage, self._checked, self._second_best)
+        # Of several strategies each can be cut by itself; one alone has nothing beside it.
+        is_alone = name != DEFAULT_STRATEGY
+        return attempt(stage, self._checked, self._second_best, can_be_cut=is_alone)
 
     def _second_best(self) -> Outcome[PlannedSequence]:
         """What the portfolio finds where the search for the lowest peak fails; the order that there is, else."""
@@ -104,14 +106,17 @@ class GraphSearch:
         def lowest() -> Outcome[PlannedSequence]:
             return plan_sequence(self.step, least, limits, interrupt=self.interrupt, check=self.check)
 
-        return attempt("the portfolio", lowest, self.nothing_found)
+        return attempt("the portfolio", lowest, self.nothing_found, can_be_cut=False)
 
     def nothing_found(self) -> Outcome[PlannedSequence]:
         """The order that there is in any case, as the outcome of a search that failed."""
         found = PlannedSequence.evaluate(self.searched, self.start, "program_order")
         peak, bound = found.peak_with_workspace_bytes, self.searched.lower_bound_bytes
         reason = TerminationReason.FEASIBLE if peak <= self.allowed else TerminationReason.NO_SOLUTION_FOUND
-        return Outcome(found, Termination(reason, None, "the search failed", peak, bound))
+        detail = "the search failed"
+        if self.interrupt is not None and self.interrupt.is_set():
+            reason, detail = TerminationReason.INTERRUPTED, "the search was interrupted"
+        return Outcome(found, Termination(reason, None, detail, peak, bound))
 
     def _checked(self) -> Outcome[PlannedSequence]:
         outcome = self._search()

@@ -90,7 +90,7 @@ def plan_graph(
     """
     check_strategy(asked.strategy_name, atomic=asked.atomic)
     planning = _GraphPlanning(graph, pricing, asked, limits, interrupt)
-    return attempt("the judge of the plan found", planning.settled, planning.nothing_found)
+    return attempt("the judge of the plan found", planning.settled, planning.nothing_found, can_be_cut=False)
 
 
 class _GraphPlanning:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from neaptide.errors import UsageError
 from neaptide.frontends.captured import CapturedStep
 from neaptide.frontends.fact_words import described, user_names
 from neaptide.frontends.step_slots import argument_name
+from neaptide.interruption import keeping
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.outcome import Limits
@@ -178,28 +180,12 @@ class PreparedStep:
         check_strategy(options.strategy, atomic=options.atomic)
         plans: list[GraphPlan] = []
         limit: int | None = None
-        for index, program in enumerate(self.captured.programs):
-            step = self.problem(index)
-            allowed = self._allowed(options, index, limit)
-            role = "steady" if index == 0 else f"first_{index}"
-            self._say(f"planning the program of {described_role(role)}: {step.node_count} operations")
-            asked = PlanRequest(
-                options.budget,
-                role,
-                options.strategy,
-                budget_bytes=allowed,
-                atomic=options.atomic,
-                own=self.as_written(index) if program.checkpoints else None,
-            )
-            found = plan_graph(
-                program.graph,
-                self.pricing(index),
-                asked,
-                options.limits,
-                interrupt=options.interrupt,
-            )
+        for index in range(len(self.captured.programs)):
+            # The usual program takes the longest; a search that is interrupted then is followed by the others'.
+            with keeping() if plans else nullcontext():
+                allowed = self._allowed(options, index, limit)
+                plans.append(self._plan_program(options, index, allowed))
             limit = allowed if limit is None else limit
-            plans.append(found)
         budget = options.budget
         record = BudgetRecord(budget.peak, budget.latency, budget.outside_bytes, options.least_bytes)
         plan = Plan(
@@ -221,6 +207,22 @@ class PreparedStep:
             plan,
         )
         return StepPlan(plan, variant)
+
+    def _plan_program(self, options: SearchOptions, index: int, allowed: int) -> GraphPlan:
+        program, step = self.captured.programs[index], self.problem(index)
+        role = "steady" if index == 0 else f"first_{index}"
+        self._say(f"planning the program of {described_role(role)}: {step.node_count} operations")
+        asked = PlanRequest(
+            options.budget,
+            role,
+            options.strategy,
+            budget_bytes=allowed,
+            atomic=options.atomic,
+            own=self.as_written(index) if program.checkpoints else None,
+        )
+        return plan_graph(
+            program.graph, self.pricing(index), asked, options.limits, interrupt=options.interrupt
+        )
 
     def in_arenas(self, variant: PlannedVariant, options: ArenaOptions | None = None) -> PlannedVariant:
         """The same variant with every program inside an arena.

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, linprog
+from scipy.optimize import Bounds, LinearConstraint
 from scipy.sparse import csr_array
 
-from neaptide.planner.recompute.mixed_program import solve_mixed
+from neaptide.planner.recompute.mixed_program import solve_linear, solve_mixed
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.transfers import TO_END
@@ -150,10 +150,10 @@ def held_creators(
             options={**options, "mip_rel_gap": _WHOLE_GAP, "node_limit": _WHOLE_NODES},
         )
     else:
-        found = linprog(
+        found = solve_linear(
             cost,
-            A_ub=matrix,
-            b_ub=np.array(upper),
+            rows=matrix,
+            upper=np.array(upper),
             bounds=np.stack((low, high), axis=1),
             method="highs",
             options=options,

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, linprog
+from scipy.optimize import Bounds, LinearConstraint
 from scipy.sparse import csr_array
 
 from neaptide.planner.recompute.bounds.step_tables import Flags, Floats
-from neaptide.planner.recompute.mixed_program import solve_mixed
+from neaptide.planner.recompute.mixed_program import solve_linear, solve_mixed
 from neaptide.schedule.evaluate import Ints
 
 _SOLVED: Final = 0  # linprog's and milp's status
@@ -108,10 +108,10 @@ class SparseProgram:
         """The optimum in fractions, by the dual simplex. Out of time there is no answer, and the bound is zero."""
         if not self.size:
             return SparseAnswer(bool((self._bounds < 0.0).any()), 0.0)
-        found = linprog(
+        found = solve_linear(
             self._cost,
-            A_ub=self._matrix,
-            b_ub=self._bounds,
+            rows=self._matrix,
+            upper=self._bounds,
             bounds=np.stack((self._low, self._high), axis=1),
             method="highs-ds",
             options={} if time_s is None else {"time_limit": max(time_s, _LEAST_TIME_S)},

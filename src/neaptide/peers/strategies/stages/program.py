@@ -17,10 +17,10 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import Bounds, LinearConstraint, linprog
+from scipy.optimize import Bounds, LinearConstraint
 from scipy.sparse import csr_array
 
-from neaptide.planner.recompute.mixed_program import solve_mixed
+from neaptide.planner.recompute.mixed_program import solve_linear, solve_mixed
 from neaptide.planner.recompute.stage_units import StageUnits
 
 _GAP: Final = 1e-7
@@ -129,10 +129,10 @@ class StageProgram:
             return 0.0
         matrix, low, high = self._matrix()
         is_low, is_high = np.isfinite(low), np.isfinite(high)
-        found = linprog(
+        found = solve_linear(
             self._cost(),
-            A_ub=_stacked(matrix[is_high], -matrix[is_low]),
-            b_ub=np.concatenate((high[is_high], -low[is_low])),
+            rows=_stacked(matrix[is_high], -matrix[is_low]),
+            upper=np.concatenate((high[is_high], -low[is_low])),
             bounds=np.stack(
                 (np.zeros(len(self._rows.column_high)), np.array(self._rows.column_high)), axis=1
             ),

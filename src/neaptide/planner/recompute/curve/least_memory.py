@@ -273,7 +273,8 @@ class _Search:
                 self.check(plan.sequence)
             return True
 
-        return attempt(f"the search for the lowest peak, by {plan.strategy},", checked, lambda: False)
+        stage = f"the search for the lowest peak, by {plan.strategy},"
+        return attempt(stage, checked, lambda: False, can_be_cut=False)
 
     def _narrow(self, attempts: Callable[[int], Iterator[None]], budgets: int, part: int, low: int) -> int:
         """Go down by a part of what is open; a budget that is given up counts as too low, and is returned."""

@@ -1,0 +1,165 @@
+"""Parts of a search that can be ended from outside although they do not listen, in Python and in C.
+
+Whoever answers signals says so with `cutting`; without that, and in other threads than the main one, everything here
+calls what it is given. A signal handler may raise `Cut` while `is_in_part`: the part is given up, and what was found
+before it stays. While it `is_kept`, an answer is being made from what was found: that is waited for. A solver in C comes back when it likes, and Python cannot raise anything in it: `beside` runs it in a
+thread of its own, which is left alone once the search is asked to end. A process that has left such a call must end by
+`os._exit`: see `has_left_calls`.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+_POLL_S: Final = 0.02  # how late a call beside sees that the search is asked to end
+
+
+class Cut(BaseException):
+    """A part of a search is ended from outside. No `Exception`: only `part` takes it."""
+
+
+class _Thread:
+    """Makes one call after another. Solvers keep threads for each thread that calls them, so it is kept too."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def begin(self, work: Callable[[], Any]) -> _Call:
+        """Make a call, without waiting for it."""
+        call = _Call(work)
+        self._calls.put(call)
+        return call
+
+    def _run(self) -> None:
+        while True:
+            self._calls.get().run()
+
+
+class _Call:
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.done = threading.Event()
+        self._work = work
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._result = self._work()
+        except BaseException as error:  # noqa: BLE001 - raised where the result is taken
+            self._error = error
+        self.done.set()
+
+    def result(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+class _Cutting:
+    """What is known of the search that may be cut.
+
+    Attributes:
+        asked: whether it is asked to end.
+        parts: how many parts it is in, one inside the other.
+        kept: how often it is told to keep what it has.
+    """
+
+    def __init__(self, asked: threading.Event) -> None:
+        self.asked = asked
+        self.parts = 0
+        self.kept = 0
+
+
+_cutting: _Cutting | None = None
+_thread: _Thread | None = None
+_left_calls = 0
+
+
+@contextmanager
+def cutting(asked: threading.Event) -> Iterator[None]:
+    """Parts of the searches of the main thread may be cut meanwhile.
+
+    Args:
+        asked: set once they are asked to end.
+    """
+    global _cutting  # noqa: PLW0603 - as global as the signals of the process
+    outer, _cutting = _cutting, _Cutting(asked)
+    try:
+        yield
+    finally:
+        _cutting = outer
+
+
+def is_in_part() -> bool:
+    """Whether a `Cut` raised now, in the main thread, is taken by a part."""
+    return _cutting is not None and _cutting.parts > 0
+
+
+def is_kept() -> bool:
+    """Whether there is an answer at hand, and what goes on ends by itself."""
+    return _cutting is not None and _cutting.kept > 0
+
+
+def has_left_calls() -> bool:
+    """Whether a call in C was left to itself: the process must not be taken down below it."""
+    return _left_calls > 0
+
+
+def part(work: Callable[[], T], otherwise: Callable[[], T]) -> T:
+    """The result of a part of a search, or what there is without it when it is cut."""
+    found = _of_main_thread()
+    if found is None:
+        return work()
+    try:
+        found.parts += 1
+        return work()
+    except Cut:
+        pass
+    finally:
+        found.parts -= 1
+    return otherwise()
+
+
+@contextmanager
+def keeping() -> Iterator[None]:
+    """There is an answer at hand meanwhile, and everything that may be long is a `part` or listens."""
+    found = _of_main_thread()
+    if found is None:
+        yield
+        return
+    found.kept += 1
+    try:
+        yield
+    finally:
+        found.kept -= 1
+
+
+def beside(work: Callable[[], T], otherwise: Callable[[], T]) -> T:
+    """The result of a call that may be long in C, or what there is without it when the search is asked to end."""
+    global _thread, _left_calls  # noqa: PLW0603 - as global as the thread
+    found = _of_main_thread()
+    if found is None:
+        return work()
+    _thread = _thread or _Thread()
+    call = _thread.begin(work)
+    try:
+        while not call.done.wait(_POLL_S):
+            if found.asked.is_set():
+                break
+    finally:
+        is_left = not call.done.is_set()
+        if is_left:
+            _thread = None
+            _left_calls += 1
+    return otherwise() if is_left else call.result()
+
+
+def _of_main_thread() -> _Cutting | None:
+    return _cutting if threading.current_thread() is threading.main_thread() else None
