@@ -167,6 +167,9 @@ LOOP_OP = "neaptide.loop"
 PUT_OP = "neaptide.put"
 """Overwrites its first operand with its second, in the body of a loop."""
 
+COPY_OP = "neaptide.copy"
+"""A contiguous copy of its operand, in the body of a loop."""
+
 ADD_OP = "neaptide.add"
 """Adds its second operand to its first, in the body of a loop."""
 

@@ -196,6 +196,8 @@ class CallWriter:
         options = f"dtype={self._literal(dtype, node)}, device={self.device(device.name)}"
         if not data:
             return f"torch.empty({extents}, {options})"
+        if len(data) == 1 and math.prod(extents) > 1:
+            return f"torch.tensor({self._literal(data[0], node)}, {options}).expand({extents})"
         if len(data) > _LONG_LITERAL:
             value = graph.values[node.outputs[0]]
             numbers = self.bind(f"numbers_of_{value.name}", _nested(data, extents), data)

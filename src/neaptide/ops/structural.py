@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from neaptide.errors import UnknownOp
-from neaptide.ir.nodes import ADD_OP, LOOP_OP, PUT_OP
+from neaptide.ir.nodes import ADD_OP, COPY_OP, LOOP_OP, PUT_OP
 from neaptide.ir.registry import OpSpec, Trait, no_bytes
 from neaptide.ops.traffic import traffic
 
@@ -46,11 +46,13 @@ HOST_FUNCTIONS: Mapping[str, str] = MappingProxyType({op: function for function,
 
 
 CONSTANT_OP = "neaptide.constant"
-"""A literal tensor: arguments are its numbers (flat), shape, dtype and device."""
+"""A literal tensor: arguments are its numbers (flat), shape, dtype and device. One number stands for all elements."""
 
 
-KERNELS: Mapping[str, str] = MappingProxyType({PUT_OP: "aten.copy_.default", ADD_OP: "aten.add_.Tensor"})
-"""The operations of the framework that do what loops do with their results."""
+KERNELS: Mapping[str, str] = MappingProxyType(
+    {COPY_OP: "aten.clone.default", PUT_OP: "aten.copy_.default", ADD_OP: "aten.add_.Tensor"}
+)
+"""The operations of the framework that do what loops do with their parts and results."""
 
 
 def host_function(op: str) -> Callable[..., Any]:
@@ -73,6 +75,7 @@ def host_function(op: str) -> Callable[..., Any]:
 def rows() -> Iterator[OpSpec]:
     """The loop op (its cost is its body's), what loops do with their results, literal tensors, host functions."""
     yield OpSpec(name=LOOP_OP)
+    yield OpSpec(name=COPY_OP, traits=frozenset({Trait.COPY}))
     yield OpSpec(name=PUT_OP, traits=frozenset({Trait.COPY}), writes=(0,), bytes_moved=traffic((0,)))
     yield OpSpec(
         name=ADD_OP,

@@ -8,6 +8,9 @@ from typing import Final
 
 from neaptide.transform.rewrite import Rule
 from neaptide.transform.rules.equal_operations import EqualOperations
+from neaptide.transform.rules.loop import PlacedLoop
 
-RULES: Final[Mapping[str, Rule]] = MappingProxyType({rule.name: rule for rule in (EqualOperations(),)})
+RULES: Final[Mapping[str, Rule]] = MappingProxyType(
+    {rule.name: rule for rule in (EqualOperations(), PlacedLoop())}
+)
 """Every rule that a plan may name."""

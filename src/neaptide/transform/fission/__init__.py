@@ -1,0 +1,1 @@
+"""Fission: a region of a graph run in parts along an axis."""

@@ -1,0 +1,214 @@
+"""The graph of one trip: the members of a region, on parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from neaptide.errors import RewriteError
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import COPY_OP, Access, Effects, Named, Node, Ref
+from neaptide.ir.registry import Call, OpRegistry
+from neaptide.ir.values import DTYPE_BYTES, Storage, Value, contiguous_strides
+from neaptide.symbolic.size_expr import SizeExpr
+from neaptide.transform.fission.region import Region
+from neaptide.transform.fission.split import PartShapes, is_dense, same_layout
+
+_ZERO = SizeExpr.const(0)
+
+
+def part_body(graph: Graph, registry: OpRegistry, region: Region, shapes: PartShapes) -> Graph:
+    """The members of a region as a graph that is handed parts and hands back parts. O(size of the region).
+
+    A part along an inner axis is not contiguous where it is cut out of a whole: it is copied before its first use, since
+    the members were captured on values that are.
+
+    Raises:
+        RewriteError: a value or an argument of which there is no part.
+    """
+    return _Body(graph, registry, shapes).build(region)
+
+
+@dataclass
+class _Body:
+    """`number` and `storage` lead from ids outside to ids in the body; storages that are handed over are not in it."""
+
+    graph: Graph
+    registry: OpRegistry
+    shapes: PartShapes
+    values: list[Value] = field(default_factory=list)
+    storages: list[Storage] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    number: dict[int, int] = field(default_factory=dict)
+    storage: dict[int, int] = field(default_factory=dict)
+
+    def build(self, region: Region) -> Graph:
+        inputs = [self._input(number) for number in region.inputs]
+        for value, number in zip(region.inputs, inputs, strict=True):
+            self._copy_if_cut(value, number)
+        for member in region.members:
+            self._member(self.graph.nodes[member])
+        outputs = tuple(self.number[value] for value in region.outputs)
+        return Graph(
+            tuple(self.nodes), tuple(self.values), tuple(self.storages), tuple(inputs), outputs, name="body"
+        )
+
+    def _input(self, number: int) -> int:
+        """A part of what is handed over, as it lies: a view of the whole."""
+        value = self.graph.values[number]
+        if value.storage is None:
+            self.values.append(replace(value, id=len(self.values)))
+        else:
+            if number in self.shapes.split.axes and self.shapes.split.axes[number].outer > 1:
+                raise RewriteError(
+                    f"%{value.name} is handed to the region, and a part of it lies in several places"
+                )
+            block = self.graph.storages[value.storage]
+            shape = self.shapes.value(value).shape
+            span = _span(shape, value.strides) * DTYPE_BYTES[value.dtype]
+            self.storages.append(Storage(len(self.storages), span, block.device, block.kind, value.name))
+            self.values.append(
+                replace(
+                    value,
+                    id=len(self.values),
+                    shape=shape,
+                    offset=_ZERO,
+                    storage=len(self.storages) - 1,
+                    version=0,
+                )
+            )
+        self.number[number] = len(self.values) - 1
+        return self.number[number]
+
+    def _copy_if_cut(self, number: int, handed: int) -> None:
+        """Copy a part that does not lie as the same operations would have made it."""
+        if number not in self.shapes.split.axes:
+            return
+        here = self.values[handed]
+        wanted = replace(self.shapes.value(self.graph.values[number]), offset=_ZERO)
+        if same_layout(here, wanted):
+            return
+        if wanted.strides != contiguous_strides(wanted.shape):
+            raise RewriteError(
+                f"a part of %{here.name} is not dense, and neither is what it is a part of",
+                next_step="leave the view that makes it in the region",
+            )
+        assert here.storage is not None
+        block = self.storages[here.storage]
+        self.storages.append(
+            Storage(len(self.storages), wanted.nbytes, block.device, name=f"part_of_{here.name}")
+        )
+        made = replace(
+            wanted,
+            id=len(self.values),
+            name=self._untaken(f"part_of_{here.name}"),
+            storage=len(self.storages) - 1,
+            version=0,
+        )
+        self.values.append(made)
+        self.nodes.append(
+            Node(
+                len(self.nodes),
+                COPY_OP,
+                (handed,),
+                (made.id,),
+                (Ref(0),),
+                (("memory_format", Named("memory_format", "contiguous_format")),),
+                Effects((Access(here.storage, 0),)),
+            )
+        )
+        self.number[number] = made.id
+
+    def _member(self, node: Node) -> None:
+        args, kwargs = self.shapes.arguments(node)
+        inputs = tuple(self.number[value] for value in node.inputs)
+        # By storage outside, those that the node finds: two parts of one storage are handed over one by one.
+        seen: dict[int | None, list[int | None]] = {}
+        for value in node.inputs:
+            here = self.values[self.number[value]].storage
+            seen.setdefault(self.graph.values[value].storage, []).append(here)
+        for storage in self.graph.created_storages(node):
+            self._create(node, storage)
+            seen[storage] = [self.storage[storage]]
+        outputs = tuple(self._output(value, seen) for value in node.outputs)
+        reads = (self._accesses(access, seen) for access in node.effects.reads)
+        writes = (self._accesses(access, seen) for access in node.effects.writes)
+        made = replace(
+            node,
+            id=len(self.nodes),
+            inputs=inputs,
+            outputs=outputs,
+            args=args,
+            kwargs=kwargs,
+            effects=replace(
+                node.effects,
+                reads=tuple(dict.fromkeys(a for found in reads for a in found)),
+                writes=tuple(dict.fromkeys(a for found in writes for a in found)),
+            ),
+        )
+        self.nodes.append(made)
+        self._true_bytes(made)
+
+    def _create(self, node: Node, storage: int) -> None:
+        """A storage of the body for one that a member makes, as large as its part."""
+        block = self.graph.storages[storage]
+        value = next(v for v in (self.graph.values[n] for n in node.outputs) if v.storage == storage)
+        nbytes = block.nbytes
+        if is_dense(value) and value.offset == _ZERO and nbytes == value.nbytes:
+            nbytes = self.shapes.value(value).nbytes
+        elif value.id in self.shapes.split.axes:
+            nbytes = nbytes // self.shapes.split.length * self.shapes.part
+        self.storage[storage] = len(self.storages)
+        self.storages.append(replace(block, id=len(self.storages), nbytes=nbytes))
+
+    def _true_bytes(self, node: Node) -> None:
+        """Sizes of storages that are not what shapes say, from the op table."""
+        spec = self.registry.find(node.op)
+        if spec is None or spec.storage_bytes is None:
+            return
+        for position, nbytes in spec.storage_bytes(Call(self, node)).items():
+            storage = self.values[node.outputs[position]].storage
+            if storage is not None:
+                self.storages[storage] = replace(self.storages[storage], nbytes=nbytes)
+
+    def _output(self, number: int, seen: dict[int | None, list[int | None]]) -> int:
+        value = self.shapes.value(self.graph.values[number])
+        storage = seen[value.storage][0]
+        handed = value.storage not in self.storage
+        self.values.append(
+            replace(
+                value,
+                id=len(self.values),
+                storage=storage,
+                version=0 if handed else value.version,
+                offset=value.offset if not handed else self._offset_in_part(number, value),
+            )
+        )
+        self.number[number] = len(self.values) - 1
+        return self.number[number]
+
+    def _offset_in_part(self, number: int, value: Value) -> SizeExpr:
+        """The offset of a view of what is handed over: counted from where that begins, which is 0 here."""
+        producer = self.graph.producer(number)
+        assert producer is not None
+        node = self.graph.nodes[producer]
+        base = next(n for n in node.inputs if self.graph.values[n].storage == value.storage)
+        whole = self.shapes.value(self.graph.values[base])
+        return value.offset - whole.offset + self.values[self.number[base]].offset
+
+    def _accesses(self, access: Access, seen: dict[int | None, list[int | None]]) -> list[Access]:
+        version = access.version if access.storage in self.storage else 0
+        return [Access(s, version) for s in seen.get(access.storage, ()) if s is not None]
+
+    def _untaken(self, name: str) -> str:
+        taken = {value.name for value in (*self.graph.values, *self.values)}
+        while name in taken:
+            name += "_"
+        return name
+
+
+def _span(shape: tuple[SizeExpr, ...], strides: tuple[SizeExpr, ...]) -> SizeExpr:
+    """Elements from the first to the last of a tensor."""
+    last = _ZERO
+    for extent, stride in zip(shape, strides, strict=True):
+        last = last + (extent - 1) * stride
+    return last + 1

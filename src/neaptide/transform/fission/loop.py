@@ -1,0 +1,149 @@
+"""A region of a graph becomes one loop that runs it in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from neaptide.errors import RewriteError
+from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
+from neaptide.ir.graph import Graph
+from neaptide.ir.loop_body import with_destinations
+from neaptide.ir.nodes import LOOP_OP, Loop, MergeMap, Named, Ref, SliceMap
+from neaptide.ir.registry import OpRegistry
+from neaptide.ir.values import Value, contiguous_strides
+from neaptide.ops.structural import CONSTANT_OP
+from neaptide.symbolic.size_expr import SizeExpr
+from neaptide.transform.fission.body import part_body
+from neaptide.transform.fission.region import Region, find_region, made_by
+from neaptide.transform.fission.split import PartShapes, Split, is_dense
+
+_ZERO = SizeExpr.const(0)
+
+
+def extract_loop(graph: Graph, registry: OpRegistry, nodes: Collection[int], split: Split) -> Edited:
+    """Put one loop in the place of some nodes. O(size of the graph).
+
+    The loop stands where the last of them stood; nodes in between that need its results follow it. Its results are the
+    values that left the region before, under their ids. What is computed is the same only if `split` is right about the
+    mathematics: that each member, run on parts, makes parts of what carries the axis and terms of what is a sum. Nothing
+    here can check that; running both can.
+
+    Args:
+        graph: to be changed.
+        registry: what its operations mean.
+        nodes: the region; views at its border stay outside.
+        split: along which axis, and in which parts.
+
+    Raises:
+        RewriteError: the nodes cannot run as one loop, with the reason.
+    """
+    region = find_region(graph, registry, nodes, split)
+    shapes = PartShapes(graph, split)
+    values = [graph.values[number] for number in region.outputs]
+    for value in values:
+        if not is_dense(value):
+            raise RewriteError(f"%{value.name} leaves the region and does not fill its bytes")
+    part = part_body(graph, registry, region, shapes)
+    merges = tuple(
+        MergeMap(slot, "sum")
+        if value.id in region.sums
+        else MergeMap(slot, "concat", split.axes[value.id].dim)
+        for slot, value in enumerate(values)
+    )
+    edit = GraphEdit(graph)
+    results = [_result(edit, graph, value) for value in values]
+    wholes = [
+        (value, graph.storages[old.storage])
+        for value, old in zip(results, values, strict=True)
+        if old.storage is not None
+    ]
+    body = with_destinations(part, merges, [(v, replace(s, nbytes=v.nbytes)) for v, s in wholes])
+    slices = tuple(
+        SliceMap(position, split.axes[number].dim, shapes.per_element(graph.values[number]) * split.step)
+        for position, number in enumerate(region.inputs)
+        if number in split.axes
+    )
+    loop = Loop(body, SizeExpr.const(split.trip_count), slices, merges)
+    _place(edit, graph, region, loop, results)
+    return edit.finish()
+
+
+def _result(edit: GraphEdit, graph: Graph, value: Value) -> Value:
+    """The value that stands for an output of the region: itself, or a new one where its storage was larger than it."""
+    assert value.storage is not None
+    storage = graph.storages[value.storage]
+    if storage.nbytes == value.nbytes and value.offset == _ZERO:
+        return value
+    number = edit.fresh(
+        value.name,
+        value.dtype,
+        value.shape,
+        device=storage.device,
+        kind=storage.kind,
+        strides=value.strides,
+        nbytes=value.nbytes,
+    )
+    edit.replace_uses(value.id, number)
+    return replace(value, id=number, offset=_ZERO)
+
+
+def _place(edit: GraphEdit, graph: Graph, region: Region, loop: Loop, results: list[Value]) -> None:
+    last = region.members[-1]
+    late = made_by(graph, (*region.members, *region.behind))
+    lost = made_by(graph, region.members).difference(region.outputs)
+    now = dict(zip(region.outputs, (value.id for value in results), strict=True))
+    gone = {*region.members, *region.dead}
+    inputs = [_stand_in(edit, graph, v, last) if v in late else v for v in region.inputs]
+    for number in sorted(gone - {last}):
+        edit.remove(number)
+    for node in graph.nodes:
+        if node.id in gone:
+            continue
+        # In front of the loop nothing but the shape of what comes behind can be used, else it would be behind as well.
+        in_front = node.id < last and node.id not in region.behind
+        for number in sorted((late if in_front else lost).intersection(node.inputs)):
+            stand_in = _stand_in(edit, graph, number, node.id)
+            edit.replace_uses(now.get(number, number), stand_in, [node.id], outputs=False)
+    source = graph.nodes[last].source
+    edit.replace_node(
+        last,
+        NodeDraft(
+            LOOP_OP,
+            tuple(inputs),
+            tuple(value.id for value in results),
+            tuple(Ref(slot) for slot in range(len(inputs))),
+            reads=tuple(loop.read_inputs(inputs)),
+            source=source,
+            regions=(loop,),
+        ),
+    )
+    for number in region.behind:
+        edit.move_after(number, last)
+
+
+def _stand_in(edit: GraphEdit, graph: Graph, number: int, anchor: int) -> int:
+    """A value of the same shape that one element holds, for a use that needs no more; made in front of `anchor`."""
+    value = graph.values[number]
+    if value.storage is None or value.strides != contiguous_strides(value.shape):
+        raise RewriteError(f"%{value.name} is used for its shape in front of the loop, and is not contiguous")
+    if not all(extent.is_constant for extent in value.shape):
+        raise RewriteError(
+            f"%{value.name} is used for its shape in front of the loop, and its size is not known"
+        )
+    device = graph.storages[value.storage].device
+    one = SizeExpr.const(1)
+    made = edit.fresh(
+        f"shape_of_{value.name}",
+        value.dtype,
+        value.shape,
+        device=device,
+        strides=[_ZERO] * len(value.shape),
+        nbytes=replace(value, shape=(), strides=()).nbytes * one,
+    )
+    shape = tuple(extent.constant_value() for extent in value.shape)
+    arguments = ((0,), shape, Named("dtype", value.dtype), Named("device", device))
+    edit.insert_before(
+        anchor, NodeDraft(CONSTANT_OP, (), (made,), arguments, reads=(), source=graph.nodes[anchor].source)
+    )
+    return made

@@ -1,0 +1,245 @@
+"""The region that is to run in parts: which nodes it keeps, what crosses its border, and why it may not be one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from neaptide.analysis.alias import alias_operand, is_pure_view
+from neaptide.errors import RewriteError
+from neaptide.ir.dependencies import needed_inputs, predecessors
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Arg, Node
+from neaptide.ir.registry import OpRegistry, Trait
+from neaptide.transform.fission.split import Split
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A convex set of nodes that one loop can stand for.
+
+    Attributes:
+        members: ids, ascending. Views at the border are left out, and so is what nobody uses.
+        dead: nodes, inside and behind the region, whose results nobody uses; they go.
+        behind: nodes in front of the last member that need a result of the region, ascending; they follow the loop.
+        inputs: values that the members use and that are made outside, in order of their first use.
+        outputs: values that the members make and others need, ascending.
+        sums: those of the outputs that are added up.
+    """
+
+    members: tuple[int, ...]
+    dead: tuple[int, ...]
+    behind: tuple[int, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    sums: frozenset[int]
+
+
+def find_region(graph: Graph, registry: OpRegistry, nodes: Collection[int], split: Split) -> Region:
+    """The region of some nodes. O(size of the graph).
+
+    A node behind the region that nothing uses, and a use of no more than a shape, do not make a value leave it.
+
+    Raises:
+        RewriteError: the nodes cannot run as one loop; says why, and which node is in the way.
+    """
+    dead = _dead(graph, registry, set(nodes))
+    inside = set(nodes) - dead
+    sums = set(split.sums)
+    _peel_last_views(graph, inside, dead, sums)
+    _peel_first_views(graph, inside, dead)
+    if not inside:
+        raise RewriteError("nothing is left of the region but views and what nobody uses")
+    members = tuple(sorted(inside))
+    for number in members:
+        _check_member(graph, registry, graph.nodes[number], inside)
+    _check_segment(graph, members)
+    return Region(
+        members,
+        tuple(sorted(dead)),
+        _behind(graph, members, inside, dead),
+        _inputs(graph, members),
+        _outputs(graph, inside, dead, split, sums),
+        frozenset(sums),
+    )
+
+
+def made_by(graph: Graph, nodes: Iterable[int]) -> set[int]:
+    """Values that some nodes make."""
+    return {value for number in nodes for value in graph.nodes[number].outputs}
+
+
+def _dead(graph: Graph, registry: OpRegistry, inside: Collection[int]) -> set[int]:
+    """Nodes of the region, and nodes that depend on it, whose results nobody uses and that do nothing else."""
+    wanted = set(graph.outputs)
+    useless: set[int] = set()
+    for node in reversed(graph.nodes):
+        if (
+            wanted.isdisjoint(node.outputs)
+            and node.effects.is_pure
+            and registry.find(node.op) is not None
+            and not node.regions
+        ):
+            useless.add(node.id)
+        else:
+            wanted.update(node.inputs)
+    reached = made_by(graph, inside)
+    dead = useless & set(inside)
+    for node in graph.nodes:
+        if node.id in useless and not reached.isdisjoint(node.inputs):
+            dead.add(node.id)
+            reached.update(node.outputs)
+    return dead
+
+
+def _peel_last_views(graph: Graph, inside: set[int], dead: set[int], sums: set[int]) -> None:
+    """Leave views outside whose results no member uses: what they show leaves the region instead."""
+    used: set[int] = set()
+    for number in sorted(inside, reverse=True):
+        node = graph.nodes[number]
+        if is_pure_view(graph, node) and used.isdisjoint(node.outputs) and number not in dead:
+            inside.discard(number)
+            for value in node.outputs:
+                if value in sums:
+                    storage = graph.values[value].storage
+                    assert storage is not None
+                    sums.discard(value)
+                    sums.add(alias_operand(graph, node, storage))
+        else:
+            used.update(node.inputs)
+
+
+def _peel_first_views(graph: Graph, inside: set[int], dead: Collection[int]) -> None:
+    """Leave views of what is made outside there when others use them too."""
+    used_outside = set(graph.outputs)
+    for node in graph.nodes:
+        if node.id not in inside and node.id not in dead:
+            used_outside.update(node.inputs)
+    created = {s for number in inside for s in graph.created_storages(graph.nodes[number])}
+    for number in sorted(inside, reverse=True):
+        node = graph.nodes[number]
+        if (
+            is_pure_view(graph, node)
+            and created.isdisjoint(graph.values[v].storage for v in node.inputs)
+            and not used_outside.isdisjoint(node.outputs)
+        ):
+            inside.discard(number)
+            used_outside.update(node.inputs)
+
+
+def _check_member(graph: Graph, registry: OpRegistry, node: Node, inside: Collection[int]) -> None:
+    """Refuse what may not run once for each part."""
+    where = node.source.location or None
+    spec = registry.find(node.op)
+    if spec is None:
+        raise RewriteError(f"what {node.op} does is not known", where=where)
+    if node.effects.rng is not None:
+        raise RewriteError(
+            f"{node.op} draws random numbers: in parts it would draw others",
+            where=where,
+            next_step="leave it outside, so that what it draws is drawn whole",
+        )
+    if node.effects.collective is not None:
+        raise RewriteError(f"{node.op} takes part in a collective, once and not in each part", where=where)
+    if node.effects.host or any(graph.values[v].storage is None for v in node.outputs):
+        raise RewriteError(f"{node.op} hands a number to the host, which no part of it can", where=where)
+    if node.regions:
+        raise RewriteError(
+            "a loop is not split: split its region first, and then the body of what came out", where=where
+        )
+    if spec.is_a(Trait.VIEW) and sum(_is_list_of_sizes(arg) for arg in node.args) > 1:
+        raise RewriteError(
+            f"{node.op} counts from the start of a storage, where a part does not lie", where=where
+        )
+    made_inside = {s for number in inside for s in graph.created_storages(graph.nodes[number])}
+    for access in node.effects.writes:
+        if access.storage not in made_inside:
+            name = graph.storages[access.storage].name
+            raise RewriteError(f"{node.op} overwrites {name}, which is made outside the region", where=where)
+
+
+def _is_list_of_sizes(arg: Arg) -> bool:
+    return isinstance(arg, tuple) and bool(arg) and all(type(item) is int for item in arg)
+
+
+def _check_segment(graph: Graph, members: Sequence[int]) -> None:
+    for segment in graph.segments:
+        here = [number for number in members if segment.start <= number < segment.end]
+        if here and len(here) < len(members):
+            raise RewriteError(f"the region leaves the segment {segment.name}")
+
+
+def _behind(
+    graph: Graph, members: Sequence[int], inside: Collection[int], dead: Collection[int]
+) -> tuple[int, ...]:
+    """Nodes among the members that need them.
+
+    Raises:
+        RewriteError: a member needs one of these in turn, so no moment is right for the loop.
+    """
+    before = predecessors(graph)
+    cause: dict[int, int] = {}
+    for number in range(members[0], members[-1] + 1):
+        found = next((other for other in before[number] if other in inside or other in cause), None)
+        if number in inside:
+            between = next((other for other in before[number] if other in cause), None)
+            if between is not None:
+                raise _not_convex(graph, cause, number, between)
+        elif found is not None and number not in dead:
+            cause[number] = found
+    return tuple(sorted(cause))
+
+
+def _not_convex(graph: Graph, cause: dict[int, int], member: int, between: int) -> RewriteError:
+    path = [member, between]
+    while path[-1] in cause:
+        path.append(cause[path[-1]])
+    names = " -> ".join(f"{number} ({graph.nodes[number].op})" for number in reversed(path))
+    return RewriteError(
+        f"a way from the region leads back into it through nodes outside: {names}",
+        where=graph.nodes[between].source.location or None,
+        next_step="take the nodes in between into the region",
+    )
+
+
+def _inputs(graph: Graph, members: Sequence[int]) -> tuple[int, ...]:
+    made = made_by(graph, members)
+    used = (value for number in members for value in graph.nodes[number].inputs)
+    return tuple(dict.fromkeys(value for value in used if value not in made))
+
+
+def _outputs(
+    graph: Graph, inside: Collection[int], dead: Collection[int], split: Split, sums: Collection[int]
+) -> tuple[int, ...]:
+    made = made_by(graph, inside)
+    created = {s for number in inside for s in graph.created_storages(graph.nodes[number])}
+    needed = set(graph.outputs)
+    used_inside: set[int] = set()
+    for node in graph.nodes:
+        if node.id in inside:
+            used_inside.update(needed_inputs(graph, node))
+        elif node.id not in dead:
+            needed.update(needed_inputs(graph, node))
+    outputs = tuple(sorted(made & needed))
+    seen: dict[int, str] = {}
+    for number in outputs:
+        value = graph.values[number]
+        name = f"%{value.name}"
+        assert value.storage is not None
+        if value.storage not in created:
+            raise RewriteError(f"{name} leaves the region and lies in a storage that is made outside")
+        if value.storage in seen:
+            raise RewriteError(f"{seen[value.storage]} and {name} leave the region and share a storage")
+        seen[value.storage] = name
+        if number in sums and number in used_inside:
+            raise RewriteError(f"{name} is a sum over all parts, and a member needs it before they are there")
+        if number in sums and number in split.axes:
+            raise RewriteError(f"{name} is said to be a sum over all parts and to carry the axis")
+        if number not in sums and number not in split.axes:
+            raise RewriteError(
+                f"{name} leaves the region, and is neither a sum nor carries the axis",
+                next_step="leave outside what makes it, or say how its parts are merged",
+            )
+        if number in split.axes and split.axes[number].outer > 1:
+            raise RewriteError(f"{name} leaves the region, and a part of it lies in several places")
+    return outputs

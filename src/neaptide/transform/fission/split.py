@@ -1,0 +1,196 @@
+"""What it means to take a part: which values carry the axis, and what a part of each value and argument looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from neaptide.errors import RewriteError
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Arg, Node, Ref
+from neaptide.ir.values import Value
+from neaptide.symbolic.size_expr import SizeExpr
+
+_ZERO = SizeExpr.const(0)
+_ONE = SizeExpr.const(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Along:
+    """Where the axis lies in a value: `extent = outer * length of the axis * inner` elements of one dim.
+
+    Attributes:
+        dim: number of the dim.
+        outer: how many runs of the axis lie behind one another; more than 1 where a view has joined an outer dim to it.
+    """
+
+    dim: int
+    outer: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How a region is run in parts.
+
+    Attributes:
+        length: of the axis.
+        step: elements of the axis in a part; the last part may be shorter.
+        axes: by value that carries the axis, where; values without an entry are handed over, or made, whole.
+        sums: values that the region makes as a part of a sum, and that leave it added up.
+    """
+
+    length: int
+    step: int
+    axes: Mapping[int, Along]
+    sums: frozenset[int] = frozenset()
+
+    @property
+    def trip_count(self) -> int:
+        """Number of parts."""
+        return -(-self.length // self.step)
+
+
+class PartShapes:
+    """Shapes, strides and arguments of a region under a split.
+
+    Args:
+        graph: where the region is.
+        split: how it is run in parts.
+
+    Raises:
+        RewriteError: the parts are none, or longer than the axis.
+    """
+
+    def __init__(self, graph: Graph, split: Split) -> None:
+        if not 1 <= split.step < split.length:
+            raise RewriteError(f"parts of {split.step} do not split an axis of {split.length}")
+        self.graph = graph
+        self.split = split
+        if split.length % split.step:
+            self.part = SizeExpr.dim(_untaken(graph))
+        else:
+            self.part = SizeExpr.const(split.step)
+
+    def per_element(self, value: Value) -> SizeExpr:
+        """Elements of a value's dim for one element of the axis.
+
+        Raises:
+            RewriteError: the dim is not there, or the axis does not fit into it.
+        """
+        along = self.split.axes[value.id]
+        if not 0 <= along.dim < len(value.shape):
+            raise RewriteError(f"%{value.name} has no dim {along.dim}")
+        factor = value.shape[along.dim] // self.split.length
+        if factor * self.split.length != value.shape[along.dim] or factor % along.outer != _ZERO:
+            raise RewriteError(
+                f"dim {along.dim} of %{value.name} has {value.shape[along.dim]} elements, which are no"
+                f" {along.outer} times an axis of {self.split.length}"
+            )
+        return factor
+
+    def value(self, value: Value) -> Value:
+        """A part of a value, as the same operations would make it of parts of their operands.
+
+        Raises:
+            RewriteError: it lies in its storage so that a part of it is not of that form.
+        """
+        if value.id not in self.split.axes:
+            return value
+        dim = self.split.axes[value.id].dim
+        extent = self.per_element(value) * self.part
+        shape = (*value.shape[:dim], extent, *value.shape[dim + 1 :])
+        stride = value.strides[dim]
+        if stride == _ZERO:
+            return replace(value, shape=shape)
+        whole, part = stride * value.shape[dim], stride * extent
+        strides = tuple(
+            old if k == dim or value.shape[k] == _ONE else self._scaled(value, old, whole, part)
+            for k, old in enumerate(value.strides)
+        )
+        rest = value.offset % whole
+        if rest != _ZERO and not _less(rest, stride):
+            raise RewriteError(f"%{value.name} begins in the middle of the axis")
+        return replace(value, shape=shape, strides=strides, offset=value.offset // whole * part + rest)
+
+    def arguments(self, node: Node) -> tuple[tuple[Arg, ...], tuple[tuple[str, Arg], ...]]:
+        """The arguments of a node when it runs on parts: a shape, or strides, are those of a part of its first result.
+
+        Raises:
+            RewriteError: another argument is as large as the axis, so it may mean its length.
+        """
+        return (
+            tuple(self._argument(node, arg) for arg in node.args),
+            tuple((key, self._argument(node, arg)) for key, arg in node.kwargs),
+        )
+
+    def _scaled(self, value: Value, stride: SizeExpr, whole: SizeExpr, part: SizeExpr) -> SizeExpr:
+        times, rest = stride // whole, stride % whole
+        if times == _ZERO:
+            return stride
+        if rest != _ZERO:
+            raise RewriteError(f"%{value.name} lies in its storage with gaps around the axis")
+        return times * part
+
+    def _argument(self, node: Node, arg: Arg) -> Arg:
+        if isinstance(arg, tuple) and node.outputs and all(_is_size(item) for item in arg):
+            whole = self.graph.values[node.outputs[0]]
+            part = self.value(whole)
+            for old, new in ((whole.shape, part.shape), (whole.strides, part.strides)):
+                if len(arg) == len(old) > 0 and all(a in (-1, o) for a, o in zip(arg, old, strict=True)):
+                    return tuple(
+                        a if a == -1 or n == o else _plain(n) for a, o, n in zip(arg, old, new, strict=True)
+                    )
+        self._refuse_lengths(node, arg)
+        return arg
+
+    def _refuse_lengths(self, node: Node, arg: Arg) -> None:
+        if isinstance(arg, tuple):
+            for item in arg:
+                self._refuse_lengths(node, item)
+        elif _is_size(arg):
+            values = (self.graph.values[v] for v in (*node.inputs, *node.outputs) if v in self.split.axes)
+            extents = {value.shape[self.split.axes[value.id].dim] for value in values}
+            if extents and any(arg == extent for extent in (*extents, self.split.length)):
+                raise RewriteError(
+                    f"{node.op} is given the number {arg}, which may be the length of the axis",
+                    where=node.source.location or None,
+                )
+
+
+def is_dense(value: Value) -> bool:
+    """Whether the elements of a value fill their span without holes and overlaps, in any order of its dims."""
+    left = [(extent, step) for extent, step in zip(value.shape, value.strides, strict=True) if extent != _ONE]
+    expected = _ONE
+    while left:
+        found = next((item for item in left if item[1] == expected), None)
+        if found is None:
+            return False
+        left.remove(found)
+        expected = expected * found[0]
+    return True
+
+
+def same_layout(a: Value, b: Value) -> bool:
+    """Whether two values of one shape have the same strides, where strides matter."""
+    return all(x == y or extent == _ONE for x, y, extent in zip(a.strides, b.strides, a.shape, strict=True))
+
+
+def _is_size(arg: Arg) -> bool:
+    return isinstance(arg, (int, SizeExpr)) and not isinstance(arg, (bool, Ref))
+
+
+def _plain(size: SizeExpr) -> Arg:
+    return size.constant_value() if size.is_constant else size
+
+
+def _less(a: SizeExpr, b: SizeExpr) -> bool:
+    return a.is_constant and b.is_constant and a.constant_value() < b.constant_value()
+
+
+def _untaken(graph: Graph) -> str:
+    taken = {dim for value in graph.values for extent in value.shape for dim in extent.dims()}
+    number, name = 1, "part"
+    while name in taken:
+        number += 1
+        name = f"part_{number}"
+    return name
