@@ -47,7 +47,7 @@ def find_region(graph: Graph, registry: OpRegistry, nodes: Collection[int], spli
     inside = set(nodes) - dead
     sums = set(split.sums)
     _peel_last_views(graph, inside, dead, sums)
-    _peel_first_views(graph, inside, dead)
+    _peel_first_views(graph, inside, dead, split)
     if not inside:
         raise RewriteError("nothing is left of the region but views and what nobody uses")
     members = tuple(sorted(inside))
@@ -109,22 +109,28 @@ def _peel_last_views(graph: Graph, inside: set[int], dead: set[int], sums: set[i
             used.update(node.inputs)
 
 
-def _peel_first_views(graph: Graph, inside: set[int], dead: Collection[int]) -> None:
-    """Leave views of what is made outside there when others use them too."""
+def _peel_first_views(graph: Graph, inside: set[int], dead: Collection[int], split: Split) -> None:
+    """Leave views of what is made outside there when others use them too, or when only their result has parts."""
     used_outside = set(graph.outputs)
     for node in graph.nodes:
         if node.id not in inside and node.id not in dead:
             used_outside.update(node.inputs)
+    scattered = {value for value, along in split.axes.items() if along.outer > 1}
     created = {s for number in inside for s in graph.created_storages(graph.nodes[number])}
-    for number in sorted(inside, reverse=True):
-        node = graph.nodes[number]
-        if (
-            is_pure_view(graph, node)
-            and created.isdisjoint(graph.values[v].storage for v in node.inputs)
-            and not used_outside.isdisjoint(node.outputs)
-        ):
-            inside.discard(number)
-            used_outside.update(node.inputs)
+    candidates = [
+        node
+        for node in map(graph.nodes.__getitem__, sorted(inside, reverse=True))
+        if is_pure_view(graph, node) and created.isdisjoint(graph.values[v].storage for v in node.inputs)
+    ]
+    count = len(inside) + 1
+    while len(inside) < count:  # a view of a view is seen to before what it shows, and behind it
+        count = len(inside)
+        for node in candidates:
+            made = made_by(graph, inside.intersection(other.id for other in candidates))
+            shows_scattered = not scattered.isdisjoint(node.inputs) and made.isdisjoint(node.inputs)
+            if node.id in inside and (shows_scattered or not used_outside.isdisjoint(node.outputs)):
+                inside.discard(node.id)
+                used_outside.update(node.inputs)
 
 
 def _check_member(graph: Graph, registry: OpRegistry, node: Node, inside: Collection[int]) -> None:

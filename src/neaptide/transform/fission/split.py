@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 
 from neaptide.errors import RewriteError
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Arg, Node, Ref
+from neaptide.ir.nodes import Arg, Node
 from neaptide.ir.values import Value
 from neaptide.symbolic.size_expr import SizeExpr
 
 _ZERO = SizeExpr.const(0)
 _ONE = SizeExpr.const(1)
+_INFERRED = SizeExpr.const(-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +133,15 @@ class PartShapes:
         return times * part
 
     def _argument(self, node: Node, arg: Arg) -> Arg:
-        if isinstance(arg, tuple) and node.outputs and all(_is_size(item) for item in arg):
+        sizes = _sizes(arg)
+        if sizes is not None and node.outputs:
             whole = self.graph.values[node.outputs[0]]
             part = self.value(whole)
             for old, new in ((whole.shape, part.shape), (whole.strides, part.strides)):
-                if len(arg) == len(old) > 0 and all(a in (-1, o) for a, o in zip(arg, old, strict=True)):
-                    return tuple(
-                        a if a == -1 or n == o else _plain(n) for a, o, n in zip(arg, old, new, strict=True)
-                    )
+                if len(sizes) == len(old) and all(
+                    a in (_INFERRED, o) for a, o in zip(sizes, old, strict=True)
+                ):
+                    return tuple(_plain(a if a == _INFERRED else n) for a, n in zip(sizes, new, strict=True))
         self._refuse_lengths(node, arg)
         return arg
 
@@ -147,10 +149,10 @@ class PartShapes:
         if isinstance(arg, tuple):
             for item in arg:
                 self._refuse_lengths(node, item)
-        elif _is_size(arg):
+        elif (size := _size(arg)) is not None:
             values = (self.graph.values[v] for v in (*node.inputs, *node.outputs) if v in self.split.axes)
             extents = {value.shape[self.split.axes[value.id].dim] for value in values}
-            if extents and any(arg == extent for extent in (*extents, self.split.length)):
+            if extents and size in {*extents, SizeExpr.const(self.split.length)}:
                 raise RewriteError(
                     f"{node.op} is given the number {arg}, which may be the length of the axis",
                     where=node.source.location or None,
@@ -175,8 +177,18 @@ def same_layout(a: Value, b: Value) -> bool:
     return all(x == y or extent == _ONE for x, y, extent in zip(a.strides, b.strides, a.shape, strict=True))
 
 
-def _is_size(arg: Arg) -> bool:
-    return isinstance(arg, (int, SizeExpr)) and not isinstance(arg, (bool, Ref))
+def _size(arg: Arg) -> SizeExpr | None:
+    if isinstance(arg, bool) or not isinstance(arg, (int, SizeExpr)):
+        return None
+    return SizeExpr.const(arg) if isinstance(arg, int) else arg
+
+
+def _sizes(arg: Arg) -> tuple[SizeExpr, ...] | None:
+    """A list of sizes, not empty; None for any other argument."""
+    if not isinstance(arg, tuple):
+        return None
+    sizes = tuple(size for item in arg if (size := _size(item)) is not None)
+    return sizes if 0 < len(sizes) == len(arg) else None
 
 
 def _plain(size: SizeExpr) -> Arg:

@@ -50,10 +50,11 @@ class PlacedLoop:
         axes: dict[int, Along] = {}
         for node, place, dim, outer in _runs(settings, "axes", 4):
             value = _value(graph, rewrite, node, place)
-            if axes.setdefault(value, Along(dim, outer)) != Along(dim, outer) or outer < 1:
-                raise RewriteError(
-                    f"%{graph.values[value].name} is said to carry the axis twice, or not at all"
-                )
+            name = graph.values[value].name
+            if outer < 1:
+                raise RewriteError(f"%{name} has no axis that lies in it {outer} times")
+            if axes.setdefault(value, Along(dim, outer)) != Along(dim, outer):
+                raise RewriteError(f"%{name} is said to carry the axis twice, in different dims")
         sums = frozenset(_value(graph, rewrite, node, place) for node, place in _runs(settings, "sums", 2))
         return extract_loop(graph, registry, rewrite.nodes, Split(length, -(-length // parts), axes, sums))
 

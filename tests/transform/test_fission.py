@@ -1,0 +1,404 @@
+"""A region becomes a loop: what stays, what moves, what goes, and why a region may not be one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fission_play import assert_close, random_inputs, run_measured
+from neaptide.errors import RewriteError
+from neaptide.ir.graph import Segment
+from neaptide.ir.registry import OpRegistry, OpSpec, Trait
+from neaptide.ir.text_parser import parse_graph
+from neaptide.ops import registry
+from neaptide.transform.fission.loop import extract_loop
+from neaptide.transform.fission.split import Along, Split
+from neaptide.transform.rewrite import Rewrite, replay
+from neaptide.transform.rules import RULES
+
+ROWS = OpRegistry(
+    [
+        *(OpSpec(f"toy.{name}") for name in ("exp", "mul", "sum", "like", "wide")),
+        OpSpec("toy.fill_", writes=(0,)),
+        OpSpec("toy.draw", rng=True),
+        OpSpec("toy.print", host=True),
+        OpSpec("toy.gather"),
+        OpSpec("toy.view", traits=frozenset({Trait.VIEW})),
+        OpSpec("toy.strided", traits=frozenset({Trait.VIEW})),
+    ]
+)
+
+
+def graph_of(*lines, outputs):
+    text = "\n".join(f"  {line}" for line in lines)
+    return parse_graph(
+        f'graph "g" {{\n  input %x: f32[7, 4] kind(input)\n  input %w: f32[4] kind(input)\n{text}\n'
+        f"  output({', '.join('%' + name for name in outputs)})\n}}"
+    )
+
+
+def extracted(graph, nodes, *, sums=(), step=2, axes=None, rows=ROWS):
+    """The region in parts along the dim of 7."""
+    names = {value.name: value.id for value in graph.values}
+    found = (
+        axes
+        if axes is not None
+        else {
+            value.id: Along([extent.constant_value() for extent in value.shape].index(7))
+            for value in graph.values
+            if 7 in [extent.constant_value() for extent in value.shape]
+        }
+    )
+    split = Split(7, step, found, frozenset(names[name] for name in sums))
+    return extract_loop(graph, rows, nodes, split)
+
+
+def ops(graph):
+    return [node.op.partition(".")[2] for node in graph.nodes]
+
+
+EXP = "%a: f32[7, 4] = toy.exp(%x) reads(@x)"
+MUL = "%b: f32[7, 4] = toy.mul(%a) reads(@a)"
+
+
+def test_what_needs_the_region_moves_behind_it_and_all_else_stays():
+    graph = graph_of(
+        EXP,
+        "%u: f32[4] = toy.exp(%w) reads(@w)",  # does not need the region
+        "%o: f32[7, 4] = toy.wide(%a) reads(@a)",  # needs it
+        "%p: f32[7, 4] = toy.wide(%o) reads(@o)",
+        "%v: f32[4] = toy.mul(%u) reads(@u)",
+        "%b: f32[7, 4] = toy.mul(%a, %v) reads(@a, @v)",
+        outputs=["p", "b"],
+    )
+    edited = extracted(graph, [0, 5])
+    assert ops(edited.graph) == ["exp", "mul", "loop", "wide", "wide"]
+    loop = edited.graph.nodes[2]
+    # Results keep their names and ids; the caller of a value does not see that it was made in parts.
+    assert [edited.graph.values[v].name for v in loop.outputs] == ["a", "b"]
+    assert [edited.value_of[v] for v in loop.outputs] == [
+        graph.nodes[0].outputs[0],
+        graph.nodes[5].outputs[0],
+    ]
+    assert edited.node_of == (1, 4, 5, 2, 3)
+
+
+def test_dead_nodes_and_uses_of_a_shape_do_not_make_a_value_leave():
+    graph = graph_of(
+        EXP,
+        "%t: f32[4, 7] strides(1, 4) @a = toy.view(%a)",
+        "%d: f32[7, 4] = toy.exp(%t) reads(@a)",  # nobody uses it
+        MUL,
+        "%s: f32[] = toy.sum(%b) reads(@b)",
+        "%l: f32[7, 4] = toy.like(%a)",  # needs no more than a shape
+        outputs=["s", "l"],
+    )
+    edited = extracted(graph, [0, 3, 4], sums=["s"])
+    assert ops(edited.graph) == ["loop", "constant", "like"]
+    assert [edited.graph.values[v].name for v in edited.graph.nodes[0].outputs] == ["s"]
+    stand_in = edited.graph.values[edited.graph.nodes[1].outputs[0]]
+    assert [n.constant_value() for n in stand_in.shape] == [7, 4]
+    assert edited.graph.storages[stand_in.storage].nbytes.constant_value() == 4
+
+
+def test_a_node_in_front_that_needs_the_shape_of_a_result_is_given_a_stand_in():
+    graph = graph_of(
+        EXP,
+        "%s: f32[] = toy.sum(%a) reads(@a)",
+        "%half: f32[] = toy.mul(%s) reads(@s)",
+        "%one: f32[] = toy.like(%half)",  # the gradient of the loss begins so
+        "%g: f32[7, 4] = toy.mul(%a, %one) reads(@a, @one)",
+        "%h: f32[4] = toy.sum(%g) reads(@g)",
+        outputs=["half", "h"],
+    )
+    edited = extracted(graph, [0, 1, 4, 5], sums=["s", "h"])
+    assert ops(edited.graph) == ["constant", "like", "loop", "mul"]
+    # The same, when the node that needs the shape is in the region itself.
+    inner = extracted(graph, [0, 1, 3, 4, 5], sums=["s", "h"])
+    assert ops(inner.graph) == ["constant", "loop", "mul"]
+
+
+def test_views_at_the_border_stay_outside():
+    graph = graph_of(
+        "%wt: f32[2, 2] @w = toy.view(%w)",
+        "%a: f32[7, 4] = toy.exp(%x, %wt) reads(@x, @w)",
+        "%s: f32[4] = toy.sum(%a) reads(@a)",
+        "%sv: f32[2, 2] @s = toy.view(%s)",
+        "%z: f32[2, 2] = toy.mul(%sv, %wt) reads(@s, @w)",
+        outputs=["z"],
+    )
+    edited = extracted(graph, [0, 1, 2, 3], sums=["sv"])
+    assert ops(edited.graph) == ["view", "loop", "view", "mul"]
+    assert [edited.graph.values[v].name for v in edited.graph.nodes[1].outputs] == ["s"]
+
+
+def test_a_result_may_be_overwritten_behind_the_loop():
+    graph = graph_of(
+        EXP,
+        "%s: f32[4] = toy.sum(%a) reads(@a)",
+        "%t: f32[4] @s.1 = toy.fill_(%s) reads(@s) writes(@s.1)",
+        MUL,
+        outputs=["s", "b"],
+    )
+    edited = extracted(graph, [0, 1, 3], sums=["s"])
+    assert ops(edited.graph) == ["loop", "fill_"]
+
+
+REFUSALS = [
+    # lines behind EXP, outputs, region, sums, why
+    (
+        [MUL, "%c: f32[7, 4] = toy.mul(%b) reads(@b)"],
+        ["c"],
+        [0, 2],
+        [],
+        r"0 \(toy.exp\) -> 1 \(toy.mul\) -> 2",
+    ),
+    (["%b: f32[7, 4] = toy.draw(%a) reads(@a) rng(cpu)"], ["b"], [0, 1], [], "draws random numbers"),
+    (["%b: f32[7, 4] = toy.print(%a) reads(@a) host"], ["b"], [0, 1], [], "hands a number to the host"),
+    (["%b: f32[7, 4] = toy.gather(%a) reads(@a) collective(all)"], ["b"], [0, 1], [], "takes part in a coll"),
+    (["%b: f32[7, 4] = toy.new(%a) reads(@a)"], ["b"], [0, 1], [], "what toy.new does is not known"),
+    (
+        ["%b: f32[4] @w.1 = toy.fill_(%w, %a) reads(@w, @a) writes(@w.1)"],
+        ["b"],
+        [0, 1],
+        [],
+        "overwrites w, which",
+    ),
+    (["%s: f32[4] = toy.sum(%a) reads(@a)"], ["s"], [0, 1], [], "%s leaves the region, and is neither"),
+    (
+        ["%s: f32[4] = toy.sum(%a) reads(@a)", "%b: f32[7, 4] = toy.mul(%a, %s) reads(@a, @s)"],
+        ["s", "b"],
+        [0, 1, 2],
+        ["s"],
+        "%s is a sum over all parts, and a member needs it",
+    ),
+    (
+        ["%v: f32[7, 2, 2] @a = toy.view(%a, [7, 2, 2])", "%b: f32[7, 4] = toy.mul(%v) reads(@a)"],
+        ["a", "v", "b"],
+        [0, 1, 2],
+        [],
+        "%a and %v leave the region and share a storage",
+    ),
+    (
+        ["%v: f32[7, 4] strides(1, 7) @a = toy.strided(%a, [7, 4], [1, 7])", MUL],
+        ["b"],
+        [0, 1, 2],
+        [],
+        "nothing",
+    ),
+    (
+        ["%b: f32[7, 4] = toy.mul(%a, 7) reads(@a)"],
+        ["b"],
+        [0, 1],
+        [],
+        "the number 7, which may be the length",
+    ),
+    (
+        ["%b: f32[7, 9] = toy.wide(%a) reads(@a)", "%c: f32[7, 4] strides(9, 1) @b = toy.view(%b)"],
+        ["c"],
+        [0, 1],
+        [],
+        "",
+    ),
+]
+
+
+@pytest.mark.parametrize(("lines", "outputs", "region", "sums", "why"), REFUSALS)
+def test_refusals_say_what_is_in_the_way(lines, outputs, region, sums, why):
+    graph = graph_of(EXP, *lines, outputs=outputs)
+    if why in {"", "nothing"}:  # a view that nobody uses, or at the border, is no reason
+        assert "loop" in ops(extracted(graph, region, sums=sums).graph)
+        return
+    with pytest.raises(RewriteError, match=why):
+        extracted(graph, region, sums=sums)
+
+
+def test_a_view_by_strides_is_refused_where_it_is_used():
+    view = "%v: f32[7, 4] strides(4, 1) @a = toy.strided(%a, [7, 4], [4, 1])"
+    graph = graph_of(EXP, view, "%b: f32[7, 4] = toy.mul(%v) reads(@a)", outputs=["b"])
+    with pytest.raises(RewriteError, match="counts from the start of a storage"):
+        extracted(graph, [0, 1, 2])
+
+
+def test_a_region_does_not_cross_a_segment():
+    graph = graph_of(EXP, MUL, outputs=["b"])
+    graph = replace(graph, segments=(Segment("forward", 0, 1), Segment("backward", 1, 2)))
+    with pytest.raises(RewriteError, match="leaves the segment forward"):
+        extracted(graph, [0, 1])
+
+
+def test_a_loop_inside_is_refused_and_parts_must_split_the_axis():
+    graph = graph_of(EXP, MUL, outputs=["b"])
+    once = extracted(graph, [0, 1]).graph
+    with pytest.raises(RewriteError, match="a loop is not split"):
+        extracted(once, [0], rows=toy_and_loops())
+    with pytest.raises(RewriteError, match="parts of 7 do not split an axis of 7"):
+        extracted(graph, [0, 1], step=7)
+
+
+def toy_and_loops():
+    return OpRegistry([*ROWS, OpSpec("neaptide.loop")])
+
+
+def test_parts_that_lie_in_several_places_are_neither_handed_over_nor_joined():
+    graph = parse_graph(
+        """graph "g" {
+  input %x: f32[21, 4] kind(input)
+  %a: f32[21, 4] = toy.exp(%x) reads(@x)
+  %b: f32[3, 7, 4] @a = toy.view(%a, [3, 7, 4])
+  %c: f32[3, 7, 4] = toy.mul(%b) reads(@a)
+  output(%c)
+}"""
+    )
+    names = {value.name: value.id for value in graph.values}
+    axes = {names["x"]: Along(0, 3), names["a"]: Along(0, 3), names["b"]: Along(1), names["c"]: Along(1)}
+    with pytest.raises(RewriteError, match="%x is handed to the region, and a part of it lies in several"):
+        extracted(graph, [0, 1, 2], axes=axes)
+    assert ops(extracted(graph, [1, 2], axes=axes).graph) == ["exp", "view", "loop"]
+    with pytest.raises(RewriteError, match="%a leaves the region, and a part of it lies in several"):
+        extracted(replace(graph, outputs=(names["a"],)), [0], axes=axes)
+
+
+def inner_axis_graph():
+    """Columns in parts: a part of %x along dim 1 is not contiguous, and the body views it."""
+    return parse_graph(
+        """graph "g" {
+  input %x: f32[3, 7, 4] kind(input)
+  input %w: f32[4, 4] kind(input)
+  %v: f32[21, 4] @x = aten.view.default(%x, [21, 4])
+  %m: f32[21, 4] = aten.mm.default(%v, %w) reads(@x, @w)
+  %r: f32[3, 7, 4] @m = aten.view.default(%m, [3, 7, 4])
+  %y: f32[3, 7, 4] = aten.relu.default(%r) reads(@m)
+  %s: f32[4] = aten.sum.dim_IntList(%y, [0, 1]) reads(@y)
+  output(%y, %s)
+}"""
+    )
+
+
+@pytest.mark.parametrize("step", [1, 2, 5])
+def test_a_part_along_an_inner_axis_is_copied_and_the_copy_is_counted(step):
+    graph = inner_axis_graph()
+    names = {value.name: value.id for value in graph.values}
+    axes = {names[name]: Along(1) for name in ("x", "r", "y")} | {
+        names[name]: Along(0, 3) for name in ("v", "m")
+    }
+    edited = extracted(graph, range(5), sums=["s"], axes=axes, step=step, rows=registry())
+    (loop,) = edited.graph.nodes[0].regions
+    assert [node.op for node in loop.body.nodes[:2]] == ["neaptide.copy", "aten.view.default"]
+    inputs = random_inputs(graph)
+    assert_close(run_measured(edited.graph, inputs), run_measured(graph, inputs))
+
+
+def test_an_axis_under_one_row_needs_no_copy():
+    graph = parse_graph(
+        """graph "g" {
+  input %x: f32[1, 7, 4] kind(input)
+  %v: f32[7, 4] @x = aten.view.default(%x, [7, 4])
+  %y: f32[7, 4] = aten.relu.default(%v) reads(@x)
+  output(%y)
+}"""
+    )
+    edited = extracted(graph, [0, 1], rows=registry())
+    (loop,) = edited.graph.nodes[0].regions
+    assert [node.op for node in loop.body.nodes] == ["aten.view.default", "aten.relu.default", "neaptide.put"]
+    inputs = random_inputs(graph)
+    assert_close(run_measured(edited.graph, inputs), run_measured(graph, inputs))
+
+
+def test_a_loss_that_needs_more_than_its_shape_says_is_charged_for_its_part():
+    graph = parse_graph(
+        """graph "g" {
+  input %x: f32[7, 4] kind(input)
+  input %y: f32[7, 4] kind(input)
+  %a: f32[7, 4] = aten.relu.default(%x) reads(@x)
+  %l: f32[] bytes(112) = aten.mse_loss.default(%a, %y, 2) reads(@a, @y)
+  output(%l)
+}"""
+    )
+    edited = extracted(graph, [0, 1], sums=["l"], rows=registry())
+    inputs = random_inputs(graph)
+    found = run_measured(edited.graph, inputs)
+    assert_close(found, run_measured(graph, inputs))
+    assert found[0].untyped_storage().nbytes() == 4
+
+
+def test_two_views_of_one_storage_are_both_read():
+    graph = parse_graph(
+        """graph "g" {
+  input %x: f32[7, 4] kind(input)
+  %t: f32[4, 7] strides(1, 4) @x = aten.t.default(%x)
+  %m: f32[4, 4] = aten.mm.default(%t, %x) reads(@x)
+  %k: f32[7, 4] = aten.mm.default(%x, %m) reads(@x, @m)
+  output(%m, %k, %t)
+}"""
+    )
+    edited = extracted(graph, [1], sums=["m"], rows=registry())
+    inputs = random_inputs(graph)
+    assert_close(run_measured(edited.graph, inputs), run_measured(graph, inputs))
+
+
+def test_a_loop_in_the_body_of_a_loop():
+    """The body of a loop is a graph like any other: a region of it runs in parts of the part."""
+    graph = parse_graph(
+        """graph "g" {
+  input %x: f32[7, 6] kind(input)
+  input %w: f32[6, 5] kind(input)
+  %m: f32[7, 5] = aten.mm.default(%x, %w) reads(@x, @w)
+  %r: f32[7, 5] = aten.relu.default(%m) reads(@m)
+  %s: f32[5] = aten.sum.dim_IntList(%r, [0]) reads(@r)
+  output(%s)
+}"""
+    )
+    outer = extracted(graph, [0, 1, 2], sums=["s"], step=3, rows=registry()).graph
+    (loop,) = outer.nodes[0].regions
+    names = {value.name: value.id for value in loop.body.values}
+    axes = {names["w"]: Along(1), names["m"]: Along(1), names["r"]: Along(1)}
+    region = [n.id for n in loop.body.nodes if n.op.startswith(("aten.mm", "aten.relu"))]
+    inner = extract_loop(loop.body, registry(), region, Split(5, 2, axes)).graph
+    nested = replace(outer, nodes=(replace(outer.nodes[0], regions=(replace(loop, body=inner),)),))
+    inputs = random_inputs(graph)
+    assert_close(run_measured(nested, inputs), run_measured(graph, inputs))
+
+
+LEGAL = Rewrite(
+    "placed_loop",
+    (0, 1),
+    (("axes", (0, -1, 0, 1, 0, 0, 0, 1, 1, 0, 0, 1)), ("length", 7), ("parts", 4), ("sums", ())),
+    keeps_bits=False,
+)
+
+
+def with_setting(name, setting):
+    return replace(LEGAL, settings=tuple((k, setting if k == name else v) for k, v in LEGAL.settings))
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "why"),
+    [
+        (replace(LEGAL, nodes=(0, 0)), "each once"),
+        (replace(LEGAL, settings=LEGAL.settings[1:]), "the settings axes, length, parts, sums"),
+        (replace(LEGAL, keeps_bits=True), "says that it keeps the bits"),
+        (with_setting("length", 8), "which are no 1 times an axis of 8"),
+        (with_setting("length", "7"), "its setting length is no number"),
+        (with_setting("parts", 1), "an axis of 7 cannot be split into 1 parts"),
+        (with_setting("parts", 8), "an axis of 7 cannot be split into 8 parts"),
+        (with_setting("axes", (0, -1, 0)), "no list of runs of 4 numbers"),
+        (with_setting("axes", (0, -2, 0, 1)), "toy.exp has no place -2"),
+        (with_setting("axes", (2, 0, 0, 1)), "it has no node 2"),
+        (with_setting("axes", (0, -1, 5, 1, 0, 0, 0, 1, 1, 0, 0, 1)), "%x has no dim 5"),
+        (with_setting("axes", (0, 0, 0, 1, 0, 0, 1, 1)), "carry the axis twice"),
+        (with_setting("axes", (0, 0, 0, 0)), "%a has no axis that lies in it 0 times"),
+        (with_setting("sums", (1, 0)), "a sum over all parts and to carry the axis"),
+    ],
+)
+def test_a_rewrite_from_a_file_is_checked(rewrite, why):
+    graph = graph_of(EXP, MUL, outputs=["b"])
+    assert "loop" in ops(replay(graph, ROWS, [LEGAL], RULES).graph)
+    with pytest.raises(RewriteError, match=why):
+        replay(graph, ROWS, [rewrite], RULES)
+
+
+def test_the_rule_finds_no_loop_by_itself():
+    graph = graph_of(EXP, MUL, outputs=["b"])
+    assert list(RULES["placed_loop"].find(graph, ROWS)) == []
