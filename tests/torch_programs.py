@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
+from itertools import pairwise, product
 from random import Random
 from typing import Any
 
@@ -25,6 +27,9 @@ from neaptide.ops import registry
 from neaptide.ops.structural import CONSTANT_OP, host_function
 from neaptide.runtime.executor import Executable
 from neaptide.runtime.meter import LiveBytesMeter
+from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.problem import compile_problem
+from neaptide.schedule.transfers import Transfer
 from neaptide.symbolic.size_expr import SizeExpr
 
 SEED = 7
@@ -367,3 +372,16 @@ def with_stays(graph: Graph, schedule: Schedule, chance: Random, *, tries: int) 
             continue
         stays.append(stay)
     return schedule.with_stays(stays)
+
+
+def all_idle(graph: Graph, sequence: Sequence[int]) -> tuple[HostStay, ...]:
+    """Stays that have every storage on the host where nothing touches it for two steps."""
+    evaluator = Evaluator(compile_problem(graph, registry()), sequence)
+    for storage, spans in enumerate(list(evaluator.spans)):
+        places = [evaluator.places[execution] for execution in evaluator.events(storage)]
+        for (start, _), (last, then) in product(spans, pairwise(places)):
+            if then > last + 2:
+                around = (int(evaluator.order[place]) for place in (last, last, then - 1))
+                with contextlib.suppress(ValueError):  # the next instance begins there, or an old one goes on
+                    evaluator.apply(Transfer(storage, start, *around))
+    return evaluator.stays()

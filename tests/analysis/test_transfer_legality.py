@@ -169,8 +169,8 @@ def test_any_stay_that_is_legal_lowers_bytes_only_where_it_is_away(data):
         return
     places = data.draw(st.lists(st.integers(0, len(graph.nodes)), min_size=4, max_size=4).map(sorted))
     stay = HostStay(data.draw(st.sampled_from(made)), 0, *places)
-    schedule = plain.with_stays([stay])
     try:
+        schedule = plain.with_stays([stay])
         check_schedule(graph, schedule, REGISTRY)
     except VerifyError:
         return
@@ -178,3 +178,10 @@ def test_any_stay_that_is_legal_lowers_bytes_only_where_it_is_away(data):
     before, after = memory_profile(graph, plain), memory_profile(graph, schedule)
     for position, (whole, held) in enumerate(zip(before.bytes_at, after.bytes_at, strict=True)):
         assert whole - held == nbytes * (stay.gone_behind < position < stay.load_before)
+
+
+def test_a_stay_must_leave_and_return_in_this_order_within_the_schedule():
+    graph, storages = program()
+    for places in ((2, 1, 4, 5), (1, 4, 4, 5), (1, 2, 6, 5), (-1, 2, 4, 5), (1, 2, 4, 8)):
+        with pytest.raises(VerifyError, match="cannot stay on the host at"):
+            Schedule.program_order(graph).with_stays([HostStay(storages["a"], 0, *places)])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 from dataclasses import replace
-from itertools import pairwise, product
 
 import pytest
 import torch
@@ -21,13 +19,11 @@ from neaptide.lower.host_pool import HostPool
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.runtime.executor import Executable
-from neaptide.schedule.evaluate import Evaluator
-from neaptide.schedule.problem import compile_problem
-from neaptide.schedule.transfers import Transfer
 from neaptide.zoo.spec import factory
 from recorded_steps import record_step
 from torch_programs import (
     Recorder,
+    all_idle,
     check_run,
     random_order,
     random_program,
@@ -56,19 +52,6 @@ def test_random_programs_with_repetitions_and_stays_on_the_host(data):
     check_run(recorder, graph, schedule, executable(graph, schedule))
 
 
-def all_idle(graph, sequence):
-    """Every storage that nothing touches for two steps is on the host meanwhile."""
-    evaluator = Evaluator(compile_problem(graph, registry()), sequence)
-    for storage, spans in enumerate(list(evaluator.spans)):
-        places = [evaluator.places[execution] for execution in evaluator.events(storage)]
-        for (start, _), (last, then) in product(spans, pairwise(places)):
-            if then > last + 2:
-                around = (int(evaluator.order[place]) for place in (last, last, then - 1))
-                with contextlib.suppress(ValueError):  # the next instance begins there, or an old one goes on
-                    evaluator.apply(Transfer(storage, start, *around))
-    return Schedule.from_nodes(graph, evaluator.sequence()).with_stays(evaluator.stays())
-
-
 @pytest.mark.parametrize("spec", ["mlp", "lstm", "resnet50", "unet", "vit", "gpt2", "llama"])
 def test_recorded_steps_with_all_that_is_idle_on_the_host(spec):
     if spec in {"vit", "gpt2", "llama"}:
@@ -76,7 +59,7 @@ def test_recorded_steps_with_all_that_is_idle_on_the_host(spec):
     recorder, graph = record_step(factory(spec))
     chance = random.Random(2)
     order = with_repetitions(graph, shuffled(graph, chance), chance, tries=6)
-    schedule = all_idle(graph, order)
+    schedule = Schedule.from_nodes(graph, order).with_stays(all_idle(graph, order))
     check_schedule(graph, schedule, registry())
     alone, stored = memory_profile(graph, Schedule.from_nodes(graph, order)), memory_profile(graph, schedule)
     assert stored.peak_bytes < alone.peak_bytes

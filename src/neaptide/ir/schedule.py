@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain
 
+from neaptide.errors import VerifyError
 from neaptide.ir.graph import Graph
 
 
@@ -92,6 +93,11 @@ class HostStay:
     load_before: int
     back_before: int
 
+    @property
+    def places(self) -> tuple[int, int, int, int]:
+        """The four positions."""
+        return self.store_behind, self.gone_behind, self.load_before, self.back_before
+
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
@@ -120,9 +126,26 @@ class Schedule:
         """The steps that run nodes, with the steps of some stays on the host. O(steps + stays).
 
         Between two operations what leaves comes first: every `STORE`, then the waits for copies to the host, every
-        `LOAD`, and the waits for copies back. Within each of these the order of `stays` is kept. A stay at positions
-        that the schedule does not have is left out there; `analysis.legality` refuses what remains of it.
+        `LOAD`, and the waits for copies back. Within each of these the order of `stays` is kept. Whether they are
+        legal is for `analysis.legality` to say.
+
+        Raises:
+            VerifyError: a stay at positions that the schedule does not have, or in another order than leave and return.
         """
+        nodes = self.node_steps()
+        for stay in stays:
+            if (
+                not 0
+                <= stay.store_behind
+                <= stay.gone_behind
+                < stay.load_before
+                <= stay.back_before
+                <= len(nodes)
+            ):
+                raise VerifyError(
+                    f"storage {stay.storage} cannot stay on the host at {stay.places}",
+                    why=f"it must leave, return and be back in this order, within {len(nodes)} steps",
+                )
         behind: dict[int, tuple[list[Step], list[Step]]] = defaultdict(lambda: ([], []))
         ahead: dict[int, tuple[list[Step], list[Step]]] = defaultdict(lambda: ([], []))
         for stay in stays:
@@ -134,7 +157,6 @@ class Schedule:
             behind[stay.gone_behind][1].append(wait)
             ahead[stay.load_before][0].append(load)
             ahead[stay.back_before][1].append(wait)
-        nodes = self.node_steps()
         steps: list[Step] = []
         for position, step in enumerate(nodes):
             steps += chain(*ahead[position], (step,), *behind[position])

@@ -134,6 +134,8 @@ class _Judge:
             check_schedule(graph, schedule, self.registry, allow_nondeterministic=allow_nondeterministic)
         except VerifyError as error:
             raise self._wrong("sequence", f"is not legal: {_in_one_line(error)}") from error
+        if program.stays:
+            schedule = self._staying(schedule, allow_nondeterministic=allow_nondeterministic)
         whole = self._judge_atomic() if atomic else None
         self._judge_bytes(schedule, whole)
         self._judge_arena(schedule)
@@ -142,6 +144,15 @@ class _Judge:
         if told != tuple((r.storage, r.nbytes, r.nodes, r.before) for r in found):
             raise self._wrong("moves.recomputations", "is not what the sequence runs again")
         return schedule
+
+    def _staying(self, schedule: Schedule, *, allow_nondeterministic: bool) -> Schedule:
+        """A legal schedule with the stays on the host."""
+        try:
+            staying = schedule.with_stays(self.program.stays)
+            check_schedule(self.graph, staying, self.registry, allow_nondeterministic=allow_nondeterministic)
+        except VerifyError as error:
+            raise self._wrong("stays", f"is not legal: {_in_one_line(error)}") from error
+        return staying
 
     def _wrong(self, name: str, why: str) -> PlanError:
         return wrong_field(f"{self.program.role}.{name}", why)
@@ -187,6 +198,7 @@ class _Judge:
                 made.random_state_bytes,
                 random_state_bytes(self.graph, self.program.sequence),
             ),
+            ("host_bytes", made.host_bytes, found.peak_host_bytes),
         ):
             if stated != right:
                 raise self._wrong(f"predictions.{name}", f"is {stated}, and the sequence uses {right}")

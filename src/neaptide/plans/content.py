@@ -74,6 +74,7 @@ class _Content:
 
     def check(self) -> None:
         self._check_sequence()
+        self._check_stays()
         self._check_bytes()
         self._check_moves()
         self._check_seconds()
@@ -90,6 +91,17 @@ class _Content:
             raise self._wrong("sequence", f"does not run all {program.node_count} nodes")
         if program.saved and not self.is_atomic:
             raise self._wrong("saved", "names storages, and only an atomic plan saves any")
+
+    def _check_stays(self) -> None:
+        program, made = self.program, self.program.predictions
+        if not program.stays and (made.host_bytes or made.exposed_seconds):
+            raise self._wrong(
+                "stays", "is empty, and the plan predicts bytes on the host or waits for copies"
+            )
+        if program.stays and self.is_atomic:
+            raise self._wrong("stays", "is not empty, and an atomic plan stores nothing: a copy can fail")
+        if program.stays and made.arena_bytes:
+            raise self._wrong("stays", "is not empty, and what is stored and loaded has no layout yet")
 
     def _check_bytes(self) -> None:
         made = self.program.predictions
@@ -130,7 +142,7 @@ class _Content:
 
     def _check_seconds(self) -> None:
         program, made = self.program, self.program.predictions
-        added = made.seconds - made.baseline_seconds
+        added = made.seconds - made.exposed_seconds - made.baseline_seconds
         rounding = _ROUNDING * max(made.seconds, made.baseline_seconds)
         again = len(program.sequence) - program.node_count
         if added < -rounding or (again == 0 and added > rounding):

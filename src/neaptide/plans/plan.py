@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from neaptide.errors import PlanError, PlanMismatch, UnreadableFile
+from neaptide.ir.schedule import HostStay
 from neaptide.plans.content import check_content
 from neaptide.reading import JsonError, decode_json, read_bytes
 
@@ -69,6 +70,8 @@ class Predictions:
         arena_lower_bound_bytes: no layout of this schedule has a smaller arena.
         random_state_bytes: of states of random generators that are kept, outside of tensors, to draw the same
             numbers again; on the host, and part of no peak.
+        host_bytes: most bytes of storages that stay on the host.
+        exposed_seconds: part of `seconds` in which operations wait for copies to and from the host.
     """
 
     peak_bytes: _Count
@@ -85,6 +88,8 @@ class Predictions:
     arena_bytes: _Count = 0
     arena_lower_bound_bytes: _Count = 0
     random_state_bytes: _Count = 0
+    host_bytes: _Count = 0
+    exposed_seconds: _Seconds = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +171,7 @@ class PlannedProgram:
         termination: why the search ended.
         saved: ids of the caller's storages that an atomic program copies first, and puts back when it dies.
         assumed: what the predicted bytes rest on beside the graph.
+        stays: storages that wait on the host meanwhile, by positions in `sequence`.
     """
 
     role: str
@@ -180,6 +186,7 @@ class PlannedProgram:
     termination: TerminationRecord
     saved: tuple[_Count, ...] = ()
     assumed: AssumedBytes = AssumedBytes()
+    stays: tuple[HostStay, ...] = ()
 
     def check_fingerprint(self, fingerprint: str) -> None:
         """Make sure that the plan is for a graph.

@@ -45,6 +45,7 @@ def plan_document(plan: Plan, *, path: str | None = None) -> Document:
         _reordered(main.moves),
         _recomputed(main),
         _recomputations(main.moves),
+        _on_host(main),
         _atomic(plan, main),
         _other_programs(plan, main),
         _search(main, plan),
@@ -224,6 +225,17 @@ def _recomputations(moves: MovesSummary) -> Table | None:
             )
         )
     return Table(("recomputed", "bytes", "time", "operations"), tuple(rows))
+
+
+def _on_host(program: PlannedProgram) -> str:
+    if not program.stays:
+        return ""
+    made = program.predictions
+    stored = len({(stay.storage, stay.occurrence) for stay in program.stays})
+    return (
+        f"On the host meanwhile: {counted(stored, 'storage')}, up to {format_bytes(made.host_bytes)} at once; "
+        f"operations wait {format_seconds(made.exposed_seconds)} for copies."
+    )
 
 
 def _atomic(plan: Plan, program: PlannedProgram) -> str:

@@ -1,0 +1,147 @@
+"""Plans whose storages wait on the host: judged at the door, run with eager's bits and the predicted bytes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+import neaptide
+from deep_step import QUICK
+from frontends import steps
+from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.errors import LayoutProblemError, PlanError
+from neaptide.ir.schedule import Schedule
+from neaptide.plans import Plan
+from neaptide.report.plan_text import plan_document
+from neaptide.runtime import contestants, verification
+from neaptide.runtime.capturing import capture
+from neaptide.runtime.plan_matching import matched
+from neaptide.runtime.prepared_step import PreparedStep
+from torch_programs import all_idle
+
+
+def factory():
+    """Dropout, a batch norm, and a state that the first step makes."""
+    torch.manual_seed(0)
+    layers = [layer for _ in range(3) for layer in (nn.Linear(16, 16), nn.GELU(), nn.Dropout(0.5))]
+    model = nn.Sequential(nn.BatchNorm1d(16), *layers)
+    return steps.make_step(model, torch.optim.AdamW(model.parameters(), lr=0.01)), torch.randn(256, 16)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def captured():
+    step, batch = factory()
+    return capture(step, (batch,))
+
+
+@pytest.fixture(scope="module")
+def plan(captured):
+    """A plan with repetitions, and with everything that is idle on the host."""
+    step, batch = factory()
+    made = neaptide.plan(step, batch, budget="80%", **QUICK)
+    assert made.program("steady").moves.recomputations
+    return replace(made, programs=tuple(map(stored, made.programs, captured.programs)))
+
+
+def stored(program, captured):
+    graph, numbers = captured.graph, program.predictions
+    stays = all_idle(graph, program.sequence)
+    profile = memory_profile(
+        graph,
+        Schedule.from_nodes(graph, program.sequence).with_stays(stays),
+        workspace=dict(program.assumed.workspace),
+        storage_bytes=dict(program.assumed.storages),
+    )
+    predictions = replace(
+        numbers,
+        peak_bytes=profile.peak_bytes,
+        peak_with_workspace_bytes=profile.peak_with_workspace_bytes,
+        host_bytes=profile.peak_host_bytes,
+        arena_bytes=0,
+        arena_lower_bound_bytes=0,
+        exposed_seconds=0.5,
+        seconds=numbers.seconds + 0.5,
+    )
+    ended = program.termination
+    if ended.best is not None:
+        best = predictions.seconds if ended.best == numbers.seconds else profile.peak_with_workspace_bytes
+        ended = replace(ended, best=best, bound=None)
+    return replace(program, stays=stays, predictions=predictions, termination=ended)
+
+
+def changed(plan, **changes):
+    return replace(plan, programs=(replace(plan.programs[0], **changes), *plan.programs[1:]))
+
+
+def predicting(plan, **changes):
+    return changed(plan, predictions=replace(plan.programs[0].predictions, **changes))
+
+
+def test_a_plan_with_stays_is_saved_judged_and_run(plan, captured, tmp_path):
+    plan.save(tmp_path / "plan.json")
+    loaded = Plan.load(tmp_path / "plan.json")
+    assert loaded == plan
+    variant = matched(loaded, captured, None)
+    rebind = contestants.rebind(variant)
+    expected = verification.verify_eager(factory, 0)
+    assert verification.verify_planned(factory, 0, rebind, expected)[0].bitwise_equal
+    runner = contestants.planned_contestant("stored", factory, 0, rebind)
+    measured = contestants.measure([runner], 0)["stored"].memory.measured_peak_bytes
+    numbers = plan.program("steady").predictions
+    assert measured == numbers.peak_bytes < numbers.baseline_peak_bytes
+    assert numbers.host_bytes > 0
+
+
+def test_the_report_says_what_waits_on_the_host(plan):
+    text = str(plan_document(plan))
+    stored = len({(stay.storage, stay.occurrence) for stay in plan.programs[0].stays})
+    assert f"On the host meanwhile: {stored} storages" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda plan: predicting(plan, host_bytes=1), "host_bytes is 1, and the sequence uses"),
+        (lambda plan: changed(plan, stays=plan.programs[0].stays[1:]), "predictions.* and the sequence uses"),
+        (lambda plan: changed(plan, stays=()), "stays is empty, and the plan predicts bytes on the host"),
+        (lambda plan: replace(plan, atomic=True), "an atomic plan stores nothing: a copy can fail"),
+        (
+            lambda plan: predicting(plan, arena_bytes=4096),
+            "stays is not empty, and what is stored and loaded has no layout yet",
+        ),
+        (lambda plan: predicting(plan, exposed_seconds=0.0), "predictions.seconds|recomputations take"),
+        (
+            lambda plan: moved(plan, back_before=10**15),
+            "stays is not legal: storage .* cannot stay on the host",
+        ),
+        (lambda plan: moved(plan, store_behind=-1), "stays is not legal: storage .* cannot stay on the host"),
+        (lambda plan: moved(plan, storage=10**6), "stays is not legal: step .* cannot store storage 1000000"),
+        (lambda plan: moved(plan, storage=0), "stays is not legal: step .* the caller owns it"),
+        (lambda plan: moved(plan, occurrence=7), "stays is not legal: step .* it is not made yet"),
+        (lambda plan: moved(plan, load_before=2000, back_before=2000), "stays is not legal"),
+    ],
+)
+def test_an_edited_stay_is_refused_in_one_sentence(plan, captured, change, message):
+    with pytest.raises(PlanError, match=message) as refused:
+        matched(Plan.from_json(change(plan).to_json()), captured, None)
+    assert "\n" not in refused.value.what
+
+
+def moved(plan, **changes):
+    first, *others = plan.programs[0].stays
+    return changed(plan, stays=(replace(first, **changes), *others))
+
+
+def test_what_is_stored_has_no_layout_yet(plan, captured):
+    with pytest.raises(LayoutProblemError, match="no layout yet"):
+        PreparedStep(captured).in_arenas(matched(plan, captured, None))
