@@ -84,7 +84,9 @@ class _Writer:
         for node in graph.nodes:
             if node.regions:
                 raise LoweringError(
-                    f"{node.op} has a body and cannot be run node by node", where=node.source.location or None
+                    "a loop cannot be run node by node, as eviction would have it",
+                    where=node.source.location or None,
+                    next_step="run the step without eviction, or without the loop",
                 )
             first.append(self._function(node, again=False))
             again.append(self._function(node, again=True) if node.effects.writes else first[-1])

@@ -134,7 +134,7 @@ class _Planner:
     def _results(self) -> Iterator[_Result]:
         liveness, graph = self.buffers.liveness, self.graph
         sizes = evaluate_storage_bytes(graph, None, self.prices.storage_bytes)
-        barred = self._barred_storages()
+        barred = _barred_storages(self.graph, self.registry)
         for index, instance in enumerate(liveness.instances):
             storage = graph.storages[instance.storage]
             if instance.is_resident or not sizes[storage.id] or storage.device != self.buffers.device:
@@ -175,29 +175,6 @@ class _Planner:
             count *= extent
         whole = count * DTYPE_BYTES[value.dtype] == nbytes and value.offset.constant_value() == 0
         return "" if whole and is_dense(shape, strides) else "it does not fill its storage"
-
-    def _barred_storages(self) -> dict[int, str]:
-        """Storages that something looks at beyond the tensor that it is given, with the reason."""
-        barred: dict[int, str] = {}
-        for node in self.graph.nodes:
-            if node.regions or node.op == CONSTANT_OP or node.op in HOST_FUNCTIONS:
-                continue
-            row = self.registry.find(node.op)
-            if row is None:
-                reason = f"{node.op}, which the op table has no row for, reads it"
-            elif row.is_a(Trait.RECURRENT):
-                # aten/src/ATen/native/mkldnn/RNN.cpp clones the cell state where it shares a storage with the hidden
-                # state, as everything in an arena does.
-                reason = f"{node.op} reads it and copies states that share a storage"
-            elif reads_whole_storage(node.op):
-                reason = f"{node.op} counts from the start of its storage"
-            else:
-                continue
-            for value in node.inputs:
-                storage = self.graph.values[value].storage
-                if storage is not None:
-                    barred[storage] = reason
-        return barred
 
     # -- what is copied
 
@@ -317,6 +294,39 @@ class _Planner:
         return OutsideStorage(
             node.op, value.name, result.span.nbytes, result.span.start, result.span.end, reason
         )
+
+
+def _barred_storages(graph: Graph, registry: OpRegistry) -> dict[int, str]:
+    """Storages that something looks at beyond the tensor that it is given, with the reason; loops look inside."""
+    barred: dict[int, str] = {}
+    for node in graph.nodes:
+        if node.op == CONSTANT_OP or node.op in HOST_FUNCTIONS:
+            continue
+        for loop in node.regions:
+            inside = _barred_storages(loop.body, registry)
+            handed = (*node.inputs, *(node.outputs[merge.output] for merge in loop.merges))
+            for value, seen in zip(handed, loop.body.inputs, strict=True):
+                storage, within = graph.values[value].storage, loop.body.values[seen].storage
+                if storage is not None and within in inside:
+                    barred[storage] = inside[within]
+        if node.regions:
+            continue
+        row = registry.find(node.op)
+        if row is None:
+            reason = f"{node.op}, which the op table has no row for, reads it"
+        elif row.is_a(Trait.RECURRENT):
+            # aten/src/ATen/native/mkldnn/RNN.cpp clones the cell state where it shares a storage with the hidden
+            # state, as everything in an arena does.
+            reason = f"{node.op} reads it and copies states that share a storage"
+        elif reads_whole_storage(node.op):
+            reason = f"{node.op} counts from the start of its storage"
+        else:
+            continue
+        for value in node.inputs:
+            storage = graph.values[value].storage
+            if storage is not None:
+                barred[storage] = reason
+    return barred
 
 
 def _numbers(value: Value) -> tuple[tuple[int, ...], tuple[int, ...]]:
