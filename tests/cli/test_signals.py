@@ -50,7 +50,7 @@ run()
 """
 PORTFOLIO = """
 import neaptide.planner.portfolio as portfolio
-import neaptide.planner.recompute.mixed_program as mixed_program
+import neaptide.linear.solver as solver
 from neaptide.__main__ import run
 
 def never_ends(*_args, **_options):
@@ -66,7 +66,7 @@ STRATEGY = (
     "real = portfolio.strategy; portfolio.strategy",
     "lambda name: never_ends if name == 'closure' else real(name)",
 )
-SOLVER = ("mixed_program.milp = mixed_program.linprog", "never_ends")
+SOLVER = ("solver.milp = solver.linprog", "never_ends")
 LISTENS = "while not interrupt.is_set(): time.sleep(0.01)"
 HEARS_AND_GOES_ON = (
     LISTENS + "\n    print('heard', file=sys.stderr, flush=True)\n    while True: time.sleep(0.01)"

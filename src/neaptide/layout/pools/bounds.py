@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
 from neaptide.layout.pools.spaces import PooledProblem
 from neaptide.layout.problem import Ints, LayoutProblem
+from neaptide.linear.solver import solve_fractions
 
 _MOST_ENTRIES: Final = 2_000_000
 """Of the linear program's matrix; beyond that every buffer counts with its cheapest space."""
@@ -129,19 +129,18 @@ def _prices(pooled: PooledProblem, sections: SectionLoads, limited: list[int]) -
     whole = coo_array(
         (np.ones(len(pairs)), ([index for index, _ in pairs], range(len(pairs)))), (len(pooled), len(pairs))
     )
-    found = linprog(
-        [pooled.costs[index][space] / dearest for index, space in pairs],
-        A_ub=coo_array((values, (rows, columns)), shape).tocsr(),
-        b_ub=[capacity / largest for capacity in room],
-        A_eq=whole.tocsr(),
-        b_eq=np.ones(len(pooled)),
-        bounds=(0, None),
-        method="highs",
+    found = solve_fractions(
+        np.array([pooled.costs[index][space] / dearest for index, space in pairs]),
+        coo_array((values, (rows, columns)), shape).tocsr(),
+        np.array([capacity / largest for capacity in room]),
+        np.zeros(len(pairs)),
+        np.full(len(pairs), np.inf),
+        equal=(whole.tocsr(), np.ones(len(pooled))),
     )
-    if found.status != 0:
+    if found.multipliers is None:
         return {}
     unit = dearest / largest * (1 << PRICE_SHIFT)
-    prices = [max(0, int(-dual * unit)) for dual in found.ineqlin.marginals]
+    prices = [int(multiplier * unit) for multiplier in found.multipliers]
     return {space: prices[row : row + sections.count] for space, row in row_of.items()}
 
 

@@ -8,17 +8,14 @@ The rule knows one number, the bytes saved; where they are alive, and what is al
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint
+from scipy.sparse import csr_array
 
+from neaptide.linear.solver import WHOLE_GAP, solve_mixed
 from neaptide.planner.recompute.forward_units import ForwardUnits
-from neaptide.planner.recompute.mixed_program import solve_mixed
 from neaptide.schedule.order.bounds.flow import INFINITE, FlowNetwork
 from neaptide.schedule.problem import StepProblem
-
-_GAP: Final = 1e-4
 
 
 def compute_intensive(step: StepProblem, forward: ForwardUnits) -> frozenset[int]:
@@ -61,11 +58,12 @@ def worth_saving(forward: ForwardUnits, units: Collection[int], budget_bytes: in
     scale = float(nbytes.max()) or 1.0
     found = solve_mixed(
         -seconds / (float(seconds.max()) or 1.0),
-        constraints=LinearConstraint((nbytes / scale).reshape(1, -1), -np.inf, budget_bytes / scale),
-        bounds=Bounds(0, 1),
-        integrality=np.ones(len(ordered)),
-        options={"mip_rel_gap": _GAP},
+        [(csr_array((nbytes / scale).reshape(1, -1)), -np.inf, budget_bytes / scale)],
+        np.zeros(len(ordered)),
+        np.ones(len(ordered)),
+        np.ones(len(ordered)),
+        relative_gap=WHOLE_GAP,
     )
-    if found.x is None:
+    if found.values is None:
         return frozenset()
-    return frozenset(unit for unit, value in zip(ordered, found.x.tolist(), strict=True) if value > 0.5)
+    return frozenset(unit for unit, value in zip(ordered, found.values.tolist(), strict=True) if value > 0.5)

@@ -13,16 +13,14 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint
 from scipy.sparse import csr_array
 
-from neaptide.planner.recompute.mixed_program import solve_linear, solve_mixed
+from neaptide.linear.solver import WHOLE_GAP, solve_fractions, solve_mixed
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.transfers import TO_END
 
-# Where branch and bound stops: closer would be lost in the repair behind it. The nodes keep it the same everywhere.
-_WHOLE_GAP: Final = 1e-4
+# Of branch and bound: closer than that would be lost in the repair behind it.
 _WHOLE_NODES: Final = 200
 
 
@@ -140,27 +138,23 @@ def held_creators(
         if model.is_pinned[unit] or model.is_used[unit]:
             high[count + unit] = 0.0
     matrix = csr_array((entries, (rows, columns)), shape=(len(upper), 2 * count))
-    options = {} if time_s is None else {"time_limit": max(time_s, 0.01)}
+    room = np.array(upper)
     if whole:
         found = solve_mixed(
             cost,
-            constraints=LinearConstraint(matrix, -np.inf, np.array(upper)),
-            bounds=Bounds(low, high),
-            integrality=np.ones(2 * count),
-            options={**options, "mip_rel_gap": _WHOLE_GAP, "node_limit": _WHOLE_NODES},
+            [(matrix, -np.inf, room)],
+            low,
+            high,
+            np.ones(2 * count),
+            relative_gap=WHOLE_GAP,
+            nodes=_WHOLE_NODES,
+            time_s=time_s,
         )
     else:
-        found = solve_linear(
-            cost,
-            rows=matrix,
-            upper=np.array(upper),
-            bounds=np.stack((low, high), axis=1),
-            method="highs",
-            options=options,
-        )
-    if found.x is None:
+        found = solve_fractions(cost, matrix, room, low, high, time_s=time_s)
+    if found.values is None:
         return None
-    held = found.x[:count] - found.x[count:] > 0.5
+    held = found.values[:count] - found.values[count:] > 0.5
     return frozenset(
         creator for creator, is_held in zip(model.creators, held.tolist(), strict=True) if is_held
     )

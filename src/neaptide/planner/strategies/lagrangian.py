@@ -16,10 +16,10 @@ from typing import Final
 
 import numpy as np
 
+from neaptide.linear.arrays import Flags
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
-from neaptide.planner.recompute.bounds.step_tables import Flags
 from neaptide.planner.recompute.pool.pool import Item, RepetitionPool
 from neaptide.planner.recompute.pool.prices import RepetitionPrices
 from neaptide.planner.recompute.pool.program import PoolAnswer, RepetitionProgram

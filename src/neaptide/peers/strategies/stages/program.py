@@ -17,19 +17,14 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import Bounds, LinearConstraint
 from scipy.sparse import csr_array
 
-from neaptide.planner.recompute.mixed_program import solve_linear, solve_mixed
+from neaptide.linear.solver import PROOF_GAP, Rows, solve_fractions, solve_mixed
 from neaptide.planner.recompute.stage_units import StageUnits
 
-_GAP: Final = 1e-7
 # The solver takes rows for kept that are off by 1e-6: the smallest size should be more than that, the largest not
 # so much that a fraction of a storage is taken for none.
 _LARGEST_ENTRY: Final = 1000
-# Statuses of SciPy's two interfaces to HiGHS.
-_SOLVED: Final = 0
-_INFEASIBLE: Final = 2
 # The solver's bounds are right to about 1e-7 of the largest coefficient; that much is given away, and more.
 _SAFETY: Final = 1e-6
 
@@ -129,19 +124,18 @@ class StageProgram:
             return 0.0
         matrix, low, high = self._matrix()
         is_low, is_high = np.isfinite(low), np.isfinite(high)
-        found = solve_linear(
+        high_of = np.array(self._rows.column_high)
+        found = solve_fractions(
             self._cost(),
-            rows=_stacked(matrix[is_high], -matrix[is_low]),
-            upper=np.concatenate((high[is_high], -low[is_low])),
-            bounds=np.stack(
-                (np.zeros(len(self._rows.column_high)), np.array(self._rows.column_high)), axis=1
-            ),
-            method="highs",
-            options={} if time_s is None else {"time_limit": max(time_s, 0.01)},
+            _stacked(matrix[is_high], -matrix[is_low]),
+            np.concatenate((high[is_high], -low[is_low])),
+            np.zeros(len(high_of)),
+            high_of,
+            time_s=time_s,
         )
-        if found.status == _INFEASIBLE:
+        if found.is_infeasible:
             return math.inf
-        return self._safe(found.fun) if found.status == _SOLVED else None
+        return self._safe(found.cost) if found.is_solved else None
 
     def solve(
         self, *, nodes: int, time_s: float | None = None, at_most_s: float | None = None
@@ -159,28 +153,26 @@ class StageProgram:
             return self._without_choice()
         matrix, low, high = self._matrix()
         cost = self._cost()
-        constraints = [LinearConstraint(matrix, low, high)]
+        parts: list[Rows] = [(matrix, low, high)]
         if at_most_s is not None and self._again:
-            limit = at_most_s / self._largest * (1.0 + _GAP) + _GAP
-            constraints.append(LinearConstraint(csr_array(cost.reshape(1, -1)), -np.inf, limit))
+            limit = at_most_s / self._largest * (1.0 + PROOF_GAP) + PROOF_GAP
+            parts.append((csr_array(cost.reshape(1, -1)), -np.inf, limit))
         integrality = np.zeros(len(cost))
         integrality[: self.binaries] = 1
-        options: dict[str, float] = {"mip_rel_gap": _GAP, "node_limit": nodes}
-        if time_s is not None:
-            options["time_limit"] = max(time_s, 0.01)
         found = solve_mixed(
             cost,
-            constraints=constraints,
-            bounds=Bounds(np.zeros(len(cost)), np.array(self._rows.column_high)),
-            integrality=integrality,
-            options=options,
+            parts,
+            np.zeros(len(cost)),
+            np.array(self._rows.column_high),
+            integrality,
+            relative_gap=PROOF_GAP,
+            nodes=nodes,
+            time_s=time_s,
         )
-        explored = int(found.get("mip_node_count") or 0)
-        if found.status == _INFEASIBLE:
-            return StageSolution(Verdict.INFEASIBLE, None, math.inf, explored)
-        verdict = Verdict.PROVED if found.status == _SOLVED else Verdict.STOPPED
-        bound = self._safe(found.get("mip_dual_bound"))
-        return StageSolution(verdict, self._read(found.x), bound, explored)
+        if found.is_infeasible:
+            return StageSolution(Verdict.INFEASIBLE, None, math.inf, found.nodes)
+        verdict = Verdict.PROVED if found.is_solved else Verdict.STOPPED
+        return StageSolution(verdict, self._read(found.values), self._safe(found.bound), found.nodes)
 
     def _without_choice(self) -> StageSolution:
         """Nothing is held and nothing can run again: what is left of the rows holds or does not."""

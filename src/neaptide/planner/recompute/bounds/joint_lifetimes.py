@@ -13,8 +13,9 @@ from typing import Final
 
 import numpy as np
 
+from neaptide.linear.arrays import Floats
 from neaptide.planner.recompute.bounds.joint_program import JointSolution
-from neaptide.planner.recompute.bounds.step_tables import Floats, StepTables
+from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.schedule.evaluate import Ints
 
 # Shares below this are solver noise.

@@ -22,9 +22,10 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from neaptide.linear.arrays import Floats
+from neaptide.linear.sparse_program import SparseAnswer, SparseProgram
 from neaptide.planner.recompute.bounds.rounded_rows import RoundedRow
-from neaptide.planner.recompute.bounds.step_tables import Floats, StepTables
-from neaptide.planner.recompute.sparse_program import SparseAnswer, SparseProgram
+from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.schedule.evaluate import Ints
 
 # Positions of two chosen steps; the second may be the number of nodes, for the end.

@@ -7,8 +7,9 @@ from typing import Final
 
 import numpy as np
 
+from neaptide.linear.arrays import Floats
 from neaptide.planner.recompute.bounds.joint_program import JointSolution, Window
-from neaptide.planner.recompute.bounds.step_tables import Floats, StepTables
+from neaptide.planner.recompute.bounds.step_tables import StepTables
 
 # A window is broken by this share of the seconds of all nodes at least.
 _LEAST_BROKEN: Final = 1e-6

@@ -14,7 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from neaptide.planner.recompute.bounds.step_tables import Flags, Floats, StepTables
+from neaptide.linear.arrays import Flags, Floats
+from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.schedule.evaluate import Ints
 
 # Divisors are the sizes of storages that are held in part, and these parts of them.

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from neaptide.planner.recompute.bounds.step_tables import Floats
+from neaptide.linear.arrays import Floats
 from neaptide.planner.recompute.stage_units import StageUnits
 from neaptide.schedule.evaluate import Ints
 

@@ -11,9 +11,10 @@ from typing import Final
 
 import numpy as np
 
-from neaptide.planner.recompute.bounds.step_tables import Flags, Floats
+from neaptide.linear.arrays import Flags, Floats
+from neaptide.linear.solver import WHOLE_GAP
+from neaptide.linear.sparse_program import SparseProgram
 from neaptide.planner.recompute.pool.pool import Moment, RepetitionPool
-from neaptide.planner.recompute.sparse_program import SparseProgram
 from neaptide.schedule.evaluate import Ints
 
 # Bytes above the budget by less than this share ask for no row.
@@ -29,7 +30,6 @@ _MANY_ROWS: Final = 60
 # Seconds for as many bytes as the budget, as multiples of the baseline.
 _DEAR: Final = 1e3
 _MOST_ABOVE: Final = 1e3
-_WHOLE_GAP: Final = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class RepetitionProgram:
         for _ in range(_MOST_WHOLE_ANSWERS):
             rows = self._rows(pool)
             program, _ = self._program(pool, rows, low, high)
-            found = program.solve_whole(nodes=nodes, time_s=time_s, relative_gap=_WHOLE_GAP)
+            found = program.solve_whole(nodes=nodes, time_s=time_s, relative_gap=WHOLE_GAP)
             if found.values is None:
                 return answer
             answer = self._answer(pool, found.values, np.zeros(len(pool.moments)))

@@ -1,4 +1,4 @@
-"""Mixed programs write nothing to stdout: not HiGHS's own line, and not while a whole plan is made."""
+"""The solver writes nothing to stdout: not HiGHS's own line, and not while a whole plan is made."""
 
 import ctypes
 import json
@@ -8,12 +8,14 @@ import threading
 
 import numpy as np
 import pytest
-from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.optimize import milp
+from scipy.sparse import csr_array
 
 from neaptide.corpus.recompute_forms import recompute_form
+from neaptide.linear import solver
+from neaptide.linear.silence import silent_c_stdout
 from neaptide.outcome import Limits
 from neaptide.planner.objective import PlanningProblem
-from neaptide.planner.recompute import mixed_program
 from neaptide.planner.strategies import strategy
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.recompute_form import from_json
@@ -40,28 +42,16 @@ def uneven(seed):
     rows = np.where(rng.random((20, 40)) < 0.4, rng.random((20, 40)) * 10 ** rng.uniform(-4, 3, (20, 40)), 0)
     whole = np.ones(40)
     whole[::3] = 0
-    return {
-        "cost": -rng.random(40),
-        "constraints": LinearConstraint(rows, -np.inf, rows.sum(1) * 0.4),
-        "bounds": Bounds(0, 1 + (whole == 0) * 5),
-        "integrality": whole,
-        "options": {"node_limit": 200},
-    }
+    limits = [(csr_array(rows), -np.inf, rows.sum(1) * 0.4)]
+    return -rng.random(40), limits, np.zeros(40), 1.0 + (whole == 0) * 5, whole
 
 
 def test_no_line_of_the_solver_itself(c_puts):
     _, written = c_puts
     for seed in (2, 49, 111, 147):
-        problem = uneven(seed)
-        found = mixed_program.solve_mixed(problem.pop("cost"), **problem)
-        assert found.x is not None
+        found = solver.solve_mixed(*uneven(seed), relative_gap=solver.WHOLE_GAP, nodes=200)
+        assert found.values is not None
     assert written() == ""
-
-
-def test_an_answer_is_that_of_scipy():
-    problem = uneven(3)
-    cost = problem.pop("cost")
-    assert mixed_program.solve_mixed(cost, **problem).fun == pytest.approx(milp(cost, **problem).fun)
 
 
 def test_a_plan_leaves_stdout_to_the_user(c_puts, monkeypatch):
@@ -72,7 +62,7 @@ def test_a_plan_leaves_stdout_to_the_user(c_puts, monkeypatch):
         calls.append(puts(b"a line of the solver"))
         return milp(*args, **kwargs)
 
-    monkeypatch.setattr(mixed_program, "milp", noisy)
+    monkeypatch.setattr(solver, "milp", noisy)
     step = from_json(json.dumps(recompute_form("transformer", 24)))
     problem = PlanningProblem(step, int(0.6 * baseline(step).peak_with_workspace_bytes))
     for name in ("closure", "lagrangian", "checkmate", "min_cut_ratios"):
@@ -87,14 +77,14 @@ def test_what_others_write_comes_through_before_between_and_after(c_puts):
     inside, leave = threading.Event(), threading.Event()
 
     def hold():
-        with mixed_program.silent_c_stdout():
+        with silent_c_stdout():
             inside.set()
             leave.wait(60)
 
     thread = threading.Thread(target=hold)
     thread.start()
     inside.wait(60)
-    with mixed_program.silent_c_stdout():
+    with silent_c_stdout():
         os.write(1, b"python\n")
         puts(b"dropped")
     puts(b"dropped, too: the other thread is still inside")

@@ -1,63 +1,19 @@
-"""Linear and mixed programs, solved by SciPy's HiGHS, and nothing of what it writes to stdout.
+"""Nothing of what HiGHS writes to stdout.
 
 HiGHS up to 1.12 writes a line for its own developers with C's `printf` whenever it repairs a solution, whatever its
 options say. A library may not redirect the descriptor: other threads of the user write to it meanwhile. Instead C's
 variable `stdout` points to a sink during the call. Python writes to the descriptor itself and is not concerned.
-
-HiGHS does not listen while it runs. Where somebody may interrupt a search it runs beside (`neaptide.interruption`), and
-one that is left to itself counts as one that is out of time.
 """
 
 from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
-
-from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, linprog, milp
-
-from neaptide.interruption import beside
+from typing import Final
 
 _LOCK: Final = threading.Lock()
-_OUT_OF_TIME: Final = 1  # linprog's and milp's status
-
-
-def solve_mixed(
-    cost: Any,
-    *,
-    constraints: LinearConstraint | Sequence[LinearConstraint],
-    bounds: Bounds,
-    integrality: Any,
-    options: Mapping[str, float],
-) -> OptimizeResult:
-    """`scipy.optimize.milp`, silently."""
-
-    def solve() -> OptimizeResult:
-        with silent_c_stdout():
-            return milp(
-                cost, constraints=constraints, bounds=bounds, integrality=integrality, options=options
-            )
-
-    return beside(solve, _out_of_time)
-
-
-def solve_linear(
-    cost: Any, *, rows: Any, upper: Any, bounds: Any, method: str, options: Mapping[str, float]
-) -> OptimizeResult:
-    """`scipy.optimize.linprog` under `rows @ x <= upper`."""
-    return beside(
-        lambda: linprog(cost, A_ub=rows, b_ub=upper, bounds=bounds, method=method, options=options),
-        _out_of_time,
-    )
-
-
-def _out_of_time() -> OptimizeResult:
-    """What SciPy answers where the time was over before anything was found."""
-    return OptimizeResult(
-        status=_OUT_OF_TIME, x=None, fun=None, mip_dual_bound=None, mip_node_count=0, mip_gap=None
-    )
 
 
 class _Silence:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neaptide.planner.recompute.sparse_program import SparseProgram
+from neaptide.linear.sparse_program import SparseProgram
 
 
 def knapsack(gains, sizes, room):

@@ -12,21 +12,15 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint
 from scipy.sparse import csr_array
 
-from neaptide.planner.recompute.bounds.step_tables import Flags, Floats
-from neaptide.planner.recompute.mixed_program import solve_linear, solve_mixed
-from neaptide.schedule.evaluate import Ints
+from neaptide.linear.arrays import Flags, Floats, Ints
+from neaptide.linear.solver import BOUND_GAP, solve_fractions, solve_mixed
 
-_SOLVED: Final = 0  # linprog's and milp's status
-_INFEASIBLE: Final = 2
-# How close to its optimum branch and bound stops; given away where it counts as a bound.
-_RELATIVE_GAP: Final = 1e-5
+# Given away from what branch and bound has proved, beside the gap.
 _ABSOLUTE_GAP: Final = 1e-6
 # Rounding errors in sums of as many terms as there are rows, as a share of the largest.
 _ROUNDING: Final = 1e-9
-_LEAST_TIME_S: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,20 +102,13 @@ class SparseProgram:
         """The optimum in fractions, by the dual simplex. Out of time there is no answer, and the bound is zero."""
         if not self.size:
             return SparseAnswer(bool((self._bounds < 0.0).any()), 0.0)
-        found = solve_linear(
-            self._cost,
-            rows=self._matrix,
-            upper=self._bounds,
-            bounds=np.stack((self._low, self._high), axis=1),
-            method="highs-ds",
-            options={} if time_s is None else {"time_limit": max(time_s, _LEAST_TIME_S)},
-        )
-        if found.status == _INFEASIBLE:
+        found = solve_fractions(self._cost, self._matrix, self._bounds, self._low, self._high, time_s=time_s)
+        if found.is_infeasible:
             return SparseAnswer(is_infeasible=True, bound=float("inf"))
-        if found.status != _SOLVED:
+        if not found.is_solved:
             return SparseAnswer(is_infeasible=False, bound=0.0)
-        self.multipliers = np.maximum(-np.asarray(found.ineqlin.marginals), 0.0)
-        return SparseAnswer(False, max(self.dual_bound()[0], 0.0), np.asarray(found.x))
+        self.multipliers = found.multipliers
+        return SparseAnswer(False, max(self.dual_bound()[0], 0.0), found.values)
 
     def solve_whole(
         self,
@@ -129,7 +116,7 @@ class SparseProgram:
         *,
         nodes: int,
         time_s: float | None = None,
-        relative_gap: float = _RELATIVE_GAP,
+        relative_gap: float = BOUND_GAP,
     ) -> SparseAnswer:
         """The optimum in whole numbers, if it is below a level; after `relax` variables are fixed for that.
 
@@ -140,25 +127,26 @@ class SparseProgram:
             relative_gap: an answer this close to its bound is the last, as a share of it.
         """
         low, high = self._fixed(level)
-        options: dict[str, float] = {"mip_rel_gap": relative_gap, "node_limit": nodes}
-        if time_s is not None:
-            options["time_limit"] = max(time_s, _LEAST_TIME_S)
         found = solve_mixed(
             self._cost,
-            constraints=LinearConstraint(self._matrix, -np.inf, self._bounds),
-            bounds=Bounds(low, high),
-            integrality=self._is_whole.astype(np.float64),
-            options=options,
+            [(self._matrix, -np.inf, self._bounds)],
+            low,
+            high,
+            self._is_whole.astype(np.float64),
+            relative_gap=relative_gap,
+            nodes=nodes,
+            time_s=time_s,
         )
-        if found.status == _INFEASIBLE:
+        if found.is_infeasible:
             return SparseAnswer(is_infeasible=False, bound=level)
-        reached = found.mip_dual_bound
-        bound = 0.0 if reached is None or not np.isfinite(reached) else float(reached)
-        if found.fun is not None:
-            bound = min(bound, float(found.fun))
+        bound = 0.0 if found.bound is None else found.bound
+        if found.cost is not None:
+            bound = min(bound, found.cost)
         bound -= _ABSOLUTE_GAP + relative_gap * abs(bound)
         bound = max(min(bound, level), self.dual_bound()[0], 0.0)
-        values = None if found.x is None else np.where(self._is_whole, np.round(found.x), found.x)
+        values = found.values
+        if values is not None:
+            values = np.where(self._is_whole, np.round(values), values)
         return SparseAnswer(False, bound, values)
 
     def dual_bound(self) -> tuple[float, Floats]:

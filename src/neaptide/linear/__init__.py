@@ -1,0 +1,1 @@
+"""Linear programs: the one room that asks SciPy for them, with one set of tolerances."""

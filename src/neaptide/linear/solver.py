@@ -1,0 +1,162 @@
+"""One call for each kind of program: minimise a cost under sparse rows, in fractions or partly in whole numbers.
+
+Both go to SciPy's HiGHS, and nothing of what that prints reaches stdout. HiGHS does not listen while it runs: where
+somebody may interrupt a search it runs beside (`neaptide.interruption`), and a call that is left to itself counts as one
+that is out of time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, linprog, milp
+from scipy.sparse import csr_array
+
+from neaptide.interruption import beside
+from neaptide.linear.arrays import Floats
+from neaptide.linear.silence import silent_c_stdout
+
+WHOLE_GAP: Final = 1e-4
+"""How close to its optimum branch and bound stops where the answer is repaired or carried out anyway, as a share."""
+BOUND_GAP: Final = 1e-5
+"""The same where the answer counts as a bound; given away there."""
+PROOF_GAP: Final = 1e-7
+"""The same where the answer counts as an optimum; HiGHS keeps rows to about as much."""
+_SOLVED: Final = 0  # the status of both interfaces
+_OUT_OF_TIME: Final = 1
+_INFEASIBLE: Final = 2
+_LEAST_TIME_S: Final = 0.01  # with none at all HiGHS does not look at the limit
+
+
+@dataclass(frozen=True, slots=True)
+class LinearAnswer:
+    """What the solver found.
+
+    Attributes:
+        is_solved: to the end; for whole numbers up to the gap.
+        is_infeasible: nothing obeys the rows.
+        values: of the variables; None when there are none.
+        cost: of the values.
+        bound: no values cost less; None when nothing is known.
+        multipliers: by row `sum <= upper` of a program in fractions that is solved, what one more unit of room saves.
+        nodes: of branch and bound.
+    """
+
+    is_solved: bool
+    is_infeasible: bool
+    values: Floats | None
+    cost: float | None
+    bound: float | None
+    multipliers: Floats | None = None
+    nodes: int = 0
+
+
+Rows: TypeAlias = tuple[csr_array, Floats | float, Floats | float]
+"""Rows with their least and their largest sums."""
+
+
+def solve_fractions(
+    cost: Floats,
+    rows: csr_array,
+    upper: Floats,
+    low: Floats,
+    high: Floats,
+    *,
+    equal: tuple[csr_array, Floats] | None = None,
+    time_s: float | None = None,
+) -> LinearAnswer:
+    """The optimum in fractions, by the dual simplex.
+
+    Args:
+        cost: of one unit of each variable.
+        rows: sums that are at most `upper`.
+        upper: by row.
+        low: least values of the variables.
+        high: largest values; may be infinite.
+        equal: rows whose sums are exactly some values.
+        time_s: of the solver.
+    """
+
+    def solve() -> OptimizeResult:
+        return linprog(
+            cost,
+            A_ub=rows,
+            b_ub=upper,
+            A_eq=None if equal is None else equal[0],
+            b_eq=None if equal is None else equal[1],
+            bounds=np.stack((low, high), axis=1),
+            method="highs-ds",
+            options=_options(None, None, time_s),
+        )
+
+    found = beside(solve, _out_of_time)
+    is_solved = found.status == _SOLVED
+    values = None if found.x is None else np.asarray(found.x, dtype=np.float64)
+    multipliers = np.maximum(-np.asarray(found.ineqlin.marginals), 0.0) if is_solved else None
+    optimum = float(found.fun) if is_solved else None
+    return LinearAnswer(is_solved, found.status == _INFEASIBLE, values, optimum, optimum, multipliers)
+
+
+def solve_mixed(
+    cost: Floats,
+    rows: Sequence[Rows],
+    low: Floats,
+    high: Floats,
+    is_whole: Floats,
+    *,
+    relative_gap: float,
+    nodes: int | None = None,
+    time_s: float | None = None,
+) -> LinearAnswer:
+    """The optimum where some variables are whole numbers, by branch and bound.
+
+    Args:
+        cost: of one unit of each variable.
+        rows: sums between limits.
+        low: least values of the variables.
+        high: largest values; may be infinite.
+        is_whole: 1 for a variable that takes whole numbers only, 0 for another.
+        relative_gap: an answer this close to its bound is the last, as a share of it.
+        nodes: of the search tree; the limit that is the same on every machine.
+        time_s: of the solver.
+    """
+
+    def solve() -> OptimizeResult:
+        with silent_c_stdout():
+            return milp(
+                cost,
+                constraints=[LinearConstraint(*part) for part in rows],
+                bounds=Bounds(low, high),
+                integrality=is_whole,
+                options=_options(relative_gap, nodes, time_s),
+            )
+
+    found = beside(solve, _out_of_time)
+    bound = found.get("mip_dual_bound")
+    return LinearAnswer(
+        found.status == _SOLVED,
+        found.status == _INFEASIBLE,
+        None if found.x is None else np.asarray(found.x, dtype=np.float64),
+        None if found.fun is None else float(found.fun),
+        None if bound is None or not np.isfinite(bound) else float(bound),
+        nodes=int(found.get("mip_node_count") or 0),
+    )
+
+
+def _options(relative_gap: float | None, nodes: int | None, time_s: float | None) -> dict[str, float]:
+    options: dict[str, float] = {}
+    if relative_gap is not None:
+        options["mip_rel_gap"] = relative_gap
+    if nodes is not None:
+        options["node_limit"] = nodes
+    if time_s is not None:
+        options["time_limit"] = max(time_s, _LEAST_TIME_S)
+    return options
+
+
+def _out_of_time() -> OptimizeResult:
+    """What SciPy answers where the time was over before anything was found."""
+    return OptimizeResult(status=_OUT_OF_TIME, x=None, fun=None)
