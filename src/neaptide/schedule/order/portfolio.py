@@ -30,7 +30,7 @@ _BEAM_WIDTHS: Final = (1, 8)
 _FIRST_STATES: Final = (
     256  # of the first turn of an exact search; each turn has half as many again as the last
 )
-_QUICK_REGION: Final = 5_000  # downsets of one region, for the first look: hundredths of a second
+_QUICK_REGION: Final = 300  # downsets of one region, for the first look: bounds prove most of what is wider (order_structures.py)
 _MOST_QUICK_OPS: Final = 5_000  # beyond, lists come before the first reduction
 LARGE_REGION: Final = 200_000
 """Downsets of one region, a second or two: tried when an exact search has not ended soon."""
