@@ -178,3 +178,16 @@ def test_a_shown_line_that_is_not_printed_is_noticed():
     assert ("peak", "baseline=2 MiB") in stable_facts(printed)
     assert ("peak", "plan=1 MiB") not in stable_facts(printed)
     assert ("peak", "baseline=3 MiB") not in stable_facts(printed)
+
+
+def test_the_glossary_has_one_meaning_for_each_word():
+    page = (ROOT / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8")
+    words = [
+        word.strip()
+        for line in page.splitlines()
+        if line.startswith("| ") and not line.startswith("| word")
+        for word in line.split("|")[1].replace("**", "").split(", ")
+    ]
+    assert len(words) == len(set(words)) > 40
+    for word in ("place", "block", "move", "program", "pool", "phase", "moment", "stage"):
+        assert f"| **{word}** |" in page

@@ -18,7 +18,7 @@ from neaptide.ir.schedule import Schedule, Step, StepKind
 
 
 @dataclass(slots=True, eq=False)
-class _Block:
+class _Instance:
     """An instance of a storage: which one, and how often it has been written."""
 
     storage: int
@@ -55,10 +55,10 @@ class _Checker:
         self.before = predecessors(graph)
         self.executions = [0] * len(graph.nodes)
         self.creations: dict[int, int] = {}
-        self.blocks: dict[tuple[int, int], _Block] = {}
-        self.bound: dict[int, _Block | None] = {}
+        self.instances: dict[tuple[int, int], _Instance] = {}
+        self.bound: dict[int, _Instance | None] = {}
         self.uses: list[StepUse] = []
-        self.owned = {s: self._new_block(s) for s in graph.input_storages()}
+        self.owned = {s: self._new_instance(s) for s in graph.input_storages()}
         for value in graph.inputs:
             storage = graph.values[value].storage
             self.bound[value] = None if storage is None else self.owned[storage]
@@ -78,7 +78,7 @@ class _Checker:
             if count == 0:
                 raise VerifyError(f"{self._name(node)} never runs", where=self._where(node))
         self._check_outputs()
-        kept = {block.key for v in self.graph.outputs if (block := self.bound[v]) is not None}
+        kept = {instance.key for v in self.graph.outputs if (instance := self.bound[v]) is not None}
         check_transfers(self.graph, schedule, self.uses, kept)
 
     def _run_node(self, step: Step, position: int) -> None:
@@ -87,8 +87,8 @@ class _Checker:
         for value in needed_inputs(self.graph, node):
             if value not in self.bound:
                 raise self._broken(node, position, f"{self.graph.values[value].name} is not bound yet")
-            block = self.bound[value]
-            if block is not None and block.is_freed:
+            instance = self.bound[value]
+            if instance is not None and instance.is_freed:
                 raise self._broken(node, position, f"{self.graph.values[value].name} has been freed")
         operands = self._operands(node)
         for access in rule.reads:
@@ -101,7 +101,7 @@ class _Checker:
         made = [self.bound[value] for value in node.outputs]
         self.uses.append(
             StepUse(
-                frozenset(block.key for block in (*needed, *made) if block is not None),
+                frozenset(instance.key for instance in (*needed, *made) if instance is not None),
                 frozenset(operands[access.storage][0].key for access in rule.writes),
             )
         )
@@ -127,37 +127,37 @@ class _Checker:
             raise self._broken(node, position, f"it must not be repeated: it {rule.refusal}")
         return rule
 
-    def _operands(self, node: Node) -> dict[int, list[_Block]]:
+    def _operands(self, node: Node) -> dict[int, list[_Instance]]:
         """Distinct instances, by storage, that the inputs of a node are bound to."""
-        found: dict[int, list[_Block]] = {}
+        found: dict[int, list[_Instance]] = {}
         for value in node.inputs:
-            block = self.bound.get(value)
-            if block is not None and block not in found.setdefault(block.storage, []):
-                found[block.storage].append(block)
+            instance = self.bound.get(value)
+            if instance is not None and instance not in found.setdefault(instance.storage, []):
+                found[instance.storage].append(instance)
         return found
 
     def _check_version(
-        self, node: Node, position: int, operands: dict[int, list[_Block]], access: Access, expected: int
+        self, node: Node, position: int, operands: dict[int, list[_Instance]], access: Access, expected: int
     ) -> None:
-        seen = [block for block in operands.get(access.storage, []) if not block.is_freed]
+        seen = [instance for instance in operands.get(access.storage, []) if not instance.is_freed]
         name = self._storage_name(access.storage)
         if not seen:
             raise self._broken(node, position, f"no input holds {name}")
-        for block in seen:
-            if block.version != expected:
-                raise self._broken(node, position, f"{name} is at version {block.version}, not {expected}")
+        for instance in seen:
+            if instance.version != expected:
+                raise self._broken(node, position, f"{name} is at version {instance.version}, not {expected}")
         if len(seen) > 1 and access in node.effects.writes:
             raise self._broken(node, position, f"its operands hold two instances of {name}")
 
-    def _bind_outputs(self, node: Node, position: int, operands: dict[int, list[_Block]]) -> None:
-        here = {storage: self._new_block(storage) for storage in self.graph.created_storages(node)}
+    def _bind_outputs(self, node: Node, position: int, operands: dict[int, list[_Instance]]) -> None:
+        here = {storage: self._new_instance(storage) for storage in self.graph.created_storages(node)}
         for value in node.outputs:
             storage = self.graph.values[value].storage
             if storage is None:
                 self.bound[value] = None
                 continue
             if storage not in here:
-                seen = [block for block in operands.get(storage, []) if not block.is_freed]
+                seen = [instance for instance in operands.get(storage, []) if not instance.is_freed]
                 if len(seen) != 1:
                     raise self._broken(
                         node,
@@ -168,13 +168,13 @@ class _Checker:
             self.bound[value] = here[storage]
 
     def _free(self, step: Step, position: int) -> None:
-        block = self.blocks.get((step.target, step.occurrence))
+        instance = self.instances.get((step.target, step.occurrence))
         name = self._storage_name(step.target)
-        if block is None or block.is_freed:
+        if instance is None or instance.is_freed:
             raise VerifyError(f"step {position} frees {name}, which is not there")
         if step.target in self.owned:
             raise VerifyError(f"step {position} frees {name}, which the caller owns")
-        block.is_freed = True
+        instance.is_freed = True
 
     def _check_outputs(self) -> None:
         final: dict[int, int] = {}
@@ -182,25 +182,25 @@ class _Checker:
             for access in node.effects.writes:
                 final[access.storage] = max(final.get(access.storage, 0), access.version)
         for value in self.graph.outputs:
-            block = self.bound.get(value)
+            instance = self.bound.get(value)
             name = self.graph.values[value].name
             if value not in self.bound:
                 raise VerifyError(f"output {name} is never made")
-            if block is None:
+            if instance is None:
                 continue
-            if block.is_freed:
+            if instance.is_freed:
                 raise VerifyError(f"output {name} has been freed")
-            if block.version != final.get(block.storage, 0):
+            if instance.version != final.get(instance.storage, 0):
                 raise VerifyError(
-                    f"output {name} is at version {block.version}, not {final.get(block.storage, 0)}"
+                    f"output {name} is at version {instance.version}, not {final.get(instance.storage, 0)}"
                 )
 
-    def _new_block(self, storage: int) -> _Block:
+    def _new_instance(self, storage: int) -> _Instance:
         occurrence = self.creations.get(storage, 0)
         self.creations[storage] = occurrence + 1
-        block = _Block(storage, occurrence)
-        self.blocks[storage, occurrence] = block
-        return block
+        instance = _Instance(storage, occurrence)
+        self.instances[storage, occurrence] = instance
+        return instance
 
     def _name(self, node: int) -> str:
         return f"node {node} ({self.graph.nodes[node].op})"

@@ -201,7 +201,7 @@ class EvictingExecutable(Executable):
         return tuple(values[v] for v in self._graph.outputs)
 
     def _begin(self, node: int) -> None:
-        self._begun = self._units.place[node]
+        self._begun = self._units.position_of[node]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,89 +10,89 @@ from neaptide.corpus.training_steps import toy_registry
 from neaptide.errors import UsageError
 from neaptide.planner.eviction.neighbourhoods import ClassNeighbourhoods, ExactNeighbourhoods
 from neaptide.planner.eviction.policy import HEURISTICS, EvictionPolicy, heuristic
-from neaptide.planner.eviction.pool import Pool
+from neaptide.planner.eviction.run_state import RunState
 from neaptide.planner.eviction.units import eviction_units
 from neaptide.schedule.problem import compile_problem
 
 
 def pool_behind(step, position):
-    """A pool in which the first nodes have run and nothing is gone."""
-    pool = Pool(eviction_units(step, range(step.node_count)))
+    """A state in which the first nodes have run and nothing is gone."""
+    state = RunState(eviction_units(step, range(step.node_count)))
     for node in range(position):
-        pool.note_run(node, step.seconds[node])
+        state.note_run(node, step.seconds[node])
         for storage in step.created[node]:
-            pool.put(storage, step.storage_bytes[storage])
-        pool.position += 1
+            state.put(storage, step.storage_bytes[storage])
+        state.position += 1
         if step.created[node]:
-            pool.price(node)
-    return pool
+            state.price(node)
+    return state
 
 
-def evict(pool, unit, *watching):
-    for storage in pool.units.problem.created[unit]:
-        pool.take(storage)
+def evict(state, unit, *watching):
+    for storage in state.units.problem.created[unit]:
+        state.take(storage)
     for neighbourhoods in watching:
         neighbourhoods.changed(unit)
 
 
-def restore(pool, unit, *watching):
-    for storage in pool.units.problem.created[unit]:
-        pool.put(storage, pool.nbytes[storage])
+def restore(state, unit, *watching):
+    for storage in state.units.problem.created[unit]:
+        state.put(storage, state.nbytes[storage])
     for neighbourhoods in watching:
         neighbourhoods.changed(unit)
 
 
 def test_the_oldest_goes_first_where_all_cost_the_same():
-    pool = pool_behind(chain_step(6), 5)
-    assert EvictionPolicy(pool, heuristic("dtr")).victim() == 0
-    assert EvictionPolicy(pool, heuristic("evict_oldest")).victim() == 0
+    state = pool_behind(chain_step(6), 5)
+    assert EvictionPolicy(state, heuristic("dtr")).victim() == 0
+    assert EvictionPolicy(state, heuristic("evict_oldest")).victim() == 0
 
 
 def test_next_to_what_is_gone_everything_is_dearer():
-    pool = pool_behind(chain_step(8), 7)
-    policy = EvictionPolicy(pool, heuristic("dtr"))
+    state = pool_behind(chain_step(8), 7)
+    policy = EvictionPolicy(state, heuristic("dtr"))
     evicted = []
     for _ in range(3):
         unit = policy.victim()
         evicted.append(unit)
-        evict(pool, unit, policy.neighbourhoods)
+        evict(state, unit, policy.neighbourhoods)
     assert evicted[0] == 0
     assert evicted[1] != 1, "it would have to be made together with the first"
 
 
 def test_what_is_locked_stays():
-    pool = pool_behind(chain_step(6), 5)
-    pool.locks[0] += 1
-    assert EvictionPolicy(pool, heuristic("evict_oldest")).victim() == 1
+    state = pool_behind(chain_step(6), 5)
+    state.locks[0] += 1
+    assert EvictionPolicy(state, heuristic("evict_oldest")).victim() == 1
 
 
 def test_nothing_is_left():
-    pool = pool_behind(chain_step(4), 3)
+    state = pool_behind(chain_step(4), 3)
     for unit in range(3):
-        pool.locks[unit] += 1
-    assert EvictionPolicy(pool, heuristic("dtr")).victim() is None
+        state.locks[unit] += 1
+    assert EvictionPolicy(state, heuristic("dtr")).victim() is None
 
 
 def test_the_exact_neighbourhood_is_the_evicted_stretch_on_both_sides():
-    pool = pool_behind(chain_step(9), 8)
-    exact = ExactNeighbourhoods(pool)
-    above_only = ExactNeighbourhoods(pool, with_descendants=False)
+    state = pool_behind(chain_step(9), 8)
+    exact = ExactNeighbourhoods(state)
+    above_only = ExactNeighbourhoods(state, with_descendants=False)
     for unit in (1, 2, 4):
-        evict(pool, unit, exact, above_only)
+        evict(state, unit, exact, above_only)
     assert [exact.seconds(u) for u in (0, 3, 5, 6)] == [2.0, 3.0, 1.0, 0.0]
     assert [above_only.seconds(u) for u in (0, 3, 5, 6)] == [0.0, 2.0, 1.0, 0.0]
-    restore(pool, 2, exact, above_only)
+    restore(state, 2, exact, above_only)
     assert [exact.seconds(u) for u in (0, 2, 3, 5)] == [1.0, 1.0, 1.0, 1.0]
 
 
 def test_classes_agree_with_the_neighbourhood_until_something_comes_back():
-    pool = pool_behind(chain_step(9), 8)
-    classes = ClassNeighbourhoods(pool)
+    state = pool_behind(chain_step(9), 8)
+    classes = ClassNeighbourhoods(state)
     for unit in (1, 2, 4):
-        evict(pool, unit, classes)
+        evict(state, unit, classes)
     assert [classes.seconds(u) for u in (0, 3, 5, 6)] == [2.0, 3.0, 1.0, 0.0]
-    evict(pool, 3, classes)
-    restore(pool, 2, classes)
+    evict(state, 3, classes)
+    restore(state, 2, classes)
     assert classes.seconds(2) == classes.seconds(5) == 3.0, (
         "the class is not split, so 1 counts for 5 as well"
     )
@@ -102,12 +102,12 @@ def test_remembered_neighbourhoods_are_those_that_a_fresh_walk_finds():
     for seed in range(20):
         graph = random_graph(seed, 30, resident=False, rng=False)
         step = compile_problem(graph, toy_registry())
-        pool = pool_behind(step, 25)
-        kept = ExactNeighbourhoods(pool)
+        state = pool_behind(step, 25)
+        kept = ExactNeighbourhoods(state)
         units = [unit for unit in range(25) if step.created[unit]]
         for number, unit in enumerate([*units[::3], *units[::6]]):
-            (restore if number >= len(units[::3]) else evict)(pool, unit, kept)
-            fresh = ExactNeighbourhoods(pool)
+            (restore if number >= len(units[::3]) else evict)(state, unit, kept)
+            fresh = ExactNeighbourhoods(state)
             assert [kept.seconds(u) for u in units] == [fresh.seconds(u) for u in units]
 
 

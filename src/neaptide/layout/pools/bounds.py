@@ -1,4 +1,4 @@
-"""What a layout over several memory spaces costs at least."""
+"""A lower bound on the cost of a layout over several memory spaces."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One way to fill memory spaces: what is worth most for the room that it takes up stays in the fast ones.
+"""One way to fill memory spaces: the buffers with the largest saving for their bytes stay in the fast spaces.
 
-Where bytes do not fit at some step, or no layout is found, the buffer that saves least among those in the way goes to
-a later space; in the end what still fits is put back (layout.md, 4.4).
+Where bytes do not fit at some step, or no layout is found, the live buffer with the smallest saving goes to a later
+space. In the end every buffer that fits a faster space after all is put back there.
 """
 
 from __future__ import annotations

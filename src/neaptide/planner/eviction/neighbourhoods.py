@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-from neaptide.planner.eviction.pool import Pool
+from neaptide.planner.eviction.run_state import RunState
 
 _MOST_CHANGES: Final = 16
 
@@ -43,13 +43,13 @@ class ExactNeighbourhoods:
     A walk is O(size of the neighbourhood); a change drops what was remembered of the units that reach it.
 
     Args:
-        pool: of the run.
+        state: of the run.
         with_descendants: count evicted descendants; without them it is the recomputation cost of Capuchin (Peng et
             al., ASPLOS 2020).
     """
 
-    def __init__(self, pool: Pool, *, with_descendants: bool = True) -> None:
-        self._pool = pool
+    def __init__(self, state: RunState, *, with_descendants: bool = True) -> None:
+        self._state = state
         self._with_descendants = with_descendants
         self._known: dict[int, float] = {}
         self._changes = 0
@@ -62,7 +62,7 @@ class ExactNeighbourhoods:
             members = self._above(unit)
             if self._with_descendants:
                 members |= self._below(unit)
-            found = self._known[unit] = sum(self._pool.cost[member] for member in sorted(members))
+            found = self._known[unit] = sum(self._state.cost[member] for member in sorted(members))
         return found
 
     def changed(self, unit: int) -> None:
@@ -79,38 +79,38 @@ class ExactNeighbourhoods:
             self._forget(unit, self._it_is_made_from)
 
     def _above(self, unit: int) -> set[int]:
-        pool, creator = self._pool, self._pool.units.problem.creator
+        state, creator = self._state, self._state.units.problem.creator
         found: set[int] = set()
         waiting = [unit]
         while waiting:
-            for source in pool.units.sources[waiting.pop()]:
-                if not pool.present[source] and creator[source] not in found:
+            for source in state.units.sources[waiting.pop()]:
+                if not state.present[source] and creator[source] not in found:
                     found.add(creator[source])
                     waiting.append(creator[source])
         return found
 
     def _below(self, unit: int) -> set[int]:
         """Evicted units made from it that are wanted, or that others are made from which are."""
-        pool = self._pool
+        state = self._state
         reached: set[int] = set()
         waiting = [unit]
         while waiting:
             for reader in self._made_from_it(waiting.pop()):
-                if reader not in reached and pool.has_run(reader) and not pool.is_whole(reader):
+                if reader not in reached and state.has_run(reader) and not state.is_whole(reader):
                     reached.add(reader)
                     waiting.append(reader)
         kept: set[int] = set()
-        for member in sorted(reached, key=pool.units.place.__getitem__, reverse=True):
-            if pool.is_missed(member) or any(reader in kept for reader in self._made_from_it(member)):
+        for member in sorted(reached, key=state.units.position_of.__getitem__, reverse=True):
+            if state.is_missed(member) or any(reader in kept for reader in self._made_from_it(member)):
                 kept.add(member)
         return kept
 
     def _made_from_it(self, unit: int) -> Iterable[int]:
-        units = self._pool.units
+        units = self._state.units
         return (reader for s in units.problem.created[unit] for reader in units.readers[s])
 
     def _it_is_made_from(self, unit: int) -> Iterable[int]:
-        units = self._pool.units
+        units = self._state.units
         return (units.problem.creator[s] for s in units.sources[unit])
 
     def _forget(self, unit: int, following: Callable[[int], Iterable[int]]) -> None:
@@ -121,18 +121,18 @@ class ExactNeighbourhoods:
                 if other not in seen:
                     seen.add(other)
                     self._known.pop(other, None)
-                    if not self._pool.is_whole(other):
+                    if not self._state.is_whole(other):
                         waiting.append(other)
 
 
 class ClassNeighbourhoods:
     """The estimate of the paper: evicted units that touch are one class with a running sum (union-find).
 
-    A unit that is made again leaves its class, which is not split. Nearly constant time for each change.
+    A unit that is recomputed leaves its class, which is not split. Nearly constant time for each change.
     """
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
+    def __init__(self, state: RunState) -> None:
+        self._state = state
         self._parent: list[int] = []
         self._sum: list[float] = []
         self._element: dict[int, int] = {}
@@ -145,17 +145,17 @@ class ClassNeighbourhoods:
     def changed(self, unit: int) -> None:
         """Let the unit join the classes that it touches, or leave its own."""
         if unit in self._element:
-            if self._pool.is_whole(unit):
+            if self._state.is_whole(unit):
                 self._leave(unit)
-        elif self._pool.is_missed(unit) or (
-            not self._pool.is_whole(unit) and any(r in self._element for r in self._readers(unit))
+        elif self._state.is_missed(unit) or (
+            not self._state.is_whole(unit) and any(r in self._element for r in self._readers(unit))
         ):
             self._join(unit)
 
     def _join(self, first: int) -> None:
         """Join, together with what is gone and would have to be made before it."""
-        pool = self._pool
-        creator = pool.units.problem.creator
+        state = self._state
+        creator = state.units.problem.creator
         waiting = [first]
         while waiting:
             unit = waiting.pop()
@@ -163,36 +163,36 @@ class ClassNeighbourhoods:
                 continue
             self._element[unit] = len(self._parent)
             self._parent.append(len(self._parent))
-            self._sum.append(pool.cost[unit])
-            self._share[unit] = pool.cost[unit]
+            self._sum.append(state.cost[unit])
+            self._share[unit] = state.cost[unit]
             for element in self._touched(unit):
                 self._unite(self._element[unit], element)
-            waiting.extend(creator[s] for s in pool.units.sources[unit] if not pool.present[s])
+            waiting.extend(creator[s] for s in state.units.sources[unit] if not state.present[s])
 
     def _leave(self, first: int) -> None:
         """Leave, together with what was there only because it would have had to be made before it."""
-        pool = self._pool
-        creator = pool.units.problem.creator
+        state = self._state
+        creator = state.units.problem.creator
         waiting = [first]
         while waiting:
             unit = waiting.pop()
             self._sum[self._root(self._element.pop(unit))] -= self._share.pop(unit)
-            for source in pool.units.sources[unit]:
+            for source in state.units.sources[unit]:
                 other = creator[source]
-                is_left = not pool.is_missed(other) and not any(
+                is_left = not state.is_missed(other) and not any(
                     r in self._element for r in self._readers(other)
                 )
                 if other in self._element and is_left and other not in waiting:
                     waiting.append(other)
 
     def _touched(self, unit: int) -> Iterable[int]:
-        creator = self._pool.units.problem.creator
-        above = (creator[s] for s in self._pool.units.sources[unit])
+        creator = self._state.units.problem.creator
+        above = (creator[s] for s in self._state.units.sources[unit])
         near = dict.fromkeys((*above, *self._readers(unit)))
         return [self._element[other] for other in near if other in self._element]
 
     def _readers(self, unit: int) -> Iterable[int]:
-        units = self._pool.units
+        units = self._state.units
         return (reader for s in units.problem.created[unit] for reader in units.readers[s])
 
     def _unite(self, one: int, other: int) -> None:

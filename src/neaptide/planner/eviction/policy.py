@@ -15,7 +15,7 @@ from neaptide.planner.eviction.neighbourhoods import (
     Neighbourhoods,
     NoNeighbourhoods,
 )
-from neaptide.planner.eviction.pool import Pool
+from neaptide.planner.eviction.run_state import RunState
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Heuristic:
     """
 
     name: str
-    neighbourhoods: Callable[[Pool], Neighbourhoods] | None
+    neighbourhoods: Callable[[RunState], Neighbourhoods] | None
     by_bytes: bool
     by_staleness: bool
 
@@ -38,7 +38,7 @@ class Heuristic:
 _ALL: Final = (
     Heuristic("dtr", ExactNeighbourhoods, by_bytes=True, by_staleness=True),
     Heuristic("dtr_classes", ClassNeighbourhoods, by_bytes=True, by_staleness=True),
-    Heuristic("dtr_local", lambda _pool: NoNeighbourhoods(), by_bytes=True, by_staleness=True),
+    Heuristic("dtr_local", lambda _state: NoNeighbourhoods(), by_bytes=True, by_staleness=True),
     Heuristic(
         "evict_cheapest",
         partial(ExactNeighbourhoods, with_descendants=False),
@@ -67,39 +67,39 @@ def heuristic(name: str) -> Heuristic:
 
 
 class EvictionPolicy:
-    """Scores the units of a pool."""
+    """Scores the units of a run."""
 
-    def __init__(self, pool: Pool, chosen: Heuristic) -> None:
-        self._pool = pool
+    def __init__(self, state: RunState, chosen: Heuristic) -> None:
+        self._state = state
         self._chosen = chosen
-        self.neighbourhoods = (chosen.neighbourhoods or (lambda _pool: NoNeighbourhoods()))(pool)
+        self.neighbourhoods = (chosen.neighbourhoods or (lambda _state: NoNeighbourhoods()))(state)
 
     def victim(self) -> int | None:
         """The unit to evict next; None when nothing may be. O(units that are there and their neighbourhoods).
 
-        What the program itself needs no longer goes first: it has been made again for another's sake.
+        Units whose own last use is over go first: they were recomputed only for another unit.
         """
-        pool = self._pool
+        state = self._state
         best: tuple[bool, float, int, int] | None = None
-        for unit in pool.evictable:
-            if pool.locks[unit]:
+        for unit in state.evictable:
+            if state.locks[unit]:
                 continue
-            nbytes = pool.bytes_there(unit)
+            nbytes = state.bytes_there(unit)
             if nbytes:
-                rank = (pool.holds_wanted(unit), self._score(unit, nbytes), -nbytes, unit)
+                rank = (state.holds_wanted(unit), self._score(unit, nbytes), -nbytes, unit)
                 if best is None or rank < best:
                     best = rank
         return None if best is None else best[3]
 
     def _score(self, unit: int, nbytes: int) -> float:
-        chosen, pool = self._chosen, self._pool
+        chosen, state = self._chosen, self._state
         score = 1.0
         if chosen.neighbourhoods is not None:
-            score = pool.cost[unit] + self.neighbourhoods.seconds(unit)
+            score = state.cost[unit] + self.neighbourhoods.seconds(unit)
         if chosen.by_bytes:
             score /= nbytes
         if chosen.by_staleness:
-            stale = pool.clock - pool.last_access[unit]
+            stale = state.clock - state.last_access[unit]
             if stale <= 0:
                 return float("inf")
             score /= stale

@@ -1,13 +1,13 @@
-"""A program run node by node under a budget in bytes: evict what must go, make again what is needed.
+"""A program run node by node under a budget in bytes: it evicts what does not fit and recomputes what is needed.
 
 The decisions are the same whether a machine runs the nodes or only writes them down, as long as it reports the same
-bytes and seconds. What makes them legal in a program that writes in place:
+bytes and seconds. Three rules make them legal in a program that writes in place:
 
-* a unit is made again as its creator and its writers made it, and reads what they read: from the moment on when one of
-  those storages is overwritten, it is kept (made again before, if it is gone by then);
-* what cannot be made again, once needed no longer, is given up only where nothing evicted is made from it; what is made
-  from it is kept from then on (banishing, section 4.2 of the paper);
-* a view that was taken of an evicted storage is taken again.
+* A unit is recomputed by its creator and its writers, which read their operands again. So it is recomputed, if it is
+  gone, just before one of these operands is overwritten, and stays from then on.
+* A unit that cannot be recomputed is dropped after its last use only if no evicted unit depends on it. The units that
+  depend on it stay from then on (banishing, section 4.2 of the paper).
+* A view of an evicted storage is taken again with the storage.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
 from neaptide.planner.eviction.policy import EvictionPolicy, Heuristic
-from neaptide.planner.eviction.pool import Pool
+from neaptide.planner.eviction.run_state import RunState
 from neaptide.planner.eviction.units import Units
 
 MOST_EXECUTIONS: Final = 10
@@ -85,8 +85,8 @@ class EvictionRun:
         self._problem = units.problem
         self._budget = budget_bytes
         self._machine = machine
-        self._pool = Pool(units)
-        self._policy = EvictionPolicy(self._pool, chosen)
+        self._state = RunState(units)
+        self._policy = EvictionPolicy(self._state, chosen)
         self._changed: Callable[[int], None] = self._policy.neighbourhoods.changed
         self._instance = [0] * len(units.problem.storage_bytes)
         # Values on what the caller owns are bound to the only instance there is.
@@ -103,14 +103,14 @@ class EvictionRun:
 
     def run(self) -> EvictionTotals:
         """Run the whole program. O(executions x units that are there) and the walks of the policy."""
-        pool = self._pool
+        state = self._state
         for position, node in enumerate(self._units.order):
             if position in self._units.expiring:
                 self._finish(self._secure(self._units.expiring[position]))
             self._finish(self._perform(node, again=False))
             self._release(position)
         self._finish(self._hand_back())
-        assert pool.position == self._problem.node_count
+        assert state.position == self._problem.node_count
         return EvictionTotals(self._peak, self._evicted, self._executions, self._gave_up)
 
     @staticmethod
@@ -130,20 +130,20 @@ class EvictionRun:
         locked = self._lock(self._problem.operands[node])
         yield from self._provide(self._problem.operands[node])
         created = self._problem.created[node]
-        need = sum(self._pool.nbytes[s] for s in created) + self._problem.workspace[node]
+        need = sum(self._state.nbytes[s] for s in created) + self._problem.workspace[node]
         self._make_room(need)
         self._execute(node, again=again)
         self._unlock(locked)
 
     def _provide(self, values: Sequence[int]) -> Task:
-        """Have values bound to what is there; one that is made again may take another's place, so look until all are."""
+        """Have values bound to what is there; recomputing one may evict another, so repeat until all are."""
         problem = self._problem
         while True:
             value = next((v for v in values if not self._is_bound(v)), None)
             if value is None:
                 return
             storage = problem.value_storage[value]
-            if self._pool.present[storage]:
+            if self._state.present[storage]:
                 yield self._perform(self._units.maker[value], again=True)
             else:
                 yield self._remake(problem.creator[storage])
@@ -152,44 +152,44 @@ class EvictionRun:
         storage = self._problem.value_storage[value]
         if storage < 0 or self._problem.creator[storage] < 0:
             return True
-        return self._pool.present[storage] and self._bound[value] == self._instance[storage]
+        return self._state.present[storage] and self._bound[value] == self._instance[storage]
 
     def _remake(self, unit: int) -> Task:
         """Run the creator of a unit again, and those of its writers that have run."""
-        pool = self._pool
+        state = self._state
         for storage in self._problem.created[unit]:
-            if pool.present[storage]:
+            if state.present[storage]:
                 self._drop(storage)
-        pool.locks[unit] += 1
+        state.locks[unit] += 1
         for node in self._units.chains[unit]:
-            if node == unit or pool.has_run(node):
+            if node == unit or state.has_run(node):
                 yield self._perform(node, again=True)
         self._unlock((unit,))
 
     def _execute(self, node: int, *, again: bool) -> None:
-        pool, problem = self._pool, self._problem
+        state, problem = self._state, self._problem
         created = problem.created[node]
         seen = self._machine.execute(node, again=again)
         self._executions += 1
         self._gave_up = self._gave_up or self._executions > self._most_executions
-        pool.learn(node, seen.seconds, again=again)
-        pool.note_run(node, seen.seconds)
+        state.learn(node, seen.seconds, again=again)
+        state.note_run(node, seen.seconds)
         for storage, nbytes in zip(created, seen.nbytes, strict=True):
-            pool.put(storage, nbytes)
+            state.put(storage, nbytes)
             self._instance[storage] += 1
-        self._peak = max(self._peak, pool.used_bytes + problem.workspace[node])
+        self._peak = max(self._peak, state.used_bytes + problem.workspace[node])
         for value in problem.results[node]:
             storage = problem.value_storage[value]
             if storage >= 0 and problem.creator[storage] >= 0:
                 self._bound[value] = self._instance[storage]
         if not again:
-            pool.position += 1
+            state.position += 1
         if created:
-            pool.price(node)
+            state.price(node)
             self._changed(node)
         if not again:
             self._note_writes(node)
-        if pool.used_bytes > self._budget:
+        if state.used_bytes > self._budget:
             self._make_room(0)
 
     def _note_writes(self, node: int) -> None:
@@ -198,8 +198,8 @@ class EvictionRun:
         for value in problem.operands[node]:
             storage = problem.value_storage[value]
             if storage >= 0 and problem.creator[storage] >= 0 and node in problem.writers[storage]:
-                self._pool.price(problem.creator[storage])
-                self._pool.settle(problem.creator[storage])
+                self._state.price(problem.creator[storage])
+                self._state.settle(problem.creator[storage])
 
     def _hand_back(self) -> Task:
         locked = self._lock(self._problem.outputs)
@@ -209,19 +209,19 @@ class EvictionRun:
     # -- making room
 
     def _make_room(self, need: int) -> None:
-        pool = self._pool
-        while pool.used_bytes + need > self._budget and not self._gave_up:
+        state = self._state
+        while state.used_bytes + need > self._budget and not self._gave_up:
             unit = self._policy.victim()
             if unit is None:
                 return
             self._evicted += 1
             for storage in self._problem.created[unit]:
-                if pool.present[storage]:
+                if state.present[storage]:
                     self._drop(storage)
 
     def _drop(self, storage: int) -> None:
         self._machine.drop(storage)
-        self._pool.take(storage)
+        self._state.take(storage)
         self._changed(self._problem.creator[storage])
 
     def _lock(self, values: Sequence[int]) -> tuple[int, ...]:
@@ -230,71 +230,71 @@ class EvictionRun:
         storages = (problem.value_storage[value] for value in values)
         locked = tuple({problem.creator[s]: None for s in storages if s >= 0 and problem.creator[s] >= 0})
         for unit in locked:
-            self._pool.locks[unit] += 1
+            self._state.locks[unit] += 1
         return locked
 
     def _unlock(self, units: Sequence[int]) -> None:
         """Let units be evicted again; what was made for another's sake goes once the node behind it has run."""
-        pool = self._pool
+        state = self._state
         for unit in units:
-            pool.locks[unit] -= 1
-            if not pool.locks[unit]:
+            state.locks[unit] -= 1
+            if not state.locks[unit]:
                 created = self._problem.created[unit]
-                self._spare.extend(s for s in created if pool.present[s] and not pool.is_wanted(s))
+                self._spare.extend(s for s in created if state.present[s] and not state.is_wanted(s))
 
-    # -- what can no longer be made again
+    # -- what can no longer be recomputed
 
     def _release(self, position: int) -> None:
-        """Let go of what was needed for the last time, or has been made only on the way."""
+        """Drop what had its last use here, or was recomputed only for something else."""
         spare, self._spare = self._spare, []
         for storage in (*self._units.dying.get(position, ()), *spare, *self._lingering):
-            if self._pool.present[storage]:
+            if self._state.present[storage]:
                 self._let_go(storage)
 
     def _let_go(self, storage: int) -> None:
-        """Drop what the program no longer needs, unless it could not be made again and something may need it."""
-        pool, unit = self._pool, self._problem.creator[storage]
-        if unit in pool.lost:
+        """Drop what had its last use, unless it cannot be recomputed and an evicted unit depends on it."""
+        state, unit = self._state, self._problem.creator[storage]
+        if unit in state.lost:
             made_from_it, missed = self._dependents(self._units.readers[storage])
-            there = sum(pool.bytes_there(other) for other in made_from_it if other in pool.evictable)
+            there = sum(state.bytes_there(other) for other in made_from_it if other in state.evictable)
             # Keeping it is better than keeping more for its sake.
-            if missed or there > pool.nbytes[storage]:
+            if missed or there > state.nbytes[storage]:
                 self._lingering[storage] = None
                 return
             for other in made_from_it:
-                pool.lose(other)
+                state.lose(other)
         self._lingering.pop(storage, None)
         self._drop(storage)
 
     def _secure(self, units: Sequence[int]) -> Task:
-        """Before some units cannot be made again any more: have all that is needed of them and made from them."""
-        pool = self._pool
+        """Before some units can no longer be recomputed: recompute what the program misses of them and their dependents."""
+        state = self._state
         dependents, missed = self._dependents(units)
         for unit in dependents:
-            pool.locks[unit] += 1
+            state.locks[unit] += 1
         for unit in missed:
             # Another may have brought it back.
-            if pool.is_missed(unit):
+            if state.is_missed(unit):
                 yield self._remake(unit)
         # Not earlier: until all are there, one may be made from what is left of another.
         for unit in dependents:
-            pool.lose(unit)
+            state.lose(unit)
         self._unlock(dependents)
 
     def _dependents(self, units: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Units that cannot be made again when these cannot; and those of them that the program misses now."""
-        pool, problem = self._pool, self._problem
+        """Units that cannot be recomputed when these cannot; and those of them that the program misses now."""
+        state, problem = self._state, self._problem
         found: dict[int, None] = {}
         missed = []
         waiting = list(units)
         while waiting:
             unit = waiting.pop()
-            if unit in found or unit in pool.lost or not pool.has_run(unit):
+            if unit in found or unit in state.lost or not state.has_run(unit):
                 continue
             found[unit] = None
-            if pool.is_missed(unit):
+            if state.is_missed(unit):
                 missed.append(unit)
             for storage in problem.created[unit]:
-                if not pool.present[storage] or not pool.is_wanted(storage):
+                if not state.present[storage] or not state.is_wanted(storage):
                     waiting.extend(self._units.readers[storage])
-        return list(found), sorted(missed, key=self._units.place.__getitem__)
+        return list(found), sorted(missed, key=self._units.position_of.__getitem__)

@@ -19,7 +19,7 @@ class SimulatedRun:
     Attributes:
         sequence: node ids in running order; a repeated id is a recomputation.
         totals: of the run. Its peak can be above that of the sequence as a plan, which knows beforehand what is not
-            needed before it is made again.
+            needed before it is recomputed.
     """
 
     sequence: tuple[int, ...]

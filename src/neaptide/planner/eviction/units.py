@@ -1,7 +1,7 @@
-"""What an eviction policy may know of a program beforehand: what is made and remade together, and from what.
+"""What an eviction policy knows of a program before it runs: which storages belong together, and what they depend on.
 
-The unit is all that one node creates: it is evicted as a whole, and made again by its creator and those of its
-writers that have run, in order. Views have no bytes; they are taken again when they are next needed.
+A unit is all storages that one node creates. It is evicted as a whole. Its creator recomputes it, and then those of
+its writers that have run, in order. Views have no bytes; they are taken again when they are next needed.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ class Units:
     Attributes:
         problem: sizes, uses and creators.
         order: first executions.
-        place: by node, its position among them.
+        position_of: by node, its position among them.
         chains: by unit, the creator and the writers of what it creates, as they run.
         sources: by unit, storages of other units that its chain reads.
         readers: by storage, units whose chains read it.
-        refused: units that cannot be made again.
-        last_use: by storage, the position that needs it last; the number of nodes for what is handed back.
-        dying: by position, storages that are needed there last.
-        expiring: by position, units that cannot be made again from there on: something that they read is overwritten
-            there, or a writer of theirs runs there that reads what was made from them.
-        kept_from: by unit, the node from whose first execution on it is better not evicted: the program needs it beyond
-            the point from which on it, or what it is made from, cannot be made again. In a whole step these are the
-            gradients, which all have to be there before the first update. Others are left out.
+        refused: units that cannot be recomputed.
+        last_use: by storage, the position that needs it last; the number of nodes for outputs.
+        dying: by position, storages that have their last use there.
+        expiring: by position, units that cannot be recomputed from there on: one of their operands is overwritten
+            there, or one of their writers runs there and reads a result of theirs.
+        kept_from: by unit, the first node after which it must stay: its operands are gone by then, and it is still
+            needed. In a whole step these units are the gradients, which all exist before the first update. A unit
+            without such a node is left out.
         maker: by value, the node that defines it; -1 for graph inputs.
     """
 
     problem: StepProblem
     order: tuple[int, ...]
-    place: tuple[int, ...]
+    position_of: tuple[int, ...]
     chains: Mapping[int, tuple[int, ...]]
     sources: Mapping[int, tuple[int, ...]]
     readers: tuple[tuple[int, ...], ...]
@@ -51,11 +51,11 @@ class Units:
 
 def eviction_units(problem: StepProblem, order: Sequence[int]) -> Units:
     """The units of a program. O(size of the problem)."""
-    place = [0] * problem.node_count
+    position_of = [0] * problem.node_count
     for position, node in enumerate(order):
-        place[node] = position
+        position_of[node] = position
     chains = {
-        node: (node, *sorted({w for s in created for w in problem.writers[s]}, key=place.__getitem__))
+        node: (node, *sorted({w for s in created for w in problem.writers[s]}, key=position_of.__getitem__))
         for node, created in enumerate(problem.created)
         if created
     }
@@ -68,8 +68,8 @@ def eviction_units(problem: StepProblem, order: Sequence[int]) -> Units:
     for node, values in enumerate(problem.results):
         for value in values:
             maker[value] = node
-    last_use = _last_uses(problem, place)
-    ends = _ends(problem, place, chains)
+    last_use = _last_uses(problem, position_of)
+    ends = _ends(problem, position_of, chains)
     expiring: dict[int, dict[int, None]] = defaultdict(dict)
     for (unit, _), position in sorted(ends.items()):
         expiring[position][unit] = None
@@ -79,7 +79,7 @@ def eviction_units(problem: StepProblem, order: Sequence[int]) -> Units:
     return Units(
         problem,
         tuple(order),
-        tuple(place),
+        tuple(position_of),
         chains,
         sources,
         tuple(map(tuple, readers)),
@@ -87,7 +87,7 @@ def eviction_units(problem: StepProblem, order: Sequence[int]) -> Units:
         last_use,
         {position: tuple(storages) for position, storages in dying.items()},
         {position: tuple(units) for position, units in expiring.items()},
-        _kept_from(problem, place, chains, ends, last_use),
+        _kept_from(problem, position_of, chains, ends, last_use),
         tuple(maker),
     )
 
@@ -97,12 +97,12 @@ def _sources(problem: StepProblem, unit: int, chain: Sequence[int]) -> tuple[int
     return tuple(s for s in found if s >= 0 and problem.creator[s] >= 0 and s not in problem.created[unit])
 
 
-def _last_uses(problem: StepProblem, place: Sequence[int]) -> tuple[int, ...]:
+def _last_uses(problem: StepProblem, position_of: Sequence[int]) -> tuple[int, ...]:
     handed_back = {problem.value_storage[value] for value in problem.outputs}
     return tuple(
         problem.node_count
         if storage in handed_back
-        else max((place[node] for node in problem.roles[storage]), default=-1)
+        else max((position_of[node] for node in problem.roles[storage]), default=-1)
         if creator >= 0
         else -1
         for storage, creator in enumerate(problem.creator)
@@ -124,26 +124,30 @@ def _is_refused(problem: StepProblem, unit: int, chain: Sequence[int]) -> bool:
 
 
 def _ends(
-    problem: StepProblem, place: Sequence[int], chains: Mapping[int, Sequence[int]]
+    problem: StepProblem, position_of: Sequence[int], chains: Mapping[int, Sequence[int]]
 ) -> dict[tuple[int, int], int]:
     """By unit and node of its chain, the position from which on the node cannot run again for the unit's sake."""
     found: dict[tuple[int, int], int] = {}
     for unit, chain in chains.items():
         for node in chain:
             ends = [
-                place[problem.writers[storage][version]]
+                position_of[problem.writers[storage][version]]
                 for storage, version in problem.reads[node]
                 if len(problem.writers[storage]) > version and storage not in problem.created[unit]
             ]
-            if node != unit and _closes_a_circle(problem, place, chains, unit, node):
-                ends.append(place[node])
+            if node != unit and _closes_a_circle(problem, position_of, chains, unit, node):
+                ends.append(position_of[node])
             if ends:
                 found[unit, node] = min(ends)
     return found
 
 
 def _closes_a_circle(
-    problem: StepProblem, place: Sequence[int], chains: Mapping[int, Sequence[int]], unit: int, writer: int
+    problem: StepProblem,
+    position_of: Sequence[int],
+    chains: Mapping[int, Sequence[int]],
+    unit: int,
+    writer: int,
 ) -> bool:
     """Whether a writer reads what is made, by units younger than its own alone, from its own unit.
 
@@ -153,7 +157,7 @@ def _closes_a_circle(
     seen = set()
     while waiting:
         other = problem.creator[waiting.pop()]
-        if other in seen or place[other] < place[unit]:
+        if other in seen or position_of[other] < position_of[unit]:
             continue
         seen.add(other)
         for source in _sources(problem, other, chains[other]):
@@ -165,14 +169,14 @@ def _closes_a_circle(
 
 def _kept_from(
     problem: StepProblem,
-    place: Sequence[int],
+    position_of: Sequence[int],
     chains: Mapping[int, Sequence[int]],
     ends: Mapping[tuple[int, int], int],
     last_use: Sequence[int],
 ) -> dict[int, int]:
     unit_end: dict[int, int] = {}
     found: dict[int, int] = {}
-    for unit in sorted(chains, key=place.__getitem__):
+    for unit in sorted(chains, key=position_of.__getitem__):
         needed = max(last_use[s] for s in problem.created[unit])
         end = problem.node_count
         for node in chains[unit]:

@@ -37,21 +37,21 @@ def evaluate_order(problem: OrderProblem, order: Sequence[int]) -> OrderProfile:
         VerifyError: the order leaves an op out, repeats one or breaks a dependency.
     """
     check_order(problem, order)
-    place = [0] * len(order)
+    position_of = [0] * len(order)
     for position, op in enumerate(order):
-        place[op] = position
+        position_of[op] = position
     last: list[int] = []
     change = [0] * (len(order) + 1)
     at_rest = 0
     for storage, accessors in zip(problem.storages, problem.accessors, strict=True):
         index = len(last)
         kept = storage.resident or storage.output
-        final = len(order) - 1 if kept else max((place[op] for op in accessors), default=-1)
+        final = len(order) - 1 if kept else max((position_of[op] for op in accessors), default=-1)
         last.append(final)
         if kept and not accessors:
             at_rest += storage.nbytes  # there from the start or never: nothing writes it
         elif final >= 0:
-            change[0 if problem.from_start[index] else place[accessors[0]]] += storage.nbytes
+            change[0 if problem.from_start[index] else position_of[accessors[0]]] += storage.nbytes
             change[final + 1] -= storage.nbytes
     if not order:
         return OrderProfile(at_rest, (), None)
@@ -69,18 +69,18 @@ def check_order(problem: OrderProblem, order: Sequence[int]) -> None:
     Raises:
         VerifyError: names the op that is missing, repeated or too early.
     """
-    place: dict[int, int] = {}
+    position_of: dict[int, int] = {}
     for position, op in enumerate(order):
         if not 0 <= op < problem.op_count:
             raise VerifyError(f"there is no op {op} to order")
-        if op in place:
+        if op in position_of:
             raise VerifyError(f"op {problem.ops[op].name} stands twice in the order")
-        place[op] = position
+        position_of[op] = position
     for op, before in enumerate(problem.predecessors):
-        if op not in place:
+        if op not in position_of:
             raise VerifyError(f"op {problem.ops[op].name} is missing from the order")
         for other in before:
-            if other not in place or place[other] > place[op]:
+            if other not in position_of or position_of[other] > position_of[op]:
                 raise VerifyError(
                     f"op {problem.ops[op].name} stands before op {problem.ops[other].name}, which must run first"
                 )

@@ -95,7 +95,7 @@ def _accesses(graph: Graph, node: Node) -> tuple[tuple[int, ...], tuple[int, ...
 def _takeovers(
     graph: Graph, node: Node, registry: OpRegistry, sizes: tuple[int, ...], handed_back: set[int]
 ) -> tuple[tuple[int, int], ...]:
-    """Pairs (made, read); what is handed back gets bytes of its own, and what the caller owns is never taken."""
+    """Pairs (written, read). An output gets bytes of its own, and bytes of the caller are never taken over."""
     pairs = []
     for fit in in_place_fits(graph, node, registry, sizes):
         made, read = graph.values[fit.output].storage, graph.values[fit.operand].storage

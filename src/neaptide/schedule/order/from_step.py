@@ -19,7 +19,7 @@ def step_order_problem(step: StepProblem, order: Sequence[int] | None = None) ->
         order: a legal order of its nodes; program order by default.
     """
     nodes = tuple(range(step.node_count)) if order is None else tuple(order)
-    place = {node: position for position, node in enumerate(nodes)}
+    position_of = {node: position for position, node in enumerate(nodes)}
     handed_back = {step.value_storage[value] for value in step.outputs}
     storages = [
         OrderStorage(
@@ -46,7 +46,7 @@ def step_order_problem(step: StepProblem, order: Sequence[int] | None = None) ->
                 tuple(sorted(made | written)),
                 step.workspace[node],
                 (),
-                tuple(sorted(place[before] for before in step.predecessors[node])),
+                tuple(sorted(position_of[before] for before in step.predecessors[node])),
             )
         )
     return OrderProblem(tuple(storages), tuple(ops))

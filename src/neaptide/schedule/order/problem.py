@@ -112,8 +112,10 @@ class OrderProblem:
         """Whether a sequence of op indices is a legal complete order. O(size)."""
         if sorted(order) != list(range(len(self.ops))):
             return False
-        place = {op: position for position, op in enumerate(order)}
-        return all(place[b] < place[op] for op, before in enumerate(self.predecessors) for b in before)
+        position_of = {op: position for position, op in enumerate(order)}
+        return all(
+            position_of[b] < position_of[op] for op, before in enumerate(self.predecessors) for b in before
+        )
 
 
 def _derive(

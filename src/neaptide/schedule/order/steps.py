@@ -23,7 +23,7 @@ class Coupling:
     """Bytes freed by the last of several ops.
 
     Attributes:
-        storage: which, in the problem; None for a pin: an op whose rise hangs on the order (`in_place` of an operand
+        storage: which, in the problem; None for a pin: an op whose rise depends on the order (`in_place` of an operand
             with several last readers), or that makes or frees what such an op shares. It stays as it is.
         nbytes: its size; 0 for a pin.
         ops: the candidates, ascending, at least two (one for a pin); none is known to precede another.
@@ -159,7 +159,7 @@ def _pinned(
     couplings: list[Coupling],
     freed_by: list[int | None],
 ) -> list[int]:
-    """Ops around every takeover that happens or not as the order goes, and around those that hang together with it."""
+    """Ops around every takeover that only some orders allow, and around those that share a storage with it."""
     candidates = {coupling.storage: coupling.ops for coupling in couplings}
     pinned: set[int] = set()
     stack = [op for op, found in pairs.items() if any(op in candidates.get(pair.read, ()) for pair in found)]

@@ -39,8 +39,8 @@ def lowest_downset(
     if outside:
         outside = _closed(outside, inverse(predecessors) if successors is None else successors)
     free = [item for item in range(len(delta)) if item not in inside and item not in outside]
-    place = dict.fromkeys(inside, _SOURCE) | dict.fromkeys(outside, _SINK)
-    place.update((item, 2 + index) for index, item in enumerate(free))
+    spot_of = dict.fromkeys(inside, _SOURCE) | dict.fromkeys(outside, _SINK)
+    spot_of.update((item, 2 + index) for index, item in enumerate(free))
     coupled = [
         (nbytes, items)
         for nbytes, candidates in couplings
@@ -48,24 +48,24 @@ def lowest_downset(
     ]
     network = FlowNetwork(2 + len(free) + len(coupled))
     for item in free:
-        change, spot = delta[item], place[item]
+        change, spot = delta[item], spot_of[item]
         if change < 0:
             network.add_arc(_SOURCE, spot, -change)
         elif change > 0:
             network.add_arc(spot, _SINK, change)
         for before in predecessors[item]:
             if before not in inside:
-                network.add_arc(spot, place[before], INFINITE)
+                network.add_arc(spot, spot_of[before], INFINITE)
     for point, (nbytes, items) in enumerate(coupled, start=2 + len(free)):
         network.add_arc(_SOURCE, point, nbytes)
         for item in items:
-            network.add_arc(point, place[item], INFINITE)
+            network.add_arc(point, spot_of[item], INFINITE)
     network.maximum_flow(_SOURCE, _SINK)
     if largest:
         out = network.reaching(_SINK)
-        return inside | {item for item in free if not out[place[item]]}
+        return inside | {item for item in free if not out[spot_of[item]]}
     reached = network.reached(_SOURCE)
-    return inside | {item for item in free if reached[place[item]]}
+    return inside | {item for item in free if reached[spot_of[item]]}
 
 
 def lowest_state(

@@ -1,12 +1,11 @@
-"""A lower bound from what can be reached at all: every order must leave each set of ops that it has not finished.
+"""A lower bound of the peak: every order must leave each set of ops that does not hold all of them.
 
-Let R be a set of ops that holds the ancestors of each of its ops. Some op outside R is the first of those to run; it
-runs from a downset inside R that holds all its ancestors, and the fewest bytes of such a downset are one minimum cut.
-So the lowest of these hills over all ops outside R bounds the peak. R grows by every op that can be run within the
-bound so far, in the best of all downsets inside R, whether these downsets can be reached together or not: what is
-left out is exactly that, so the bound is never below the min-cut bound, and costs a cut for each op that waits at the
-edge of R when it gets stuck. The same holds reversed, for the last op to run outside a set that holds all
-descendants.
+Let R be a set of ops that holds the ancestors of each of its ops. One op outside R is the first of those to run. It
+runs from a downset inside R that holds all its ancestors; one minimum cut gives the fewest bytes of such a downset,
+and so a lower bound of the op's hill. The lowest of these bounds over all ops outside R bounds the peak. R then grows
+by every op whose hill is within the bound. Each hill takes the best downset inside R, whether or not one order
+reaches all of these downsets. The result is never below the min-cut bound, and costs a cut for each op at the edge
+of R. Reversed, the same holds for the last op that runs outside a set that holds all descendants.
 """
 
 from __future__ import annotations

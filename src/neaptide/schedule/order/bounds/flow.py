@@ -83,15 +83,15 @@ class FlowNetwork:
         scaled = [infinite if room >= INFINITE else room // unit for room in self._room]
         heads = np.array(self._head, dtype=np.int32)
         tails = heads.reshape(-1, 2)[:, ::-1].reshape(-1)
-        place = np.lexsort((heads, tails))
+        sorting = np.lexsort((heads, tails))
         starts = np.zeros(len(self._arcs) + 1, dtype=np.int32)
         np.cumsum(np.bincount(tails, minlength=len(self._arcs)), out=starts[1:])
-        data = np.array(scaled, dtype=np.int32)[place]
+        data = np.array(scaled, dtype=np.int32)[sorting]
         shape = (len(self._arcs), len(self._arcs))
-        graph = csr_array((data, heads[place], starts), shape=shape)
+        graph = csr_array((data, heads[sorting], starts), shape=shape)
         found = maximum_flow(graph, source, sink)
         flows = np.empty(len(scaled), dtype=np.int64)
-        flows[place] = found.flow.data  # every arc has its reverse, so the structure is that of the network
+        flows[sorting] = found.flow.data  # every arc has its reverse, so the structure is that of the network
         for arc, flow in enumerate(flows.tolist()):
             self._room[arc] -= flow * unit
         return int(found.flow_value) * unit
@@ -122,11 +122,11 @@ class FlowNetwork:
                 pushed = min(room[arc] for arc in path)
                 total += pushed
                 cut = len(path)
-                for place, arc in enumerate(path):
+                for position, arc in enumerate(path):
                     room[arc] -= pushed
                     room[arc ^ 1] += pushed
                     if not room[arc]:
-                        cut = min(cut, place)
+                        cut = min(cut, position)
                 node = heads[path[cut] ^ 1]
                 del path[cut:]
                 continue

@@ -1,8 +1,9 @@
-"""A hill that no way out of a basin is below, from what could be reached if all downsets that fit were reached at once.
+"""A lower bound of the hill that every way out of a basin crosses.
 
-A way out leads from a downset, level 0, to another one whose level is no higher. Items are reached within a budget if
-some downset of items reached before, one minimum cut, lets them run; when such a downset is at level 0 or below, no
-smaller budget can be excluded. The budget only rises where every item at the edge takes more, so it is a bound.
+A way out leads from a downset, level 0, to another one whose level is no higher. An item is reached within a budget
+if it can run from some downset of items reached before; one minimum cut finds the lowest of these. They are all taken
+as reached at once, which no schedule does, so the result is a bound. The budget rises only where every item at the
+edge requires more. The search ends when a downset of reached items is at level 0 or below.
 """
 
 from __future__ import annotations

@@ -169,13 +169,13 @@ class ChainGraph:
     def _settle(self, chain: int, items: list[Item], shared: Iterable[int]) -> list[Item]:
         """Of couplings met more than once in a chain only the last step can free them; alone there, it does."""
         for index in shared:
-            places = [place for place, item in enumerate(items) if index in item.couplings]
+            positions = [position for position, item in enumerate(items) if index in item.couplings]
             alone = self._members[index] == {chain} and not self._fixed[index]
-            for place in places if alone else places[:-1]:
-                segment, couplings = items[place]
-                if alone and place == places[-1]:
+            for position in positions if alone else positions[:-1]:
+                segment, couplings = items[position]
+                if alone and position == positions[-1]:
                     segment = segment._replace(delta=segment.delta - self._nbytes[index])
-                items[place] = Item(segment, tuple(other for other in couplings if other != index))
+                items[position] = Item(segment, tuple(other for other in couplings if other != index))
             if alone:
                 self._members[index].clear()
                 self._ties[chain].discard(index)
@@ -313,7 +313,7 @@ class ChainGraph:
         return chain
 
     def _contract_inside(self, members: set[int], entry: int, leave: int) -> bool:
-        """Solve the parts of a region that hang together and touch nothing but its entry and exit."""
+        """Solve the connected parts of a region that touch nothing but its entry and exit."""
         count = len(self.items)  # numbers from here on are the ends of everything, which no chain is
         first = set() if entry >= count else {entry}
         last = set() if leave >= count else {leave}
@@ -400,10 +400,10 @@ class ChainGraph:
         for chain in part:
             before[first[chain]] = tuple(sorted(last[b] for b in self.predecessors[chain] if b in last))
         coupled: dict[int, list[int]] = {}
-        for place, item in enumerate(items):
+        for position, item in enumerate(items):
             for index in item.couplings:
-                coupled.setdefault(index, []).append(place)
-        couplings = tuple((self._nbytes[index], tuple(places)) for index, places in coupled.items())
+                coupled.setdefault(index, []).append(position)
+        couplings = tuple((self._nbytes[index], tuple(positions)) for index, positions in coupled.items())
         rise = tuple(item.segment.rise for item in items)
         return Region(rise, tuple(item.segment.delta for item in items), tuple(before), couplings), items
 

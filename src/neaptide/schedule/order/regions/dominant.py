@@ -72,18 +72,18 @@ class _Construction:
             return self._all
         order = list(self._all)
         vast = 1 + evaluate_order(self._region, sorted(order)).peak_bytes
-        order, place, _ = self._ask(frozenset(), self._all, vast, _Probe.NEUTRAL)
-        return frozenset(order[:place])
+        order, position, _ = self._ask(frozenset(), self._all, vast, _Probe.NEUTRAL)
+        return frozenset(order[:position])
 
     def _behind(self, here: frozenset[int]) -> tuple[Segment, frozenset[int]]:
         """Go to the lowest downset from which the rest needs less than it needs from here."""
         path, peak = self._best(here, self._all)
         level, lowest = self._level(here), self._level(self._all)
         while True:
-            order, place, reached = self._ask(here, self._all, peak - lowest, _Probe.LEAVES)
+            order, position, reached = self._ask(here, self._all, peak - lowest, _Probe.LEAVES)
             if reached > peak:
                 break
-            path = order[:place]
+            path = order[:position]
             lowest = self._level(here.union(path))
         return Segment(peak - level, lowest - level, tuple(path)), here.union(path)
 
@@ -92,10 +92,10 @@ class _Construction:
         path, peak = self._best(frozenset(), here)
         level, lowest = self._level(here), self._level(frozenset())
         while True:
-            order, place, reached = self._ask(frozenset(), here, peak - lowest, _Probe.TAKES)
+            order, position, reached = self._ask(frozenset(), here, peak - lowest, _Probe.TAKES)
             if reached > peak:
                 break
-            path = order[place:]
+            path = order[position:]
             lowest = self._level(here.difference(path))
         return Segment(peak - lowest, level - lowest, tuple(path)), here.difference(path)
 
@@ -110,7 +110,7 @@ class _Construction:
     def _ask(
         self, ran: frozenset[int], until: frozenset[int], workspace: int, probe: _Probe
     ) -> tuple[list[int], int, int]:
-        """A best order with a probe in it: the order without the probe, its place, and the peak with it."""
+        """A best order with a probe in it: the order without the probe, its position, and the peak with it."""
         part, ops = restrict(self._region, ran, until)
         number = len(part.storages)
         storages = part.storages
@@ -122,8 +122,8 @@ class _Construction:
         changed = OrderProblem(storages, (*part.ops, OrderOp("probe", reads, writes, workspace)), part.name)
         order = list(self._oracle(changed))
         reached = evaluate_order(changed, order).peak_bytes
-        place = order.index(len(ops))
-        return [ops[op] for op in order if op != len(ops)], place, reached
+        position = order.index(len(ops))
+        return [ops[op] for op in order if op != len(ops)], position, reached
 
 
 class _Probe(Enum):

@@ -59,10 +59,10 @@ def entry_exit_pairs(
     """
     above = immediate_dominators(order, predecessors, order[0])
     below = immediate_dominators(order[::-1], successors, order[-1])
-    place = {node: index for index, node in enumerate(order)}
+    position_of = {node: index for index, node in enumerate(order)}
     pairs = dict.fromkeys((node, below[node]) for node in order[:-1] if _several(successors[node]))
     pairs.update(dict.fromkeys((above[node], node) for node in order[1:] if _several(predecessors[node])))
-    return sorted(pairs, key=lambda pair: place[pair[1]] - place[pair[0]])
+    return sorted(pairs, key=lambda pair: position_of[pair[1]] - position_of[pair[0]])
 
 
 def _several(nodes: Iterable[int]) -> bool:

@@ -336,16 +336,16 @@ class _Side:
 
     def _basin_of(self, start: int, items: list[int]) -> Basin:
         """Items that may be taken from a downset on, all that they need beyond it being among them."""
-        place = {item: index for index, item in enumerate(items)}
+        index_of = {item: index for index, item in enumerate(items)}
         rise, change = [self._rise[item] for item in items], [self._change[item] for item in items]
-        before = [[place[b] for b in self._before[item] if b in place] for item in items]
+        before = [[index_of[b] for b in self._before[item] if b in index_of] for item in items]
         couplings: list[tuple[int, list[int]]] = []
         for nbytes, tied in self._couplings:
-            mine = [place[item] for item in tied if item in place]
+            mine = [index_of[item] for item in tied if item in index_of]
             if not mine:
                 continue
             if not self._reverse:
-                if all(item in place or start >> item & 1 for item in tied):
+                if all(item in index_of or start >> item & 1 for item in tied):
                     couplings.append((nbytes, mine))
             elif not any(start >> item & 1 for item in tied):
                 # Taken out first, one of them brings the bytes back: an item of its own that all of them need.

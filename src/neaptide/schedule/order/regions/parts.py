@@ -31,7 +31,7 @@ class SolvedPart:
     Attributes:
         kind: its structure.
         ops: ops of the problem in it, those of parts inside it included.
-        degree: chains or ops that start side by side at one place; the most of them.
+        degree: chains or ops that start side by side behind one op; the most of them.
         states: downsets looked at; 0 for branches, and for a region equal to one solved before.
     """
 

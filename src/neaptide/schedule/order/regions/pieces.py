@@ -138,7 +138,7 @@ class _Rebuild:
     def _is_plain(self, run: list[int]) -> bool:
         """Whether a run is of original ops whose storages can stay as they are.
 
-        An `in_place` stays only where its saving hangs on the order (such ops are pinned); elsewhere it is part of
+        An `in_place` stays only where its saving depends on the order (such ops are pinned); elsewhere it is part of
         the rise.
         """
         if len(run) == 1 and self.pinned.intersection(self.items[run[0]].couplings):

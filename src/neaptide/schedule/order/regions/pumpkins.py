@@ -2,7 +2,7 @@
 
 When the last chain starts, the source's bytes die. What runs before that moment is a union of independent chain
 beginnings, what runs after it a union of their remainders, and unions are merged exactly. So a best order is found
-among the places at which the chains stand at that moment (phase split); few places per chain are needed, but their
+among the positions at which the chains stand at that moment (phase split); few positions per chain are needed, but their
 combinations grow as 2^d and more in the number of chains d (Jin et al., arXiv 2312.13526).
 """
 
@@ -157,8 +157,8 @@ def pumpkin_region(pumpkin: Pumpkin) -> tuple[Region, list[Segment]]:
     heads: list[int] = []
     for chain in pumpkin.chains:
         heads.append(len(steps))
-        for place, step in enumerate((chain[0], *canonical(chain[1:]))):
-            before.append((len(steps) - 1,) if place else ())
+        for position, step in enumerate((chain[0], *canonical(chain[1:]))):
+            before.append((len(steps) - 1,) if position else ())
             steps.append(step)
     rise, delta = tuple(step.rise for step in steps), tuple(step.delta for step in steps)
     if len(heads) == 1:
@@ -168,17 +168,17 @@ def pumpkin_region(pumpkin: Pumpkin) -> tuple[Region, list[Segment]]:
 
 
 def order_by_phase_split(pumpkin: Pumpkin, *, everywhere: bool = False) -> PumpkinOrder:
-    """Best order over all last chains and places of the others, however many there are.
+    """Best order over all last chains and positions of the others, however many there are.
 
     Args:
         pumpkin: with at least one chain, none empty.
-        everywhere: try every place, not only those that are known to suffice.
+        everywhere: try every position, not only those that are known to suffice.
     """
     best: tuple[int, ...] | None = None
     best_peak, splits = 0, 0
-    for last, places in _splits(pumpkin, everywhere=everywhere):
+    for last, positions in _splits(pumpkin, everywhere=everywhere):
         splits += 1
-        segments = _split_order(pumpkin, last, places)
+        segments = _split_order(pumpkin, last, positions)
         peak = peak_rise(segments)
         if best is None or peak < best_peak:
             best_peak = peak
@@ -186,15 +186,17 @@ def order_by_phase_split(pumpkin: Pumpkin, *, everywhere: bool = False) -> Pumpk
     return PumpkinOrder(best, best_peak, splits)
 
 
-def _split_order(pumpkin: Pumpkin, last: int, places: Sequence[int]) -> list[Segment]:
-    """All chains up to their places, the first step of the last one, and the rest."""
+def _split_order(pumpkin: Pumpkin, last: int, positions: Sequence[int]) -> list[Segment]:
+    """All chains up to their positions, the first step of the last one, and the rest."""
     chains = pumpkin.chains
-    first = merge_independent([canonical(chain[:place]) for chain, place in zip(chains, places, strict=True)])
+    first = merge_independent(
+        [canonical(chain[:position]) for chain, position in zip(chains, positions, strict=True)]
+    )
     head = chains[last][0]
     turn = Segment(head.rise, head.delta - pumpkin.shared_bytes, head.ops)
     rests = [
-        chain[place if index != last else 1 :]
-        for index, (chain, place) in enumerate(zip(chains, places, strict=True))
+        chain[position if index != last else 1 :]
+        for index, (chain, position) in enumerate(zip(chains, positions, strict=True))
     ]
     return [*first, turn, *merge_independent([canonical(rest) for rest in rests])]
 
@@ -203,7 +205,7 @@ def count_splits(pumpkin: Pumpkin) -> int:
     """How many combinations a phase split looks at."""
     total = 0
     for threshold in _thresholds(pumpkin):
-        counts = [len(_places(chain, threshold)) for chain in pumpkin.chains]
+        counts = [len(_positions(chain, threshold)) for chain in pumpkin.chains]
         total += sum(prod(counts[:last] + counts[last + 1 :]) for last in range(len(counts)))
     return total
 
@@ -213,11 +215,11 @@ def _splits(pumpkin: Pumpkin, *, everywhere: bool) -> Iterator[tuple[int, tuple[
     if everywhere:
         options = [[list(range(1, len(chain) + 1)) for chain in chains]]
     else:
-        options = [[_places(chain, threshold) for chain in chains] for threshold in _thresholds(pumpkin)]
+        options = [[_positions(chain, threshold) for chain in chains] for threshold in _thresholds(pumpkin)]
     for choice in options:
         for last in range(len(chains)):
-            for places in product(*([0] if index == last else some for index, some in enumerate(choice))):
-                yield last, places
+            for positions in product(*([0] if index == last else some for index, some in enumerate(choice))):
+                yield last, positions
 
 
 def _thresholds(pumpkin: Pumpkin) -> list[int]:
@@ -226,10 +228,10 @@ def _thresholds(pumpkin: Pumpkin) -> list[int]:
     return [*sorted(keys), max(keys, default=0) + 1]
 
 
-def _places(chain: Sequence[Segment], threshold: int) -> list[int]:
+def _positions(chain: Sequence[Segment], threshold: int) -> list[int]:
     """Where a chain may stand when the shared bytes die: behind its first step, in steps.
 
-    Valleys lower than all before them that lie before the highest hill; and the lowest valley of all, or the place up
+    Valleys lower than all before them that lie before the highest hill; and the lowest valley of all, or the position up
     to which it climbs over hills that stand at least `threshold` above the valley behind them.
     """
     level, lowest = 0, 0
@@ -237,16 +239,16 @@ def _places(chain: Sequence[Segment], threshold: int) -> list[int]:
     for step in chain[1:]:
         hills.append(level + step.rise)
         level += step.delta
-    top = max(range(1, len(hills)), key=lambda place: hills[place], default=0)
+    top = max(range(1, len(hills)), key=lambda position: hills[position], default=0)
     found: dict[int, None] = {1: None}
     level = 0
-    for place, step in enumerate(chain[1:], start=1):
+    for position, step in enumerate(chain[1:], start=1):
         level += step.delta
         if level < lowest:
             lowest = level
-            if place < top:
-                found[place + 1] = None
-    numbered = [Segment(step.rise, step.delta, place) for place, step in enumerate(chain[1:])]
+            if position < top:
+                found[position + 1] = None
+    numbered = [Segment(step.rise, step.delta, position) for position, step in enumerate(chain[1:])]
     climbed = 1
     for segment in canonical(numbered):
         if segment.delta > 0 and segment.rise - segment.delta < threshold:

@@ -26,13 +26,13 @@ def subset_minimal(problem: OrderProblem, op: int, steps: Steps | None = None) -
 
 
 def articulation_ops(problem: OrderProblem) -> tuple[int, ...]:
-    """Ops that every order runs at the same place: all others come before or after them. O(size), ascending.
+    """Ops that every order runs at the same position: all others come before or after them. O(size), ascending.
 
     When list order comes to such an op it is the only one that is ready, and so it is from the end backwards. All
     orders pass through the two downsets on either side.
     """
     count = problem.op_count
-    alone = [0] * (count + 1)  # differences: at each place, how many ops are ready, forwards and backwards
+    alone = [0] * (count + 1)  # differences: at each position, how many ops are ready, forwards and backwards
     for op in range(count):
         before, after = problem.predecessors[op], problem.successors[op]
         alone[before[-1] + 1 if before else 0] += 1
@@ -50,13 +50,13 @@ def restrict(
     Bytes that are there all the time stay counted, so peaks compare with those of the whole. O(size).
     """
     ops = sorted(until - ran)
-    place = {op: index for index, op in enumerate(ops)}
+    index_of = {op: index for index, op in enumerate(ops)}
     storages: list[OrderStorage] = []
     renumbered: dict[int, int] = {}
     from_before: set[int] = set()
     for index, storage in enumerate(problem.storages):
         accessors = problem.accessors[index]
-        here = any(op in place for op in accessors)
+        here = any(op in index_of for op in accessors)
         kept = storage.resident or storage.output
         alive = problem.from_start[index] or bool(accessors and accessors[0] in ran)
         over = not kept and all(op in ran for op in accessors)
@@ -79,7 +79,7 @@ def restrict(
                 tuple(renumbered[s] for s in record.writes),
                 record.workspace,
                 tuple((renumbered[w], renumbered[r]) for w, r in record.in_place),
-                tuple(place[b] for b in problem.predecessors[op] if b in place),
+                tuple(index_of[b] for b in problem.predecessors[op] if b in index_of),
             )
         )
     return OrderProblem(tuple(storages), tuple(records), problem.name), ops

@@ -48,16 +48,16 @@ class Lattice:
             bit = 1 << op
             maybe: dict[int, int] = {}
             for storage in touched(record):
-                place = problem.storages[storage]
+                spot = problem.storages[storage]
                 if is_created_by(problem, storage, op):
-                    self.alloc[op] += place.nbytes
-                if place.resident or place.output or whole[storage] & after[op] or not place.nbytes:
+                    self.alloc[op] += spot.nbytes
+                if spot.resident or spot.output or whole[storage] & after[op] or not spot.nbytes:
                     continue
                 others = whole[storage] & ~before[op] & ~bit
                 if others:
-                    maybe[others] = maybe.get(others, 0) + place.nbytes
+                    maybe[others] = maybe.get(others, 0) + spot.nbytes
                 else:
-                    self.always_dying[op] += place.nbytes
+                    self.always_dying[op] += spot.nbytes
             self.maybe_dying.append(tuple(maybe.items()))
             self.takeovers.append(self._bound_takeovers(op, whole, before, after))
         for pairs in self.takeovers:
@@ -65,11 +65,11 @@ class Lattice:
                 for op in problem.accessors[pair.read] if reverse else ():
                     self.frozen[op] = True
         self.start_bytes = 0
-        for storage, place in enumerate(problem.storages):
-            kept, from_start = place.resident or place.output, problem.from_start[storage]
+        for storage, spot in enumerate(problem.storages):
+            kept, from_start = spot.resident or spot.output, problem.from_start[storage]
             is_there = kept and (from_start or problem.accessors[storage]) if reverse else from_start
             if is_there and (kept or problem.accessors[storage]):
-                self.start_bytes += place.nbytes
+                self.start_bytes += spot.nbytes
         self.ready: Ready = tuple(op for op in range(count) if not self.blockers[op])
 
     def _bound_takeovers(

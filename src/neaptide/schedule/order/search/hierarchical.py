@@ -130,11 +130,11 @@ class _Hierarchy:
         profile = evaluate_order(self.problem, self.order)
         assert profile.peak_position is not None
         group_of = {op: k for k, block in enumerate(groups) for op in block.members()}
-        place = {op: p for p, op in enumerate(self.order)}
+        position_of = {op: p for p, op in enumerate(self.order)}
         chosen = {group_of[self.order[profile.peak_position]]}
         for storage, accessors in zip(self.problem.storages, self.problem.accessors, strict=True):
             if storage.nbytes and accessors and not storage.resident:
-                spots = [place[op] for op in accessors]
+                spots = [position_of[op] for op in accessors]
                 if spots[0] <= profile.peak_position <= max(spots):
                     chosen.update(group_of[op] for op in accessors)
         for index in sorted(chosen):

@@ -139,15 +139,15 @@ def window_at(problem: OrderProblem, order: Sequence[int], position: int, width:
 
 def bytes_between(problem: OrderProblem, order: Sequence[int]) -> list[int]:
     """Bytes before each op and after the last: entry p is the state in which `order[p]` starts. O(accesses)."""
-    place = {op: p for p, op in enumerate(order)}
+    position_of = {op: p for p, op in enumerate(order)}
     change = [0] * (len(order) + 2)
     for index, storage in enumerate(problem.storages):
         accessors = problem.accessors[index]
         kept = storage.resident or storage.output
         if not accessors and not (kept and problem.from_start[index]):
             continue
-        start = 0 if problem.from_start[index] else place[accessors[0]] + 1
-        end = len(order) + 1 if kept else max(place[op] for op in accessors) + 1
+        start = 0 if problem.from_start[index] else position_of[accessors[0]] + 1
+        end = len(order) + 1 if kept else max(position_of[op] for op in accessors) + 1
         if start < end:
             change[start] += storage.nbytes
             change[end] -= storage.nbytes

@@ -47,11 +47,11 @@ def _macro(problem: OrderProblem, group: Sequence[int], after: tuple[int, ...]) 
     exported: set[int] = set()
     for position, op in enumerate(group):
         for storage in touched(problem.ops[op]):
-            place = problem.storages[storage]
+            spot = problem.storages[storage]
             others = mask_of(problem.accessors[storage]) & ~inside
             if storage not in creator and not problem.from_start[storage]:
                 others &= ~(1 << problem.accessors[storage][0])
-            if place.resident or place.output or others:
+            if spot.resident or spot.output or others:
                 if storage in creator:
                     exported.add(storage)
             else:

@@ -1,26 +1,26 @@
-"""What is there and what is not, while a program runs under an eviction policy."""
+"""Which storages of a program hold bytes while it runs under an eviction policy."""
 
 from __future__ import annotations
 
 from neaptide.planner.eviction.units import Units
 
 
-class Pool:
-    """The storages of a run.
+class RunState:
+    """Where a run stands: how far it is, what holds bytes, and what each unit costs.
 
     Attributes:
         units: of the program.
         position: first executions that have happened.
         clock: seconds of all executions so far.
-        used_bytes: of everything that is there, what the caller owns included.
-        present: by storage.
-        nbytes: by storage, as planned until it is made, then as it is.
-        node_seconds: by node, of a repetition: as known beforehand, or as last seen where that was otherwise.
-        cost: by unit, seconds of making it again when all that it reads is there.
-        last_access: by unit, the clock when it was last made or read.
-        locks: by unit, how many executions that are being prepared need it.
-        lost: units that can never be made again.
-        evictable: units that are there, in part at least, and may be evicted when they are not locked.
+        used_bytes: of all storages that hold bytes, those of the caller included.
+        present: by storage, whether it holds bytes.
+        nbytes: by storage, as predicted until its creator has run, then as measured.
+        node_seconds: by node, of a repetition: as predicted, or as last measured where that differs.
+        cost: by unit, seconds to recompute it when all its operands hold bytes.
+        last_access: by unit, the clock when it was last computed or read.
+        locks: by unit, how many executions in preparation need it.
+        lost: units that can no longer be recomputed.
+        evictable: units that hold bytes and may be evicted when they are not locked.
     """
 
     def __init__(self, units: Units) -> None:
@@ -41,19 +41,19 @@ class Pool:
 
     def has_run(self, node: int) -> bool:
         """Whether a node has run for the first time."""
-        return self.units.place[node] < self.position
+        return self.units.position_of[node] < self.position
 
     def is_wanted(self, storage: int) -> bool:
-        """Whether the program itself still needs a storage, or hands it back."""
+        """Whether the program itself still reads a storage, or it is an output."""
         return self.units.last_use[storage] >= self.position
 
     def is_kept(self, unit: int) -> bool:
-        """Whether a unit is better not evicted any more."""
+        """Whether a unit must stay from here on, see `Units.kept_from`."""
         begin = self.units.kept_from.get(unit, -1)
-        return begin >= 0 and self.units.place[begin] <= self.position
+        return begin >= 0 and self.units.position_of[begin] <= self.position
 
     def is_missed(self, unit: int) -> bool:
-        """Whether something is gone that the program still needs."""
+        """Whether an evicted storage of a unit is still needed by the program itself."""
         return any(
             not self.present[s] and self.is_wanted(s) for s in self.units.problem.created[unit]
         ) and self.has_run(unit)
@@ -80,7 +80,7 @@ class Pool:
             self.evictable[unit] = None
 
     def take(self, storage: int) -> None:
-        """A storage is gone."""
+        """A storage no longer holds bytes."""
         unit = self.units.problem.creator[storage]
         self.present[storage] = False
         self.used_bytes -= self.nbytes[storage]
@@ -88,7 +88,7 @@ class Pool:
             self.evictable.pop(unit, None)
 
     def lose(self, unit: int) -> None:
-        """A unit can no longer be made again: what is there of it stays until it is needed no longer."""
+        """A unit can no longer be recomputed: what holds bytes of it stays until its last use."""
         self.lost.add(unit)
         self.evictable.pop(unit, None)
 
