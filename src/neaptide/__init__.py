@@ -12,6 +12,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
+from neaptide.version import VERSION
+
 if TYPE_CHECKING:
     from neaptide.api import apply as apply
     from neaptide.api import compare as compare
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from neaptide.runtime.arena_plan import ArenaOptions as ArenaOptions
     from neaptide.runtime.evicting import EvictionOptions as EvictionOptions
 
-__version__ = "0.1.0"
+__version__: Final = VERSION
 
 _HOME: Final = {
     "apply": "neaptide.api",

@@ -66,6 +66,10 @@ def test_latencies_resolve_to_seconds(latency, expected):
     assert found == (None if expected is None else pytest.approx(expected))
 
 
+def test_a_latency_needs_no_peak():
+    assert Budget(latency="+10%") == Budget(None, latency="+10%")
+
+
 @pytest.mark.parametrize("latency", ["10%", "-10%", "fast", -1, math.inf, math.nan, "10"])
 def test_impossible_latencies_are_refused(latency):
     with pytest.raises(InvalidBudget, match="no limit on time"):

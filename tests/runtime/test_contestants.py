@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from neaptide.runtime import contestants
+from neaptide.runtime.planned_step import PlannedStep
 from neaptide.runtime.prepared_step import prepare
 
 
@@ -42,3 +43,15 @@ def test_the_usual_step_is_measured():
     assert steps["eager"] == steps["baseline"] > 5
     expected = prepared.as_written().peak_bytes
     assert found["baseline"].memory.measured_peak_bytes == expected
+
+
+def test_a_run_of_few_steps_measures_the_usual_one():
+    step, batch = contestants.build(rectified, 0)
+    prepared = prepare(step, (batch,), run_operations=False)
+    variant = contestants.rebind(prepared.baseline_variant())(step, batch)
+    runner = PlannedStep(step, contestants.never_again, variant, on_mismatch="error")
+    runner(batch)
+    assert not runner.is_steady(batch)
+    found = contestants.measure_memory(runner, batch)
+    assert runner.is_steady(batch)
+    assert found.measured_peak_bytes == prepared.as_written().peak_bytes

@@ -109,3 +109,20 @@ def test_the_signature_in_a_plan_is_text_in_the_users_names():
 def test_versions_are_plain_text():
     assert set(versions()) == {"neaptide", "torch", "python", "machine"}
     assert all(type(text) is str for text in versions().values())
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_operations_are_measured_where_what_the_step_reads_has_bytes(reads):
+    model, skeleton = steps.net(), steps.net().to("meta")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x):
+        parameters = {} if reads else dict(model.named_parameters())
+        loss = torch.func.functional_call(skeleton, parameters, (x,)).square().mean()
+        (loss + model(x).sum()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    prepared = prepare(step, (torch.randn(2, 4),))
+    assert prepared.is_measured is not reads

@@ -14,6 +14,7 @@ import click
 from neaptide.cli import config
 from neaptide.cli.console import Console
 from neaptide.errors import UsageError
+from neaptide.settings import DEFAULT_TIME_LIMIT, TABLE, SettingInfo, Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Request:
     """
 
     console: Console
-    settings: config.Settings
+    settings: Settings
     target: str = ""
     output: Path | None = None
     plan: Path | None = None
@@ -44,88 +45,6 @@ class Request:
 
 
 Action: TypeAlias = Callable[[Request], int]
-
-_SETTINGS: Final[Mapping[str, Callable[[], click.Option]]] = {
-    "peak": lambda: click.Option(
-        ["--peak"], metavar="SIZE", help="Highest bytes: 20GiB, 60% of the baseline, -30%, or min."
-    ),
-    "latency": lambda: click.Option(
-        ["--latency"], metavar="TIME", help="Longest step: 250ms, or +10% over the baseline."
-    ),
-    "device": lambda: click.Option(
-        ["--device"],
-        metavar="NAME",
-        shell_complete=_complete_device,
-        help="Plan for this device, see `neaptide devices`; by default this machine.",
-    ),
-    "work_limit": lambda: click.Option(
-        ["--work-limit"],
-        metavar="N",
-        help="Stop planning after N changes tried, whatever time it takes: the same plan on every machine.",
-    ),
-    "seed": lambda: click.Option(["--seed"], metavar="N", help="Seed of all random numbers; 0 by default."),
-    "strategy": lambda: click.Option(["--strategy"], metavar="NAME", help="Strategy of the planner."),
-    "also": lambda: click.Option(
-        ["--also"], metavar="STRATEGY", multiple=True, help="Compare with this strategy as well; repeatable."
-    ),
-    "method": lambda: click.Option(
-        ["--method"],
-        metavar="NAME",
-        multiple=True,
-        help="Method to run, or all; repeatable. By default as many as it takes to prove the result.",
-    ),
-    "capacity": lambda: click.Option(
-        ["--capacity"], metavar="SIZE", help="Bytes that must be enough; by default as few as possible."
-    ),
-    "alignment": lambda: click.Option(
-        ["--alignment"],
-        metavar="BYTES",
-        help="Least alignment of every buffer; 64 by default for a program, that of the file for a CSV.",
-    ),
-    "workspace": lambda: click.Option(
-        ["--workspace/--no-workspace"],
-        default=None,
-        help="Place the scratch bytes of each operation too; by default its kernel allocates them.",
-    ),
-    "points": lambda: click.Option(
-        ["--points"], metavar="N", help="Budgets from the peak down to the lowest one found; 20 by default."
-    ),
-    "repeats": lambda: click.Option(
-        ["--repeats"], metavar="N", help="Timed steps of each program; 5 by default."
-    ),
-    "steps": lambda: click.Option(["--steps"], metavar="N", help="Steps to run; 3 by default."),
-    "verify": lambda: click.Option(
-        ["--verify/--no-verify"],
-        default=None,
-        help="Compare loss, gradients and parameters with eager; `compare` does it by default, `run` does not.",
-    ),
-    "eager": lambda: click.Option(["--eager/--no-eager"], default=None, help="Measure eager as well."),
-    "atomic": lambda: click.Option(
-        ["--atomic/--no-atomic"],
-        default=None,
-        help="Keep all updates behind the last operation that can fail.",
-    ),
-    "allow_nondeterministic": lambda: click.Option(
-        ["--allow-nondeterministic/--no-allow-nondeterministic"],
-        default=None,
-        help="Recompute operations too whose kernels give other bits on every run.",
-    ),
-    "refresh": lambda: click.Option(
-        ["--refresh/--no-refresh"],
-        default=None,
-        help="Time operations again that were timed before, on a machine that was busier than now, say.",
-    ),
-    "arena": lambda: click.Option(
-        ["--arena/--no-arena"],
-        default=None,
-        help="Run inside one block of memory, results at planned addresses.",
-    ),
-    "arena_copies": lambda: click.Option(
-        ["--arena-copies"],
-        metavar="WHICH",
-        help="Results copied into the arena where operations do not write there: cheap (default), all or none.",
-    ),
-}
 
 
 def make_command(
@@ -142,7 +61,7 @@ def make_command(
     draws_text: bool = True,
     has_ladder: bool = False,
     takes_memories: bool = False,
-    time_limit: str = config.DEFAULT_TIME_LIMIT,
+    time_limit: str = DEFAULT_TIME_LIMIT,
 ) -> click.Command:
     """A command of the command line.
 
@@ -167,7 +86,7 @@ def make_command(
         params.append(click.Argument(["target"], required=False, metavar=target))
     required = ("target", "plan") if needs_plan else ("target",)
     params += [
-        _time_limit_option(time_limit) if setting == "time_limit" else _SETTINGS[setting]()
+        _time_limit_option(time_limit) if setting == "time_limit" else _option(TABLE[setting])
         for setting in settings
     ]
     if needs_plan or takes_plan:
@@ -313,9 +232,19 @@ def _require(context: click.Context, given: Mapping[str, Any], *names: str) -> N
             raise click.MissingParameter(ctx=context, param=param)
 
 
+def _option(made: SettingInfo) -> click.Option:
+    flag = "--" + made.name.replace("_", "-")
+    if made.is_yes_or_no:
+        return click.Option([f"{flag}/--no-{flag[2:]}"], default=None, help=made.help)
+    completion = _complete_device if made.name == "device" else None
+    return click.Option(
+        [flag], metavar=made.metavar, multiple=made.is_many, shell_complete=completion, help=made.help
+    )
+
+
 def _time_limit_option(default: str) -> click.Option:
     return click.Option(
-        ["--time-limit"], metavar="TIME", help=f"Stop planning after this long; {default} by default."
+        ["--time-limit"], metavar="TIME", help=f"{TABLE['time_limit'].help[:-1]}; {default} by default."
     )
 
 

@@ -14,10 +14,10 @@ from neaptide.errors import InfeasibleBudget, MissingExtra, TargetError
 from neaptide.reading import is_there, place_of
 
 if TYPE_CHECKING:
-    from neaptide.cli.config import Settings
     from neaptide.report.document import Document
     from neaptide.runtime.arena_plan import ArenaOptions, Copies
     from neaptide.runtime.prepared_step import PreparedStep
+    from neaptide.settings import Settings
 
 THIS_MACHINE: Final = "this-machine"
 

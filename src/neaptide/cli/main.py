@@ -11,11 +11,11 @@ import click
 from neaptide import __version__
 from neaptide.cli import commands, exit_codes, layout, machine, ordering, recompute
 from neaptide.cli.command import how_much_options, make_command
-from neaptide.cli.config import CURVE_TIME_LIMIT
 from neaptide.cli.console import Console
 from neaptide.cli.interrupts import Interrupts, handled, watched
 from neaptide.cli.streams import undisturbed_stdout
 from neaptide.errors import NeaptideError
+from neaptide.settings import CURVE_TIME_LIMIT
 
 _HELP = """Lower the high-water mark: plan a training step so that its peak memory fits a budget.
 

@@ -32,7 +32,7 @@ class Budget:
     600
     """
 
-    peak: str | int | None
+    peak: str | int | None = None
     latency: str | float | None = None
     outside_bytes: int = 0
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from neaptide.errors import UsageError
 from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
+from neaptide.planner import DEFAULT_STRATEGY
 from neaptide.planner.atomic import AtomicStep
 from neaptide.planner.budget import Budget
 from neaptide.planner.failed_stages import attempt
@@ -21,7 +22,6 @@ from neaptide.planner.strategies import NAMES, canonical_name, strategy
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.problem import StepProblem
 
-DEFAULT_STRATEGY: Final = "default"
 STRATEGIES: Final = (DEFAULT_STRATEGY, *NAMES)
 _FREE_STRATEGY: Final = "best_order"  # by order alone: what is done without a budget
 _ATOMIC_STRATEGY: Final = "greedy_recompute"  # the one that keeps to the order it is started from

@@ -12,11 +12,12 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.serial import fingerprint
 from neaptide.outcome import Limits, Outcome
+from neaptide.planner import DEFAULT_STRATEGY
 from neaptide.planner.arena_order import PlannedArena, settle_arena
 from neaptide.planner.atomic import AtomicStep, atomic_step, check_atomic
 from neaptide.planner.budget import Budget
 from neaptide.planner.failed_stages import attempt
-from neaptide.planner.graph_search import DEFAULT_STRATEGY, GraphSearch, check_strategy
+from neaptide.planner.graph_search import GraphSearch, check_strategy
 from neaptide.planner.judge_plan import judge_program
 from neaptide.planner.moved_plan import moved_outcome
 from neaptide.planner.objective import PlannedSequence

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-import neaptide
 from neaptide.cost.audit import surprises
 from neaptide.cost.calibrate import this_machine
 from neaptide.cost.devices import Device
@@ -26,8 +25,9 @@ from neaptide.interruption import keeping
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.outcome import Limits
+from neaptide.planner import DEFAULT_STRATEGY
 from neaptide.planner.budget import Budget, allowed_bytes
-from neaptide.planner.graph_search import DEFAULT_STRATEGY, check_strategy
+from neaptide.planner.graph_search import check_strategy
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.own_schedule import as_written
 from neaptide.planner.plan_graph import GraphPlan, PlanRequest, plan_graph
@@ -41,6 +41,7 @@ from neaptide.runtime.evicting import Eviction, EvictionOptions, check_eviction
 from neaptide.runtime.out_probe import probe_outs
 from neaptide.runtime.planned_step import PlannedVariant
 from neaptide.schedule.problem import StepProblem
+from neaptide.version import VERSION
 
 Progress = Callable[[str], None]
 
@@ -93,8 +94,7 @@ class PreparedStep:
         self.allow_nondeterministic = allow_nondeterministic
         self._say = progress or (lambda _text: None)
         self.device: Device = this_machine(refresh=refresh) if device is None else get_device(device)
-        has_bytes = all(slot.current().device.type != "meta" for slot in captured.state.tensors)
-        self.is_measured = run_operations and device is None and has_bytes
+        self.is_measured = run_operations and device is None and _has_bytes(captured)
         self._prepared: set[int] = set()
         # One for all programs: they have most calls in common, and with `refresh` each is run once.
         self._cost: MeasuredCost | EstimatedCost = (
@@ -287,6 +287,16 @@ class PreparedStep:
         )
 
 
+def _has_bytes(captured: CapturedStep) -> bool:
+    """Whether what the programs of a step read has bytes; a skeleton that only lends its code needs none."""
+    read = {slot.key for program in captured.programs for slot in program.inputs}
+    return all(
+        slot.current().device.type != "meta"
+        for slot in captured.state.tensors
+        if ("tensor", slot.name) in read
+    )
+
+
 @dataclass(frozen=True)
 class StepPlan:
     """A plan as data and ready to run.
@@ -338,7 +348,7 @@ def prepare(
 def versions() -> dict[str, str]:
     """Versions of what a prediction or a measurement depends on."""
     return {
-        "neaptide": neaptide.__version__,
+        "neaptide": VERSION,
         "torch": str(torch.__version__),
         "python": platform.python_version(),
         "machine": platform.machine(),

@@ -1,0 +1,9 @@
+"""The public functions that tie the rooms together: profile, plan, apply, compile_step, compare, run, explain."""
+
+from neaptide.api.applying import apply as apply
+from neaptide.api.applying import compile_step as compile_step
+from neaptide.api.comparing import compare as compare
+from neaptide.api.explaining import explain as explain
+from neaptide.api.planning import plan as plan
+from neaptide.api.profiling import profile as profile
+from neaptide.api.running import run as run

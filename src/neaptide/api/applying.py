@@ -1,0 +1,153 @@
+"""Steps that run under a plan: one that there is, or one that is made when they are first called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from neaptide.api.search_options import placed, plan_within_budget, search_options
+from neaptide.planner.budget import Budget
+from neaptide.plans import Plan
+from neaptide.runtime.arena_plan import ArenaOptions
+from neaptide.runtime.arguments import check_on_mismatch, check_plan
+from neaptide.runtime.capturing import capture
+from neaptide.runtime.evicting import EvictionOptions, eviction_options
+from neaptide.runtime.plan_matching import fits, matched, same_budget
+from neaptide.runtime.planned_step import OnMismatch, PlannedStep, PlannedVariant
+from neaptide.runtime.prepared_step import PreparedStep, Progress, prepare
+from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS
+
+Step = Callable[..., Any]
+
+
+def apply(
+    plan: Plan | str | Path,
+    step: Step,
+    *,
+    state: Any = None,
+    on_mismatch: OnMismatch = "replan",
+    time_limit_s: float | None = DEFAULT_TIME_LIMIT_S,
+    arena: bool | ArenaOptions = False,
+    allow_nondeterministic: bool = False,
+) -> PlannedStep:
+    """A callable that runs a step under a plan; `plan.apply(step)` is the same.
+
+    The step is captured at the first call and must be the program that the plan was made for. The plan is then judged
+    beside it: its order must be legal, and its bytes those that the step gives.
+
+    Args:
+        plan: made here, on another machine, or the path of its file.
+        step: the training step, on the user's own module and optimizer.
+        state: see `profile`.
+        on_mismatch: what later calls do whose shapes, flags or hyper-parameters differ: `replan` within the same
+            bytes, run the step as it is (`eager`), or raise `StepMismatch` (`error`).
+        time_limit_s: for planning again.
+        arena: run inside one block of memory, every result at a planned address; `ArenaOptions` say how.
+        allow_nondeterministic: needed for a plan that was made with it: a file cannot allow itself other bits.
+
+    Raises:
+        UsageError: neither a plan nor a path, or an unknown `on_mismatch`.
+        PlanError: there is no such file, or it is no plan; at the first call: it is not legal for this step, or its
+            numbers are not this step's.
+        PlanMismatch: at the first call: the step is another program; says what differs.
+        InfeasibleBudget: at a later call of other shapes: no plan within the same bytes was found.
+    """
+    check_on_mismatch(on_mismatch)
+    return _runner(check_plan(plan), step, state, on_mismatch, time_limit_s, arena, allow_nondeterministic)
+
+
+def compile_step(
+    step: Step,
+    *,
+    budget: Budget | str | int,
+    state: Any = None,
+    on_mismatch: OnMismatch = "replan",
+    strategy: str = DEFAULTS.strategy,
+    time_limit_s: float | None = DEFAULT_TIME_LIMIT_S,
+    work_limit: int | None = None,
+    seed: int = DEFAULTS.seed,
+    atomic: bool = False,
+    allow_nondeterministic: bool = False,
+    progress: Progress | None = None,
+    arena: bool | ArenaOptions = False,
+    eviction: str | EvictionOptions | None = None,
+) -> PlannedStep:
+    """A callable that plans a step when it is first called, and runs it under the plan from then on.
+
+    Example: `fast = neaptide.compile_step(step, budget="60%")`, then `loss = fast(batch)` in the training loop.
+    The arguments are those of `plan` and `apply`. Calls of other shapes are planned when they first come. They may
+    use the bytes that the first plan was allowed, so a small last batch need not reach a share of its own; a share
+    such as `"60%"` gives a larger batch that share of its own baseline.
+
+    With `eviction="dtr"`, or another name of `planner.eviction.policy.HEURISTICS`, nothing is planned: the step runs in
+    its own order, operation by operation, and when the budget is reached a policy decides what is let go and made
+    again later (Kirisame et al., ICLR 2021). `EvictionOptions` say how.
+
+    Raises:
+        UsageError: an unknown strategy, `on_mismatch` or way to evict, or eviction together with a strategy, with
+            `atomic`, with an arena or with a budget's latency.
+        InfeasibleBudget: at a call: no plan within its bytes was found.
+    """
+    check_on_mismatch(on_mismatch)
+    options = search_options(budget, strategy, time_limit_s, work_limit, seed, atomic, None)
+    evicting = eviction_options(
+        eviction,
+        beside={
+            "a strategy": options.strategy != DEFAULTS.strategy,
+            "atomic": options.atomic,
+            "an arena": bool(arena),
+            "a latency": options.budget.latency is not None,
+        },
+    )
+    first_bytes = 0
+
+    def make(args: tuple[Any, ...], kwargs: Mapping[str, Any], changing: frozenset[str]) -> PlannedVariant:
+        nonlocal first_bytes
+        prepared = prepare(
+            step,
+            args,
+            kwargs,
+            state=state,
+            progress=progress,
+            changing=changing,
+            allow_nondeterministic=allow_nondeterministic,
+        )
+        allowed = replace(options, least_bytes=first_bytes)
+        if evicting is not None:
+            variant = prepared.evicting(allowed, evicting)
+            first_bytes = first_bytes or variant.evictions[0].budget_bytes
+            return variant
+        found = plan_within_budget(prepared, allowed)
+        first_bytes = first_bytes or found.plan.programs[0].budget_bytes
+        return placed(prepared, found.variant, arena)
+
+    return PlannedStep(step, make, on_mismatch=on_mismatch)
+
+
+def _runner(
+    plan: Plan,
+    step: Step,
+    state: Any,
+    on_mismatch: OnMismatch,
+    time_limit_s: float | None,
+    arena: bool | ArenaOptions,
+    allow_nondeterministic: bool,
+) -> PlannedStep:
+    """A step under a plan. Its first capture must fit the plan; later ones are planned for the same bytes."""
+    has_begun = False
+    allowed = plan.allow_nondeterministic and allow_nondeterministic
+
+    def make(args: tuple[Any, ...], kwargs: Mapping[str, Any], changing: frozenset[str]) -> PlannedVariant:
+        nonlocal has_begun
+        captured = capture(step, args, kwargs, state=state, name=plan.name, changing=changing)
+        prepared = PreparedStep(captured, allow_nondeterministic=allowed)
+        if not has_begun or fits(plan, captured):
+            found = matched(plan, captured, time_limit_s, allow_nondeterministic=allowed)
+            first = placed(prepared, found, arena)
+            has_begun = True
+            return first
+        return placed(prepared, plan_within_budget(prepared, same_budget(plan, time_limit_s)).variant, arena)
+
+    return PlannedStep(step, make, on_mismatch=on_mismatch)

@@ -1,0 +1,106 @@
+"""Eager, baseline and plans side by side."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from neaptide.api.search_options import search_options
+from neaptide.planner.budget import Budget
+from neaptide.planner.graph_search import check_strategy
+from neaptide.report.comparison import compare_programs
+from neaptide.report.model import Comparison
+from neaptide.report.profiling import over_budget
+from neaptide.runtime import contestants
+from neaptide.runtime.arena_plan import ArenaOptions, arena_options
+from neaptide.runtime.contestants import Factory
+from neaptide.runtime.prepared_step import Progress, StepPlan, prepare
+from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS
+
+
+def compare(
+    factory: Factory,
+    *,
+    budget: Budget | str | int | None = None,
+    also: Sequence[str] = (),
+    repeats: int = DEFAULTS.repeats,
+    device: str | None = None,
+    eager: bool = True,
+    verify: bool = True,
+    strategy: str = DEFAULTS.strategy,
+    time_limit_s: float | None = DEFAULT_TIME_LIMIT_S,
+    work_limit: int | None = None,
+    seed: int = DEFAULTS.seed,
+    interrupt: threading.Event | None = None,
+    progress: Progress | None = None,
+    allow_nondeterministic: bool = False,
+    name: str = "",
+    arena: bool | ArenaOptions = False,
+) -> Comparison:
+    """Run a step as it is, as captured, and as planned, and put predictions beside measurements.
+
+    Each program runs on fresh objects from the factory. Numbers are compared in a verify run of three steps. Where the
+    budget is not reached, the row `plan` is the best plan found, and `budget_missed` of the comparison says so.
+
+    Args:
+        factory: no arguments; returns `(step, batch)`, the same for the same random seed.
+        budget: as for `plan`; None plans nothing: eager and baseline only, and the rows of `also`.
+        also: names of further strategies, each a row of its own.
+        repeats: timed steps of each program, taking turns; 0 measures no time.
+        eager: False leaves the eager run out, for what does not fit here.
+        verify: compare numbers with eager (needs `eager`).
+        device: a preset to plan for; then nothing is run and all numbers are predictions.
+        strategy: of the row `plan`; this and the limits that follow are as for `plan`.
+        time_limit_s: of each search.
+        work_limit: of each search.
+        seed: of the searches, of the factory and of the runs.
+        interrupt: set it to end the searches with the best plans so far; nothing is run then.
+        progress: told what is going on.
+        allow_nondeterministic: as for `plan`.
+        name: for the report.
+        arena: add a row `arena`: the plan, or the baseline where there is none, as `apply(arena=True)` runs it.
+
+    Raises:
+        UsageError: no strategy or device of that name, a step instead of a factory, or an arena for another device.
+    """
+    asked = Budget(None) if budget is None else budget
+    search = search_options(
+        asked, strategy, time_limit_s, work_limit, seed, atomic=False, interrupt=interrupt
+    )
+    for other in also:
+        check_strategy(other, atomic=False)
+    step, batch = contestants.build(factory, seed)
+    prepared = prepare(
+        step,
+        (batch,),
+        device=device,
+        name=name,
+        progress=progress,
+        allow_nondeterministic=allow_nondeterministic,
+    )
+    plans: dict[str, StepPlan] = {}
+    began = time.perf_counter()
+    if budget is not None:
+        plans["plan"] = prepared.plan(search)
+    for other in also:
+        plans[other] = prepared.plan(replace(search, strategy=other))
+    plan_seconds = time.perf_counter() - began
+    is_interrupted = interrupt is not None and interrupt.is_set()
+    runs = device is None and not is_interrupted
+    return compare_programs(
+        factory,
+        prepared,
+        plans,
+        repeats=repeats if runs else 0,
+        run=runs,
+        eager=eager,
+        verify=verify and eager,
+        plan_seconds=plan_seconds,
+        seed=seed,
+        progress=progress,
+        arena=None if is_interrupted else arena_options(arena),
+        missed=over_budget(prepared, plans["plan"]) if "plan" in plans else None,
+        more_notes=("interrupted, so nothing was run",) if is_interrupted else (),
+    )

@@ -1,0 +1,78 @@
+"""A plan for a step."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from neaptide.api.search_options import plan_within_budget, search_options
+from neaptide.planner.budget import Budget
+from neaptide.plans import Plan
+from neaptide.runtime.prepared_step import Progress, prepare
+from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS
+
+Step = Callable[..., Any]
+
+
+def plan(
+    step: Step,
+    *args: Any,
+    budget: Budget | str | int,
+    kwargs: Mapping[str, Any] | None = None,
+    state: Any = None,
+    device: str | None = None,
+    strategy: str = DEFAULTS.strategy,
+    time_limit_s: float | None = DEFAULT_TIME_LIMIT_S,
+    work_limit: int | None = None,
+    seed: int = DEFAULTS.seed,
+    interrupt: threading.Event | None = None,
+    progress: Progress | None = None,
+    atomic: bool = False,
+    allow_nondeterministic: bool = False,
+    name: str = "",
+) -> Plan:
+    """Plan a training step so that its peak stays within a budget at the least time.
+
+    The user's objects are not changed and nothing of model size is allocated.
+
+    Args:
+        step: the training step.
+        *args: what it is called with: tensors whose shapes, dtypes and devices are as in training.
+        kwargs: further arguments of it, by name.
+        budget: a `Budget`, or what its `peak` takes: `"20GiB"`, `"60%"`, `"-30%"`, a number of bytes. With
+            `Budget(None)` nothing is recomputed: the lowest peak found by order alone, at no extra time; but where
+            the step's own `torch.utils.checkpoint` is lower than that, it stays.
+        state: modules, optimizers and tensors that cannot be found by looking through `step`.
+        device: name of a preset to plan for; costs are then estimated. None means this machine.
+        strategy: `default`, or one of `planner.strategies.NAMES`.
+        time_limit_s: of the search of each program; None for no limit.
+        work_limit: in changes tried. With a work limit, no time limit and the same costs, the same seed gives the
+            same plan file byte for byte: always with `device`, and here while the cache of measured costs is kept.
+        seed: of the search.
+        interrupt: set it to get the best plan so far.
+        progress: told what is going on.
+        atomic: keep every update behind everything that can fail, so that a step that dies in its forward or
+            backward leaves the model as it was; the plan says what that costs.
+        allow_nondeterministic: recompute operations whose kernels give other bits on every run as well (sums by
+            atomic additions on a GPU); the numbers then differ from eager's as two eager runs differ.
+        name: of the plan.
+
+    Raises:
+        InfeasibleBudget: no plan within the budget was found; carries the best (`.plan`) and what is alive at it.
+        CaptureError: the step cannot be captured; names the user's line.
+        InvalidBudget: the budget is no budget.
+        UsageError: no strategy or device of that name, or a factory instead of a step.
+    """
+    options = search_options(budget, strategy, time_limit_s, work_limit, seed, atomic, interrupt)
+    prepared = prepare(
+        step,
+        args,
+        kwargs,
+        state=state,
+        device=device,
+        name=name,
+        progress=progress,
+        allow_nondeterministic=allow_nondeterministic,
+    )
+    return plan_within_budget(prepared, options).plan

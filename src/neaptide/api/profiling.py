@@ -1,0 +1,61 @@
+"""What a step uses, without running it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from neaptide.report.model import ProfileReport
+from neaptide.report.profiling import profile_report
+from neaptide.runtime.prepared_step import Progress, prepare
+from neaptide.settings import DEFAULTS, check_setting
+
+Step = Callable[..., Any]
+
+
+def profile(
+    step: Step,
+    *args: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    state: Any = None,
+    device: str | None = None,
+    name: str = "",
+    seed: int = DEFAULTS.seed,
+    audit: bool = True,
+    refresh: bool = False,
+    progress: Progress | None = None,
+) -> ProfileReport:
+    """Predict the peak of a training step without running it.
+
+    Args:
+        step: the training step.
+        *args: what it is called with: tensors whose shapes, dtypes and devices are as in training.
+        kwargs: further arguments of it, by name.
+        state: modules, optimizers and tensors that cannot be found by looking through `step`.
+        device: name of a preset (see `neaptide devices`): says whether the step fits there. Nothing of model size is
+            allocated. None means this machine.
+        name: for the report.
+        seed: recorded.
+        audit: run distinct operations alone, one at a time, to learn their workspace and time; with a preset, or
+            for a model without bytes (`device="meta"`), they are estimated instead.
+        refresh: run those again that were run before. Results are kept in a cache for this and later calls; they are
+            worth renewing when the machine was busy with other things at the time.
+        progress: told what is going on.
+
+    Raises:
+        UsageError: no device of that name, or a seed that none can be.
+        CaptureError: the step cannot be captured; names the user's line.
+    """
+    check_setting("seed", seed)
+    prepared = prepare(
+        step,
+        args,
+        kwargs,
+        state=state,
+        device=device,
+        run_operations=audit,
+        name=name,
+        progress=progress,
+        refresh=refresh,
+    )
+    return profile_report(prepared, has_device=device is not None, seed=seed)

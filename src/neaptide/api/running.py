@@ -1,0 +1,107 @@
+"""Some steps under a plan, measured."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+
+from neaptide.api.search_options import placed
+from neaptide.errors import NumericsError
+from neaptide.plans import Plan
+from neaptide.report.model import RunReport
+from neaptide.runtime import contestants, verification
+from neaptide.runtime.arena_plan import ArenaOptions
+from neaptide.runtime.arguments import check_plan
+from neaptide.runtime.capturing import capture
+from neaptide.runtime.contestants import Factory
+from neaptide.runtime.plan_matching import matched
+from neaptide.runtime.planned_step import PlannedStep
+from neaptide.runtime.prepared_step import PreparedStep, Progress, versions
+from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS, check_setting
+
+
+def run(
+    factory: Factory,
+    plan: Plan | str | Path,
+    *,
+    steps: int = DEFAULTS.steps,
+    verify: bool = False,
+    seed: int = DEFAULTS.seed,
+    progress: Progress | None = None,
+    name: str = "",
+    arena: bool | ArenaOptions = False,
+    allow_nondeterministic: bool = False,
+) -> RunReport:
+    """Run some steps under a plan and measure them.
+
+    Args:
+        factory: as for `compare`.
+        plan: for this program, or the path of its file.
+        steps: how many, at least 1.
+        verify: compare three steps with eager's first.
+        seed: of the factory and the runs.
+        progress: told what is going on.
+        name: for the report.
+        arena: as for `apply`.
+        allow_nondeterministic: as for `apply`.
+
+    Raises:
+        PlanMismatch: the plan is for another program.
+        PlanError: the plan is not legal for this program, or its numbers are not this program's.
+        NumericsError: the numbers differ from eager's.
+        UsageError: no step to run, a step instead of a factory, or no plan.
+    """
+    check_setting("steps", steps)
+    check_setting("seed", seed)
+    plan = check_plan(plan)
+    say = progress or (lambda _text: None)
+    step, batch = contestants.build(factory, seed)
+    say("capturing the step")
+    captured = capture(step, (batch,), name=name or plan.name)
+    variant = matched(plan, captured, DEFAULT_TIME_LIMIT_S, allow_nondeterministic=allow_nondeterministic)
+    if arena:
+        variant = placed(PreparedStep(captured, progress=progress), variant, arena)
+    differences: dict[str, float] = {}
+    equal = None
+    if verify:
+        say("verifying against eager")
+        expected = verification.verify_eager(factory, seed)
+        outcome, _ = verification.verify_planned(factory, seed, contestants.rebind(variant), expected)
+        differences, equal = outcome.max_abs_diff, outcome.bitwise_equal
+        if not equal:
+            worst = ", ".join(f"{group}: {tensor}" for group, tensor in outcome.worst.items())
+            raise NumericsError(
+                "the planned step gives other numbers than eager",
+                where=worst or "only the sign of zeros or the random state differ",
+                why="; ".join(f"{group} by up to {d:.3g}" for group, d in differences.items() if d),
+                next_step="report this with the plan; run the step without a plan meanwhile",
+            )
+    runner = PlannedStep(step, contestants.never_again, variant, on_mismatch="error")
+    losses: list[float] = []
+    seconds = []
+    for _ in range(steps):
+        began = time.perf_counter()
+        loss = contestants.one_number(runner(batch))
+        seconds.append(time.perf_counter() - began)
+        if loss is not None:
+            losses.append(loss)
+    say("measuring memory")
+    memory = contestants.measure_memory(runner, batch)
+    predicted = runner.arena or plan.program("steady").predictions
+    return RunReport(
+        name=name or plan.name,
+        steps=steps,
+        step_seconds=statistics.median(seconds),
+        losses=tuple(losses),
+        predicted_peak_bytes=predicted.peak_bytes,
+        measured_peak_bytes=memory.measured_peak_bytes,
+        predicted_peak_with_workspace_bytes=predicted.peak_with_workspace_bytes,
+        measured_allocator_peak_bytes=memory.measured_allocator_peak_bytes,
+        max_abs_diff=differences,
+        bitwise_equal=equal,
+        calls=runner.counts.describe(),
+        versions=versions(),
+        seed=seed,
+        arena=runner.arena,
+    )

@@ -1,0 +1,57 @@
+"""What the functions that plan have in common: what is asked of the search, and a plan that keeps to it."""
+
+from __future__ import annotations
+
+import threading
+
+from neaptide.outcome import Limits
+from neaptide.planner.budget import Budget
+from neaptide.planner.graph_search import check_strategy
+from neaptide.report.profiling import over_budget
+from neaptide.runtime.arena_plan import ArenaOptions, arena_options
+from neaptide.runtime.planned_step import PlannedVariant
+from neaptide.runtime.prepared_step import PreparedStep, SearchOptions, StepPlan
+from neaptide.settings import check_setting
+
+
+def search_options(
+    budget: Budget | str | int,
+    strategy: str,
+    time_limit_s: float | None,
+    work_limit: int | None,
+    seed: int,
+    atomic: bool,
+    interrupt: threading.Event | None,
+) -> SearchOptions:
+    """What is asked of a search, checked by the table of settings.
+
+    Raises:
+        UsageError: no such strategy, or a seed or a limit that none can be.
+        InvalidBudget: no such budget.
+    """
+    asked = budget if isinstance(budget, Budget) else Budget(peak=budget)
+    check_strategy(strategy, atomic=atomic)
+    check_setting("seed", seed)
+    if work_limit is not None:
+        check_setting("work_limit", work_limit)
+    limits = Limits(time_s=time_limit_s, work=work_limit, seed=seed)
+    return SearchOptions(asked, strategy, limits, atomic, interrupt)
+
+
+def plan_within_budget(prepared: PreparedStep, options: SearchOptions) -> StepPlan:
+    """A plan that keeps to its budget.
+
+    Raises:
+        InfeasibleBudget: the best plan found does not.
+    """
+    found = prepared.plan(options)
+    error = over_budget(prepared, found)
+    if error is not None:
+        raise error
+    return found
+
+
+def placed(prepared: PreparedStep, variant: PlannedVariant, arena: bool | ArenaOptions) -> PlannedVariant:
+    """A variant inside arenas, where they are wanted."""
+    options = arena_options(arena)
+    return variant if options is None else prepared.in_arenas(variant, options)
