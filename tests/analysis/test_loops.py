@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from hand_graphs import loop_graph
 from neaptide.analysis.bounds import lower_bound_bytes, order_lower_bound_bytes
+from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.liveness import with_frees
 from neaptide.analysis.loops import first_trip_writes, trips
 from neaptide.analysis.profile_bytes import loop_workspaces, memory_profile
 from neaptide.corpus.training_steps import toy_registry
 from neaptide.cost.loops import loop_seconds
-from neaptide.errors import SymbolicError
+from neaptide.errors import SymbolicError, VerifyError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import MergeMap, SliceMap
 from neaptide.ir.schedule import Schedule
@@ -234,3 +235,22 @@ def test_a_sum_is_overwritten_by_the_first_trip_only_where_nothing_else_looks_at
     assert (
         first_trip_writes(replace(loop, body=replace(body, nodes=(looking, *body.nodes[1:])))) == frozenset()
     )
+
+
+def test_an_order_of_a_body_is_judged():
+    graph = summing_graph()
+    body = graph.nodes[0].regions[0].body
+    steps = Schedule.program_order(graph).steps
+    check_schedule(graph, Schedule(steps, {0: Schedule.from_nodes(body, [0, 2, 1, 3, 4])}), toy_registry())
+    with pytest.raises(VerifyError, match="must run before it"):
+        check_schedule(
+            graph, Schedule(steps, {0: Schedule.from_nodes(body, [1, 0, 2, 3, 4])}), toy_registry()
+        )
+    with pytest.raises(VerifyError, match="never runs"):
+        check_schedule(graph, Schedule(steps, {0: Schedule.from_nodes(body, [0, 1])}), toy_registry())
+    with pytest.raises(VerifyError, match="must not be repeated"):  # a part would be added twice
+        check_schedule(
+            graph, Schedule(steps, {0: Schedule.from_nodes(body, [0, 1, 1, 2, 3, 4])}), toy_registry()
+        )
+    with pytest.raises(VerifyError, match="is no loop"):
+        check_schedule(graph, Schedule(steps, {1: Schedule.from_nodes(body, range(5))}), toy_registry())

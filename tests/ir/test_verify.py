@@ -11,7 +11,7 @@ from neaptide.corpus.training_steps import toy_registry
 from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.graph import Graph, Segment
-from neaptide.ir.nodes import Access, Effects, Ref, SliceMap
+from neaptide.ir.nodes import Access, Effects, MergeMap, Ref, SliceMap
 from neaptide.ir.verify import verify
 from neaptide.symbolic.size_expr import SizeExpr
 from strategies import graphs
@@ -110,7 +110,27 @@ LOOP_FAULTS = [
         "3 parts of 3 do not make up the 6",
     ),
     (lambda loop: {"slices": (replace(loop.slices[0], after=-1),)}, "negative halo"),
+    (
+        lambda loop: {"body": _rows_of(loop.body, SizeExpr.const(3))},
+        "as long in each trip, and not as the parts",
+    ),
+    (
+        lambda loop: {"body": _joined(loop.body, SizeExpr.dim("part") - 1)},
+        "parts of result 0 make up 5 of its 8",
+    ),
 ]
+
+
+def _rows_of(body, rows):
+    """The body of a loop with another number of rows in its first input."""
+    value = body.values[0]
+    return replace(body, values=_put(body.values, 0, shape=(rows, *value.shape[1:])))
+
+
+def _joined(body, rows):
+    """The body of a loop whose joined result has parts of another number of rows."""
+    number = body.inputs[-1]
+    return replace(body, values=_put(body.values, number, shape=(rows, *body.values[number].shape[1:])))
 
 
 @pytest.mark.parametrize(("changes", "message"), LOOP_FAULTS)
@@ -127,11 +147,12 @@ def _loop_with(changes):
 
 def adding_graph(slices=(), *, says=True):
     """A loop whose body adds to one of its inputs, a gradient that is there before."""
+    long = 4 + sum(s.halo for s in slices)
     body = GraphBuilder("body", toy_registry())
-    into, part = body.input("into", (4,)), body.input("part", (4,))
-    body.node("toy.mix_", into, part, outputs=["mixed: f32[4] @into"], writes=[into])
+    into, part = body.input("into", (long,)), body.input("part", (4,))
+    body.node("toy.mix_", into, part, outputs=[f"mixed: f32[{long}] @into"], writes=[into])
     b = GraphBuilder("adding", toy_registry())
-    x, y = b.input("x", (4 + sum(s.halo for s in slices),)), b.input("y", (4,))
+    x, y = b.input("x", (long,)), b.input("y", (4,))
     b.loop(body.finish(), 1, [x, y], outputs=[], slices=slices)
     b.output(x)
     found = b.finish()
@@ -148,6 +169,30 @@ def test_a_body_may_add_to_an_input_when_the_loop_says_so():
 def test_parts_that_overlap_are_not_written():
     with pytest.raises(VerifyError, match="overwrites an input whose parts overlap"):
         adding_graph([SliceMap(0, 0, SizeExpr.const(4), 1, 0)])
+
+
+@pytest.mark.parametrize(
+    ("effect", "message"),
+    [
+        ({"rng": "cpu"}, "draws from cpu"),
+        ({"collective": "all"}, "takes part in all"),
+        ({"host": True}, "the host"),
+    ],
+)
+def test_a_loop_says_what_its_body_does_beside_its_results(effect, message):
+    body = GraphBuilder("body", toy_registry())
+    part = body.input("part", (4,))
+    (out,) = body.node("toy.mix", part, outputs=["out: f32[4]"], **effect)
+    body.output(out)
+    b = GraphBuilder("drawing", toy_registry())
+    x = b.input("x", (4,))
+    (y,) = b.loop(body.finish(), 1, [x], outputs=["y: f32[4]"], merges=[MergeMap(0, "sum")])
+    b.output(y)
+    graph = b.finish()
+    assert not graph.nodes[0].effects.is_pure
+    silent = _node(0, effects=Effects(graph.nodes[0].effects.reads))(graph)
+    with pytest.raises(VerifyError, match=message):
+        verify(silent)
 
 
 def test_the_neighbourhood_is_shown_with_the_fault_marked():

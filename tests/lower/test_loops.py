@@ -340,3 +340,37 @@ def test_windows_that_overlap_are_handed_over_with_their_halo(length, step):
     x, w = torch.randn(1, 2, length + 2), torch.randn(3, 2, 3)
     (y,), _ = run(b.finish(), x, w)
     torch.testing.assert_close(y, torch.nn.functional.conv1d(x, w))
+
+
+def test_a_body_draws_part_by_part_and_the_same_again_in_a_repetition():
+    part = SizeExpr.dim("part")
+    body = GraphBuilder("body", registry())
+    rows = body.input("rows", (part, 4))
+    (noise,) = body.node("aten.rand_like.default", rows, outputs=["noise: f32[{part}, 4]"])
+    (a,) = body.node("aten.mul.Tensor", rows, noise, outputs=["a: f32[{part}, 4]"])
+    (out,) = body.node("aten.add.Tensor", a, noise, outputs=["out: f32[{part}, 4]"])
+    body.output(out)
+    b = GraphBuilder("drawing", registry())
+    x = b.input("x", (5, 4))
+    (y,) = b.loop(
+        body.finish(),
+        3,
+        [x],
+        outputs=["y: f32[5, 4]"],
+        slices=[SliceMap(0, 0, STEP(2))],
+        merges=[MergeMap(0, "concat", 0)],
+    )
+    b.output(y)
+    graph = b.finish()
+    assert graph.nodes[0].effects.rng == "cpu"
+    x = torch.randn(5, 4)
+    torch.manual_seed(3)
+    noise = torch.cat([torch.rand_like(rows) for rows in x.split(2)])
+    body = graph.nodes[0].regions[0].body
+    again = Schedule.from_nodes(body, [0, 1, 0, 2, 3])
+    for bodies in ({}, {0: again}):
+        schedule = Schedule(Schedule.program_order(graph).steps, bodies)
+        check_schedule(graph, schedule, registry())
+        torch.manual_seed(3)
+        (y,) = Executable(lower(graph, schedule, registry()), name="drawing").run([x])
+        assert torch.equal(y, x * noise + noise)

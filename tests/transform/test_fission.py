@@ -338,6 +338,22 @@ def test_two_views_of_one_storage_are_both_read():
     assert_close(run_measured(edited.graph, inputs), run_measured(graph, inputs))
 
 
+def test_a_number_of_the_host_is_handed_over():
+    graph = parse_graph(
+        """graph "g" {
+  input %x: f32[7, 4] kind(input)
+  input %rate: host f64
+  %half: host f64 = host.mul(%rate, 0.5)
+  %a: f32[7, 4] = aten.mul.Tensor(%x, %half) reads(@x)
+  %y: f32[7, 4] = aten.relu.default(%a) reads(@a)
+  output(%y)
+}"""
+    )
+    edited = extracted(graph, [1, 2], rows=registry())
+    inputs = random_inputs(graph)
+    assert_close(run_measured(edited.graph, inputs), run_measured(graph, inputs))
+
+
 def test_a_loop_in_the_body_of_a_loop():
     """The body of a loop is a graph like any other: a region of it runs in parts of the part."""
     graph = parse_graph(

@@ -39,11 +39,16 @@ def check_schedule(
     Every node runs at least once; first executions come after all their predecessors, so that none crosses the border
     of a segment; every needed operand is bound, not freed, and at the version that the capture recorded, in repetitions as well; nothing is repeated
     that `analysis.replay.repeat_rule` refuses; at the end every output holds its final version. What is stored on the
-    host is away only while nothing touches it (`analysis.transfer_legality`).
+    host is away only while nothing touches it (`analysis.transfer_legality`). The orders of bodies are checked as well.
 
     Raises:
         VerifyError: naming the step and the rule that it breaks.
     """
+    for number, order in schedule.bodies.items():
+        if not (0 <= number < len(graph.nodes) and graph.nodes[number].regions):
+            raise VerifyError(f"node {number} has an order for a body, and is no loop")
+        body = graph.nodes[number].regions[0].body
+        check_schedule(body, order, registry, allow_nondeterministic=allow_nondeterministic)
     _Checker(graph, registry, allow_nondeterministic).run(schedule)
 
 

@@ -295,7 +295,7 @@ class GraphBuilder:
         """A loop node over `body`; input k of the body is `inputs[k]`.
 
         Output k of `body` is the part that merge k joins or adds, and is written as soon as it is made. The node reads
-        and writes what its body reads and writes of its inputs.
+        and writes what its body reads and writes of its inputs, and draws from the random stream that its body draws from.
         """
         made = [self._declared(parse_declaration(text)) for text in outputs]
         maps = tuple(merges)
@@ -311,6 +311,9 @@ class GraphBuilder:
             tuple(Ref(slot) for slot in range(len(inputs))),
             reads=self._storages_of(region.read_inputs(inputs)),
             writes=self._storages_of(region.written_inputs(inputs)),
+            rng=region.first_effect("rng"),
+            collective=region.first_effect("collective"),
+            host=any(part.effects.host for part in body.nodes),
             source=source,
             regions=[region],
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from neaptide.ir.graph import Graph
@@ -11,6 +11,9 @@ from neaptide.ir.values import Value
 from neaptide.symbolic.size_expr import SizeExpr
 
 _MERGES = frozenset({"concat", "sum"})
+
+Binding = Mapping[str, int]
+"""Values of symbolic dims."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,38 @@ def own_length(part: SliceMap, whole: Value) -> SizeExpr:
     return whole.shape[part.axis] - part.halo
 
 
+def trips(
+    graph: Graph, node: Node, loop: Loop, binding: Binding | None = None
+) -> Iterator[tuple[int, dict[str, int]]]:
+    """Numbers of trips and the sizes of the body in them: the full parts, and the last one where it is shorter.
+
+    A dim of the body that follows from the length of a part (see `part_dim`) is bound by it; all others
+    are those of the graph around it. O(slices).
+
+    Raises:
+        SymbolicError: a dim of the graph around the loop has no value.
+    """
+    around = binding or {}
+    count = loop.trip_count.evaluate(around)
+    full, last = dict(around), dict(around)
+    for part in loop.slices:
+        extent = loop.body.values[loop.body.inputs[part.input]].shape[part.axis]
+        told = part_dim(extent, frozenset(around))
+        if told is None:
+            continue
+        step = part.step.evaluate(around)
+        length = own_length(part, graph.values[node.inputs[part.input]]).evaluate(around)
+        scale, rest = told.scale.evaluate(around), told.rest.evaluate(around)
+        full[told.dim] = (min(step, length) + part.halo - rest) // scale
+        last[told.dim] = (length - (count - 1) * step + part.halo - rest) // scale
+    if full == last:
+        yield count, full
+        return
+    if count > 1:
+        yield count - 1, full
+    yield 1, last
+
+
 def faults_of_maps(graph: Graph, node: Node, loop: Loop) -> Iterator[str]:
     """What is wrong with the slices and merges of a loop, as sentences. O(inputs + outputs)."""
     yield from _faults_of_slices(graph, node, loop)
@@ -65,6 +100,18 @@ def faults_of_maps(graph: Graph, node: Node, loop: Loop) -> Iterator[str]:
             yield f"destination {position} of the body is summed into a result of another shape"
         elif merge.how == "concat" and not 0 <= merge.axis < len(outer.shape):
             yield f"destination {position} of the body is joined along axis {merge.axis}, which does not exist"
+
+
+def faults_of_effects(_graph: Graph, node: Node, loop: Loop) -> Iterator[str]:
+    """Random streams, process groups and reads by the host that the body has and the loop does not say."""
+    for inner in loop.body.nodes:
+        within, around = inner.effects, node.effects
+        if within.rng not in (None, around.rng):
+            yield f"the body of the loop draws from {within.rng}, which the loop does not say"
+        if within.collective not in (None, around.collective):
+            yield f"the body of the loop takes part in {within.collective}, which the loop does not say"
+        if within.host and not around.host:
+            yield "the body of the loop talks to the host, which the loop does not say"
 
 
 def faults_of_writes(graph: Graph, node: Node, loop: Loop) -> Iterator[str]:
@@ -94,13 +141,40 @@ def _faults_of_slices(graph: Graph, node: Node, loop: Loop) -> Iterator[str]:
         elif part.before < 0 or part.after < 0:
             yield f"the loop slices input {part.input} with a negative halo"
         else:
-            yield from _faults_of_cover(part, graph.values[node.inputs[part.input]], loop.trip_count)
+            inner = loop.body.values[loop.body.inputs[part.input]]
+            yield from _faults_of_cover(part, graph.values[node.inputs[part.input]], inner, loop.trip_count)
         sliced.add(part.input)
 
 
-def _faults_of_cover(part: SliceMap, whole: Value, trip_count: SizeExpr) -> Iterator[str]:
+def _faults_of_cover(part: SliceMap, whole: Value, inner: Value, trip_count: SizeExpr) -> Iterator[str]:
     length = own_length(part, whole)
-    if length.is_constant and part.step.is_constant and trip_count.is_constant:
-        step, trips = part.step.constant_value(), trip_count.constant_value()
-        if not (trips - 1) * step < length.constant_value() <= trips * step:
-            yield f"{trips} parts of {step} do not make up the {length} elements of input {part.input}"
+    if not (length.is_constant and part.step.is_constant and trip_count.is_constant):
+        return
+    step, count = part.step.constant_value(), trip_count.constant_value()
+    if not (count - 1) * step < length.constant_value() <= count * step:
+        yield f"{count} parts of {step} do not make up the {length} elements of input {part.input}"
+    elif part.axis < len(inner.shape) and inner.shape[part.axis].is_constant:
+        first, last = min(step, length.constant_value()), length.constant_value() - (count - 1) * step
+        if not first == last == inner.shape[part.axis].constant_value() - part.halo:
+            yield f"input {part.input} of the body is as long in each trip, and not as the parts are"
+
+
+def faults_of_joins(graph: Graph, node: Node, loop: Loop) -> Iterator[str]:
+    """Results whose parts do not make them up: some elements would never be written. Where sizes are constant."""
+    sizes = [loop.trip_count, *(part.step for part in loop.slices)]
+    for part in loop.slices:
+        sizes.append(own_length(part, graph.values[node.inputs[part.input]]))
+        extent = loop.body.values[loop.body.inputs[part.input]].shape[part.axis]
+        sizes += [SizeExpr.dim(dim) for dim in sorted(extent.dims())[1:]]  # one of them is told by the part
+    if not all(size.is_constant for size in sizes):
+        return
+    found = list(trips(graph, node, loop))
+    for merge, number in zip(loop.merges, loop.destinations(), strict=True):
+        if merge.how != "concat":
+            continue
+        whole = graph.values[node.outputs[merge.output]].shape[merge.axis]
+        extent = loop.body.values[number].shape[merge.axis]
+        if whole.is_constant and extent.dims() <= found[0][1].keys():
+            total = sum(count * extent.evaluate(dims) for count, dims in found)
+            if total != whole.constant_value():
+                yield f"the parts of result {merge.output} make up {total} of its {whole} elements"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, Union
+from typing import TYPE_CHECKING, Literal, TypeAlias, Union
 
 from neaptide.symbolic.size_expr import SizeExpr
 
@@ -151,6 +151,11 @@ class Loop:
         """Those of the node's inputs that the body overwrites."""
         touched = {access.storage for node in self.body.nodes for access in node.effects.writes}
         return self._inputs_on(touched, inputs)
+
+    def first_effect(self, chain: Literal["rng", "collective"]) -> str | None:
+        """The random stream or process group of the first node of the body that has one."""
+        named = (getattr(node.effects, chain) for node in self.body.nodes)
+        return next((name for name in named if name is not None), None)
 
     def _inputs_on(self, storages: set[int], inputs: Sequence[int]) -> list[int]:
         values = self.body.values

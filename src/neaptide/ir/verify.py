@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from neaptide.errors import VerifyError
 from neaptide.ir.graph import Graph
-from neaptide.ir.loop_maps import faults_of_maps, faults_of_writes
+from neaptide.ir.loop_maps import faults_of_effects, faults_of_joins, faults_of_maps, faults_of_writes
 from neaptide.ir.nodes import LOOP_OP, Access, Loop, Node, refs
 from neaptide.ir.text import print_node
 from neaptide.ir.values import DTYPE_BYTES, Value
@@ -264,8 +264,9 @@ class _Verifier:
             raise self.fail("two results of the loop share a storage, or one is no fresh storage", node)
         if loop.trip_count.is_constant and loop.trip_count.constant_value() < 1:
             raise self.fail(f"the loop has {loop.trip_count} trips", node)
-        for what in (*faults_of_maps(self.graph, node, loop), *faults_of_writes(self.graph, node, loop)):
-            raise self.fail(what, node)
+        for faults in (faults_of_maps, faults_of_writes, faults_of_effects, faults_of_joins):
+            for what in faults(self.graph, node, loop):
+                raise self.fail(what, node)
         try:
             verify(body)
         except VerifyError as error:
