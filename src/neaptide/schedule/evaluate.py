@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
@@ -130,6 +131,8 @@ class Evaluator:
         self._places: list[int] | None = None
         self._undo: list[_Undo] = []
         self._stays = StayTable()
+        # By node; the same for every sequence of a problem, so that copies share it.
+        self._touching: dict[int, list[int]] = {}
         self._locate()
         self._charge_all()
 
@@ -249,25 +252,25 @@ class Evaluator:
         """
         undo = _Undo(self.order, len(self.node_of), self._places)
         self._undo.append(undo)
-        if isinstance(change, Transfer | Keep):
-            self._transfer(change, undo)
-            return
         if isinstance(change, Insert):
             self._insert(change, undo)
         elif isinstance(change, Remove):
             self._remove(change, undo)
-        else:
+        elif isinstance(change, Move):
             self._move(change)
+        else:
+            self._transfer(change, undo)
+            return
         self._locate()
-        touched = dict.fromkeys(s for node in change.nodes for s in self._touched(node))
-        if isinstance(change, Move):
-            anchored = self._stays.anchored
-            touched.update(dict.fromkeys(s for node in change.nodes for s in anchored.get(node, ())))
+        touched = dict.fromkeys(chain.from_iterable(map(self._touched, change.nodes)))
+        stays = self._stays
+        if stays.anchored and isinstance(change, Move):
+            touched.update(dict.fromkeys(s for node in change.nodes for s in stays.anchored.get(node, ())))
         for storage in touched:
-            if storage in self._stays.of:
+            if storage in stays.of:
                 self._stay(storage, self.transfers(storage), undo)
-            else:
-                self._recharge(storage, self._find_spans(storage), undo)
+            elif (found := self._find_spans(storage)) != self.spans[storage]:
+                self._recharge(storage, found, undo)
 
     def undo(self) -> None:
         """Take the last change back.
@@ -426,10 +429,14 @@ class Evaluator:
 
     def _touched(self, node: int) -> list[int]:
         """Storages that the program creates and a node touches."""
+        found = self._touching.get(node)
+        if found is not None:
+            return found
         problem = self.problem
         values = (*problem.operands[node], *problem.results[node])
         storages = dict.fromkeys(problem.value_storage[value] for value in values)
-        return [s for s in storages if s >= 0 and problem.creator[s] >= 0]
+        found = self._touching[node] = [s for s in storages if s >= 0 and problem.creator[s] >= 0]
+        return found
 
     def _find_spans(self, storage: int) -> tuple[Span, ...]:
         """Instances of a storage, without regard to transfers."""
@@ -443,11 +450,13 @@ class Evaluator:
             last = TO_END if outputs else max(roles, key=self.places.__getitem__)
             return ((self.problem.creator[storage], last),)
         touched, kept = self._replay(storage)
-        return tuple((uses[0], TO_END if n in kept else uses[-1]) for n, uses in enumerate(touched))
+        if kept:
+            return tuple([(uses[0], TO_END if n in kept else uses[-1]) for n, uses in enumerate(touched)])
+        return tuple([(uses[0], uses[-1]) for uses in touched])
 
     def _replay(self, storage: int) -> tuple[list[list[int]], set[int]]:
         """Executions that touch each instance of a storage, in running order, and the instances that are handed back."""
-        roles = self.problem.roles[storage]
+        roles, outputs = self.problem.roles[storage], self._outputs.get(storage, ())
         holder: dict[int, int] = {}
         touched: list[list[int]] = []
         for execution in self.events(storage):
@@ -461,14 +470,13 @@ class Evaluator:
                 seen = holder[role.needs[0]]
             for value in role.makes:
                 holder[value] = seen
-                touched[seen].append(execution)
-        return touched, {holder[value] for value in self._outputs.get(storage, ())}
+        return touched, {holder[value] for value in outputs} if outputs else set()
 
     def _recharge(self, storage: int, spans: tuple[Span, ...], undo: _Undo) -> None:
-        if spans != self.spans[storage]:
-            undo.spans[storage] = self.spans[storage]
-            self._discharge(storage)
-            self._charge(storage, spans)
+        """Have a storage there at other times."""
+        undo.spans[storage] = self.spans[storage]
+        self._discharge(storage)
+        self._charge(storage, spans)
 
     def _charge(self, storage: int, spans: tuple[Span, ...]) -> None:
         size = self.problem.storage_bytes[storage]
