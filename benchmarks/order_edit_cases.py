@@ -23,9 +23,10 @@ from neaptide.corpus.training_networks import (
 )
 from neaptide.corpus.training_steps import conv_step, transformer_step
 from neaptide.schedule.order.from_graph import order_problem
-from neaptide.schedule.order.incremental.edits import Edit, fission, fuse, recompute, split
+from neaptide.schedule.order.incremental.edit import Edit
 from neaptide.schedule.order.neutral import from_mapping
 from neaptide.schedule.order.problem import OrderProblem
+from order_problem_edits import fission, fuse, recompute, split
 
 EDIT_KINDS: Final = ("rewrite", "recompute", "fission")
 _TRIES: Final = 400  # of places, until one takes an edit

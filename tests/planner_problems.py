@@ -11,7 +11,9 @@ from neaptide.corpus.training_steps import toy_registry
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
+from neaptide.planner.recompute.recomputations import recompute_units
 from neaptide.planner.strategies import strategy
+from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.recompute_form import InstanceNode, from_nodes
 
@@ -121,3 +123,8 @@ def random_chain(seed, count):
         seconds = float(draw.randint(1, 9))
         nodes.append(InstanceNode(f"b{i}", draw.randint(1, 4), deps, seconds=seconds, out=i == count - 1))
     return from_nodes(nodes)
+
+
+def units_of(step, found):
+    """What a plan makes again."""
+    return recompute_units(Evaluator(step, found.sequence))

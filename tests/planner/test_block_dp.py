@@ -40,7 +40,7 @@ def test_its_answer_is_a_start_for_the_next_search():
     before = program_order.baseline(step)
     budget = step.resident_bytes + int(0.5 * (before.peak_bytes - step.resident_bytes))
     found = block_dp.solve(PlanningProblem(step, budget), Limits()).require()
-    start = PlanningProblem(step, budget, found.sequence, found.moves)
+    start = PlanningProblem(step, budget, found.sequence)
     better = ruin_recreate.solve(start, Limits(work=400)).require()
     judge(made.graph, better, None, made.registry)
     assert better.rank(budget) <= found.rank(budget)

@@ -2,15 +2,16 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.outcome import Limits, TerminationReason
-from neaptide.planner.moves import MoveKind
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.strategies import early_updates, program_order
+from neaptide.planner.updates import update_groups, update_name, update_nodes, updates_moved_earlier
 from neaptide.schedule.problem import compile_problem
 from planner_problems import compiled, judge
-from strategies import graphs
+from strategies import graphs, node_orders
 
 
 def solved(made, workspace=None):
@@ -28,8 +29,9 @@ def test_a_step_whose_gradients_pile_up_gets_lower():
     assert transient[1] < 0.5 * transient[0]
     assert after.seconds == pytest.approx(before.seconds)
     assert sorted(after.sequence) == list(range(step.node_count))
-    assert all(move.kind is MoveKind.REORDER and move.predicted_delta_peak_bytes <= 0 for move in after.moves)
-    assert {move.name for move in after.moves} >= {"head", "h0_qkv"}
+    assert not updates_moved_earlier(step, before.sequence)
+    moved = updates_moved_earlier(step, after.sequence)
+    assert {update_name(step, group) for group in moved} >= {"head", "h0_qkv"}
 
 
 def test_a_global_norm_is_a_barrier_by_itself():
@@ -84,3 +86,23 @@ def test_no_work_left_means_program_order():
     outcome = early_updates.solve(PlanningProblem(step, 0), Limits(work=0))
     assert outcome.require().sequence == tuple(range(step.node_count))
     assert (outcome.termination.reason, outcome.termination.limit) == (TerminationReason.FEASIBLE, "work")
+
+
+@given(graphs(max_nodes=12), st.data())
+def test_updates_that_moved_are_those_that_run_before_what_they_stood_behind(graph, data):
+    step = compile_problem(graph, toy_registry())
+    order = data.draw(node_orders(graph))
+    updates = update_nodes(step)
+    expected = [
+        group
+        for group in update_groups(step, updates)
+        if group.read_bytes
+        and any(
+            order.index(node) > order.index(group.nodes[-1])
+            for node in range(group.nodes[-1])
+            if node not in updates
+        )
+    ]
+    assert updates_moved_earlier(step, order) == expected
+    for group in expected:
+        assert update_name(step, group) in step.storage_names

@@ -10,7 +10,7 @@ from neaptide.peers.strategies import per_block
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.own_schedule import no_worse_than
 from neaptide.planner.strategies import program_order
-from planner_problems import compiled, judge
+from planner_problems import compiled, judge, units_of
 
 MADE = transformer_step(layers=4)
 STEP = compiled(MADE)
@@ -34,7 +34,7 @@ def test_a_search_that_missed_the_budget_gives_way():
     assert found.rank(budget) <= own.rank(budget)
     assert outcome.termination.reason is TerminationReason.FEASIBLE
     assert outcome.termination.best == found.seconds
-    assert sum(move.predicted_delta_seconds for move in found.moves) == pytest.approx(
+    assert sum(unit.seconds for unit in units_of(STEP, found)) == pytest.approx(
         found.seconds - STEP.baseline_seconds
     )
 

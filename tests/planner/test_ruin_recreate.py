@@ -9,7 +9,7 @@ from neaptide.outcome import Limits
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.strategies import greedy_recompute, program_order, ruin_recreate
 from neaptide.schedule.problem import compile_problem
-from planner_problems import compiled, judge
+from planner_problems import compiled, judge, units_of
 from strategies import graphs
 
 
@@ -21,14 +21,14 @@ def test_a_plan_gets_no_worse_and_is_the_same_for_the_same_seed(made):
     peak = program_order.baseline(step).peak_bytes
     budget = step.resident_bytes + (peak - step.resident_bytes) // 2
     greedy = greedy_recompute.solve(PlanningProblem(step, budget), Limits()).require()
-    problem = PlanningProblem(step, budget, greedy.sequence, greedy.moves)
+    problem = PlanningProblem(step, budget, greedy.sequence)
     one = ruin_recreate.solve(problem, Limits(work=600, seed=4))
     two = ruin_recreate.solve(problem, Limits(work=600, seed=4))
     assert one.value == two.value
     found = one.require()
     judge(made.graph, found, None, made.registry)
     assert found.rank(budget) <= greedy.rank(budget)
-    assert sum(len(move.nodes) for move in found.moves) == len(found.sequence) - step.node_count
+    assert sum(len(unit.nodes) for unit in units_of(step, found)) == len(found.sequence) - step.node_count
 
 
 def test_without_recomputations_there_is_nothing_to_do():
@@ -43,7 +43,7 @@ def test_any_graph_stays_legal(data, share):
     step = compile_problem(graph, toy_registry())
     budget = int(share * program_order.baseline(step).peak_bytes)
     greedy = greedy_recompute.solve(PlanningProblem(step, budget), Limits()).require()
-    problem = PlanningProblem(step, budget, greedy.sequence, greedy.moves)
+    problem = PlanningProblem(step, budget, greedy.sequence)
     found = ruin_recreate.solve(problem, Limits(work=200)).require()
     judge(graph, found)
     assert found.rank(budget) <= greedy.rank(budget)

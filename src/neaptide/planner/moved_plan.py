@@ -10,8 +10,6 @@ from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.portfolio import bounded_ending
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.planner.recompute.curve.least_memory import LEAST_MEMORY
-from neaptide.planner.recompute.recomputations import recompute_moves
-from neaptide.schedule.evaluate import Evaluator
 
 
 def moved_outcome(
@@ -25,9 +23,7 @@ def moved_outcome(
         sequence: what the value has become.
     """
     step, found = search.step, outcome.require()
-    orders = tuple(move for move in found.moves if not move.is_recomputation)
-    moves = (*orders, *recompute_moves(Evaluator(step, sequence)))
-    moved = replace(PlannedSequence.evaluate(step, sequence, found.strategy), moves=moves)
+    moved = PlannedSequence.evaluate(step, sequence, found.strategy)
     ending = _ending_of_peak if search.longest() is not None else _ending_of_time
     return replace(outcome, value=moved, termination=ending(search, outcome, moved))
 

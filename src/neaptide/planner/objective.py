@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from neaptide.planner.moves import Move
+from neaptide.planner.recompute.chain.known import KnownChains
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 
@@ -18,21 +18,19 @@ class PlanningProblem:
         step: the program as integers.
         budget_bytes: highest peak, workspace included.
         start: the order of first executions to work on; None for program order.
-        start_moves: the moves that led to it.
         known: (node, node before whose first execution it runs again) of repetitions that may be good, from other plans
             and from bounds; a strategy may draw on them.
         enough_seconds: a plan within the budget that takes no longer need not be improved.
-        shared: what strategies work out about the step whatever its budget, and need not work out again: problems
-            made from one another by `dataclasses.replace` have it in common.
+        chains: chains of blocks that have been found in the step; problems made from one another by
+            `dataclasses.replace` have them in common.
     """
 
     step: StepProblem
     budget_bytes: int
     start: tuple[int, ...] | None = None
-    start_moves: tuple[Move, ...] = ()
     known: frozenset[tuple[int, int]] = frozenset()
     enough_seconds: float = 0.0
-    shared: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
+    chains: KnownChains = field(default_factory=KnownChains, repr=False, compare=False)
 
     def first_sequence(self) -> tuple[int, ...]:
         """The order to start from."""
@@ -49,7 +47,6 @@ class PlannedSequence:
         peak_bytes: highest bytes of storages.
         peak_with_workspace_bytes: the same with workspace; the budget is held on it.
         seconds: of all executions.
-        moves: how it differs from program order.
     """
 
     sequence: tuple[int, ...]
@@ -57,17 +54,14 @@ class PlannedSequence:
     peak_bytes: int
     peak_with_workspace_bytes: int
     seconds: float
-    moves: tuple[Move, ...] = field(default=(), repr=False)
 
     @staticmethod
-    def evaluate(
-        step: StepProblem, sequence: Sequence[int], strategy: str, moves: tuple[Move, ...] = ()
-    ) -> PlannedSequence:
+    def evaluate(step: StepProblem, sequence: Sequence[int], strategy: str) -> PlannedSequence:
         """Bytes and seconds of a sequence. O(its length)."""
-        return PlannedSequence.of(Evaluator(step, sequence), strategy, moves)
+        return PlannedSequence.of(Evaluator(step, sequence), strategy)
 
     @staticmethod
-    def of(evaluator: Evaluator, strategy: str, moves: tuple[Move, ...] = ()) -> PlannedSequence:
+    def of(evaluator: Evaluator, strategy: str) -> PlannedSequence:
         """What an evaluator has come to."""
         sequence = evaluator.sequence()
         return PlannedSequence(
@@ -76,7 +70,6 @@ class PlannedSequence:
             evaluator.peak_without_workspace,
             evaluator.peak,
             evaluator.problem.sequence_seconds(sequence),
-            moves,
         )
 
     def rank(self, budget_bytes: int) -> tuple[int, float, int, int]:

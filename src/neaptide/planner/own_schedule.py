@@ -11,11 +11,9 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
 from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.recomputations import recompute_moves
 from neaptide.planner.strategies import strategy
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.checkpointed import checkpointed_sequence
-from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 
 _IMPROVER: Final = "ruin_recreate"
@@ -70,10 +68,9 @@ def no_worse_than(
     """
     if outcome.require().rank(budget_bytes) <= own.rank(budget_bytes):
         return outcome
-    begun = replace(own, moves=tuple(recompute_moves(Evaluator(step, own.sequence))))
-    start = PlanningProblem(step, budget_bytes, start=begun.sequence, start_moves=begun.moves)
+    start = PlanningProblem(step, budget_bytes, start=own.sequence)
     improved = strategy(_IMPROVER)(start, _left(limits, outcome), interrupt)
-    best = min(begun, improved.require(), key=lambda made: made.rank(budget_bytes))
+    best = min(own, improved.require(), key=lambda made: made.rank(budget_bytes))
     return Outcome(
         best,
         _ending(best, outcome.termination, improved.termination, budget_bytes),

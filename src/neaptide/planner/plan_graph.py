@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from neaptide.analysis.legality import check_schedule
 from neaptide.errors import VerifyError
@@ -40,6 +40,7 @@ class PlanRequest:
         strategy_name: `default` for the portfolio, or one of `strategies.NAMES`.
         budget_bytes: overrides the bytes that the budget resolves to (programs of one step share a limit).
         atomic: keep updates behind everything that can fail; see `planner.atomic`.
+        names: by storage id, what the user calls what he owns.
         own: the schedule that the user wrote, with activation checkpointing of his own; what the portfolio finds is
             never worse.
     """
@@ -49,6 +50,7 @@ class PlanRequest:
     strategy_name: str = DEFAULT_STRATEGY
     budget_bytes: int | None = None
     atomic: bool = False
+    names: Mapping[int, str] = field(default_factory=dict)
     own: PlannedSequence | None = None
 
 
@@ -106,7 +108,7 @@ class _GraphPlanning:
         interrupt: threading.Event | None,
     ) -> None:
         self.graph, self.pricing, self.asked = graph, pricing, asked
-        self.step = pricing.problem(graph)
+        self.step = pricing.problem(graph).named(asked.names)
         self.whole = atomic_step(self.step, pricing.storage_bytes(graph)) if asked.atomic else None
         allowed = asked.budget_bytes
         if allowed is None:

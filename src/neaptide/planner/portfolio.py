@@ -13,6 +13,7 @@ from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, Terminati
 from neaptide.planner.failed_stages import attempt
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.bounds.certificate import RecomputeBound, recompute_bound
+from neaptide.planner.recompute.chain.known import KnownChains
 from neaptide.planner.recompute.curve.least_memory import least_memory
 from neaptide.planner.recompute.recomputations import repetition_pairs
 from neaptide.planner.strategies import strategy
@@ -124,12 +125,12 @@ class _Portfolio:
         self.guard = LimitGuard(limits, interrupt)
         self.best: PlannedSequence | None = None
         self.known: set[tuple[int, int]] = set()
-        self.shared: dict[object, object] = {}
+        self.chains = KnownChains()
         self._by_order: dict[tuple[int, ...], PlannedSequence] = {}
         self._bounds: dict[tuple[int, ...], RecomputeBound] = {}
 
     def run(self) -> Outcome[PlannedSequence]:
-        problem = PlanningProblem(self.step, self.budget, shared=self.shared)
+        problem = PlanningProblem(self.step, self.budget, chains=self.chains)
         baseline = self._note(strategy("program_order")(problem, self._left(), self.interrupt))
         if not self.step.node_count:
             return self._outcome()
@@ -139,7 +140,7 @@ class _Portfolio:
                 early = self._try("early_updates", problem)
                 if early.sequence != baseline.sequence:
                     # Lower where the gradients pile up; usually the better order, so it goes first.
-                    starts.insert(0, replace(problem, start=early.sequence, start_moves=early.moves))
+                    starts.insert(0, replace(problem, start=early.sequence))
             self._order_again(starts)
         for start in starts:
             self._search("greedy_recompute", start, _DESCENT_TRIES)
@@ -196,10 +197,9 @@ class _Portfolio:
                     self.step,
                     self.budget,
                     plan.sequence,
-                    plan.moves,
                     known=frozenset(self.known),
                     enough_seconds=enough,
-                    shared=self.shared,
+                    chains=self.chains,
                 )
                 self._search(name, start, work)
 
@@ -223,7 +223,7 @@ class _Portfolio:
             work = min(limits.work // 4, work)
         found = self._ask("best_order", first, replace(limits, work=work))
         if found.peak_with_workspace_bytes < _WORTHWHILE * lowest:
-            starts.insert(0, replace(first, start=found.sequence, start_moves=found.moves))
+            starts.insert(0, replace(first, start=found.sequence))
             del starts[2:]
 
     def _restart(self, starts: list[PlanningProblem]) -> None:
@@ -281,7 +281,7 @@ class _Portfolio:
             return self._note(outcome)
 
         def begun() -> PlannedSequence:
-            return PlannedSequence.evaluate(self.step, problem.first_sequence(), name, problem.start_moves)
+            return PlannedSequence.evaluate(self.step, problem.first_sequence(), name)
 
         return attempt(f"the strategy {name}", found, begun)
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from neaptide.outcome import Outcome, Termination
 from neaptide.planner.arena_order import PlannedArena
-from neaptide.planner.moves import Move, MoveKind
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.recompute.recomputations import recompute_units
 from neaptide.planner.strategies.program_order import baseline
+from neaptide.planner.updates import update_name, updates_moved_earlier
 from neaptide.plans import (
     AssumedBytes,
     MovesSummary,
@@ -58,7 +58,7 @@ def planned_program(
         sequence=found.sequence,
         strategy=found.strategy,
         budget_bytes=budget_bytes,
-        moves=summarise_moves(step, found.moves, found.sequence),
+        moves=summarise_moves(step, found.sequence),
         predictions=Predictions(
             peak_bytes=found.peak_bytes,
             peak_with_workspace_bytes=found.peak_with_workspace_bytes,
@@ -78,14 +78,15 @@ def planned_program(
     )
 
 
-def summarise_moves(step: StepProblem, moves: tuple[Move, ...], sequence: Sequence[int]) -> MovesSummary:
-    """How a sequence differs from program order, as a plan keeps it; what is recomputed is read off the sequence."""
-    updates = [move for move in moves if move.kind is MoveKind.REORDER]
+def summarise_moves(step: StepProblem, sequence: Sequence[int]) -> MovesSummary:
+    """How a sequence differs from program order, as a plan keeps it, read off its steps."""
+    order = tuple(dict.fromkeys(sequence))
+    updates = [update_name(step, group) for group in updates_moved_earlier(step, order)]
     return MovesSummary(
         updates_moved_earlier=len(updates),
-        moved=tuple(move.name for move in updates),
+        moved=tuple(updates),
         recomputations=told_recomputations(step, sequence),
-        operations_moved=operations_moved(tuple(dict.fromkeys(sequence))),
+        operations_moved=operations_moved(order),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -89,3 +90,40 @@ def _bytes_ended(step: StepProblem, nodes: set[int]) -> int:
         for s in touched
         if step.creator[s] >= 0 and step.creator[s] not in nodes and max(step.roles[s]) in nodes
     )
+
+
+def updates_moved_earlier(step: StepProblem, order: Sequence[int]) -> list[UpdateGroup]:
+    """Groups that end something and run before a node, no update itself, that they stand behind in the program.
+
+    O(size of the step).
+
+    Args:
+        step: the program.
+        order: of first executions.
+    """
+    place = {node: position for position, node in enumerate(order)}
+    updates = update_nodes(step)
+    last_place = []  # by node, of all before it in the program that are no updates
+    last = -1
+    for node in range(step.node_count):
+        last_place.append(last)
+        if node not in updates:
+            last = max(last, place[node])
+    return [
+        group
+        for group in update_groups(step, updates)
+        if group.read_bytes and place[group.nodes[-1]] < last_place[group.nodes[-1]]
+    ]
+
+
+def update_name(step: StepProblem, group: UpdateGroup) -> str:
+    """What a group is there for: the storage of the caller that it writes last; its own state comes first."""
+    written = {
+        storage
+        for node in group.nodes
+        for value in step.operands[node]
+        if (storage := step.value_storage[value]) >= 0
+        and step.is_resident[storage]
+        and node in step.writers[storage]
+    }
+    return step.storage_names[max(written, key=lambda s: (max(step.writers[s]), -s))]

@@ -126,11 +126,7 @@ class PreparedStep:
         """One of the captured programs as integers."""
         if index not in self._problems:
             problem = self.pricing(index).problem(self.captured.programs[index].graph)
-            names = self.user_names(index)
-            self._problems[index] = replace(
-                problem,
-                storage_names=tuple(names.get(s, name) for s, name in enumerate(problem.storage_names)),
-            )
+            self._problems[index] = problem.named(self.user_names(index))
         return self._problems[index]
 
     def user_names(self, index: int = 0) -> dict[int, str]:
@@ -218,6 +214,7 @@ class PreparedStep:
             options.strategy,
             budget_bytes=allowed,
             atomic=options.atomic,
+            names=self.user_names(index),
             own=self.as_written(index) if program.checkpoints else None,
         )
         return plan_graph(

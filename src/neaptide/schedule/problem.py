@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from neaptide.analysis.alias import is_pure_view, values_by_storage
@@ -124,6 +124,12 @@ class StepProblem:
     def baseline_seconds(self) -> float:
         """Seconds of running every node once."""
         return sum(self.seconds)
+
+    def named(self, names: Mapping[int, str]) -> StepProblem:
+        """The same with other names for some storages, by id."""
+        return replace(
+            self, storage_names=tuple(names.get(s, name) for s, name in enumerate(self.storage_names))
+        )
 
     def sequence_seconds(self, sequence: Sequence[int]) -> float:
         """Seconds of a node sequence, repetitions included."""

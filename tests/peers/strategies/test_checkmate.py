@@ -17,7 +17,7 @@ from neaptide.planner.recompute.stage_units import stage_units
 from neaptide.planner.strategies import greedy_recompute, program_order
 from neaptide.schedule.problem import compile_problem
 from peers.strategies.stage_instances import cases
-from planner_problems import compiled, judge, least_seconds
+from planner_problems import compiled, judge, least_seconds, units_of
 from strategies import graphs
 
 
@@ -64,7 +64,7 @@ def test_training_steps_are_solved(made):
     assert found.rank(problem.budget_bytes)[:2] <= greedy.rank(problem.budget_bytes)[:2]
     assert outcome.termination.reason is TerminationReason.OPTIMAL
     assert found.strategy == "checkmate"
-    assert any(move.is_recomputation for move in found.moves)
+    assert units_of(step, found)
 
 
 @given(st.data(), st.floats(0.3, 1.0))

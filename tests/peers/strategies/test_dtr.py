@@ -15,7 +15,7 @@ from neaptide.planner.eviction.policy import HEURISTICS
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.planner.strategies import NAMES, early_updates, program_order, strategy
-from planner_problems import compiled, judge, stays_legal_and_no_higher
+from planner_problems import compiled, judge, stays_legal_and_no_higher, units_of
 from strategies import graphs
 
 STEPS = {
@@ -48,7 +48,7 @@ def test_training_steps_from_either_order(made):
         found = strategy("dtr")(PlanningProblem(step, budget, start), Limits()).require()
         judge(made.graph, found, None, made.registry)
         assert found.rank(budget) <= before.rank(budget)
-        assert sum(len(m.nodes) for m in found.moves) <= len(found.sequence) - step.node_count
+        assert sum(len(unit.nodes) for unit in units_of(step, found)) <= len(found.sequence) - step.node_count
     assert found.peak_with_workspace_bytes <= budget
     bound = recompute_bound(step, budget, sequence=found.sequence)
     assert bound.seconds <= found.seconds * (1 + 1e-9)

@@ -1,11 +1,17 @@
 """Random ordering problems, and brute force over all their orders."""
 
 import random
+import sys
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
-from neaptide.schedule.order.incremental.edits import Edit, fission, fuse, recompute, split
+from neaptide.schedule.order.incremental.edit import Edit
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+
+from order_problem_edits import fission, fuse, recompute, split
 
 
 def random_problem(

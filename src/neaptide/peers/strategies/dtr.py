@@ -15,8 +15,6 @@ from neaptide.planner.eviction.policy import heuristic
 from neaptide.planner.eviction.simulate import SimulatedRun, SimulationStopped, simulate
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.chain.search import hand_back, start_of
-from neaptide.planner.recompute.recomputations import recompute_moves
-from neaptide.schedule.evaluate import Evaluator
 from neaptide.units import format_bytes
 
 
@@ -52,9 +50,7 @@ def solve_with(
     detail = _detail(problem, found, made)
     if start.rank(problem.budget_bytes) <= made.rank(problem.budget_bytes):
         return guard.finish(start, best=start.seconds, detail=detail)
-    moves = (*problem.start_moves, *recompute_moves(Evaluator(problem.step, found.sequence)))
-    value = PlannedSequence.evaluate(problem.step, found.sequence, name, moves)
-    return guard.finish(value, best=value.seconds, detail=detail)
+    return guard.finish(made, best=made.seconds, detail=detail)
 
 
 def _detail(problem: PlanningProblem, found: SimulatedRun, made: PlannedSequence) -> str:

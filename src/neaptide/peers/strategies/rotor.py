@@ -13,7 +13,6 @@ from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.chain.nominal import NominalBudgets
 from neaptide.planner.recompute.chain.search import chain_of, hand_back, start_of
-from neaptide.planner.recompute.retention import with_moves
 
 NAME: Final = "rotor"
 _MOST_BLOCKS: Final = (8, 16, 48)
@@ -36,6 +35,4 @@ def solve(
             if found.rank(problem.budget_bytes) < best.rank(problem.budget_bytes):
                 best = found
                 detail = f"{len(chain.blocks)} blocks, {chain.distinct} of them distinct"
-    if best is not start:
-        best = with_moves(problem, best)
     return guard.finish(best, best=best.seconds, detail=detail)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from neaptide.outcome import LimitGuard, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.forward_units import ForwardUnits
-from neaptide.planner.recompute.retention import Phase, carry_out, with_moves
+from neaptide.planner.recompute.retention import Phase, carry_out
 
 
 def conclude(
@@ -35,8 +35,7 @@ def best_of(
     first_fit: bool = False,
 ) -> PlannedSequence:
     """The best of some tables, carried out, and of the start itself; `first_fit` ends with the first that fits."""
-    start = PlannedSequence.evaluate(problem.step, problem.first_sequence(), name, problem.start_moves)
-    best = start
+    best = PlannedSequence.evaluate(problem.step, problem.first_sequence(), name)
     for table in tables:
         if guard.check_now() is not None:
             break
@@ -45,4 +44,4 @@ def best_of(
             best = found
         if first_fit and found.peak_with_workspace_bytes <= problem.budget_bytes:
             break
-    return best if best is start else with_moves(problem, best)
+    return best

@@ -37,7 +37,7 @@ class Change:
         self._new_of = _inverse(old_of, len(standing.graph.nodes))
         self.touched = standing.pricing.repriced(edited, standing.users, self.new_node)
         self._is_touched = frozenset(self.touched)
-        self.placed = self._placed(old_of)
+        self.placed = edited.displaced()
         removed = np.flatnonzero(self._new_of < 0).tolist()
         moved = [edited.node_of[node] for node in self.placed if edited.node_of[node] >= 0]
         self.dropped: list[int] = [*removed, *moved]
@@ -99,23 +99,6 @@ class Change:
     def runs(self, node: int) -> tuple[int, ...]:
         """Positions in the old sequence of a node that keeps its place."""
         return self.standing.runs[self.edited.node_of[node]]
-
-    def _placed(self, old_of: Ints) -> tuple[int, ...]:
-        """Touched nodes that are new, or that stand no longer between the neighbours that they had."""
-        count = len(self.standing.graph.nodes)
-        stands = np.ones(len(old_of), dtype=bool)
-        stands[list(self.touched)] = False
-        before = np.maximum.accumulate(np.where(stands, old_of, -1))
-        after = np.minimum.accumulate(np.where(stands, old_of, count)[::-1])[::-1]
-        found = []
-        last = -1
-        for node in self.touched:
-            old = self.edited.node_of[node]
-            if max(last, before[node]) < old < after[node]:
-                last = old
-            else:
-                found.append(node)
-        return tuple(found)
 
     def _look_at_touched(self) -> None:
         graph = self.graph

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from neaptide.planner.moves import Move, MoveKind
 from neaptide.schedule.evaluate import Evaluator
-from neaptide.schedule.replays import Replays
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,35 +71,3 @@ def repetition_pairs(sequence: Sequence[int], end: int) -> set[tuple[int, int]]:
             found.update((repeated, node) for repeated in waiting)
             waiting = []
     return found
-
-
-def recompute_moves(evaluator: Evaluator) -> tuple[Move, ...]:
-    """The recomputations as moves; each delta of the peak is that of taking this one back. O(units x steps).
-
-    A recomputation that others depend on cannot be taken back alone and is given a delta of zero.
-    """
-    step = evaluator.problem
-    replays = Replays(evaluator)
-    peak = evaluator.peak
-    moves = []
-    for unit in recompute_units(evaluator):
-        removal = replays.removal(unit.creator, unit.before)
-        delta = 0
-        if removal is not None:
-            evaluator.apply(removal)
-            delta = peak - evaluator.peak
-            evaluator.undo()
-        moves.append(
-            Move(
-                MoveKind.RECOMPUTE,
-                unit.target,
-                step.storage_names[unit.target],
-                unit.nodes,
-                unit.before,
-                unit.nbytes,
-                delta,
-                unit.seconds,
-                "pure apart from what it makes, and everything that it reads is there unchanged",
-            )
-        )
-    return tuple(moves)

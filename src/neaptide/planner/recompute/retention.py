@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from neaptide.outcome import LimitGuard
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.forward_units import ForwardUnits
-from neaptide.planner.recompute.recomputations import recompute_moves
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.replays import Replays
 
@@ -54,19 +53,6 @@ def carry_out(
             evaluator.apply(replays.insertion(closure, before))
             evaluator.forget_undo()
     return PlannedSequence.of(evaluator, name)
-
-
-def with_moves(problem: PlanningProblem, found: PlannedSequence) -> PlannedSequence:
-    """A sequence with the moves that led to it."""
-    moves = recompute_moves(Evaluator(problem.step, found.sequence))
-    return PlannedSequence(
-        found.sequence,
-        found.strategy,
-        found.peak_bytes,
-        found.peak_with_workspace_bytes,
-        found.seconds,
-        (*problem.start_moves, *moves),
-    )
 
 
 def _recomputations(forward: ForwardUnits, phases: Sequence[Phase]) -> Iterable[tuple[int, int]]:

@@ -32,7 +32,7 @@ def solve(
     step = problem.step
     start = problem.first_sequence()
     if len(start) != step.node_count:
-        value = PlannedSequence.evaluate(step, start, NAME, problem.start_moves)
+        value = PlannedSequence.evaluate(step, start, NAME)
         detail = "the start repeats nodes: its order is left as it is"
         peak = value.peak_with_workspace_bytes
         return LimitGuard(limits, interrupt).finish(value, best=peak, detail=detail)

@@ -16,7 +16,6 @@ from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.chain.nominal import NominalBudgets
 from neaptide.planner.recompute.chain.search import chain_of, hand_back, start_of
-from neaptide.planner.recompute.retention import with_moves
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute, descent_guard
 
 NAME: Final = "block_dp"
@@ -56,8 +55,6 @@ def solve(
             guard.exhausted(inner.work)
             if found.rank(problem.budget_bytes) < best.rank(problem.budget_bytes):
                 best = found
-    if best is not start:
-        best = with_moves(problem, best)
     detail = f"distinct blocks: {', '.join(dict.fromkeys(details))}"
     return guard.finish(best, best=best.seconds, detail=detail)
 

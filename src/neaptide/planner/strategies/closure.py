@@ -8,14 +8,12 @@ carried out exactly, repaired where another step is too high, and relaxed where 
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.closure_model import ClosureModel, held_creators, model_at
 from neaptide.planner.recompute.forward_units import turning_point
-from neaptide.planner.recompute.recomputations import recompute_moves
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute, descent_guard
 from neaptide.schedule.evaluate import Evaluator
 
@@ -45,7 +43,7 @@ def solve(
     """
     guard = LimitGuard(limits, interrupt)
     step = problem.step
-    start = PlannedSequence.evaluate(step, problem.first_sequence(), NAME, problem.start_moves)
+    start = PlannedSequence.evaluate(step, problem.first_sequence(), NAME)
     best = start
     is_above = start.peak_with_workspace_bytes > problem.budget_bytes
     if is_above and 0 < step.node_count == len(start.sequence):
@@ -71,9 +69,6 @@ def solve(
             if inner.check_now() == "work":
                 # Repairs have piled up: what holds less has more of them.
                 break
-    if best is not start:
-        moves = recompute_moves(Evaluator(step, best.sequence))
-        best = replace(best, moves=(*problem.start_moves, *moves))
     is_free = best is start and start.peak_with_workspace_bytes <= problem.budget_bytes
     return guard.finish(best, best=best.seconds, bound=best.seconds if is_free else None)
 

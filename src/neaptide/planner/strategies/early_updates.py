@@ -10,11 +10,9 @@ import threading
 from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
-from neaptide.planner.moves import Move, MoveKind
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.updates import UpdateGroup, update_groups, update_nodes
-from neaptide.schedule import evaluate
-from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.evaluate import Evaluator, Move
 from neaptide.schedule.problem import StepProblem
 
 NAME: Final = "early_updates"
@@ -35,9 +33,7 @@ def solve(
     search = _Hoist(step, start, guard)
     if len(start) == step.node_count:
         search.run()
-    value = PlannedSequence.evaluate(
-        step, search.evaluator.sequence(), NAME, (*problem.start_moves, *search.moves)
-    )
+    value = PlannedSequence.evaluate(step, search.evaluator.sequence(), NAME)
     return guard.finish(value, best=value.peak_with_workspace_bytes, bound=step.order_lower_bound_bytes)
 
 
@@ -48,7 +44,6 @@ class _Hoist:
         self.evaluator = Evaluator(step, start)
         self.updates = update_nodes(step)
         self.placed: set[int] = set()
-        self.moves: list[Move] = []
 
     def run(self) -> None:
         # A group that ends nothing (a step counter) gains nothing by itself: it moves along with what waits for it,
@@ -74,12 +69,11 @@ class _Hoist:
             tried.add(place)
             target = int(self.evaluator.order[place])
             self.guard.exhausted()
-            self.evaluator.apply(evaluate.Move(nodes, target))
+            self.evaluator.apply(Move(nodes, target))
             after = self.evaluator.peak
             if after <= before:
                 self.evaluator.forget_undo()
                 self.placed.update(nodes)
-                self.moves.append(self._move(group, nodes, target, after - before))
                 return
             self.evaluator.undo()
         self.placed.update(group.nodes)
@@ -108,26 +102,3 @@ class _Hoist:
                     found.add(other)
                     waiting.append(other)
         return tuple(sorted(found, key=self.evaluator.place_of))
-
-    def _move(self, group: UpdateGroup, nodes: tuple[int, ...], target: int, delta: int) -> Move:
-        written = {
-            s
-            for n in group.nodes
-            for v in self.step.operands[n]
-            if (s := self.step.value_storage[v]) >= 0
-            and self.step.is_resident[s]
-            and n in self.step.writers[s]
-        }
-        # The state of an update is written first, what it is there for last.
-        last = max(written, key=lambda s: (max(self.step.writers[s]), -s))
-        return Move(
-            MoveKind.REORDER,
-            group.nodes[-1],
-            self.step.storage_names[last],
-            nodes,
-            target,
-            group.read_bytes,
-            delta,
-            0.0,
-            "everything that it reads is complete, and what reads the old values has run",
-        )

@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.recomputations import recompute_moves, recompute_units
+from neaptide.planner.recompute.recomputations import recompute_units
 from neaptide.schedule.evaluate import Evaluator, Remove
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.replays import ChargedReplays, Closure, Replays
@@ -76,8 +76,7 @@ def solve_with_noise(
     search = GreedyRecompute(problem, guard, noisy_factors(problem.step, noise, limits.seed), slack)
     search.descend()
     search.put_back()
-    moves = (*problem.start_moves, *recompute_moves(search.evaluator))
-    value = PlannedSequence.of(search.evaluator, NAME, moves)
+    value = PlannedSequence.of(search.evaluator, NAME)
     is_whole = len(value.sequence) == problem.step.node_count
     is_free = is_whole and value.peak_with_workspace_bytes <= problem.budget_bytes
     return guard.finish(value, best=value.seconds, bound=value.seconds if is_free else None)

@@ -23,11 +23,9 @@ from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.planner.recompute.pool.pool import Item, RepetitionPool
 from neaptide.planner.recompute.pool.prices import RepetitionPrices
 from neaptide.planner.recompute.pool.program import PoolAnswer, RepetitionProgram
-from neaptide.planner.recompute.recomputations import recompute_moves
 from neaptide.planner.recompute.stage_units import StageUnits, stage_units
 from neaptide.planner.strategies import closure, greedy_recompute
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute, descent_guard
-from neaptide.schedule.evaluate import Evaluator
 
 NAME: Final = "lagrangian"
 _MOST_ROUNDS: Final = 12
@@ -67,7 +65,7 @@ def solve(
     """
     guard = LimitGuard(limits, interrupt)
     step = problem.step
-    start = PlannedSequence.evaluate(step, problem.first_sequence(), NAME, problem.start_moves)
+    start = PlannedSequence.evaluate(step, problem.first_sequence(), NAME)
     is_whole = len(start.sequence) == step.node_count
     if not step.node_count or (is_whole and start.peak_with_workspace_bytes <= problem.budget_bytes):
         return guard.finish(start, best=start.seconds, bound=start.seconds if is_whole else None)
@@ -83,9 +81,7 @@ def solve(
     search.settle()
     best = start
     if search.best.rank(problem.budget_bytes) < start.rank(problem.budget_bytes):
-        orders = tuple(move for move in problem.start_moves if not move.is_recomputation)
-        moves = (*orders, *recompute_moves(Evaluator(step, search.best.sequence)))
-        best = replace(search.best, strategy=NAME, moves=moves)
+        best = replace(search.best, strategy=NAME)
     if least is None or best.peak_with_workspace_bytes > problem.budget_bytes:
         return guard.finish(best, best=best.seconds)
     detail = "the bound holds for this order of first executions"

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import random
 import threading
-from dataclasses import replace
 from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.recomputations import recompute_moves, recompute_units
+from neaptide.planner.recompute.recomputations import recompute_units
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute, noisy_factors
 from neaptide.schedule.evaluate import Evaluator
 
@@ -38,7 +37,7 @@ def solve(
     step = problem.step
     draw = random.Random(limits.seed)  # noqa: S311 - no secrets here
     reached = Evaluator(step, problem.first_sequence())
-    start = PlannedSequence.of(reached, NAME, problem.start_moves)
+    start = PlannedSequence.of(reached, NAME)
     best = start
     misses = 0
     for _ in range(min(_MOST_ROUNDS, _NODE_ROUNDS // max(step.node_count, 1))):
@@ -51,9 +50,6 @@ def solve(
             best, reached, misses = found, evaluator, 0
         else:
             misses += 1
-    if best is not start:
-        orders = tuple(move for move in problem.start_moves if not move.is_recomputation)
-        best = replace(best, moves=(*orders, *recompute_moves(reached)))
     return guard.finish(best, best=best.seconds)
 
 

@@ -13,7 +13,7 @@ from neaptide.corpus.training_steps import conv_step, pooled_step, transformer_s
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.strategies import early_updates, program_order, strategy
-from planner_problems import compiled, judge, stays_legal_and_no_higher
+from planner_problems import compiled, judge, stays_legal_and_no_higher, units_of
 from strategies import graphs
 
 NAMES = ("sqrt_n", "drop_cheap", "per_block", "revolve", "rotor", "block_dp")
@@ -48,7 +48,7 @@ def test_training_steps_stay_legal_and_no_higher(name, made):
         judge(made.graph, found, None, made.registry)
         before = early if start else program_order.baseline(step)
         assert found.rank(budget) <= before.rank(budget)
-        assert sum(len(m.nodes) for m in found.moves) == len(found.sequence) - step.node_count
+        assert sum(len(unit.nodes) for unit in units_of(step, found)) == len(found.sequence) - step.node_count
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -16,7 +16,7 @@ from neaptide.planner.recompute.curve.least_memory import least_memory
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.recompute_form import from_json
-from planner_problems import compiled, judge, least_seconds
+from planner_problems import compiled, judge, least_seconds, units_of
 from strategies import graphs
 
 LIMITS = Limits(work=3000)
@@ -33,15 +33,13 @@ def once(step):
 
 def check(step, outcome, longest):
     found, ended = outcome.require(), outcome.termination
-    again = PlannedSequence.evaluate(step, found.sequence, found.strategy, found.moves)
+    again = PlannedSequence.evaluate(step, found.sequence, found.strategy)
     assert again == found
     assert found.seconds <= longest
     assert found.peak_with_workspace_bytes <= Evaluator(step).peak
     assert step.lower_bound_bytes <= ended.bound <= ended.best == found.peak_with_workspace_bytes
     assert (ended.reason is TerminationReason.OPTIMAL) == (ended.bound == ended.best)
-    assert sum(move.predicted_delta_seconds for move in found.moves) == pytest.approx(
-        found.seconds - once(step)
-    )
+    assert sum(unit.seconds for unit in units_of(step, found)) == pytest.approx(found.seconds - once(step))
     return found
 
 

@@ -7,15 +7,13 @@ from dataclasses import replace
 
 from neaptide.outcome import LimitGuard, Outcome, Termination, TerminationReason
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.recomputations import recompute_moves
 from neaptide.planner.recompute.stage_units import StageUnits
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute
-from neaptide.schedule.evaluate import Evaluator
 
 
 def started_from(problem: PlanningProblem, name: str) -> PlannedSequence:
     """The start as an answer."""
-    return PlannedSequence.evaluate(problem.step, problem.first_sequence(), name, problem.start_moves)
+    return PlannedSequence.evaluate(problem.step, problem.first_sequence(), name)
 
 
 def is_free(problem: PlanningProblem, start: PlannedSequence) -> bool:
@@ -48,13 +46,11 @@ def carried_out(
 def best_of(
     problem: PlanningProblem, start: PlannedSequence, found: Sequence[PlannedSequence], name: str
 ) -> PlannedSequence:
-    """The best of the start and what was found, with the moves that led to it."""
+    """The best of the start and what was found."""
     best = min((start, *found), key=lambda plan: plan.rank(problem.budget_bytes))
     if best is start:
         return start
-    orders = tuple(move for move in problem.start_moves if not move.is_recomputation)
-    moves = (*orders, *recompute_moves(Evaluator(problem.step, best.sequence)))
-    return replace(best, strategy=name, moves=moves)
+    return replace(best, strategy=name)
 
 
 def handed_back(

@@ -17,7 +17,7 @@ _log: Final = logging.getLogger(__name__)
 
 def start_of(problem: PlanningProblem, name: str) -> PlannedSequence:
     """The start as an answer."""
-    return PlannedSequence.evaluate(problem.step, problem.first_sequence(), name, problem.start_moves)
+    return PlannedSequence.evaluate(problem.step, problem.first_sequence(), name)
 
 
 def units_of(problem: PlanningProblem) -> ForwardUnits | str:
@@ -36,10 +36,10 @@ def units_of(problem: PlanningProblem) -> ForwardUnits | str:
 
 
 def chain_of(problem: PlanningProblem, most: int = MOST_BLOCKS) -> BlockChain | str:
-    """The start as a chain of blocks, or why it is none. Found once for all that share `PlanningProblem.shared`."""
-    key = ("chain", problem.first_sequence(), most)
-    known = problem.shared.get(key)
-    if isinstance(known, BlockChain):
+    """The start as a chain of blocks, or why it is none. Found once for all that share `PlanningProblem.chains`."""
+    key = (problem.first_sequence(), most)
+    known = problem.chains.chains.get(key)
+    if known is not None:
         return known
     forward = units_of(problem)
     if isinstance(forward, str):
@@ -47,20 +47,18 @@ def chain_of(problem: PlanningProblem, most: int = MOST_BLOCKS) -> BlockChain | 
     chain = find_blocks(forward, most)
     if len(chain.blocks) < 2:
         return "the forward part has no place where little crosses"
-    problem.shared[key] = chain
+    problem.chains.chains[key] = chain
     return chain
 
 
 def costs_of(problem: PlanningProblem, chain: BlockChain) -> ChainCosts:
     """The options of a chain's blocks, each distinct one solved once, whatever budgets and strategies ask for them."""
-    # The chain is kept beside its costs, so its identity is not taken by another.
-    key = ("costs", id(chain))
-    known = problem.shared.get(key)
-    if isinstance(known, tuple) and known[0] is chain and isinstance(known[1], ChainCosts):
+    known = problem.chains.costs.get(id(chain))
+    if known is not None:
         _log.info("options of %d blocks taken from an earlier search of this step", len(chain.blocks))
         return known[1]
     costs = chain_costs(problem.step, chain)
-    problem.shared[key] = (chain, costs)
+    problem.chains.costs[id(chain)] = (chain, costs)
     return costs
 
 

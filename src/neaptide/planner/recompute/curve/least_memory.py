@@ -18,9 +18,7 @@ from neaptide.planner.failed_stages import attempt
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.curve.points import PlanArchive
 from neaptide.planner.recompute.curve.search import CurveSearch
-from neaptide.planner.recompute.recomputations import recompute_moves
 from neaptide.planner.strategies import strategy
-from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 from neaptide.units import format_bytes, format_seconds
 
@@ -326,7 +324,7 @@ class _Search:
             ended = Termination(TerminationReason.INFEASIBLE, None, detail, best.peak_with_workspace_bytes)
         else:
             ended = self._ending(best, limit, reason)
-        return Outcome(self._with_moves(best), ended, guard.seconds(), guard.work)
+        return Outcome(best, ended, guard.seconds(), guard.work)
 
     def _ending(self, best: PlannedSequence, limit: str | None, reason: TerminationReason) -> Termination:
         """What is proved of the peak: for the order of the start, or for all plans."""
@@ -346,9 +344,3 @@ class _Search:
 
     def _keeps_order(self, plan: PlannedSequence) -> bool:
         return tuple(dict.fromkeys(plan.sequence)) == self.source.start.sequence
-
-    def _with_moves(self, plan: PlannedSequence) -> PlannedSequence:
-        """The plan with how it differs from program order."""
-        start = self.source.start if self._keeps_order(plan) else plan
-        orders = (move for move in start.moves if not move.is_recomputation)
-        return replace(plan, moves=(*orders, *recompute_moves(Evaluator(self.step, plan.sequence))))

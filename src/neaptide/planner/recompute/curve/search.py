@@ -17,6 +17,7 @@ from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.failed_stages import attempt
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.bounds.envelope import BoundEnvelope
+from neaptide.planner.recompute.chain.known import KnownChains
 from neaptide.planner.recompute.closure_model import ClosureModel, held_creators, model_at
 from neaptide.planner.recompute.curve.points import PlanArchive
 from neaptide.planner.recompute.curve.starts import chain_plans
@@ -118,7 +119,7 @@ class CurveSearch:
         self.check = check
         self.guard = LimitGuard(limits, interrupt)
         self.archive = PlanArchive()
-        self._shared: dict[object, object] = {}
+        self._chains = KnownChains()
         self.baseline = baseline(step)
         if order is None:
             self.archive.note(self.baseline)
@@ -142,8 +143,8 @@ class CurveSearch:
             return
 
         def climb() -> None:
-            order, shared = self.start.sequence, self._shared
-            for plan in chain_plans(self.step, order, high, low, count, self.guard, shared):
+            order, chains = self.start.sequence, self._chains
+            for plan in chain_plans(self.step, order, high, low, count, self.guard, chains):
                 self.archive.note(plan)
 
         attempt("the ladder of the chain program", climb, lambda: None)
@@ -397,9 +398,7 @@ class CurveSearch:
     ) -> PlannedSequence:
         pairs = (repetition_pairs(other.sequence, self.step.node_count) for other in self.archive.plans)
         known = frozenset[tuple[int, int]]().union(*pairs)
-        problem = PlanningProblem(
-            self.step, budget, plan.sequence, plan.moves, known=known, shared=self._shared
-        )
+        problem = PlanningProblem(self.step, budget, plan.sequence, known=known, chains=self._chains)
         limits = self._left(tries)
 
         def found() -> PlannedSequence:

@@ -12,6 +12,7 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
+from neaptide.planner.recompute.chain.known import KnownChains
 from neaptide.planner.recompute.chain.nominal import NominalBudgets
 from neaptide.planner.recompute.chain.search import chain_of
 from neaptide.schedule.problem import StepProblem
@@ -30,7 +31,7 @@ def chain_plans(
     low: int,
     count: int,
     guard: LimitGuard,
-    shared: dict[object, object] | None = None,
+    chains: KnownChains | None = None,
 ) -> Iterator[PlannedSequence]:
     """Plans of one order, from the largest budget down. None where the step is no chain of blocks.
 
@@ -41,14 +42,14 @@ def chain_plans(
         low: bytes below which there is nothing to be found.
         count: of budgets for each table.
         guard: charged with the recomputations that are carried out; stops the search.
-        shared: of the planning problems of the step; chains that are there already are not made again.
+        chains: of the planning problems of the step; those that are there already are not made again.
     """
-    known = {} if shared is None else shared
+    known = KnownChains() if chains is None else chains
     for most, part in _TABLES:
         if guard.check_now() is not None:
             return
         top = high // part
-        problem = PlanningProblem(step, int(top / _REACH), start=order, shared=known)
+        problem = PlanningProblem(step, int(top / _REACH), start=order, chains=known)
         chain = chain_of(problem, most)
         if isinstance(chain, str) or top <= low:
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neaptide.schedule.order.incremental.edits import Edit
+from neaptide.schedule.order.incremental.edit import Edit
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.sharing import touched
 

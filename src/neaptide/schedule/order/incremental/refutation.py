@@ -9,7 +9,7 @@ from typing import Final
 
 from neaptide.schedule.order.bounds.lower import rest_bytes
 from neaptide.schedule.order.incremental.correspondence import Correspondence, is_same_op
-from neaptide.schedule.order.incremental.edits import Edit
+from neaptide.schedule.order.incremental.edit import Edit
 from neaptide.schedule.order.incremental.recalling import Recall, RecallingSearch
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.sharing import is_created_by, touched

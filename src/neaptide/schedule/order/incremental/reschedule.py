@@ -12,7 +12,7 @@ from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.schedule.order.bounds.lower import cut_bound, hill_bound, op_bounds
 from neaptide.schedule.order.evaluate import DownsetState, OrderProfile, evaluate_order
 from neaptide.schedule.order.incremental.carried import carried_bound
-from neaptide.schedule.order.incremental.edits import Edit
+from neaptide.schedule.order.incremental.edit import Edit
 from neaptide.schedule.order.incremental.reachable import reachable_below
 from neaptide.schedule.order.incremental.recalling import RecallingSearch
 from neaptide.schedule.order.incremental.refutation import Refutation, recall, refutation_of, unseen_bound

@@ -1,4 +1,4 @@
-"""Edits of an ordering problem: what planners do to a program, in the terms that an ordering sees.
+"""Edits of ordering problems that no graph stands behind, such as those of published networks.
 
 Every edit keeps the storages that were there at their indices; new ones come behind them, and those that fall out
 of use stay without accessors. Each function returns None where the edit does not apply.
@@ -7,25 +7,11 @@ of use stay without accessors. Each function returns None where the edit does no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from neaptide.schedule.order.incremental.edit import Edit
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide.schedule.order.sharing import is_created_by
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """An edited problem, and what became of the ops before.
-
-    Attributes:
-        problem: after the edit.
-        now_at: by op before the edit, its index after it; None where it is gone.
-        changed: ops after the edit that are new, or read or write something else than before; ascending.
-    """
-
-    problem: OrderProblem
-    now_at: tuple[int | None, ...]
-    changed: tuple[int, ...]
 
 
 def recompute(problem: OrderProblem, storage: int) -> Edit | None:

@@ -5,9 +5,17 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from neaptide.schedule.order.evaluate import evaluate_order
-from neaptide.schedule.order.incremental.edits import fission, fuse, recompute, split
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
-from schedule.order.order_problems import EDIT_KINDS, literal_bytes, random_edit, random_problem
+from schedule.order.order_problems import (
+    EDIT_KINDS,
+    fission,
+    fuse,
+    literal_bytes,
+    random_edit,
+    random_problem,
+    recompute,
+    split,
+)
 
 
 def chain(*sizes):

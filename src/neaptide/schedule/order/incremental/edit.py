@@ -1,0 +1,79 @@
+"""An edit as an ordering problem sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from neaptide.ir.edited import Edited
+from neaptide.schedule.order.problem import OrderOp, OrderProblem
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """An edited problem, and what became of the ops before.
+
+    Storages that were there keep their indices; new ones come behind them, and those that fall out of use stay without
+    accessors.
+
+    Attributes:
+        problem: after the edit.
+        now_at: by op before the edit, its index after it; None where it is gone, or stands elsewhere. Rising.
+        changed: ops after the edit that are new, or read or write something else than before; ascending.
+    """
+
+    problem: OrderProblem
+    now_at: tuple[int | None, ...]
+    changed: tuple[int, ...]
+
+
+def edit_of(before: OrderProblem, after: OrderProblem, edited: Edited) -> Edit:
+    """The edit of a graph as one of its ordering problem. O(size).
+
+    Args:
+        before: of the graph that was edited; op k is node k, and storage k is storage k. Storages behind those of the
+            graph are in both problems.
+        after: of the edited graph, made in the same way.
+        edited: what it became.
+    """
+    own = len(edited.storage_of)
+    extra = len(after.storages) - own
+    first_extra = len(before.storages) - extra
+    index = [*edited.storage_of, *range(first_extra, len(before.storages))]
+    # What nothing touches any more has no bytes, unless it were kept to the end.
+    storages = [replace(storage, output=False) if storage.output else storage for storage in before.storages]
+    for storage, old in enumerate(index):
+        if old < 0:
+            index[storage] = len(storages)
+            storages.append(after.storages[storage])
+        else:
+            storages[old] = after.storages[storage]
+    ops = [_renamed(op, index) for op in after.ops]
+    now_at: list[int | None] = [None] * before.op_count
+    displaced = frozenset(edited.displaced())
+    changed = []
+    for op, old in enumerate(edited.node_of):
+        if old >= 0 and op not in displaced:
+            now_at[old] = op
+            if _does_as_before(before.ops[old], ops[op]):
+                continue
+        changed.append(op)
+    problem = OrderProblem(tuple(storages), tuple(ops), after.name)
+    return Edit(problem, tuple(now_at), tuple(changed))
+
+
+def _renamed(op: OrderOp, index: list[int]) -> OrderOp:
+    return replace(
+        op,
+        reads=tuple(sorted(index[storage] for storage in op.reads)),
+        writes=tuple(sorted(index[storage] for storage in op.writes)),
+        in_place=tuple((index[written], index[read]) for written, read in op.in_place),
+    )
+
+
+def _does_as_before(old: OrderOp, new: OrderOp) -> bool:
+    return (old.reads, old.writes, old.workspace, old.in_place) == (
+        new.reads,
+        new.writes,
+        new.workspace,
+        new.in_place,
+    )
