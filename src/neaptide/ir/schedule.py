@@ -94,7 +94,7 @@ class HostStay:
     back_before: int
 
     @property
-    def places(self) -> tuple[int, int, int, int]:
+    def positions(self) -> tuple[int, int, int, int]:
         """The four positions."""
         return self.store_behind, self.gone_behind, self.load_before, self.back_before
 
@@ -143,7 +143,7 @@ class Schedule:
                 <= len(nodes)
             ):
                 raise VerifyError(
-                    f"storage {stay.storage} cannot stay on the host at {stay.places}",
+                    f"storage {stay.storage} cannot stay on the host at {stay.positions}",
                     why=f"it must leave, return and be back in this order, within {len(nodes)} steps",
                 )
         behind: dict[int, tuple[list[Step], list[Step]]] = defaultdict(lambda: ([], []))
