@@ -13,8 +13,10 @@ from neaptide.corpus.training_steps import toy_registry
 from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.graph import Segment
+from neaptide.ir.nodes import MergeMap, SliceMap
 from neaptide.ir.schedule import HostStay, Schedule, Step, StepKind
 from neaptide.ir.values import Kind
+from neaptide.symbolic.size_expr import SizeExpr
 from strategies import graphs
 
 REGISTRY = toy_registry()
@@ -130,10 +132,27 @@ def test_nothing_is_away_where_a_segment_begins():
 
 
 def test_a_body_of_a_loop_neither_stores_nor_loads():
-    graph, storages = program()
-    inner = steps_of(graph, storages, "0 1 2 store a wait a 3 4 load a wait a 5 6")
-    with pytest.raises(VerifyError, match="node 3 stores or loads in its body"):
-        check_schedule(graph, Schedule(Schedule.program_order(graph).steps, {3: inner}), REGISTRY)
+    inner = GraphBuilder("body", REGISTRY)
+    (h,) = inner.node("toy.mix", inner.input("part", (2,)), outputs=["h: f32[3]"])
+    (m,) = inner.node("toy.mix", outputs=["m: f32[4]"])
+    (n,) = inner.node("toy.mix", m, outputs=["n: f32[5]"])
+    inner.output(inner.node("toy.mix", h, n, outputs=["o: f32[2]"])[0])
+    b = GraphBuilder("loop", REGISTRY)
+    slices = [SliceMap(0, 0, SizeExpr.const(2))]
+    merges = [MergeMap(0, "concat")]
+    b.output(
+        *b.loop(inner.finish(), 4, [b.input("x", (8,))], outputs=["y: f32[8]"], slices=slices, merges=merges)
+    )
+    graph = b.finish()
+    body = graph.nodes[0].regions[0].body
+    stay = HostStay(body.created_storages(body.nodes[0])[0], 0, 0, 0, 2, 3)
+    stored = Schedule.program_order(body).with_stays([stay])
+    check_schedule(body, stored, REGISTRY)
+    check_schedule(
+        graph, Schedule(Schedule.program_order(graph).steps, {0: Schedule.program_order(body)}), REGISTRY
+    )
+    with pytest.raises(VerifyError, match="loop of node 0 stores or loads in its body"):
+        check_schedule(graph, Schedule(Schedule.program_order(graph).steps, {0: stored}), REGISTRY)
 
 
 def test_bytes_follow_from_the_order_of_the_steps_alone():
