@@ -22,7 +22,7 @@ from typing import Any, Final
 import layout_cases
 from bench_record import MIB, recorded, run_part, save, say, table
 from neaptide import zoo
-from neaptide.layout.heuristics.rules import RULES
+from neaptide.peers.layouts.rules import ALL_RULES as RULES
 
 Row = dict[str, Any]
 Case = tuple[str, ...]

@@ -16,13 +16,13 @@ from neaptide.layout.best_layout import best_layout
 from neaptide.layout.bounds import live_bytes
 from neaptide.layout.from_order import order_buffers
 from neaptide.layout.from_schedule import schedule_buffers
-from neaptide.layout.heuristics.rules import RULES
 from neaptide.layout.minimalloc_csv import read_csv
 from neaptide.layout.pools.caching_allocator import caching_allocator_reserved
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.validate import check_layout
 from neaptide.outcome import Limits
 from neaptide.peers.layouts.cp_sat import fit_with_cp_sat
+from neaptide.peers.layouts.rules import ALL_RULES as RULES
 
 ORDER_INSTANCES: Final = Path(__file__).resolve().parent / "instances" / "order"
 CHALLENGING_CAPACITY: Final = 1 << 20

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from neaptide.named_peers import EVICTION, LAYOUTS, ORDERS, STRATEGIES, peer
+from neaptide.named_peers import EVICTION, LAYOUTS, ORDERS, RULES, STRATEGIES, peer
 
 DEFAULTS = """
 import sys
@@ -46,6 +46,10 @@ print([name for name in sys.modules if name.startswith("neaptide.peers")])
 )
 def test_a_peer_is_had_by_name(room, name, function):
     assert callable(getattr(peer(room, name), function))
+
+
+def test_all_rules_that_are_named_are_there():
+    assert tuple(peer("layouts", "rules").RULES) == RULES
 
 
 def test_no_default_answer_loads_a_peer():

@@ -42,6 +42,22 @@ ORDERS: Final = ("serenity_dp", CP_WINDOWS)
 LAYOUTS: Final = ("cp_sat",)
 """Ways to lay buffers out."""
 
+RULES: Final = (
+    "first_fit",
+    "ort",
+    "tflite",
+    "tflm",
+    "xla",
+    "tvm_size",
+    "tvm_conflicts",
+    "executorch",
+    "inductor",
+    "breadth",
+    "tags",
+    "hill_climb",
+)
+"""Placement rules of `layouts.rules`."""
+
 
 def peer(room: str, name: str) -> ModuleType:
     """The module of a peer: `solve` of `strategies`, `find_order` of `orders`, `find_layout` of `layouts`."""

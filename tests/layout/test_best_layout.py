@@ -20,11 +20,11 @@ from layout_small import (
 from neaptide.errors import UsageError, VerifyError
 from neaptide.layout.best_layout import ALL, METHODS, STAGES, best_layout
 from neaptide.layout.bounds import arena_lower_bound
-from neaptide.layout.heuristics.rules import RULES
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.result import Certificate, Layout
 from neaptide.layout.validate import check_layout
 from neaptide.outcome import Limits, TerminationReason
+from neaptide.peers.layouts.rules import ALL_RULES as RULES
 
 OWN = tuple(name for name in METHODS if name != "cp_sat")
 
@@ -116,7 +116,7 @@ def test_every_method_runs_alone(method):
     assert result.methods[method].arena_bytes is not None
 
 
-def test_never_above_any_rule_without_limits():
+def test_no_rule_is_below_the_answer():
     for seed in range(5):
         problem = random_plain(random.Random(seed), 60, steps=25, size=100)
         best = best_layout(problem, Limits(work=100_000)).require().arena_bytes

@@ -13,12 +13,13 @@ from neaptide.layout.exact.decompose import decompose
 from neaptide.layout.exact.leaf_search import Exact, LeafSearch
 from neaptide.layout.exact.valley import Verdict
 from neaptide.layout.heuristics.greedy import greedy_layout
-from neaptide.layout.heuristics.rules import GRID, RULES
+from neaptide.layout.heuristics.rules import RULES, Rule
 from neaptide.layout.heuristics.watched import RuleStopped
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Certificate, Layout, LayoutResult, MethodResult
 from neaptide.layout.validate import check_layout
 from neaptide.named_peers import LAYOUTS, peer
+from neaptide.named_peers import RULES as PEER_RULES
 from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason
 
 _FIRST_RULE: Final = "size_first"
@@ -45,7 +46,7 @@ def best_layout(
     """The smallest arena found within limits, or a layout within a capacity.
 
     First one placement rule and dives, which meet the bound on training graphs; then an exact decision at the bound
-    on what decomposition leaves; then the other rules; then exact decisions with growing node limits, at the bound
+    on what decomposition leaves; then the other orders; then exact decisions with growing node limits, at the bound
     and, as long as that is open, between it and the best. The first rule always runs, so there always is a layout;
     whatever comes after it stops when the time is over. Under a work limit alone (a unit is a node or a placement)
     the answer is the same on every machine.
@@ -171,12 +172,13 @@ class _Portfolio:
 
     def _rule(self, name: str) -> int | None:
         self.guard.exhausted(len(self.problem))
+        rule: Rule = RULES[name] if name in RULES else peer("layouts", "rules").RULES[name]
         if self.first is None:
-            self.first = RULES[name](self.problem)
+            self.first = rule(self.problem)
             self._keep_time_to_check(self.first)
             return self._offer(self.first)
         try:
-            return self._offer(RULES[name](self.problem, self.guard))
+            return self._offer(rule(self.problem, self.guard))
         except RuleStopped:
             return None
 
@@ -192,15 +194,6 @@ class _Portfolio:
         found = greedy_layout(self.problem, self._share().limits, self.interrupt, target_bytes=self._goal())
         self.guard.exhausted(found.work)
         return self._offer(found.value.layout if found.value is not None else None)
-
-    def _peers(self) -> int | None:
-        """The rules outside the portfolio of rules, so that the answer is not above any of them."""
-        known: list[int] = []
-        for name in RULES:
-            if name not in GRID and self._goes_on() and not self._is_done():
-                self._run(name)
-                known += [arena] if (arena := self.results[name].arena_bytes) is not None else []
-        return min(known, default=None)
 
     def _share(self) -> LimitGuard:
         """Limits for a method that others come after: a quarter of what is left of each."""
@@ -356,11 +349,10 @@ class _Portfolio:
 _SPECIAL: Final[Mapping[str, Callable[[_Portfolio], int | None]]] = {
     "dive": _Portfolio._dive,  # noqa: SLF001 - the table of this module's own methods
     "greedy": _Portfolio._greedy,  # noqa: SLF001
-    "peers": _Portfolio._peers,  # noqa: SLF001
     "valley": lambda portfolio: portfolio._exact(Exact.VALLEY),  # noqa: SLF001
     "canonical": lambda portfolio: portfolio._exact(Exact.CANONICAL),  # noqa: SLF001
 }
-STAGES: Final = ("dive", "valley", "greedy", "peers", "valley")
+STAGES: Final = ("dive", "valley", "greedy", "valley")
 """What follows the first rule; `valley` first has a turn and ends with all that is left."""
 ALL: Final = "all"
-METHODS: Final[tuple[str, ...]] = (*RULES, "dive", "greedy", "valley", "canonical", *LAYOUTS)
+METHODS: Final[tuple[str, ...]] = (*RULES, *PEER_RULES, "dive", "greedy", "valley", "canonical", *LAYOUTS)

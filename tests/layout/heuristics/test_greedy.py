@@ -7,11 +7,12 @@ from layout_play import from_rows, random_problem
 from neaptide.corpus.layouts import nested, staggered
 from neaptide.layout.bounds import arena_lower_bound
 from neaptide.layout.heuristics.greedy import PORTFOLIO, greedy_layout
-from neaptide.layout.heuristics.rules import GRID, RULES
+from neaptide.layout.heuristics.rules import GRID
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Certificate
 from neaptide.layout.validate import check_layout
 from neaptide.outcome import Limits, TerminationReason
+from neaptide.peers.layouts.rules import ALL_RULES as RULES
 
 
 @given(st.integers(0, 10**9))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from neaptide.layout.heuristics.shared_objects import lay_end_to_end
+from neaptide.layout.heuristics.end_to_end import lay_end_to_end
 from neaptide.layout.heuristics.watched import watched
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Layout

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from layout_play import from_rows, random_problem
 from neaptide.corpus.layouts import staggered
 from neaptide.layout.bounds import arena_lower_bound
-from neaptide.layout.heuristics.hill_climb import _Climb, climb_layout, hill_climb
 from neaptide.layout.heuristics.placement import Fit, place
-from neaptide.layout.heuristics.rules import RULES
 from neaptide.layout.validate import check_layout
 from neaptide.outcome import LimitGuard, Limits, TerminationReason
+from neaptide.peers.layouts.hill_climb import _Climb, climb_layout, hill_climb
+from neaptide.peers.layouts.rules import ALL_RULES as RULES
 
 
 @given(st.integers(0, 10**9))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from neaptide.layout.heuristics.shared_objects import lay_end_to_end
-from neaptide.layout.heuristics.temporal_splits import Content, Slot, fill_slot, find_slot, join_slots
+from neaptide.layout.heuristics.end_to_end import lay_end_to_end
 from neaptide.layout.heuristics.watched import watched
 from neaptide.layout.problem import Ints, LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.outcome import LimitGuard
+from neaptide.peers.layouts.temporal_splits import Content, Slot, fill_slot, find_slot, join_slots
 
 
 def place_inductor(problem: LayoutProblem, guard: LimitGuard | None = None) -> Layout:
