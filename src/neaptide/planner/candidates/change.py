@@ -42,6 +42,7 @@ class Change:
         moved = [edited.node_of[node] for node in self.placed if edited.node_of[node] >= 0]
         self.dropped: list[int] = [*removed, *moved]
         self._roles: dict[int, dict[int, Role]] = {}  # by storage and touched node
+        self._all_roles: dict[int, dict[int, Role]] = {}  # once asked for
         self.operands: dict[int, tuple[int, ...]] = {}  # of touched nodes
         self._users: dict[int, list[int]] = {}  # touched ones, by value
         self._look_at_touched()
@@ -83,6 +84,25 @@ class Change:
 
     def roles(self, storage: int) -> dict[int, Role]:
         """What nodes do with a storage, by node; values go by their names."""
+        known = self._all_roles.get(storage)
+        if known is None:
+            known = self._all_roles[storage] = self._merged_roles(storage)
+        return known
+
+    def only_hands_on(self, storage: int) -> bool:
+        """Whether a storage is the caller's and nobody writes it: it has no bytes to count and one version."""
+        old = self.edited.storage_of[storage]
+        return (
+            old in self.standing.inputs_on
+            and not self.standing.problem.writers[old]
+            and not any(
+                access.storage == storage
+                for node in self._roles.get(storage, ())
+                for access in self.graph.nodes[node].effects.writes
+            )
+        )
+
+    def _merged_roles(self, storage: int) -> dict[int, Role]:
         found = dict(self._roles.get(storage, {}))
         old = self.edited.storage_of[storage]
         if old >= 0:

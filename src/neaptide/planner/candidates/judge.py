@@ -83,7 +83,8 @@ class _Judgement:
         self._check_segments()
         self._discharge()
         for storage in self.change.storages:
-            self._charge(storage)
+            if not self.change.only_hands_on(storage):
+                self._charge(storage)
         self._charge_workspace()
 
     def peak(self) -> int:

@@ -77,6 +77,8 @@ class Places:
                 yield from change.users(value)
         writes = {access.storage for access in made.effects.writes}
         for storage in {access.storage for access in (*made.effects.reads, *made.effects.writes)}:
+            if change.only_hands_on(storage):
+                continue
             for other in change.roles(storage):
                 is_writer = storage in writes or any(
                     access.storage == storage for access in graph.nodes[other].effects.writes
