@@ -195,7 +195,9 @@ class _Judgement:
     def _charge_workspace(self) -> None:
         for node in self.change.touched:
             if node not in self.new_traffic:
-                self.traffic[2, list(self.change.runs(node))] = self._workspace(node)
+                workspace = self._workspace(node)
+                for position in self.change.runs(node):
+                    self.traffic[2, position] = workspace
 
     def _workspace(self, node: int) -> int:
         graph = self.change.graph
