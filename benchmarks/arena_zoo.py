@@ -65,7 +65,7 @@ def measure(spec: str, pairs: int, budget: str | None, copies: Copies, *, in_pla
     if budget is not None:
         plain = prepared.plan(SearchOptions(Budget(budget), limits=Limits(work=2000, seed=SEED))).variant
     inside = prepared.in_arenas(plain, ArenaOptions(copies, in_place=in_place))
-    report = inside.arenas[0].report
+    report = inside.graphs[0].arena.report
     del step, batch
     outcome, _ = verify_planned(factory, SEED, contestants.rebind(inside), verify_eager(factory, SEED))
     gc.collect()

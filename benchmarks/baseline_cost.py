@@ -34,16 +34,15 @@ def measure(spec: str, pairs: int) -> dict[str, Any]:
     import torch
 
     from neaptide.frontends.torch_step import capture_step
-    from neaptide.ir.schedule import Schedule
     from neaptide.runtime import contestants
-    from neaptide.runtime.planned_step import PlannedVariant
+    from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
     from neaptide.runtime.timing import median_ratio
 
     torch.set_num_threads(1)
     factory = zoo.factory(spec)
     step, batch = contestants.build(factory, SEED)
     captured = capture_step(step, (batch,), name=spec)
-    variant = PlannedVariant(captured, tuple(Schedule.program_order(p.graph) for p in captured.programs))
+    variant = PlannedVariant(captured, tuple(map(PlannedGraph.captured, captured.programs)))
     both = [
         contestants.eager_contestant(factory, SEED),
         contestants.planned_contestant("baseline", factory, SEED, contestants.rebind(variant)),

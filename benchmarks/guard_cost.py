@@ -37,14 +37,14 @@ def measure(spec: str, repeats: int, source: str) -> dict[str, Any]:
 
     from neaptide import zoo
     from neaptide.frontends.torch_step import capture_step
-    from neaptide.ir.schedule import Schedule
     from neaptide.runtime import contestants
-    from neaptide.runtime.planned_step import PlannedStep, PlannedVariant
+    from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
+    from neaptide.runtime.planned_step import PlannedStep
 
     torch.set_num_threads(1)
     step, batch = contestants.build(zoo.factory(spec), SEED)
     captured = capture_step(step, (batch,), name=spec)
-    variant = PlannedVariant(captured, tuple(Schedule.program_order(p.graph) for p in captured.programs))
+    variant = PlannedVariant(captured, tuple(map(PlannedGraph.captured, captured.programs)))
     runner = PlannedStep(step, contestants.never_again, variant, on_mismatch="error")
     for _ in range(2):
         runner(batch)

@@ -115,7 +115,9 @@ def named_differences(factory: Any, prepared: Any, variant: Any) -> list[str]:
     contestant = contestants.planned_contestant("", factory, SEED, contestants.rebind(variant))
     contestant.run()
     graph = prepared.captured.steady.graph
-    return workspace_differences(contestant.run, graph, variant.schedules[0], prepared.prices().workspace)
+    return workspace_differences(
+        contestant.run, graph, variant.graphs[0].schedule, prepared.prices().workspace
+    )
 
 
 def collect(

@@ -11,7 +11,8 @@ from neaptide.frontends.captured import CapturedProgram, CapturedStep
 from neaptide.frontends.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.schedule import Schedule
-from neaptide.runtime.planned_step import PlannedStep, PlannedVariant
+from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
+from neaptide.runtime.planned_step import PlannedStep
 from neaptide.runtime.verification import Verification, compare_records, record_eager, record_planned
 
 Factory = Callable[[], tuple[Callable[..., Any], Any]]
@@ -23,7 +24,8 @@ def program_order(program: CapturedProgram) -> Schedule:
 
 
 def as_variant(captured: CapturedStep, order: Order = program_order) -> PlannedVariant:
-    return PlannedVariant(captured, tuple(order(program) for program in captured.programs))
+    graphs = (PlannedGraph.captured(program, order(program)) for program in captured.programs)
+    return PlannedVariant(captured, tuple(graphs))
 
 
 def planned(

@@ -94,6 +94,7 @@ class Settings:
         eager: measure eager too.
         atomic: keep all updates behind the last operation that can fail.
         allow_nondeterministic: recompute operations too that give other bits on every run.
+        rewrite: rules by which the graph is rewritten before it is planned.
         refresh: time operations again that were timed before.
         arena: run inside one block of memory.
         arena_copies: which results are copied into it: cheap, all or none.
@@ -207,6 +208,12 @@ class Settings:
         False,
         read_boolean,
         "Recompute operations too whose kernels give other bits on every run.",
+    )
+    rewrite: tuple[str, ...] = setting(
+        (),
+        read_texts,
+        "Rewrite the graph by this rule wherever it applies, and plan the result; repeatable.",
+        metavar="RULE",
     )
     refresh: bool = setting(
         False,

@@ -53,7 +53,12 @@ def mistyped_factory():
 
 def wrong_program():
     program = PlannedProgram.__new__(PlannedProgram)
-    for name, value in (("role", "steady"), ("name", "zoo:gpt2@small"), ("fingerprint", "1f2e")):
+    for name, value in (
+        ("role", "steady"),
+        ("name", "zoo:gpt2@small"),
+        ("fingerprint", "1f2e"),
+        ("captured", None),
+    ):
         object.__setattr__(program, name, value)
     program.check_fingerprint("9a7b")
 

@@ -219,4 +219,4 @@ def test_optimizer_state_is_made_by_the_first_program_only():
     assert len(made) == 3 * 4
     assert not [slot for slot in captured.steady.outputs if slot.role == "optimizer_state"]
     variant = as_variant(captured, program_order)
-    assert len(variant.schedules) == 2
+    assert len(variant.graphs) == 2

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from frontends import steps
-from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.budget import Budget
 from neaptide.report.profiling import over_budget, profile_report, step_profile
+from neaptide.runtime.planned_graph import PlannedGraph
 from neaptide.runtime.prepared_step import SearchOptions, prepare
 
 LIMITS = Limits(work=100)
@@ -49,7 +49,7 @@ def test_whether_a_step_fits_is_judged_against_the_named_device():
 
 def test_each_program_of_a_step_has_a_profile(prepared):
     for index, program in enumerate(prepared.captured.programs):
-        found = step_profile(prepared, Schedule.program_order(program.graph), index)
+        found = step_profile(prepared, PlannedGraph.captured(program))
         assert found.peak_bytes == prepared.problem(index).resident_bytes + sum(
             row.nbytes
             for row in found.alive_at_peak

@@ -80,7 +80,7 @@ def test_three_steps_have_the_bits_of_eager_and_the_predicted_bytes(name, copies
     variant = variant_of(factory, options=ArenaOptions(copies, in_place=copies == "all"))
     outcome, _ = verify_planned(factory, 0, contestants.rebind(variant), verify_eager(factory, 0))
     assert outcome.bitwise_equal, outcome.worst
-    report = variant.arenas[0].report
+    report = variant.graphs[0].arena.report
     runner, batch = planned(factory, variant)
     runner(batch)
     memory = contestants.measure_memory(runner, batch)
@@ -93,16 +93,13 @@ def test_three_steps_have_the_bits_of_eager_and_the_predicted_bytes(name, copies
 @pytest.mark.parametrize("factory", [deep_factory, RESNET])
 def test_a_plan_that_recomputes_has_the_bits_of_eager(factory):
     variant = variant_of(factory, "70%", strategy="greedy_recompute")
-    assert any(
-        len(s.node_steps()) > len(p.graph.nodes)
-        for s, p in zip(variant.schedules, variant.captured.programs, strict=True)
-    )
+    assert any(len(made.schedule.node_steps()) > len(made.graph.nodes) for made in variant.graphs)
     outcome, _ = verify_planned(factory, 0, contestants.rebind(variant), verify_eager(factory, 0))
     assert outcome.bitwise_equal, outcome.worst
     runner, batch = planned(factory, variant)
     runner(batch)
     memory = contestants.measure_memory(runner, batch)
-    assert memory.measured_allocator_peak_bytes <= variant.arenas[0].report.peak_with_workspace_bytes
+    assert memory.measured_allocator_peak_bytes <= variant.graphs[0].arena.report.peak_with_workspace_bytes
 
 
 def allocated(variant, factory):
@@ -117,10 +114,15 @@ def allocated(variant, factory):
 def test_nothing_that_is_planned_is_allocated_during_a_step(factory):
     """A plain step allocates what a step inside an arena does, and every result that is written to its place."""
     variant = variant_of(factory, options=ArenaOptions("none"))
-    plain, inside = allocated(replace(variant, arenas=()), factory), allocated(variant, factory)
-    places = [p for step in variant.arenas[0].places.values() for p in step.places if p is not None]
+    plain, inside = (
+        allocated(
+            replace(variant, graphs=tuple(replace(made, arena=None) for made in variant.graphs)), factory
+        ),
+        allocated(variant, factory),
+    )
+    places = [p for step in variant.graphs[0].arena.places.values() for p in step.places if p is not None]
     written = Counter(getattr(torch, p.dtype).itemsize * math.prod(p.shape) for p in places)
-    assert written.total() == variant.arenas[0].report.written > 10
+    assert written.total() == variant.graphs[0].arena.report.written > 10
     assert plain - inside == written
     assert not inside - plain
 
@@ -159,16 +161,18 @@ def test_results_of_one_step_survive_the_next():
     assert torch.equal(first, kept)
 
 
-def larger(plan):
-    """An arena with room that nothing uses."""
-    return replace(plan, report=replace(plan.report, arena_bytes=plan.report.arena_bytes + 4096))
+def larger(planned):
+    """The same in an arena with room that nothing uses."""
+    report = planned.arena.report
+    grown = replace(report, arena_bytes=report.arena_bytes + 4096)
+    return replace(planned, arena=replace(planned.arena, report=grown))
 
 
 def test_usual_steps_keep_their_block_and_first_steps_leave_none():
     """There is less state before the first step, so its plan may use a larger arena within the same bytes."""
     variant = variant_of(deep_factory)
-    variant = replace(variant, arenas=(variant.arenas[0], *map(larger, variant.arenas[1:])))
-    sizes = [plan.report.arena_bytes for plan in variant.arenas]
+    variant = replace(variant, graphs=(variant.graphs[0], *map(larger, variant.graphs[1:])))
+    sizes = [made.arena.report.arena_bytes for made in variant.graphs]
     runner, batch = planned(deep_factory, variant)
     runner(batch)
     (first,) = runner._arenas.blocks()
@@ -179,7 +183,7 @@ def test_usual_steps_keep_their_block_and_first_steps_leave_none():
     assert usual.numel() == sizes[0]
     runner(batch)
     assert runner._arenas.blocks()[0] is usual
-    assert runner.arena == variant.arenas[0].report
+    assert runner.arena == variant.graphs[0].arena.report
     assert any(tensor is usual for tensor in runner.resident())
 
 
@@ -244,7 +248,7 @@ def test_blocks_grow_for_usual_steps_and_shrink_behind_first_ones():
 
 
 def test_a_report_can_be_changed_by_nobody():
-    report = variant_of(steps.mlp).arenas[0].report
+    report = variant_of(steps.mlp).graphs[0].arena.report
     with pytest.raises(AttributeError):
         report.arena_bytes = 0
     assert replace(report, plan_seconds=1e9) == report, "times are not part of equality"

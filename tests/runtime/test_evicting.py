@@ -87,7 +87,7 @@ def test_the_bits_of_eager_within_the_bytes_of_the_budget(case):
     assert outcome.bitwise_equal, (outcome.max_abs_diff, outcome.worst)
     runner = runner_of(factory, variant)
     memory = contestants.measure_step(runner.run, runner.resident)
-    allowed = variant.evictions[0].budget_bytes
+    allowed = variant.graphs[0].eviction.budget_bytes
     assert memory.measured_peak_bytes <= allowed
     # A generator's state is read through a tensor that is there for a moment.
     assert memory.measured_allocator_peak_bytes <= allowed + RANDOM_STATE_BYTES
@@ -117,7 +117,7 @@ def test_it_decides_as_the_strategy_of_its_name_does_on_paper(name, monkeypatch)
 
     executable._functions = type(functions)(noted(functions.first), noted(functions.again), functions.copies)
     runner(batch)
-    eviction = variant.evictions[0]
+    eviction = variant.graphs[0].eviction
     run = simulate(eviction.problem, eviction.order, heuristic(name), eviction.budget_bytes)
     assert tuple(seen) == run.sequence
     assert runner.eviction == run.totals
@@ -129,7 +129,7 @@ def test_it_decides_as_the_strategy_of_its_name_does_on_paper(name, monkeypatch)
 
 def test_dropout_draws_the_same_mask_again():
     variant = evicting(mlp, "55%", measured=False)
-    eviction = variant.evictions[0]
+    eviction = variant.graphs[0].eviction
     graph = variant.captured.programs[0].graph
     run = simulate(eviction.problem, eviction.order, heuristic("dtr"), eviction.budget_bytes)
     again = [node for node in run.sequence if graph.nodes[node].effects.rng is not None]

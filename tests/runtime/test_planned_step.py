@@ -20,7 +20,8 @@ from neaptide.errors import CaptureError, StepInterrupted, StepMismatch
 from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
 from neaptide.runtime import contestants, planned_step
-from neaptide.runtime.planned_step import CallCounts, PlannedStep, PlannedVariant
+from neaptide.runtime.planned_graph import PlannedVariant
+from neaptide.runtime.planned_step import CallCounts, PlannedStep
 from neaptide.runtime.prepared_step import SearchOptions, prepare
 from step_checks import planned
 

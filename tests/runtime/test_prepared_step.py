@@ -9,6 +9,7 @@ from neaptide.ir.serial import fingerprint
 from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
 from neaptide.runtime.prepared_step import SearchOptions, described_signature, prepare, versions
+from plan_steps import small_step
 
 LIMITS = Limits(work=100)
 
@@ -33,7 +34,7 @@ def test_a_plan_has_every_program_of_the_step_within_the_same_bytes():
     ]
     assert found.plan.name == "small"
     assert found.variant.plan is found.plan
-    assert found.variant.saved == ((), ())
+    assert [made.saved for made in found.variant.graphs] == [(), ()]
 
 
 @pytest.mark.parametrize(
@@ -81,8 +82,8 @@ def test_an_atomic_plan_carries_what_is_saved_into_what_runs():
         SearchOptions(Budget("100%"), limits=LIMITS, atomic=True)
     )
     assert found.plan.atomic
-    assert found.variant.saved == tuple(program.saved for program in found.plan.programs)
-    assert all(found.variant.saved)
+    assert [made.saved for made in found.variant.graphs] == [program.saved for program in found.plan.programs]
+    assert all(made.saved for made in found.variant.graphs)
 
 
 def test_misspelt_names_are_refused_early():

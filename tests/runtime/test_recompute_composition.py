@@ -77,7 +77,7 @@ def assert_same_bits(factory, variant) -> None:
 def repeated(found: StepPlan, index: int = 0) -> Counter[str]:
     """Operations that run more than once, with how often they run again."""
     graph = found.variant.captured.programs[index].graph
-    runs = Counter(step.target for step in found.variant.schedules[index].node_steps())
+    runs = Counter(step.target for step in found.variant.graphs[index].schedule.node_steps())
     return Counter({op: n for op, n in _sums(graph, runs).items() if n})
 
 

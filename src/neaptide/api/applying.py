@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,11 @@ from neaptide.runtime.arguments import check_on_mismatch, check_plan
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.evicting import EvictionOptions, eviction_options
 from neaptide.runtime.plan_matching import fits, matched, same_budget
-from neaptide.runtime.planned_step import OnMismatch, PlannedStep, PlannedVariant
+from neaptide.runtime.planned_graph import PlannedVariant
+from neaptide.runtime.planned_step import OnMismatch, PlannedStep
 from neaptide.runtime.prepared_step import PreparedStep, Progress, prepare
 from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS
+from neaptide.transform.rewrite import Rewrite
 
 Step = Callable[..., Any]
 
@@ -73,6 +75,7 @@ def compile_step(
     progress: Progress | None = None,
     arena: bool | ArenaOptions = False,
     eviction: str | EvictionOptions | None = None,
+    rewrites: Sequence[str | Rewrite] = (),
 ) -> PlannedStep:
     """A callable that plans a step when it is first called, and runs it under the plan from then on.
 
@@ -86,12 +89,12 @@ def compile_step(
     again later (Kirisame et al., ICLR 2021). `EvictionOptions` say how.
 
     Raises:
-        UsageError: an unknown strategy, `on_mismatch` or way to evict, or eviction together with a strategy, with
-            `atomic`, with an arena or with a budget's latency.
+        UsageError: an unknown strategy, rule, `on_mismatch` or way to evict, or eviction together with a strategy, with
+            `atomic`, with an arena, with rewrites or with a budget's latency.
         InfeasibleBudget: at a call: no plan within its bytes was found.
     """
     check_on_mismatch(on_mismatch)
-    options = search_options(budget, strategy, time_limit_s, work_limit, seed, atomic, None)
+    options = search_options(budget, strategy, time_limit_s, work_limit, seed, atomic, None, rewrites)
     evicting = eviction_options(
         eviction,
         beside={
@@ -99,6 +102,7 @@ def compile_step(
             "atomic": options.atomic,
             "an arena": bool(arena),
             "a latency": options.budget.latency is not None,
+            "rewrites": bool(options.rewrites),
         },
     )
     first_bytes = 0
@@ -117,7 +121,8 @@ def compile_step(
         allowed = replace(options, least_bytes=first_bytes)
         if evicting is not None:
             variant = prepared.evicting(allowed, evicting)
-            first_bytes = first_bytes or variant.evictions[0].budget_bytes
+            decided = variant.graphs[0].eviction
+            first_bytes = first_bytes or (0 if decided is None else decided.budget_bytes)
             return variant
         found = plan_within_budget(prepared, allowed)
         first_bytes = first_bytes or found.plan.programs[0].budget_bytes

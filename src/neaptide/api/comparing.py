@@ -18,6 +18,7 @@ from neaptide.runtime.arena_plan import ArenaOptions, arena_options
 from neaptide.runtime.contestants import Factory
 from neaptide.runtime.prepared_step import Progress, StepPlan, prepare
 from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS
+from neaptide.transform.rewrite import Rewrite
 
 
 def compare(
@@ -36,6 +37,7 @@ def compare(
     interrupt: threading.Event | None = None,
     progress: Progress | None = None,
     allow_nondeterministic: bool = False,
+    rewrites: Sequence[str | Rewrite] = (),
     name: str = "",
     arena: bool | ArenaOptions = False,
 ) -> Comparison:
@@ -59,6 +61,7 @@ def compare(
         interrupt: set it to end the searches with the best plans so far; nothing is run then.
         progress: told what is going on.
         allow_nondeterministic: as for `plan`.
+        rewrites: as for `plan`, in all rows but `baseline`.
         name: for the report.
         arena: add a row `arena`: the plan, or the baseline where there is none, as `apply(arena=True)` runs it.
 
@@ -67,7 +70,7 @@ def compare(
     """
     asked = Budget(None) if budget is None else budget
     search = search_options(
-        asked, strategy, time_limit_s, work_limit, seed, atomic=False, interrupt=interrupt
+        asked, strategy, time_limit_s, work_limit, seed, atomic=False, interrupt=interrupt, rewrites=rewrites
     )
     for other in also:
         check_strategy(other, atomic=False)

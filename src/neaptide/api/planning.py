@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from neaptide.api.search_options import plan_within_budget, search_options
@@ -11,6 +11,7 @@ from neaptide.planner.budget import Budget
 from neaptide.plans import Plan
 from neaptide.runtime.prepared_step import Progress, prepare
 from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS
+from neaptide.transform.rewrite import Rewrite
 
 Step = Callable[..., Any]
 
@@ -30,6 +31,7 @@ def plan(
     progress: Progress | None = None,
     atomic: bool = False,
     allow_nondeterministic: bool = False,
+    rewrites: Sequence[str | Rewrite] = (),
     name: str = "",
 ) -> Plan:
     """Plan a training step so that its peak stays within a budget at the least time.
@@ -56,15 +58,19 @@ def plan(
             backward leaves the model as it was; the plan says what that costs.
         allow_nondeterministic: recompute operations whose kernels give other bits on every run as well (sums by
             atomic additions on a GPU); the numbers then differ from eager's as two eager runs differ.
+        rewrites: what is done to the graph before it is planned, one after the other: names of rules
+            (`neaptide.transform.rules.RULES`), each applied wherever it finds that it can be, and `Rewrite`s of the
+            usual step.
         name: of the plan.
 
     Raises:
         InfeasibleBudget: no plan within the budget was found; carries the best (`.plan`) and what is alive at it.
         CaptureError: the step cannot be captured; names the user's line.
         InvalidBudget: the budget is no budget.
-        UsageError: no strategy or device of that name, or a factory instead of a step.
+        UsageError: no strategy, rule or device of that name, or a factory instead of a step.
+        RewriteError: a rewrite that is asked for is not legal.
     """
-    options = search_options(budget, strategy, time_limit_s, work_limit, seed, atomic, interrupt)
+    options = search_options(budget, strategy, time_limit_s, work_limit, seed, atomic, interrupt, rewrites)
     prepared = prepare(
         step,
         args,

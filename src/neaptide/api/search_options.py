@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
 from neaptide.planner.graph_search import check_strategy
 from neaptide.report.profiling import over_budget
 from neaptide.runtime.arena_plan import ArenaOptions, arena_options
-from neaptide.runtime.planned_step import PlannedVariant
+from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.prepared_step import PreparedStep, SearchOptions, StepPlan
 from neaptide.settings import check_setting
+from neaptide.transform.rewrite import Rewrite
+from neaptide.transform.rules import check_rules
 
 
 def search_options(
@@ -22,11 +25,12 @@ def search_options(
     seed: int,
     atomic: bool,
     interrupt: threading.Event | None,
+    rewrites: Sequence[str | Rewrite] = (),
 ) -> SearchOptions:
     """What is asked of a search, checked by the table of settings.
 
     Raises:
-        UsageError: no such strategy, or a seed or a limit that none can be.
+        UsageError: no such strategy or rule, or a seed or a limit that none can be.
         InvalidBudget: no such budget.
     """
     asked = budget if isinstance(budget, Budget) else Budget(peak=budget)
@@ -35,7 +39,8 @@ def search_options(
     if work_limit is not None:
         check_setting("work_limit", work_limit)
     limits = Limits(time_s=time_limit_s, work=work_limit, seed=seed)
-    return SearchOptions(asked, strategy, limits, atomic, interrupt)
+    check_rules(rule for rule in rewrites if isinstance(rule, str))
+    return SearchOptions(asked, strategy, limits, atomic, interrupt, rewrites=tuple(rewrites))
 
 
 def plan_within_budget(prepared: PreparedStep, options: SearchOptions) -> StepPlan:

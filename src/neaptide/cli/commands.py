@@ -78,6 +78,7 @@ def plan(request: Request) -> int:
                     progress=console.progress,
                     atomic=settings.atomic,
                     allow_nondeterministic=settings.allow_nondeterministic,
+                    rewrites=settings.rewrite,
                     name=request.target,
                 )
     except InfeasibleBudget as error:
@@ -157,6 +158,7 @@ def compare(request: Request) -> int:
                 interrupt=interrupt,
                 progress=console.progress,
                 allow_nondeterministic=settings.allow_nondeterministic,
+                rewrites=settings.rewrite,
                 name=request.target,
                 arena=_arena(settings),
             )

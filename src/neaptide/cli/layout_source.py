@@ -12,7 +12,6 @@ from neaptide.cli.commands import require_torch
 from neaptide.cli.target_files import decode_target, read_graph
 from neaptide.errors import TargetError, UsageError
 from neaptide.ir.schedule import Schedule
-from neaptide.ir.serial import fingerprint
 from neaptide.layout.from_schedule import ScheduleBuffers, schedule_buffers
 from neaptide.layout.problem import LayoutProblem
 from neaptide.reading import is_file, read_bytes, read_text
@@ -147,13 +146,22 @@ def _in_order(
     if plan is not None:
         from neaptide.ops import registry
         from neaptide.planner.judge_plan import judge_program, problem_of
+        from neaptide.planner.rewritten_plan import replayed
 
         program, allowed = plan.program("steady"), plan.allow_nondeterministic
-        program.check_fingerprint(fingerprint(graph))
+        captured, graph = graph, replayed(program, graph, registry()).graph
         step = problem_of(program, graph, registry(), allow_nondeterministic=allowed)
         schedule = judge_program(
-            program, graph, step, registry(), atomic=plan.atomic, allow_nondeterministic=allowed
+            program,
+            graph,
+            step,
+            registry(),
+            captured=None if program.captured is None else captured,
+            atomic=plan.atomic,
+            allow_nondeterministic=allowed,
         )
+        if program.captured is not None:  # what is known of the captured graph has other ids
+            storage_bytes, workspace = dict(program.assumed.storages), dict(program.assumed.workspace)
     return Program(graph, schedule, storage_bytes, workspace or {})
 
 

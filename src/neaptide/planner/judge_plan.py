@@ -24,29 +24,40 @@ from neaptide.planner.budget import Budget, allowed_bytes
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.random_states import random_state_bytes
 from neaptide.planner.record import told_recomputations
-from neaptide.plans import BudgetRecord, PlannedProgram
+from neaptide.plans import AssumedBytes, BudgetRecord, CapturedGraph, PlannedProgram
 from neaptide.plans.content import wrong_field
 from neaptide.schedule.problem import StepProblem, compile_problem
 
 
 def problem_of(
-    program: PlannedProgram, graph: Graph, registry: OpRegistry, *, allow_nondeterministic: bool
+    program: PlannedProgram,
+    graph: Graph,
+    registry: OpRegistry,
+    *,
+    allow_nondeterministic: bool,
+    captured: CapturedGraph | None = None,
 ) -> StepProblem:
     """The integer problem of a graph under what a plan assumes of its bytes; each node takes one second.
+
+    Args:
+        program: the plan of the graph.
+        graph: as it is planned; with `captured`, as it was captured.
+        registry: what the operations mean.
+        allow_nondeterministic: whether repetitions may give other bits.
+        captured: of the program, where its captured graph is asked about.
 
     Raises:
         PlanError: the plan assumes something of nodes or storages that the graph has not.
     """
-    assumed = program.assumed
+    assumed = program.assumed if captured is None else captured.assumed
+    field = f"{program.role}.assumed" if captured is None else f"{program.role}.captured.assumed"
     for name, pairs, count in (
         ("workspace", assumed.workspace, len(graph.nodes)),
         ("storages", assumed.storages, len(graph.storages)),
     ):
         ids = [key for key, _ in pairs]
         if ids != sorted(set(ids)) or (ids and ids[-1] >= count):
-            raise wrong_field(
-                f"{program.role}.assumed.{name}", f"has ids that do not rise, or go beyond {count}"
-            )
+            raise wrong_field(f"{field}.{name}", f"has ids that do not rise, or go beyond {count}")
     return compile_problem(
         graph,
         registry,
@@ -62,6 +73,7 @@ def judge_program(
     step: StepProblem,
     registry: OpRegistry,
     *,
+    captured: Graph | None = None,
     atomic: bool = False,
     allow_nondeterministic: bool = False,
 ) -> Schedule:
@@ -69,9 +81,10 @@ def judge_program(
 
     Args:
         program: as it was found, or as it was read.
-        graph: what it is for.
+        graph: what it is for, after its rewrites (`planner.rewritten_plan.replayed`).
         step: the same as integers, under `program.assumed`.
         registry: what the operations mean.
+        captured: the graph before the rewrites; None where there are none.
         atomic: whether updates must wait for everything that can fail.
         allow_nondeterministic: whether repetitions may give other bits. Not what the plan says of itself.
 
@@ -79,10 +92,11 @@ def judge_program(
         PlanMismatch: the graph has another fingerprint.
         PlanError: the sequence is not legal, or a number is not what the graph gives; names the field.
     """
-    program.check_fingerprint(fingerprint(graph))
+    if captured is None:
+        program.check_fingerprint(fingerprint(graph))
     if program.node_count != len(graph.nodes):
         raise wrong_field(f"{program.role}.node_count", f"is {program.node_count}, not {len(graph.nodes)}")
-    return _Judge(program, graph, step, registry).judge(
+    return _Judge(program, graph, step, registry, captured).judge(
         atomic=atomic, allow_nondeterministic=allow_nondeterministic
     )
 
@@ -119,13 +133,19 @@ def judge_budgets(
 
 class _Judge:
     def __init__(
-        self, program: PlannedProgram, graph: Graph, step: StepProblem, registry: OpRegistry
+        self,
+        program: PlannedProgram,
+        graph: Graph,
+        step: StepProblem,
+        registry: OpRegistry,
+        captured: Graph | None,
     ) -> None:
         self.program = program
         self.graph = graph
         self.step = step
         self.registry = registry
         self.storages = dict(program.assumed.storages)
+        self.captured = captured
 
     def judge(self, *, atomic: bool, allow_nondeterministic: bool) -> Schedule:
         program, graph = self.program, self.graph
@@ -169,12 +189,13 @@ class _Judge:
 
     def _judge_bytes(self, schedule: Schedule, whole: AtomicStep | None) -> None:
         made, step = self.program.predictions, self.step
-        found, before = self._profile(schedule), self._profile(Schedule.program_order(self.graph))
+        found, unplanned = self._profile(schedule), self._profile(Schedule.program_order(self.graph))
+        before = unplanned if self.captured is None else self._captured_profile(self.captured)
         saved = 0 if whole is None else whole.saved_bytes
         extra = 0
         if whole is not None:
             waiting = PlannedSequence.evaluate(whole.step, whole.order, "")
-            extra = max(waiting.peak_with_workspace_bytes - before.peak_with_workspace_bytes, 0)
+            extra = max(waiting.peak_with_workspace_bytes - unplanned.peak_with_workspace_bytes, 0)
         for name, stated, right in (
             ("peak_bytes", made.peak_bytes, found.peak_bytes + saved),
             (
@@ -209,6 +230,18 @@ class _Judge:
             schedule,
             workspace=dict(self.program.assumed.workspace),
             storage_bytes=self.storages,
+            device=self.step.device,
+        )
+
+    def _captured_profile(self, captured: Graph) -> MemoryProfile:
+        """Of the program as it was captured, in program order."""
+        written = self.program.captured
+        assumed = AssumedBytes() if written is None else written.assumed
+        return memory_profile(
+            captured,
+            Schedule.program_order(captured),
+            workspace=dict(assumed.workspace),
+            storage_bytes=dict(assumed.storages),
             device=self.step.device,
         )
 

@@ -73,6 +73,7 @@ class _Content:
         self.is_atomic = is_atomic
 
     def check(self) -> None:
+        self._check_rewrites()
         self._check_sequence()
         self._check_stays()
         self._check_bytes()
@@ -82,6 +83,11 @@ class _Content:
 
     def _wrong(self, name: str, why: str) -> PlanError:
         return wrong_field(f"{self.field}.{name}", why)
+
+    def _check_rewrites(self) -> None:
+        captured = self.program.captured
+        if captured is not None and not captured.rewrites:
+            raise self._wrong("captured.rewrites", "is empty, and then nothing else was captured")
 
     def _check_sequence(self) -> None:
         program = self.program
@@ -142,13 +148,14 @@ class _Content:
 
     def _check_seconds(self) -> None:
         program, made = self.program, self.program.predictions
-        added = made.seconds - made.exposed_seconds - made.baseline_seconds
-        rounding = _ROUNDING * max(made.seconds, made.baseline_seconds)
+        before = program.recomputed_from_seconds
+        added = made.seconds - made.exposed_seconds - before
+        rounding = _ROUNDING * max(made.seconds, before)
         again = len(program.sequence) - program.node_count
         if added < -rounding or (again == 0 and added > rounding):
             raise self._wrong(
                 "predictions.seconds",
-                f"is {made.seconds!r}, which does not go with {made.baseline_seconds!r} of the baseline",
+                f"is {made.seconds!r}, which does not go with {before!r} of program order",
             )
         units = program.moves.recomputations
         told = math.fsum(unit.seconds for unit in units)

@@ -19,9 +19,12 @@ from neaptide.errors import PlanError, PlanMismatch, UnreadableFile
 from neaptide.ir.schedule import HostStay
 from neaptide.plans.content import check_content
 from neaptide.reading import JsonError, decode_json, read_bytes
+from neaptide.transform.rewrite import Rewrite
 
-FORMAT: Final = "neaptide.plan/1"
+FORMAT: Final = "neaptide.plan/2"
 _FAMILY: Final = "neaptide.plan/"
+# Plans of format 1 run the graph that was captured; what they say means the same in format 2.
+_READ: Final = ("neaptide.plan/1", FORMAT)
 
 # What a file may say; a number beyond a signed 64-bit one is none that was ever counted.
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -155,14 +158,33 @@ class AssumedBytes:
 
 
 @dataclass(frozen=True, slots=True)
+class CapturedGraph:
+    """The graph that was captured, of a program that runs a rewritten one.
+
+    Attributes:
+        fingerprint: of the captured graph.
+        node_count: of the captured graph.
+        rewrites: that make of it the graph that is planned, each of the graph that those before it make.
+        seconds: of one step of the rewritten graph in program order: what recomputation adds to.
+        assumed: what the bytes of the baseline rest on beside the captured graph.
+    """
+
+    fingerprint: str
+    node_count: _Count
+    rewrites: tuple[Rewrite, ...]
+    seconds: _Seconds
+    assumed: AssumedBytes = AssumedBytes()
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedProgram:
-    """The plan of one graph.
+    """The plan of one graph: the one that was captured, or one that follows from it.
 
     Attributes:
         role: which program of the step it is, such as `steady` or `first`.
         name: of the graph.
-        fingerprint: of the graph; it fits no other.
-        node_count: of the graph.
+        fingerprint: of the graph that is planned; the plan fits no other.
+        node_count: of that graph.
         sequence: node ids in running order; a repeated id is a recomputation.
         strategy: that found it.
         budget_bytes: the limit on its peak with workspace.
@@ -172,6 +194,8 @@ class PlannedProgram:
         saved: ids of the caller's storages that an atomic program copies first, and puts back when it dies.
         assumed: what the predicted bytes rest on beside the graph.
         stays: storages that wait on the host meanwhile, by positions in `sequence`.
+        captured: what was captured, where that is another graph; the numbers of the baseline are those of its program
+            order.
     """
 
     role: str
@@ -187,17 +211,33 @@ class PlannedProgram:
     saved: tuple[_Count, ...] = ()
     assumed: AssumedBytes = AssumedBytes()
     stays: tuple[HostStay, ...] = ()
+    captured: CapturedGraph | None = None
+
+    @property
+    def captured_fingerprint(self) -> str:
+        """Of the graph that a step must have for the plan to fit."""
+        return self.fingerprint if self.captured is None else self.captured.fingerprint
+
+    @property
+    def rewrites(self) -> tuple[Rewrite, ...]:
+        """How the planned graph follows from the captured one."""
+        return () if self.captured is None else self.captured.rewrites
+
+    @property
+    def recomputed_from_seconds(self) -> float:
+        """Of the planned graph in program order."""
+        return self.predictions.baseline_seconds if self.captured is None else self.captured.seconds
 
     def check_fingerprint(self, fingerprint: str) -> None:
-        """Make sure that the plan is for a graph.
+        """Make sure that the plan is for a captured graph.
 
         Raises:
             PlanMismatch: when the graph has another fingerprint.
         """
-        if fingerprint != self.fingerprint:
+        if fingerprint != self.captured_fingerprint:
             raise PlanMismatch(
                 f"the plan for {self.name or 'this program'} ({self.role}) was made for another program",
-                why=f"it is for graph {self.fingerprint}, this one is {fingerprint}",
+                why=f"it is for graph {self.captured_fingerprint}, this one is {fingerprint}",
                 next_step="plan again for this model, shapes, dtypes and device",
             )
 
@@ -284,11 +324,11 @@ class Plan:
                 why=f"its format is {stated!r}, not {FORMAT!r}",
                 next_step=again,
             )
-        if stated != FORMAT:
+        if stated not in _READ:
             raise PlanError(
                 f"the plan has the unknown format {stated!r}",
                 where=where,
-                why=f"this version of neaptide reads {FORMAT!r}",
+                why=f"this version of neaptide reads {' and '.join(map(repr, _READ))}",
                 next_step="use the version of neaptide that wrote the plan, or make the plan again",
             )
         content = document.get("plan")

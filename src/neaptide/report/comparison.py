@@ -13,10 +13,11 @@ from neaptide.report.model import Comparison, ComparisonRow
 from neaptide.runtime import contestants
 from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.contestants import Contestant, Factory, Measured
-from neaptide.runtime.planned_step import PlannedVariant
+from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.prepared_step import PreparedStep, Progress, StepPlan, versions
 from neaptide.runtime.verification import Verification, verify_eager, verify_planned
 from neaptide.schedule.problem import StepProblem
+from neaptide.transform.rules import described_rewrites
 
 ARENA = "arena"
 
@@ -99,7 +100,7 @@ def compare_programs(
         plan_seconds=plan_seconds,
         capture_seconds=prepared.captured.seconds,
         high_water_mark_bytes=max(marks, default=None),
-        notes=(*more_notes, *_notes(prepared, verified), *_arena_notes(variants)),
+        notes=(*more_notes, *_notes(prepared, verified), *_rewrite_notes(variants), *_arena_notes(variants)),
         versions=versions(),
         seed=seed,
         budget_missed="" if missed is None else "; ".join(filter(None, (missed.what, missed.where))),
@@ -131,7 +132,8 @@ def _row(
     variant: PlannedVariant,
 ) -> ComparisonRow:
     step = prepared.problem()
-    arena = variant.arenas[0].report if variant.arenas else None
+    inside = variant.graphs[0].arena
+    arena = None if inside is None else inside.report
     if found is None:
         peak, with_workspace, seconds = _baseline_prediction(step)
         recomputed, recomputed_bytes, moved, status = 0, 0, 0, ""
@@ -179,12 +181,21 @@ def _baseline_prediction(step: StepProblem) -> tuple[int, int, float]:
     return found.peak_bytes, found.peak_with_workspace_bytes, found.seconds
 
 
+def _rewrite_notes(variants: Mapping[str, PlannedVariant]) -> tuple[str, ...]:
+    return tuple(
+        f"{name} runs a rewritten graph: {line}"
+        for name, variant in variants.items()
+        for line in described_rewrites(variant.graphs[0].rewrites)
+    )
+
+
 def _arena_notes(variants: Mapping[str, PlannedVariant]) -> tuple[str, ...]:
     return tuple(
         line
         for variant in variants.values()
-        for plan in variant.arenas[:1]
-        for line in arena_lines(plan.report)
+        for arena in [planned.arena for planned in variant.graphs[:1]]
+        if arena is not None
+        for line in arena_lines(arena.report)
     )
 
 
@@ -197,7 +208,7 @@ def _notes(
     if program.unknown_ops:
         notes.append("left alone, not in the op table: " + ", ".join(program.unknown_ops))
     for name, (outcome, _) in verified.items():
-        if not outcome.bitwise_equal:
+        if not outcome.agrees:
             worst = ", ".join(f"{group} {tensor}" for group, tensor in outcome.worst.items())
             notes.append(f"{name} differs from eager: {worst or 'the random state or the sign of zeros'}")
     return (*notes, *prepared.surprises)

@@ -9,6 +9,7 @@ from neaptide.plans import BudgetRecord, MovesSummary, Plan, PlannedProgram, des
 from neaptide.report.cells import byte_cell, counted, origin, percent, ratio_cell, seconds_cell
 from neaptide.report.device_notes import predicted_only
 from neaptide.report.document import Document, Table, document
+from neaptide.transform.rules import described_rewrites
 from neaptide.units import format_bytes, format_seconds
 
 _STEADY: Final = "steady"
@@ -35,6 +36,7 @@ def plan_document(plan: Plan, *, path: str | None = None) -> Document:
         f"plan for {plan.name or 'step'} on {plan.device or 'this machine'}: predicted, nothing was run",
         predicted_only(plan.device, plan.captured_on),
         _numbers(main),
+        _rewritten(main),
         _budget_line(plan.budget, main),
         _latency_line(plan.budget, main),
         _bounds_line(main),
@@ -60,6 +62,7 @@ def steady_program(plan: Plan) -> PlannedProgram:
 
 def _numbers(program: PlannedProgram) -> Table:
     made = program.predictions
+    captured = program.node_count if program.captured is None else program.captured.node_count
     rows = [
         (
             "peak",
@@ -80,9 +83,15 @@ def _numbers(program: PlannedProgram) -> Table:
             seconds_cell(made.seconds),
             ratio_cell(made.seconds, made.baseline_seconds),
         ),
-        ("operations run", str(program.node_count), str(len(program.sequence)), ""),
+        ("operations run", str(captured), str(len(program.sequence)), ""),
     ]
     return Table(("", "baseline", "plan", "ratio"), tuple(rows))
+
+
+def _rewritten(program: PlannedProgram) -> str:
+    if not program.rewrites:
+        return ""
+    return "\n".join(f"Rewritten: {line}." for line in described_rewrites(program.rewrites))
 
 
 def _budget_line(budget: BudgetRecord, program: PlannedProgram) -> str:

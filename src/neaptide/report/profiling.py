@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from neaptide.analysis.profile_bytes import MemoryProfile, memory_profile
 from neaptide.errors import InfeasibleBudget
-from neaptide.ir.schedule import Schedule
 from neaptide.outcome import TerminationReason
 from neaptide.planner.budget import Budget
 from neaptide.plans import PlannedProgram, described_role
 from neaptide.report.device_notes import not_counted
 from neaptide.report.model import AliveRow, ProfileReport
+from neaptide.runtime.planned_graph import PlannedGraph
 from neaptide.runtime.prepared_step import PreparedStep, StepPlan, versions
 from neaptide.units import format_bytes, format_seconds
 
@@ -22,7 +22,7 @@ def profile_report(prepared: PreparedStep, *, has_device: bool, seed: int) -> Pr
     """The profile of a captured step in program order. Runs nothing but, when asked for, single operations."""
     program = prepared.captured.steady
     graph, step = program.graph, prepared.problem()
-    found = step_profile(prepared, Schedule.program_order(graph))
+    found = step_profile(prepared, PlannedGraph.captured(program))
     at_peak = graph.nodes[found.peak_step].source if found.peak_step is not None else None
     capacity = prepared.device.usable_bytes if has_device else None
     over = None if capacity is None else found.peak_with_workspace_bytes - capacity
@@ -61,12 +61,12 @@ def profile_report(prepared: PreparedStep, *, has_device: bool, seed: int) -> Pr
     )
 
 
-def step_profile(prepared: PreparedStep, schedule: Schedule, index: int = 0) -> MemoryProfile:
-    """Bytes of one program under a schedule, with what is known of workspace and true sizes."""
-    prices = prepared.prices(index)
+def step_profile(prepared: PreparedStep, planned: PlannedGraph) -> MemoryProfile:
+    """Bytes of one program as it runs, with what is known of workspace and true sizes."""
+    prices = prepared.prices(planned.graph)
     return memory_profile(
-        prepared.captured.programs[index].graph,
-        schedule,
+        planned.graph,
+        planned.schedule,
         workspace=prices.workspace,
         storage_bytes=prices.storage_bytes,
     )
@@ -149,8 +149,8 @@ def _why_it_ended(program: PlannedProgram) -> str:
 def _alive_names(
     prepared: PreparedStep, found: StepPlan, program: PlannedProgram, index: int
 ) -> tuple[str, ...]:
-    profile = step_profile(prepared, found.variant.schedules[index], index)
-    alive = alive_rows(profile, prepared.user_names(index))
+    planned = found.variant.graphs[index]
+    alive = alive_rows(step_profile(prepared, planned), prepared.user_names(index, planned.graph))
     names = tuple(f"{a.name} ({a.kind}, {format_bytes(a.nbytes)})" for a in alive[:_NAMED_ALIVE])
     saved = program.predictions.saved_bytes
     return (*names, f"copies of an atomic step ({format_bytes(saved)})") if saved else names

@@ -13,6 +13,7 @@ from neaptide.frontends.places import Place
 from neaptide.frontends.step_slots import OutputSlot, hyper_parameters
 from neaptide.frontends.step_state import StepState, TensorSlot
 from neaptide.frontends.trace_watch import LeftTensor
+from neaptide.ir.graph import Graph
 from neaptide.runtime import _torch_private as private
 from neaptide.runtime.attached import attached
 from neaptide.runtime.input_readers import Reader, input_reader
@@ -25,7 +26,8 @@ class Binding:
     stepping a learning-rate scheduler between calls is seen.
 
     Args:
-        program: what runs.
+        program: what the inputs and outputs mean.
+        graph: what runs.
         state: the user's objects.
         left: places that get a tensor at each call, in the order of the program's outputs.
         goes_on: whether host code gets the return value, with tensors attached where autograd had them attached.
@@ -34,6 +36,7 @@ class Binding:
     def __init__(
         self,
         program: CapturedProgram,
+        graph: Graph,
         state: StepState,
         *,
         goes_on: bool = False,
@@ -43,7 +46,6 @@ class Binding:
         self._program = program
         self._state = state
         self._slots: dict[str, TensorSlot] = {slot.name: slot for slot in state.tensors}
-        graph = program.graph
         self._user_names = {
             graph.values[v].name: slot.name for v, slot in zip(graph.inputs, program.inputs, strict=True)
         }

@@ -16,7 +16,8 @@ from neaptide.frontends.torch_step import rebind_step
 from neaptide.runtime.arguments import check_factory, check_made
 from neaptide.runtime.binding import state_tensors
 from neaptide.runtime.meter import StepMeasurement, measure_step
-from neaptide.runtime.planned_step import PlannedStep, PlannedVariant
+from neaptide.runtime.planned_graph import PlannedVariant
+from neaptide.runtime.planned_step import PlannedStep
 from neaptide.runtime.timing import StepTimes, interleaved
 
 Factory = Callable[[], tuple[Callable[..., Any], Any]]

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
-from neaptide.errors import PlanError, PlanMismatch
+from neaptide.errors import PlanError, PlanMismatch, RewriteError
 from neaptide.frontends.captured import CapturedProgram, CapturedStep
-from neaptide.ir.schedule import Schedule
 from neaptide.ir.serial import fingerprint
 from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
 from neaptide.planner.judge_plan import judge_budgets, judge_program, problem_of
 from neaptide.planner.own_schedule import as_written
+from neaptide.planner.rewritten_plan import replayed
 from neaptide.plans import Plan, PlannedProgram
 from neaptide.plans.content import STEADY, check_content, wrong_field
-from neaptide.runtime.planned_step import PlannedVariant
+from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
 from neaptide.runtime.prepared_step import PreparedStep, SearchOptions, described_signature, versions
+from neaptide.schedule.problem import StepProblem
+from neaptide.transform.rules import described_rewrites
+
+logger = logging.getLogger(__name__)
 
 
 def fits(plan: Plan, captured: CapturedStep) -> bool:
     """Whether the usual step is one that the plan is for."""
-    return fingerprint(captured.steady.graph) in {program.fingerprint for program in plan.programs}
+    return fingerprint(captured.steady.graph) in {program.captured_fingerprint for program in plan.programs}
 
 
 def matched(
@@ -43,23 +49,21 @@ def matched(
     if not fits(plan, captured):
         raise _mismatch(plan, captured)
     check_content(plan)
-    known = {program.fingerprint: program for program in plan.programs}
+    known = {program.captured_fingerprint: program for program in plan.programs}
     entries = [known.get(fingerprint(program.graph)) for program in captured.programs]
-    schedules = _judged(plan, captured.programs, entries, allow_nondeterministic=allow_nondeterministic)
-    saved = [entry.saved if entry is not None else () for entry in entries]
+    graphs = _judged(plan, captured.programs, entries, allow_nondeterministic=allow_nondeterministic)
     if None in entries:
         options = same_budget(plan, time_limit_s)
         found = PreparedStep(captured, allow_nondeterministic=allow_nondeterministic).plan(options).variant
-        for index, entry in enumerate(entries):
-            if entry is None:
-                schedules[index], saved[index] = found.schedules[index], found.saved[index]
-    return PlannedVariant(
-        captured, tuple(schedules[index] for index in range(len(entries))), tuple(saved), plan
-    )
+        graphs = [found.graphs[index] if made is None else made for index, made in enumerate(graphs)]
+    variant = PlannedVariant(captured, tuple(made for made in graphs if made is not None), plan)
+    if rewrites := variant.graphs[0].rewrites:
+        logger.info("the step runs as a rewritten graph: %s", "; ".join(described_rewrites(rewrites)))
+    return variant
 
 
 def same_budget(plan: Plan, time_limit_s: float | None) -> SearchOptions:
-    """Search options for what a plan does not cover: within the same bytes, by the same rules.
+    """Search options for what a plan does not cover: within the same bytes, by the same rules, rewritten alike.
 
     A budget that was a size is what it was; one that was above the baseline leaves room for a larger batch. The lowest
     peak stays the lowest peak.
@@ -72,6 +76,7 @@ def same_budget(plan: Plan, time_limit_s: float | None) -> SearchOptions:
         budget,
         limits=Limits(time_s=time_limit_s, seed=plan.seed),
         atomic=plan.atomic,
+        rewrites=tuple(dict.fromkeys(made.rule for program in plan.programs for made in program.rewrites)),
     )
 
 
@@ -81,28 +86,32 @@ def _judged(
     entries: Sequence[PlannedProgram | None],
     *,
     allow_nondeterministic: bool,
-) -> dict[int, Schedule]:
-    """By index, the schedules of the programs that a plan has, each judged beside its graph."""
-    schedules: dict[int, Schedule] = {}
+) -> list[PlannedGraph | None]:
+    """What runs for each of the programs, judged beside its graph; None for one that the plan lacks."""
+    graphs: list[PlannedGraph | None] = []
     judged: list[PlannedProgram] = []
     peaks: list[int] = []
     for index, (program, entry) in enumerate(zip(programs, entries, strict=True)):
         if entry is None:
+            graphs.append(None)
             continue
         if (entry.role == STEADY) != (index == 0):
             raise wrong_field("programs.role", f"is {entry.role!r} for a program that is another step here")
+        planned = _replayed(program, entry)
         step = problem_of(
-            entry, program.graph, registry(), allow_nondeterministic=plan.allow_nondeterministic
+            entry, planned.graph, registry(), allow_nondeterministic=plan.allow_nondeterministic
         )
+        peaks.append(_written_peak(plan, program, entry, step))
         here = step.device.partition(":")[0]
         if index == 0 and plan.captured_on not in ("", here):
             raise wrong_field("captured_on", f"is {plan.captured_on!r}, and the step is on {here!r}")
         try:
-            schedules[index] = judge_program(
+            schedule = judge_program(
                 entry,
-                program.graph,
+                planned.graph,
                 step,
                 registry(),
+                captured=None if entry.captured is None else program.graph,
                 atomic=plan.atomic,
                 allow_nondeterministic=allow_nondeterministic and plan.allow_nondeterministic,
             )
@@ -114,17 +123,39 @@ def _judged(
                     next_step="where that is meant, say allow_nondeterministic=True here as well",
                 ) from error
             raise
-        written = as_written(
-            program.graph,
-            step,
-            registry(),
-            program.checkpoints,
-            allow_nondeterministic=plan.allow_nondeterministic,
-        )
+        graphs.append(replace(planned, schedule=schedule, saved=entry.saved))
         judged.append(entry)
-        peaks.append(written.peak_with_workspace_bytes)
     judge_budgets(plan.budget, judged, peaks)
-    return schedules
+    return graphs
+
+
+def _replayed(program: CapturedProgram, entry: PlannedProgram) -> PlannedGraph:
+    """The graph that an entry of a plan is for, in program order."""
+    edited = replayed(entry, program.graph, registry())
+    try:
+        return PlannedGraph.captured(program).rewritten(edited, entry.rewrites)
+    except RewriteError as error:
+        raise wrong_field(f"{entry.role}.captured.rewrites", f"are not legal: {error.what}") from error
+
+
+def _written_peak(plan: Plan, program: CapturedProgram, entry: PlannedProgram, step: StepProblem) -> int:
+    """Bytes, with workspace, of a program as the user wrote it; `step` is what is planned of it."""
+    if entry.captured is not None:
+        step = problem_of(
+            entry,
+            program.graph,
+            registry(),
+            allow_nondeterministic=plan.allow_nondeterministic,
+            captured=entry.captured,
+        )
+    written = as_written(
+        program.graph,
+        step,
+        registry(),
+        program.checkpoints,
+        allow_nondeterministic=plan.allow_nondeterministic,
+    )
+    return written.peak_with_workspace_bytes
 
 
 def _mismatch(plan: Plan, captured: CapturedStep) -> PlanMismatch:

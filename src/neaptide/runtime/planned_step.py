@@ -11,24 +11,23 @@ import torch
 from torch.utils import _pytree as pytree
 
 from neaptide.errors import StepInterrupted, StepMismatch
-from neaptide.frontends.captured import CapturedProgram, CapturedStep
 from neaptide.frontends.first_writes import FirstWrites
 from neaptide.frontends.host_code import HostCode
 from neaptide.frontends.presence import Presence, fits
 from neaptide.frontends.step_slots import present_pattern
 from neaptide.frontends.step_state import TensorSlot
-from neaptide.ir.schedule import Schedule
 from neaptide.lower.places import NO_PLACES
 from neaptide.lower.torch_code import Watch, lower
 from neaptide.ops import registry
 from neaptide.planner.eviction.run import EvictionTotals
 from neaptide.plans import Plan
 from neaptide.runtime.arena import Arenas
-from neaptide.runtime.arena_plan import ArenaPlan, ArenaReport
+from neaptide.runtime.arena_plan import ArenaReport
 from neaptide.runtime.binding import Binding
 from neaptide.runtime.decided import Decided
-from neaptide.runtime.evicting import EvictingExecutable, Eviction
+from neaptide.runtime.evicting import EvictingExecutable
 from neaptide.runtime.executor import Executable
+from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
 from neaptide.runtime.restore_point import RestorePoint
 
 logger = logging.getLogger(__name__)
@@ -71,29 +70,6 @@ class CallCounts:
         """One line for a log."""
         met = "; ".join(f"{reason} ({count}x)" for reason, count in self.mismatches.items()) or "none"
         return f"{self.planned} planned, {self.eager} eager, {self.replans} replanned; mismatches: {met}"
-
-
-@dataclass(frozen=True)
-class PlannedVariant:
-    """A capture and the order in which each of its programs runs.
-
-    Attributes:
-        captured: the step under one signature.
-        schedules: one for each of `captured.programs`, in the same order.
-        saved: for each program, ids of the caller's storages that are copied before it runs and put back when it
-            dies before it has written others (atomic plans); empty for none at all.
-        plan: where the schedules come from; None for program order.
-        arenas: one for each program, which then runs inside of it; empty for none at all.
-        evictions: one for each program, which then runs node by node in the order given there and is told on the
-            way what to evict; empty for none at all.
-    """
-
-    captured: CapturedStep
-    schedules: tuple[Schedule, ...]
-    saved: tuple[tuple[int, ...], ...] = ()
-    plan: Plan | None = None
-    arenas: tuple[ArenaPlan, ...] = ()
-    evictions: tuple[Eviction, ...] = ()
 
 
 Replanner = Callable[[tuple[Any, ...], Mapping[str, Any], frozenset[str]], PlannedVariant]
@@ -190,8 +166,8 @@ class PlannedStep:
     @property
     def arena(self) -> ArenaReport | None:
         """Numbers of the arena that a usual step as last planned runs in; None where it runs in none."""
-        arenas = self._variants[-1].planned.arenas if self._variants else ()
-        return arenas[0].report if arenas else None
+        arena = self._variants[-1].planned.graphs[0].arena if self._variants else None
+        return None if arena is None else arena.report
 
     @property
     def eviction(self) -> EvictionTotals | None:
@@ -424,8 +400,8 @@ class _Variant:
     def watched(self, index: int) -> _Runnable:
         """The program with copies of its gradients on the way."""
         if index not in self._watched:
-            program = self.planned.captured.programs[index]
-            watches = tuple(Watch(o.name, o.value, o.version) for o in program.observations)
+            seen = self.planned.graphs[index].observations
+            watches = tuple(Watch(o.name, o.value, o.version) for o in seen)
             self._watched[index] = self._lower(index, watches)
         return self._watched[index]
 
@@ -435,18 +411,18 @@ class _Variant:
         self._watched.clear()
 
     def _lower(self, index: int, watches: tuple[Watch, ...]) -> _Runnable:
-        program: CapturedProgram = self.planned.captured.programs[index]
-        graph, host = program.graph, self.planned.captured.host
-        storages = self.planned.saved[index] if self.planned.saved else ()
+        planned = self.planned.graphs[index]
+        graph, host = planned.graph, self.planned.captured.host
         on_storage = {
-            s: [i for i, v in enumerate(graph.inputs) if graph.values[v].storage == s] for s in storages
+            s: [i for i, v in enumerate(graph.inputs) if graph.values[v].storage == s] for s in planned.saved
         }
         drawn = {node.effects.rng for node in graph.nodes if node.effects.rng is not None}
         return _Runnable(
             index,
-            self._executable(index, watches),
+            self._executable(planned, watches, lasting=index == 0),
             Binding(
-                program,
+                planned.program,
+                graph,
                 self.planned.captured.state,
                 goes_on=host is not None,
                 left=self.planned.captured.first_writes.left,
@@ -458,18 +434,16 @@ class _Variant:
             host,
         )
 
-    def _executable(self, index: int, watches: tuple[Watch, ...]) -> Executable:
-        graph = self.planned.captured.programs[index].graph
+    def _executable(self, planned: PlannedGraph, watches: tuple[Watch, ...], *, lasting: bool) -> Executable:
+        graph, arena = planned.graph, planned.arena
         name = graph.name or "step"
-        if self.planned.evictions:
-            eviction = self.planned.evictions[index]
-            return EvictingExecutable(graph, registry(), eviction, name=name, watches=watches)
-        arena = self.planned.arenas[index] if self.planned.arenas else None
+        if planned.eviction is not None:
+            return EvictingExecutable(graph, registry(), planned.eviction, name=name, watches=watches)
         places = NO_PLACES if arena is None else arena.places
-        lowered = lower(graph, self.planned.schedules[index], registry(), watches=watches, places=places)
+        lowered = lower(graph, planned.schedule, registry(), watches=watches, places=places)
         tensors: Mapping[str, torch.Tensor] = {}
         if arena is not None:
             nbytes = arena.report.arena_bytes
-            block = self._arenas.reserve(arena.device, nbytes, arena.alignment, lasting=index == 0)
+            block = self._arenas.reserve(arena.device, nbytes, arena.alignment, lasting=lasting)
             tensors = block.tensors(lowered)
         return Executable(lowered, name=name, places=tensors)

@@ -22,25 +22,29 @@ from neaptide.frontends.captured import CapturedStep
 from neaptide.frontends.fact_words import described, user_names
 from neaptide.frontends.step_slots import argument_name
 from neaptide.interruption import keeping
-from neaptide.ir.schedule import Schedule
+from neaptide.ir.graph import Graph
 from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.planner import DEFAULT_STRATEGY
 from neaptide.planner.budget import Budget, allowed_bytes
 from neaptide.planner.graph_search import check_strategy
+from neaptide.planner.judge_plan import judge_program
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.own_schedule import as_written
-from neaptide.planner.plan_graph import GraphPlan, PlanRequest, plan_graph
+from neaptide.planner.plan_graph import PlanRequest, plan_graph
 from neaptide.planner.pricing import Prices, Pricing
+from neaptide.planner.rewritten_plan import of_captured, replayed
 from neaptide.planner.strategies import early_updates
-from neaptide.plans import BudgetRecord, Plan, described_role
+from neaptide.plans import BudgetRecord, Plan, PlannedProgram, described_role
 from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.arena_planning import plan_arena
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.evicting import Eviction, EvictionOptions, check_eviction
 from neaptide.runtime.out_probe import probe_outs
-from neaptide.runtime.planned_step import PlannedVariant
+from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant, with_rule
 from neaptide.schedule.problem import StepProblem
+from neaptide.transform.rewrite import Rewrite, replay
+from neaptide.transform.rules import RULES
 from neaptide.version import VERSION
 
 Progress = Callable[[str], None]
@@ -57,6 +61,8 @@ class SearchOptions:
         atomic: keep updates behind everything that can fail.
         interrupt: set it to get the best plan so far.
         least_bytes: allowed in any case, up to the baseline: those of an earlier plan of the same step.
+        rewrites: what is done to the graphs first, one after the other: names of rules, each applied wherever it finds
+            that it can be, and rewrites of the usual step.
     """
 
     budget: Budget
@@ -65,6 +71,7 @@ class SearchOptions:
     atomic: bool = False
     interrupt: threading.Event | None = None
     least_bytes: int = 0
+    rewrites: tuple[str | Rewrite, ...] = ()
 
 
 class PreparedStep:
@@ -95,7 +102,8 @@ class PreparedStep:
         self._say = progress or (lambda _text: None)
         self.device: Device = this_machine(refresh=refresh) if device is None else get_device(device)
         self.is_measured = run_operations and device is None and _has_bytes(captured)
-        self._prepared: set[int] = set()
+        self._prepared: dict[int, Graph] = {}  # kept: else another graph could get its id
+        self._rewritten: dict[tuple[int, tuple[str | Rewrite, ...]], PlannedGraph] = {}
         # One for all programs: they have most calls in common, and with `refresh` each is run once.
         self._cost: MeasuredCost | EstimatedCost = (
             MeasuredCost(registry(), refresh=refresh)
@@ -107,35 +115,41 @@ class PreparedStep:
         self._written: dict[int, PlannedSequence] = {}
         self.surprises: dict[str, None] = {}
 
-    def pricing(self, index: int = 0) -> Pricing:
-        """What prices one of the captured programs; its operations are run here, the first time."""
-        if index not in self._prepared:
-            graph = self.captured.programs[index].graph
+    def pricing(self, graph: Graph) -> Pricing:
+        """What prices a captured graph, or one made of it; its operations are run here, the first time."""
+        if id(graph) not in self._prepared:
             if isinstance(self._cost, MeasuredCost):
                 self._say(f"timing the operations of {graph.name or 'the step'}")
                 self._cost.prepare(graph)
             self.surprises.update(dict.fromkeys(surprises(graph, self._cost)))
-            self._prepared.add(index)
+            self._prepared[id(graph)] = graph
         return self._pricing
 
-    def prices(self, index: int = 0) -> Prices:
-        """What is known of the time and bytes of one of the captured programs."""
-        return self.pricing(index).prices(self.captured.programs[index].graph)
+    def prices(self, graph: Graph | None = None) -> Prices:
+        """What is known of the time and bytes of a captured graph, or one made of it; by default the usual step's."""
+        priced = self.captured.steady.graph if graph is None else graph
+        return self.pricing(priced).prices(priced)
 
     def problem(self, index: int = 0) -> StepProblem:
         """One of the captured programs as integers."""
         if index not in self._problems:
-            problem = self.pricing(index).problem(self.captured.programs[index].graph)
-            self._problems[index] = problem.named(self.user_names(index))
+            graph = self.captured.programs[index].graph
+            self._problems[index] = self.pricing(graph).problem(graph).named(self.user_names(index))
         return self._problems[index]
 
-    def user_names(self, index: int = 0) -> dict[int, str]:
-        """What the user calls the storages of one of the programs that the caller owns, by id."""
+    def user_names(self, index: int = 0, rewritten: Graph | None = None) -> dict[int, str]:
+        """What the user calls the storages of one of the programs that the caller owns, by id.
+
+        Args:
+            index: of the program.
+            rewritten: a graph made of it, whose ids are wanted.
+        """
         program = self.captured.programs[index]
+        graph = program.graph if rewritten is None else rewritten
         batch = user_names(self.captured.signature.batch[0][1])
         found: dict[int, str] = {}
-        for value, slot in zip(program.graph.inputs, program.inputs, strict=True):
-            storage = program.graph.values[value].storage
+        for value, slot in zip(graph.inputs, program.inputs, strict=True):
+            storage = graph.values[value].storage
             if storage is not None:
                 name = batch[argument_name(slot.key[1])] if slot.role == "batch" else slot.name
                 found.setdefault(storage, name)
@@ -152,14 +166,7 @@ class PreparedStep:
         Where that is higher than without (it can be, at another step), it is the program without.
         """
         if index not in self._written:
-            program = self.captured.programs[index]
-            self._written[index] = as_written(
-                program.graph,
-                self.problem(index),
-                registry(),
-                program.checkpoints,
-                allow_nondeterministic=self.allow_nondeterministic,
-            )
+            self._written[index] = self._own(PlannedGraph.captured(self.captured.programs[index]))
         return self._written[index]
 
     def _allowed(self, options: SearchOptions, index: int, limit: int | None) -> int:
@@ -167,25 +174,46 @@ class PreparedStep:
         peak = self.as_written(index).peak_with_workspace_bytes
         return allowed_bytes(options.budget, peak, limit, options.least_bytes)
 
+    def rewritten(self, index: int, asked: tuple[str | Rewrite, ...]) -> PlannedGraph:
+        """One of the programs after what `SearchOptions.rewrites` asks for, in program order.
+
+        Raises:
+            UsageError: no rule of that name.
+            RewriteError: a rewrite is not legal in its graph, or takes away what verify runs observe.
+        """
+        if (index, asked) not in self._rewritten:
+            planned = PlannedGraph.captured(self.captured.programs[index])
+            for one in asked:
+                if isinstance(one, str):
+                    planned = with_rule(planned, registry(), one)
+                elif index == 0:
+                    edited = replay(planned.graph, registry(), [one], RULES)
+                    planned = planned.rewritten(edited, (one,))
+            self._rewritten[index, asked] = planned
+        return self._rewritten[index, asked]
+
     def plan(self, options: SearchOptions) -> StepPlan:
         """Plan every program of the step for one limit in bytes.
 
         Raises:
-            UsageError: no such strategy.
+            UsageError: no such strategy or rule.
         """
         check_strategy(options.strategy, atomic=options.atomic)
-        plans: list[GraphPlan] = []
+        programs: list[PlannedProgram] = []
+        graphs: list[PlannedGraph] = []
         limit: int | None = None
         for index in range(len(self.captured.programs)):
             # The usual program takes the longest; a search that is interrupted then is followed by the others'.
-            with keeping() if plans else nullcontext():
+            with keeping() if programs else nullcontext():
                 allowed = self._allowed(options, index, limit)
-                plans.append(self._plan_program(options, index, allowed))
+                program, planned = self._plan_program(index, options, allowed)
             limit = allowed if limit is None else limit
+            programs.append(program)
+            graphs.append(planned)
         budget = options.budget
         record = BudgetRecord(budget.peak, budget.latency, budget.outside_bytes, options.least_bytes)
         plan = Plan(
-            programs=tuple(found.program for found in plans),
+            programs=tuple(programs),
             name=self.captured.steady.graph.name,
             budget=record,
             seed=options.limits.seed,
@@ -196,29 +224,52 @@ class PreparedStep:
             captured_on=self.captured_on,
             allow_nondeterministic=self.allow_nondeterministic,
         )
-        variant = PlannedVariant(
-            self.captured,
-            tuple(found.schedule for found in plans),
-            tuple(found.program.saved for found in plans),
-            plan,
-        )
-        return StepPlan(plan, variant)
+        return StepPlan(plan, PlannedVariant(self.captured, tuple(graphs), plan))
 
-    def _plan_program(self, options: SearchOptions, index: int, allowed: int) -> GraphPlan:
-        program, step = self.captured.programs[index], self.problem(index)
+    def _plan_program(
+        self, index: int, options: SearchOptions, allowed: int
+    ) -> tuple[PlannedProgram, PlannedGraph]:
+        """The plan of one of the programs, and what then runs."""
         role = "steady" if index == 0 else f"first_{index}"
-        self._say(f"planning the program of {described_role(role)}: {step.node_count} operations")
+        planned = self.rewritten(index, options.rewrites)
+        self._say(f"planning the program of {described_role(role)}: {len(planned.graph.nodes)} operations")
+        pricing = self.pricing(planned.graph)
+        written = self._own(planned) if planned.rewrites else self.as_written(index)
         asked = PlanRequest(
             options.budget,
             role,
             options.strategy,
             budget_bytes=allowed,
             atomic=options.atomic,
-            names=self.user_names(index),
-            own=self.as_written(index) if program.checkpoints else None,
+            own=written if planned.checkpoints else None,
+            names=self.user_names(index, planned.graph),
         )
-        return plan_graph(
-            program.graph, self.pricing(index), asked, options.limits, interrupt=options.interrupt
+        found = plan_graph(planned.graph, pricing, asked, options.limits, interrupt=options.interrupt)
+        planned = replace(planned, schedule=found.schedule, saved=found.program.saved)
+        if not planned.rewrites:
+            return found.program, planned
+        captured = planned.program.graph
+        program = of_captured(found.program, captured, self.pricing(captured), planned.rewrites)
+        edited = replayed(program, captured, registry())
+        judge_program(
+            program,
+            edited.graph,
+            pricing.problem(planned.graph),
+            registry(),
+            captured=captured,
+            atomic=options.atomic,
+            allow_nondeterministic=self.allow_nondeterministic,
+        )
+        return program, planned
+
+    def _own(self, planned: PlannedGraph) -> PlannedSequence:
+        """A graph with the user's own activation checkpointing."""
+        return as_written(
+            planned.graph,
+            self.pricing(planned.graph).problem(planned.graph),
+            registry(),
+            planned.checkpoints,
+            allow_nondeterministic=self.allow_nondeterministic,
         )
 
     def in_arenas(self, variant: PlannedVariant, options: ArenaOptions | None = None) -> PlannedVariant:
@@ -236,26 +287,24 @@ class PreparedStep:
                 next_step="plan without a preset, on a model with weights",
             )
         chosen = options or ArenaOptions()
-        arenas = []
-        for index, program in enumerate(self.captured.programs):
+        graphs = []
+        for index, planned in enumerate(variant.graphs):
             role = "steady" if index == 0 else f"first_{index}"
             self._say(f"laying out {described_role(role)}")
-            prices, graph = self.prices(index), program.graph
-            saved = variant.saved[index] if variant.saved else ()
-            sizes = self.pricing(index).storage_bytes(graph)
-            arenas.append(
-                plan_arena(
-                    graph,
-                    variant.schedules[index],
-                    registry(),
-                    prices,
-                    probe_outs(graph, registry()),
-                    self.device,
-                    chosen,
-                    saved_bytes=sum(sizes[s] for s in saved),
-                )
+            graph = planned.graph
+            sizes = self.pricing(graph).storage_bytes(graph)
+            arena = plan_arena(
+                graph,
+                planned.schedule,
+                registry(),
+                self.prices(graph),
+                probe_outs(graph, registry()),
+                self.device,
+                chosen,
+                saved_bytes=sum(sizes[s] for s in planned.saved),
             )
-        return replace(variant, arenas=tuple(arenas))
+            graphs.append(replace(planned, arena=arena))
+        return replace(variant, graphs=tuple(graphs))
 
     def evicting(self, options: SearchOptions, eviction: EvictionOptions) -> PlannedVariant:
         """Every program in its own order, evicting while it runs (`runtime.evicting`).
@@ -266,22 +315,21 @@ class PreparedStep:
         Raises:
             InfeasibleBudget: nothing is left to evict at some step, or that was not found out within the time limit.
         """
-        evictions = []
+        graphs = []
         limit: int | None = None
         for index, program in enumerate(self.captured.programs):
             step = self.problem(index)
             allowed = self._allowed(options, index, limit)
             early = early_updates.solve(PlanningProblem(step, 0), Limits()).require()
-            evictions.append(Eviction(step, early.sequence, allowed, eviction))
-            check_eviction(evictions[-1], program.graph.name or "the step", options.limits.time_s)
+            decided = Eviction(step, early.sequence, allowed, eviction)
+            check_eviction(decided, program.graph.name or "the step", options.limits.time_s)
             limit = allowed if limit is None else limit
-        return replace(self.baseline_variant(), evictions=tuple(evictions))
+            graphs.append(replace(PlannedGraph.captured(program), eviction=decided))
+        return PlannedVariant(self.captured, tuple(graphs))
 
     def baseline_variant(self) -> PlannedVariant:
         """Every program in the order in which it was captured."""
-        return PlannedVariant(
-            self.captured, tuple(Schedule.program_order(p.graph) for p in self.captured.programs)
-        )
+        return PlannedVariant(self.captured, tuple(map(PlannedGraph.captured, self.captured.programs)))
 
 
 def _has_bytes(captured: CapturedStep) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from neaptide.transform.rewrite import Rule
+from neaptide.errors import UsageError
+from neaptide.transform.rewrite import Rewrite, Rule
 from neaptide.transform.rules.equal_operations import EqualOperations
 from neaptide.transform.rules.loop import PlacedLoop
 
@@ -14,3 +16,25 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     {rule.name: rule for rule in (EqualOperations(), PlacedLoop())}
 )
 """Every rule that a plan may name."""
+
+
+def check_rules(names: Iterable[str]) -> None:
+    """Refuse names of rules that there are not.
+
+    Raises:
+        UsageError: naming those that there are.
+    """
+    for name in names:
+        if name not in RULES:
+            raise UsageError(f"no rule is called {name!r}", next_step=f"choose one of {', '.join(RULES)}")
+
+
+def described_rewrites(rewrites: Iterable[Rewrite]) -> tuple[str, ...]:
+    """What some rewrites do, a line for each rule: "equal operations run once (equal_operations), at 4 places"."""
+    lines = []
+    for (name, keeps_bits), count in Counter((made.rule, made.keeps_bits) for made in rewrites).items():
+        summary = RULES[name].summary if name in RULES else "unknown to this version of neaptide"
+        where = "at 1 place" if count == 1 else f"at {count} places"
+        bits = "every bit is kept" if keeps_bits else "sums are taken in another order"
+        lines.append(f"{summary} ({name}), {where}; {bits}")
+    return tuple(lines)

@@ -1,0 +1,149 @@
+"""What runs for each program of a step: its graph, which may be a rewritten one, and how that runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from neaptide.errors import RewriteError
+from neaptide.frontends.captured import CapturedProgram, CapturedStep
+from neaptide.frontends.trace_reader import Observation
+from neaptide.ir.edit import Edited
+from neaptide.ir.graph import Graph
+from neaptide.ir.registry import OpRegistry
+from neaptide.ir.schedule import Schedule
+from neaptide.ir.values import Value
+from neaptide.plans import Plan
+from neaptide.runtime.arena_plan import ArenaPlan
+from neaptide.runtime.evicting import Eviction
+from neaptide.transform.applying import apply_rule
+from neaptide.transform.rewrite import Rewrite
+from neaptide.transform.rules import RULES, check_rules
+
+
+@dataclass(frozen=True)
+class PlannedGraph:
+    """One of the programs of a step, as it runs.
+
+    Attributes:
+        program: as captured; it says what inputs and outputs mean, place by place.
+        graph: what runs, with the inputs and outputs of `program.graph`.
+        schedule: order of its nodes.
+        observations: gradients as they are when `optimizer.step()` begins, in this graph.
+        checkpoints: nodes of the forward of each call that the user checkpoints, in this graph.
+        rewrites: how this graph follows from the captured one.
+        saved: ids of the caller's storages that are copied before it runs and put back when it dies before it has
+            written others (atomic plans).
+        arena: the block that it runs in; None for none.
+        eviction: what decides on the way what is evicted; it then runs node by node in the order given there. None
+            where nothing is.
+    """
+
+    program: CapturedProgram
+    graph: Graph
+    schedule: Schedule
+    observations: tuple[Observation, ...]
+    checkpoints: tuple[tuple[int, ...], ...]
+    rewrites: tuple[Rewrite, ...] = ()
+    saved: tuple[int, ...] = ()
+    arena: ArenaPlan | None = None
+    eviction: Eviction | None = None
+
+    @staticmethod
+    def captured(program: CapturedProgram, schedule: Schedule | None = None) -> PlannedGraph:
+        """A program as captured, in program order unless another is given."""
+        order = Schedule.program_order(program.graph) if schedule is None else schedule
+        return PlannedGraph(program, program.graph, order, program.observations, program.checkpoints)
+
+    def rewritten(self, edited: Edited, rewrites: tuple[Rewrite, ...]) -> PlannedGraph:
+        """The graph after further rewrites, in program order. O(size).
+
+        Args:
+            edited: what the rewrites make of this graph.
+            rewrites: those, in their order.
+
+        Raises:
+            RewriteError: a value is gone that verify runs observe.
+        """
+        there = _Followed(self.graph, edited)
+        return replace(
+            self,
+            graph=edited.graph,
+            schedule=Schedule.program_order(edited.graph),
+            observations=tuple(there.observation(seen) for seen in self.observations),
+            checkpoints=tuple(there.nodes(nodes) for nodes in self.checkpoints),
+            rewrites=(*self.rewrites, *rewrites),
+        )
+
+
+@dataclass(frozen=True)
+class PlannedVariant:
+    """A capture and what runs for each of its programs.
+
+    Attributes:
+        captured: the step under one signature.
+        graphs: one for each of `captured.programs`, in the same order.
+        plan: where they come from; None for program order.
+    """
+
+    captured: CapturedStep
+    graphs: tuple[PlannedGraph, ...]
+    plan: Plan | None = None
+
+    @property
+    def keeps_bits(self) -> bool:
+        """Whether the step gives eager's bits; otherwise some sums are taken in another order."""
+        return all(rewrite.keeps_bits for planned in self.graphs for rewrite in planned.rewrites)
+
+
+def with_rule(planned: PlannedGraph, registry: OpRegistry, name: str) -> PlannedGraph:
+    """A graph after all that a rule finds in it; places that would take away what verify runs observe are left alone.
+
+    Raises:
+        UsageError: no rule of that name.
+    """
+
+    def objection(edited: Edited) -> str | None:
+        try:
+            planned.rewritten(edited, ())
+        except RewriteError as error:
+            return error.what
+        return None
+
+    check_rules([name])
+    made = apply_rule(planned.graph, registry, RULES[name], objection)
+    return planned.rewritten(made.edited, made.rewrites) if made.rewrites else planned
+
+
+class _Followed:
+    """Where the parts of a graph are after a change."""
+
+    def __init__(self, before: Graph, edited: Edited) -> None:
+        self.before, self.after = before, edited.graph
+        self.node_id = {old: new for new, old in enumerate(edited.node_of) if old >= 0}
+        self.value_id = {old: new for new, old in enumerate(edited.value_of) if old >= 0}
+        self.writer = {(a.storage, a.version): node.id for node in before.nodes for a in node.effects.writes}
+
+    def nodes(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
+        """Those of some nodes that are left."""
+        return tuple(self.node_id[node] for node in nodes if node in self.node_id)
+
+    def observation(self, seen: Observation) -> Observation:
+        """The same moment of the same value.
+
+        Raises:
+            RewriteError: the value is gone, or what wrote it last before that moment.
+        """
+        old, value = self.before.values[seen.value], self.value_id.get(seen.value)
+        version = None if value is None else self._version(old, seen.version, self.after.values[value])
+        if value is None or version is None:
+            raise RewriteError(f"verify runs observe {seen.name}, which it takes away")
+        return replace(seen, value=value, version=version)
+
+    def _version(self, old: Value, version: int, new: Value) -> int | None:
+        """What a version of the storage of a value is called now; None where it is not made any more."""
+        if version == old.version:
+            return new.version
+        assert old.storage is not None
+        node = self.node_id.get(self.writer.get((old.storage, version), -1))
+        written = () if node is None else self.after.nodes[node].effects.writes
+        return next((access.version for access in written if access.storage == new.storage), None)

@@ -1,0 +1,274 @@
+"""Plans of rewritten graphs from end to end: planned, saved, loaded elsewhere, judged, run, compared with eager."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import neaptide
+from neaptide.errors import PlanError, UsageError
+from neaptide.plans import Plan
+from neaptide.plans.plan import _checksum
+from neaptide.runtime import contestants, verification
+from neaptide.runtime.capturing import capture
+from neaptide.runtime.plan_matching import matched
+from plan_steps import autocast_step, small_step
+
+QUICK = {"time_limit_s": None, "work_limit": 100}
+RULE = "equal_operations"
+FORMAT_1 = Path(__file__).parent / "golden" / "plans" / "format_1.json"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def planned(rewrites=(RULE,), budget=None, **options):
+    step, batch = autocast_step()
+    return neaptide.plan(step, batch, budget=neaptide.Budget(budget), rewrites=rewrites, **QUICK, **options)
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return planned()
+
+
+@pytest.fixture(scope="module")
+def captured():
+    step, batch = autocast_step()
+    return capture(step, (batch,))
+
+
+ELSEWHERE = """
+import sys, json, neaptide, plan_steps
+report = neaptide.run(plan_steps.autocast_step, sys.argv[1], verify=True)
+print(json.dumps([report.bitwise_equal, report.predicted_peak_bytes, report.measured_peak_bytes]))
+"""
+
+
+@pytest.mark.parametrize("budget", [None, "75%"])
+def test_a_rewritten_plan_runs_in_another_process_as_predicted(tmp_path, budget):
+    made = planned(budget=budget)
+    assert [rewrite.rule for rewrite in made.programs[0].rewrites] == [RULE] * 2
+    made.save(tmp_path / "plan.json")
+    paths = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
+    ran = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, str(tmp_path / "plan.json")],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    is_equal, predicted, measured = json.loads(ran.stdout.splitlines()[-1])
+    assert is_equal
+    assert predicted == measured == made.programs[0].predictions.peak_bytes
+
+
+def test_it_takes_fewer_bytes_than_the_captured_graph(plan):
+    plain = planned(()).programs[0]
+    made = plan.programs[0]
+    assert made.predictions.peak_bytes < plain.predictions.peak_bytes
+    assert made.node_count < plain.node_count == made.captured.node_count
+    assert made.captured_fingerprint == plain.fingerprint == plain.captured_fingerprint
+    for name in ("baseline_peak_bytes", "baseline_peak_with_workspace_bytes", "resident_bytes"):
+        assert getattr(made.predictions, name) == getattr(plain.predictions, name)
+
+
+def test_the_plan_comes_back_from_its_text(plan):
+    assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_every_report_names_the_rewrites(plan, captured, caplog):
+    line = "equal operations run once (equal_operations), at 2 places; every bit is kept"
+    assert f"Rewritten: {line}." in plan.explain()
+    comparison = neaptide.compare(
+        autocast_step, budget="100%", repeats=0, device="rtx3090", rewrites=[RULE], **QUICK
+    )
+    assert f"plan runs a rewritten graph: {line}" in comparison.notes
+    caplog.set_level("INFO", logger="neaptide")
+    matched(plan, captured, 1.0)
+    assert f"the step runs as a rewritten graph: {line}" in caplog.text
+
+
+def test_a_step_may_be_compiled_with_rewrites_inside_an_arena():
+    step, batch = autocast_step()
+    runner = neaptide.compile_step(step, budget="100%", rewrites=[RULE], arena=True, **QUICK)
+    expected, batch_too = autocast_step()
+    for _ in range(2):
+        assert runner(batch).equal(expected(batch_too))
+    assert runner.plan.programs[0].rewrites
+
+
+def test_a_call_of_another_shape_is_rewritten_alike(plan):
+    step, batch = autocast_step()
+    runner = plan.apply(step)
+    runner(batch)
+    runner(batch[:2])
+    assert runner.counts.replans == 1
+    assert {rewrite.rule for rewrite in runner.plan.programs[0].rewrites} == {RULE}
+
+
+def test_an_atomic_plan_may_be_of_a_rewritten_graph():
+    made = planned(budget="100%", atomic=True)
+    assert made.programs[0].rewrites
+    assert made.atomic
+    step, batch = autocast_step()
+    variant = matched(made, capture(step, (batch,)), 1.0)
+    found, _ = verification.verify_planned(
+        autocast_step, 0, contestants.rebind(variant), verification.verify_eager(autocast_step, 0)
+    )
+    assert found.agrees
+    assert found.bitwise_equal
+
+
+def test_rewrites_may_be_given_one_by_one(plan):
+    assert planned(plan.programs[0].rewrites).programs[0].rewrites == plan.programs[0].rewrites
+    one = plan.programs[0].rewrites[:1]
+    assert planned(one).programs[0].rewrites == one
+
+
+def test_unknown_rules_are_refused_before_anything_is_captured():
+    with pytest.raises(UsageError, match="no rule is called 'equal'"):
+        neaptide.plan(None, budget="100%", rewrites=["equal"])
+
+
+# -- edited files
+
+
+def shifted(program):
+    program["captured"]["rewrites"][0]["nodes"][1] += 1
+
+
+def swapped(program):
+    program["captured"]["rewrites"].reverse()
+
+
+def dropped(program):
+    program["captured"]["rewrites"].pop()
+
+
+def doubled(program):
+    program["captured"]["rewrites"].append(program["captured"]["rewrites"][0])
+
+
+def emptied(program):
+    program["captured"]["rewrites"] = []
+
+
+def unmarked(program):
+    program["captured"] = None
+    program["predictions"]["seconds"] = program["predictions"]["baseline_seconds"]
+
+
+def of_an_unknown_rule(program):
+    program["captured"]["rewrites"][0]["rule"] = "all_is_well"
+
+
+def keeping_no_bits(program):
+    program["captured"]["rewrites"][0]["keeps_bits"] = False
+
+
+def with_settings(program):
+    program["captured"]["rewrites"][0]["settings"] = [["parts", 4]]
+
+
+def beyond_the_graph(program):
+    program["captured"]["rewrites"][0]["nodes"] = [0, 10**6]
+
+
+def negative(program):
+    program["captured"]["rewrites"][0]["nodes"] = [-2, -1]
+
+
+def of_another_graph(program):
+    program["captured"]["fingerprint"] = "0" * 64
+
+
+def made_into_another_graph(program):
+    program["fingerprint"] = "0" * 64
+
+
+def of_other_size(program):
+    program["captured"]["node_count"] += 1
+
+
+def with_a_lower_baseline(program):
+    program["predictions"]["baseline_peak_bytes"] -= 4
+
+
+def with_an_invented_scratch(program):
+    program["captured"]["assumed"]["workspace"] = [[0, 10**9]]
+
+
+def with_scratch_of_no_node(program):
+    program["captured"]["assumed"]["workspace"] = [[10**6, 4]]
+
+
+def of_other_bytes(program):
+    program["predictions"]["peak_bytes"] -= 4
+
+
+EDITS = {
+    shifted: "steady.captured.rewrites are not legal: rewrite 0 (equal_operations) cannot be applied",
+    swapped: "steady.captured.rewrites are not legal",
+    dropped: "steady.captured.rewrites make another graph",
+    doubled: "steady.captured.rewrites are not legal: rewrite 2",
+    emptied: "programs[0].captured.rewrites is empty",
+    unmarked: "does not fit this step",
+    of_an_unknown_rule: "there is no rule of that name",
+    keeping_no_bits: "its rule says otherwise",
+    with_settings: "and no settings",
+    beyond_the_graph: "node 1000000 is none of the",
+    negative: "the plan file lacks a field or has a wrong one",
+    of_another_graph: "does not fit this step",
+    made_into_another_graph: "steady.captured.rewrites make another graph",
+    of_other_size: "steady.captured.node_count",
+    with_a_lower_baseline: "steady.predictions.baseline_peak_bytes",
+    with_an_invented_scratch: "steady.predictions.baseline_peak_with_workspace_bytes",
+    with_scratch_of_no_node: "steady.captured.assumed.workspace has ids",
+    of_other_bytes: "steady.predictions.peak_bytes",
+}
+
+
+def edited(plan, edit):
+    document = copy.deepcopy(json.loads(plan.to_json()))
+    edit(document["plan"]["programs"][0])
+    return json.dumps({**document, "checksum": _checksum(document["plan"])})
+
+
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.__name__)
+def test_an_edited_plan_is_refused_with_one_sentence(plan, captured, edit):
+    with pytest.raises(neaptide.errors.NeaptideError) as caught:
+        matched(Plan.from_json(edited(plan, edit)), captured, 1.0)
+    assert EDITS[edit] in caught.value.what
+    assert "\n" not in caught.value.what
+
+
+# -- format 1
+
+
+def test_a_plan_of_format_1_is_read_and_run():
+    read = Plan.load(FORMAT_1)
+    assert json.loads(FORMAT_1.read_text())["format"] == "neaptide.plan/1"
+    assert json.loads(read.to_json())["format"] == "neaptide.plan/2"
+    assert Plan.from_json(read.to_json()) == read
+    assert not read.programs[0].rewrites
+    report = neaptide.run(small_step, FORMAT_1, verify=True)
+    assert report.bitwise_equal
+    assert report.predicted_peak_bytes == report.measured_peak_bytes
+
+
+def test_a_plan_of_an_unknown_format_is_refused(plan):
+    text = plan.to_json().replace("neaptide.plan/2", "neaptide.plan/3")
+    with pytest.raises(PlanError) as caught:
+        Plan.from_json(text)
+    assert caught.value.why == "this version of neaptide reads 'neaptide.plan/1' and 'neaptide.plan/2'"
