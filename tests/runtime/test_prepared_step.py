@@ -9,7 +9,6 @@ from neaptide.ir.serial import fingerprint
 from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
 from neaptide.runtime.prepared_step import SearchOptions, described_signature, prepare, versions
-from plan_steps import small_step
 
 LIMITS = Limits(work=100)
 

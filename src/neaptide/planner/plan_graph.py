@@ -43,7 +43,6 @@ class PlanRequest:
         names: by storage id, what the user calls what he owns.
         own: the schedule that the user wrote, with activation checkpointing of his own; what the portfolio finds is
             never worse.
-        names: what the user calls storages, by id; the others keep the names of the graph.
     """
 
     budget: Budget
@@ -53,7 +52,6 @@ class PlanRequest:
     atomic: bool = False
     names: Mapping[int, str] = field(default_factory=dict)
     own: PlannedSequence | None = None
-    names: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
