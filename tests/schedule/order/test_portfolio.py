@@ -92,7 +92,7 @@ def test_unknown_method_and_empty_problem():
 def test_regions_given_up_on_are_reduced_with_a_higher_limit():
     """What the second reduction leaves stands for orders of the problem itself, and proves the same peak."""
     problem = from_mapping(pumpkin(6, 120, 0))
-    run = portfolio._Portfolio(problem, LimitGuard(Limits()), None, None)
+    run = portfolio._Portfolio(problem, LimitGuard(Limits()), None, None, frozenset())
     run._reduce(5)
     assert run.last_reduction is not None
     assert run.last_reduction.skipped
