@@ -10,6 +10,8 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import MergeMap, SliceMap
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.values import Kind
+from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.problem import compile_problem
 from neaptide.symbolic.size_expr import SizeExpr
 from strategies import graphs, schedules
 
@@ -97,8 +99,17 @@ def test_a_loop_is_charged_with_what_its_body_holds_at_its_peak():
     b.output(y)
     graph = b.finish()
     profile = memory_profile(graph, Schedule.program_order(graph))
-    assert profile.workspace_at == (128,)
-    assert profile.peak_with_workspace_bytes == 32 + 32 + 128
+    assert profile.bytes_at == (32 + 32 + 128,)
+    assert profile.bytes_at_by_kind[Kind.TEMPORARY] == (128,)
+    assert profile.workspace_at == (0,)
+
+    both = memory_profile(graph, Schedule.program_order(graph), workspace={0: 128 + 10})
+    assert both.bytes_at == profile.bytes_at
+    assert both.workspace_at == (10,)
+    problem = compile_problem(graph, toy_registry(), workspace={0: 128 + 10})
+    evaluator = Evaluator(problem)
+    assert evaluator.peak_without_workspace == both.peak_bytes
+    assert evaluator.peak == both.peak_with_workspace_bytes
 
 
 def test_kinds_of_a_training_step_add_up():

@@ -49,7 +49,8 @@ class MemoryProfile:
 
     Attributes:
         device: which one; other devices are in `peak_bytes_by_device`.
-        bytes_at: for each node step, caller-owned storages included, workspace not.
+        bytes_at: for each node step, caller-owned storages included, workspace not. Storages that the body of a loop
+            holds while it runs are part of it, at the most of any trip.
         bytes_at_by_kind: the same, split; the kinds add up to `bytes_at`.
         workspace_at: scratch bytes of each node step.
         resident_bytes: of the storages that the caller owns.
@@ -57,7 +58,7 @@ class MemoryProfile:
         peak_bytes: highest `bytes_at`.
         peak_with_workspace_step: position of the first highest step with workspace added.
         peak_with_workspace_bytes: bytes at that step.
-        alive_at_peak: what is there at `peak_step`, largest first.
+        alive_at_peak: what is there at `peak_step`, largest first; storages of the bodies of loops are not listed.
         peak_bytes_by_device: `peak_bytes` of every device.
         host_bytes_at: for each node step the most bytes of this device's storages that are kept on the host, from its
             begin to that of the next one; zeros without transfers.
@@ -94,14 +95,14 @@ def memory_profile(
         graph: the program.
         schedule: its steps, legal; `FREE` steps are ignored, since they follow from the order.
         binding: values of symbolic dims.
-        workspace: scratch bytes by node id. A loop that is not in it is charged with its body's transient peak.
+        workspace: scratch bytes by node id; of a loop all that its body needs, storages included. A loop that is not
+            in it is charged with these storages.
         storage_bytes: sizes by storage id that replace the recorded ones.
         device: whose bytes are wanted; by default the one with the largest total of storages.
     """
     sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
     wanted = device if device is not None else main_device(graph, sizes)
-    scratch = loop_workspaces(graph, binding, schedule.bodies)
-    scratch.update(workspace or {})
+    in_bodies = loop_workspaces(graph, binding, schedule.bodies)
     played = play(graph, schedule)
     kinds = storage_kinds(graph)
 
@@ -116,7 +117,8 @@ def memory_profile(
 
     bytes_at: list[int] = []
     by_kind: dict[Kind, list[int]] = {kind: [] for kind in Kind}
-    for alive in played.alive:
+    running = [graph.nodes[step.target] for step in schedule.node_steps()]
+    for node, alive in zip(running, played.alive, strict=True):
         here = Counter(resident_by_kind)
         per_device = Counter(resident)
         for instance in alive:
@@ -124,15 +126,23 @@ def memory_profile(
             per_device[where] += sizes[instance.storage]
             if where == wanted:
                 here[kinds[instance.storage]] += sizes[instance.storage]
+        if node.id in in_bodies:
+            where = node_device(graph, node)
+            per_device[where] += in_bodies[node.id]
+            if where == wanted:
+                here[Kind.TEMPORARY] += in_bodies[node.id]
         bytes_at.append(per_device[wanted])
         for kind in Kind:
             by_kind[kind].append(here[kind])
         for where, total in per_device.items():
             peaks[where] = max(peaks[where], total)
 
+    scratch = workspace or {}
     workspace_at = [
-        scratch.get(step.target, 0) if node_device(graph, graph.nodes[step.target]) == wanted else 0
-        for step in schedule.node_steps()
+        max(scratch.get(node.id, 0) - in_bodies.get(node.id, 0), 0)
+        if node_device(graph, node) == wanted
+        else 0
+        for node in running
     ]
     host_bytes_at = [
         max(
@@ -165,7 +175,7 @@ def memory_profile(
 def loop_workspaces(
     graph: Graph, binding: Binding | None = None, bodies: Bodies = NO_BODIES
 ) -> dict[int, int]:
-    """Scratch bytes of the loops of a graph: what the body holds at its peak beyond its inputs."""
+    """What the bodies of a graph's loops hold at their peaks beyond their inputs: storages, no workspace of nodes."""
     return {
         node.id: loop_workspace_bytes(graph, node, binding, bodies=bodies)
         for node in graph.nodes

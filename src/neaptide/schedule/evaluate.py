@@ -179,10 +179,11 @@ class Evaluator:
 
     @property
     def peak_without_workspace(self) -> int:
-        """Highest bytes of storages at any position."""
+        """Highest bytes of storages at any position, those in the bodies of loops included."""
         if not len(self.order):
             return self.problem.resident_bytes
-        return int((self.bytes - self._scratch[self.order]).max())
+        in_bodies = np.array(self.problem.body_bytes, dtype=np.int64)[np.array(self.node_of)[self.order]]
+        return int((self.bytes - self._scratch[self.order] + in_bodies).max())
 
     @property
     def peak_position(self) -> int:

@@ -59,7 +59,7 @@ class StepProblem:
         outputs: values handed back.
         predecessors: by node, nodes that must run first.
         successors: the inverse.
-        workspace: by node, scratch bytes.
+        workspace: by node, scratch bytes; of a loop all that its body needs.
         seconds: by node, of one execution.
         repeat_seconds: by node, of a repetition: one that draws random numbers has a state to put in and take out
             again. By default the same as `seconds`.
@@ -71,6 +71,7 @@ class StepProblem:
         order_lower_bound_bytes: no schedule without recomputation has.
         is_contraction: by node, whether it multiplies and sums (matmul, convolution, attention, recurrence), so that
             its time is that of arithmetic rather than of the bytes it touches. By default none does.
+        body_bytes: by node, how much of its workspace are storages that the body of a loop holds. By default none.
         is_plain: by node, whether running it again is all that it takes to make again what it creates: nothing writes
             or views that, it may run twice, and no caller's storage that it reads is ever overwritten. Derived.
     """
@@ -101,6 +102,7 @@ class StepProblem:
     order_lower_bound_bytes: int
     repeat_seconds: tuple[float, ...] = ()
     is_contraction: tuple[bool, ...] = ()
+    body_bytes: tuple[int, ...] = ()
     is_plain: tuple[bool, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -108,6 +110,8 @@ class StepProblem:
             object.__setattr__(self, "repeat_seconds", self.seconds)
         if not self.is_contraction:
             object.__setattr__(self, "is_contraction", (False,) * len(self.operands))
+        if not self.body_bytes:
+            object.__setattr__(self, "body_bytes", (0,) * len(self.operands))
         plain = tuple(
             not self.refusals[node]
             and not any(self.writers[s] or self.views[s] for s in created)
@@ -206,7 +210,9 @@ def compile_problem(
         repeat_rule(graph, node, registry, allow_nondeterministic=allow_nondeterministic)
         for node in graph.nodes
     ]
-    scratch = {**loop_workspaces(graph, binding, bodies), **(workspace or {})}
+    in_bodies = loop_workspaces(graph, binding, bodies)
+    scratch = {**(workspace or {})}
+    scratch |= {loop: max(held, scratch.get(loop, 0)) for loop, held in in_bodies.items()}
     bounds = (graph, binding, scratch, storage_bytes, where)
     times = tuple(map(float, seconds)) if seconds is not None else (1.0,) * len(graph.nodes)
     return StepProblem(
@@ -241,6 +247,9 @@ def compile_problem(
         lower_bound_bytes=_bound(lower_bound_bytes, *bounds),
         order_lower_bound_bytes=_bound(order_lower_bound_bytes, *bounds),
         is_contraction=tuple(_is_contraction(registry, node.op) for node in graph.nodes),
+        body_bytes=tuple(
+            in_bodies.get(node.id, 0) if node_device(graph, node) == where else 0 for node in graph.nodes
+        ),
     )
 
 
