@@ -89,7 +89,8 @@ class _Checker:
     def _run_node(self, step: Step, position: int) -> None:
         node = self.graph.nodes[step.target]
         rule = self._enter(node, step, position)
-        for value in needed_inputs(self.graph, node):
+        needed = needed_inputs(self.graph, node)
+        for value in needed:
             if value not in self.bound:
                 raise self._broken(node, position, f"{self.graph.values[value].name} is not bound yet")
             instance = self.bound[value]
@@ -101,12 +102,12 @@ class _Checker:
         for access in rule.writes:
             self._check_version(node, position, operands, access, access.version - 1)
             operands[access.storage][0].version = access.version
-        needed = [self.bound[value] for value in needed_inputs(self.graph, node)]
+        touched = [self.bound[value] for value in needed]
         self._bind_outputs(node, position, operands)
-        made = [self.bound[value] for value in node.outputs]
+        touched += [self.bound[value] for value in node.outputs]
         self.uses.append(
             StepUse(
-                frozenset(instance.key for instance in (*needed, *made) if instance is not None),
+                frozenset(instance.key for instance in touched if instance is not None),
                 frozenset(operands[access.storage][0].key for access in rule.writes),
             )
         )

@@ -1,4 +1,4 @@
-"""A machine with Python variables that plays a schedule: which storage instances are there at every step.
+"""A machine with Python variables that plays a schedule: from which step to which each storage instance is there.
 
 A name is bound to an object with a reference count, it is deleted behind its last use, and an object whose count falls
 to zero is gone. An object that is stored leaves at the `WAIT` for its copy, and is there again from its `LOAD` on.
@@ -27,21 +27,31 @@ class PlayedInstance:
 
 
 @dataclass(frozen=True, slots=True)
+class Presence:
+    """An instance that is there while the steps `[start, end)` run, counting those that run nodes."""
+
+    instance: PlayedInstance
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Played:
     """What was where.
 
     Attributes:
-        alive: for each step that runs a node, the instances that are there while it runs, beyond those of the caller.
-        on_host: for each of these steps, the instances on the host when it begins, and again behind each `STORE`
+        presences: of the instances beyond those of the caller. One that was away has another for each return; one that
+            goes before a step has seen it is in none.
+        on_host: for each step that runs a node, the instances on the host when it begins, and again behind each `STORE`
             between it and the next one.
     """
 
-    alive: list[list[PlayedInstance]]
+    presences: list[Presence]
     on_host: list[list[list[PlayedInstance]]]
 
 
 def play(graph: Graph, schedule: Schedule) -> Played:
-    """Play a legal schedule. O(steps x storages alive)."""
+    """Play a legal schedule. O(size of the schedule + steps x storages on the host)."""
     return _Machine(graph).run(schedule)
 
 
@@ -64,7 +74,9 @@ class _Machine:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.variables: dict[int, PlayedInstance] = {}
-        self.alive: dict[int, PlayedInstance] = {}
+        self.there_since: dict[PlayedInstance, int] = {}
+        self.presences: list[Presence] = []
+        self.position = 0
         self.on_host: dict[int, PlayedInstance] = {}
         self.leaving: set[int] = set()
         self.created: Counter[int] = Counter()
@@ -78,21 +90,23 @@ class _Machine:
     def run(self, schedule: Schedule) -> Played:
         running = [self.graph.nodes[step.target] for step in schedule.node_steps()]
         upcoming = iter(zip(running, _deletions(self.graph, running), strict=True))
-        played = Played([], [])
+        on_host: list[list[list[PlayedInstance]]] = []
         for step in schedule.steps:
             if step.moves_bytes:
                 self._move(step)
                 if step.kind is StepKind.STORE:
-                    played.on_host[-1].append(list(self.on_host.values()))
+                    on_host[-1].append(list(self.on_host.values()))
             elif step.runs_node:
                 node, deletions = next(upcoming)
                 self._execute(node)
-                played.alive.append(list(self.alive.values()))
-                played.on_host.append([list(self.on_host.values())])
+                self.position += 1
+                on_host.append([list(self.on_host.values())])
                 for value in deletions:
                     if value in self.variables:
                         self._release(self.variables.pop(value))
-        return played
+        for instance in list(self.there_since):
+            self._leave(instance)
+        return Played(self.presences, on_host)
 
     def _execute(self, node: Node) -> None:
         graph = self.graph
@@ -114,10 +128,10 @@ class _Machine:
             self.on_host[key] = instance
             self.leaving.add(key)
         elif step.kind is StepKind.LOAD:
-            self.alive[key] = instance
+            self._come(instance)
         elif key in self.leaving:
             self.leaving.remove(key)
-            del self.alive[key]
+            self._leave(instance)
         else:
             del self.on_host[key]
 
@@ -125,8 +139,16 @@ class _Machine:
         instance = PlayedInstance(storage, self.created[storage], creator)
         self.instances[storage, instance.occurrence] = instance
         self.created[storage] += 1
-        self.alive[id(instance)] = instance
+        self._come(instance)
         return instance
+
+    def _come(self, instance: PlayedInstance) -> None:
+        self.there_since[instance] = self.position
+
+    def _leave(self, instance: PlayedInstance) -> None:
+        start = self.there_since.pop(instance)
+        if start < self.position:
+            self.presences.append(Presence(instance, start, self.position))
 
     def _bind(self, value: int, instance: PlayedInstance) -> None:
         instance.references += 1
@@ -137,4 +159,4 @@ class _Machine:
     def _release(self, instance: PlayedInstance) -> None:
         instance.references -= 1
         if instance.references == 0 and instance.creator is not None:
-            del self.alive[id(instance)]
+            self._leave(instance)

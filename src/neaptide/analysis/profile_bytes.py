@@ -1,18 +1,19 @@
 """Bytes at every step of a schedule: the slow reference evaluator, and the final judge of every plan.
 
-It adds up the storages that are there when `analysis.play_bytes` plays the schedule with Python variables. Everything
-faster must agree.
+It adds up the storages that are there when `analysis.play_bytes` plays the schedule with Python variables: the bytes of
+each come at the step where it comes, and go where it goes. Everything faster must agree.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 
 from neaptide.analysis.kinds import storage_kinds
 from neaptide.analysis.loops import NO_BODIES, Binding, Bodies, body_schedule, trips
-from neaptide.analysis.play_bytes import PlayedInstance, play
+from neaptide.analysis.play_bytes import PlayedInstance, Presence, play
 from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Source
@@ -89,7 +90,9 @@ def memory_profile(
     storage_bytes: Mapping[int, int] | None = None,
     device: str | None = None,
 ) -> MemoryProfile:
-    """Play a schedule and count the bytes of storages at every step. O(steps x storages alive).
+    """Play a schedule and count the bytes of storages at every step.
+
+    O(size of the schedule + steps x storages on the host).
 
     Args:
         graph: the program.
@@ -106,36 +109,32 @@ def memory_profile(
     played = play(graph, schedule)
     kinds = storage_kinds(graph)
 
-    resident_by_kind: Counter[Kind] = Counter()
-    peaks: Counter[str] = Counter(dict.fromkeys((s.device for s in graph.storages), 0))
-    for storage in graph.input_storages():
-        where = graph.storages[storage].device
-        peaks[where] += sizes[storage]
-        if where == wanted:
-            resident_by_kind[kinds[storage]] += sizes[storage]
-    resident = dict(peaks)
-
-    bytes_at: list[int] = []
-    by_kind: dict[Kind, list[int]] = {kind: [] for kind in Kind}
     running = [graph.nodes[step.target] for step in schedule.node_steps()]
-    for node, alive in zip(running, played.alive, strict=True):
-        here = Counter(resident_by_kind)
-        per_device = Counter(resident)
-        for instance in alive:
-            where = graph.storages[instance.storage].device
-            per_device[where] += sizes[instance.storage]
-            if where == wanted:
-                here[kinds[instance.storage]] += sizes[instance.storage]
-        if node.id in in_bodies:
-            where = node_device(graph, node)
-            per_device[where] += in_bodies[node.id]
-            if where == wanted:
-                here[Kind.TEMPORARY] += in_bodies[node.id]
-        bytes_at.append(per_device[wanted])
-        for kind in Kind:
-            by_kind[kind].append(here[kind])
-        for where, total in per_device.items():
-            peaks[where] = max(peaks[where], total)
+    steps = len(running)
+    owned = [Presence(PlayedInstance(storage, 0, None), 0, steps) for storage in graph.input_storages()]
+    presences = [*owned, *played.presences]
+    held = [
+        _Held(p.start, p.end, sizes[s], graph.storages[s].device, kinds[s])
+        for p in presences
+        for s in (p.instance.storage,)
+    ]
+    held += [
+        _Held(at, at + 1, in_bodies[node.id], node_device(graph, node), Kind.TEMPORARY)
+        for at, node in enumerate(running)
+        if node.id in in_bodies
+    ]
+    on_device: dict[str, list[_Held]] = {storage.device: [] for storage in graph.storages}
+    for item in held:
+        on_device.setdefault(item.device, []).append(item)
+    resident = Counter(dict.fromkeys(on_device, 0))
+    for item in held[: len(owned)]:
+        resident[item.device] += item.nbytes
+    peaks = {
+        where: max(_bytes_at(there, steps), default=resident[where]) for where, there in on_device.items()
+    }
+    here = on_device.get(wanted, [])
+    bytes_at = _bytes_at(here, steps)
+    by_kind = {kind: _bytes_at([item for item in here if item.kind is kind], steps) for kind in Kind}
 
     scratch = workspace or {}
     workspace_at = [
@@ -146,19 +145,19 @@ def memory_profile(
     ]
     host_bytes_at = [
         max(
-            sum(sizes[i.storage] for i in kept if graph.storages[i.storage].device == wanted) for kept in here
+            sum(sizes[i.storage] for i in kept if graph.storages[i.storage].device == wanted)
+            for kept in moments
         )
-        for here in played.on_host
+        for moments in played.on_host
     ]
     with_workspace = [a + b for a, b in zip(bytes_at, workspace_at, strict=True)]
     peak_step = bytes_at.index(max(bytes_at)) if bytes_at else None
     workspace_step = with_workspace.index(max(with_workspace)) if with_workspace else None
-    owned = [PlayedInstance(storage, 0, None) for storage in graph.input_storages()]
-    at_peak = owned if peak_step is None else owned + played.alive[peak_step]
+    at_peak = owned if peak_step is None else [p for p in presences if p.start <= peak_step < p.end]
     return MemoryProfile(
         device=wanted,
-        bytes_at=tuple(bytes_at),
-        bytes_at_by_kind={kind: tuple(series) for kind, series in by_kind.items() if any(series)},
+        bytes_at=bytes_at,
+        bytes_at_by_kind={kind: series for kind, series in by_kind.items() if any(series)},
         workspace_at=tuple(workspace_at),
         resident_bytes=resident.get(wanted, 0),
         peak_step=peak_step,
@@ -166,7 +165,7 @@ def memory_profile(
         peak_with_workspace_step=workspace_step,
         peak_with_workspace_bytes=max(with_workspace, default=resident.get(wanted, 0)),
         alive_at_peak=_describe(graph, at_peak, sizes, kinds, wanted),
-        peak_bytes_by_device=dict(peaks),
+        peak_bytes_by_device=peaks,
         host_bytes_at=tuple(host_bytes_at),
         peak_host_bytes=max(host_bytes_at, default=0),
     )
@@ -215,8 +214,28 @@ def loop_workspace_bytes(
     return most
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Bytes that are there while the steps `[start, end)` run."""
+
+    start: int
+    end: int
+    nbytes: int
+    device: str
+    kind: Kind
+
+
+def _bytes_at(held: Iterable[_Held], steps: int) -> tuple[int, ...]:
+    """Bytes that are held while each step runs."""
+    change = [0] * (steps + 1)
+    for item in held:
+        change[item.start] += item.nbytes
+        change[item.end] -= item.nbytes
+    return tuple(accumulate(change[:steps]))
+
+
 def _describe(
-    graph: Graph, alive: list[PlayedInstance], sizes: tuple[int, ...], kinds: tuple[Kind, ...], device: str
+    graph: Graph, alive: list[Presence], sizes: tuple[int, ...], kinds: tuple[Kind, ...], device: str
 ) -> tuple[AliveStorage, ...]:
     rows = [
         AliveStorage(
@@ -227,7 +246,7 @@ def _describe(
             name=graph.storages[instance.storage].name,
             source=Source() if instance.creator is None else graph.nodes[instance.creator].source,
         )
-        for instance in alive
+        for instance in (presence.instance for presence in alive)
         if graph.storages[instance.storage].device == device
     ]
     return tuple(sorted(rows, key=lambda row: (-row.nbytes, row.storage, row.occurrence)))

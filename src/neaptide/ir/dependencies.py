@@ -90,10 +90,10 @@ def needed_inputs(graph: Graph, node: Node) -> tuple[int, ...]:
     A host scalar is always needed. A tensor is needed when the node reads or writes its storage, or hands it on
     as a view.
     """
-    touched = {a.storage for a in node.effects.reads} | {a.storage for a in node.effects.writes}
-    touched |= {s for v in node.outputs if (s := graph.values[v].storage) is not None}
-    return tuple(
-        v
-        for v in dict.fromkeys(node.inputs)
-        if graph.values[v].storage is None or graph.values[v].storage in touched
-    )
+    values = graph.values
+    touched: set[int | None] = {None}  # of a host scalar
+    for access in (*node.effects.reads, *node.effects.writes):
+        touched.add(access.storage)
+    for value in node.outputs:
+        touched.add(values[value].storage)
+    return tuple([v for v in dict.fromkeys(node.inputs) if values[v].storage in touched])

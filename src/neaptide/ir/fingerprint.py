@@ -22,8 +22,7 @@ def fingerprint(graph: Graph) -> str:
     digest = hashlib.sha256(_VERSION.encode())
     for piece in _pieces(graph):
         data = piece.encode()
-        digest.update(f"{len(data)}:".encode())
-        digest.update(data)
+        digest.update(b"%d:%b" % (len(data), data))
     return digest.hexdigest()
 
 

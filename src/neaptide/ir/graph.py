@@ -48,6 +48,9 @@ class Graph:
     segments: tuple[Segment, ...] = ()
     name: str = ""
     _producer: list[int | None] = field(init=False, repr=False, compare=False, hash=False)
+    _created: dict[int, tuple[int, ...]] = field(
+        init=False, repr=False, compare=False, hash=False, default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         producer: list[int | None] = [None] * len(self.values)
@@ -71,6 +74,13 @@ class Graph:
 
     def created_storages(self, node: Node) -> tuple[int, ...]:
         """Storages that a node brings into being: those of its outputs that no earlier value sees."""
+        if 0 <= node.id < len(self.nodes) and self.nodes[node.id] is node:
+            if (known := self._created.get(node.id)) is None:
+                known = self._created[node.id] = self._find_created(node)
+            return known
+        return self._find_created(node)
+
+    def _find_created(self, node: Node) -> tuple[int, ...]:
         inputs = {self.values[v].storage for v in node.inputs} | {a.storage for a in node.effects.writes}
         fresh: dict[int, None] = {}
         for value in node.outputs:
