@@ -42,12 +42,12 @@ class Played:
     Attributes:
         presences: of the instances beyond those of the caller. One that was away has another for each return; one that
             goes before a step has seen it is in none.
-        on_host: for each step that runs a node, the instances on the host when it begins, and again behind each `STORE`
-            between it and the next one.
+        on_host: the instances on the host when a step that runs a node begins, and again behind each `STORE` between it
+            and the next one, with the position of that step; only where there are any.
     """
 
     presences: list[Presence]
-    on_host: list[list[list[PlayedInstance]]]
+    on_host: list[tuple[int, list[PlayedInstance]]]
 
 
 def play(graph: Graph, schedule: Schedule) -> Played:
@@ -90,17 +90,18 @@ class _Machine:
     def run(self, schedule: Schedule) -> Played:
         running = [self.graph.nodes[step.target] for step in schedule.node_steps()]
         upcoming = iter(zip(running, _deletions(self.graph, running), strict=True))
-        on_host: list[list[list[PlayedInstance]]] = []
+        on_host: list[tuple[int, list[PlayedInstance]]] = []
         for step in schedule.steps:
             if step.moves_bytes:
                 self._move(step)
                 if step.kind is StepKind.STORE:
-                    on_host[-1].append(list(self.on_host.values()))
+                    on_host.append((self.position - 1, list(self.on_host.values())))
             elif step.runs_node:
                 node, deletions = next(upcoming)
                 self._execute(node)
+                if self.on_host:
+                    on_host.append((self.position, list(self.on_host.values())))
                 self.position += 1
-                on_host.append([list(self.on_host.values())])
                 for value in deletions:
                     if value in self.variables:
                         self._release(self.variables.pop(value))

@@ -143,13 +143,10 @@ def memory_profile(
         else 0
         for node in running
     ]
-    host_bytes_at = [
-        max(
-            sum(sizes[i.storage] for i in kept if graph.storages[i.storage].device == wanted)
-            for kept in moments
-        )
-        for moments in played.on_host
-    ]
+    host_bytes_at = [0] * steps
+    for position, kept in played.on_host:
+        nbytes = sum(sizes[i.storage] for i in kept if graph.storages[i.storage].device == wanted)
+        host_bytes_at[position] = max(host_bytes_at[position], nbytes)
     with_workspace = [a + b for a, b in zip(bytes_at, workspace_at, strict=True)]
     peak_step = bytes_at.index(max(bytes_at)) if bytes_at else None
     workspace_step = with_workspace.index(max(with_workspace)) if with_workspace else None

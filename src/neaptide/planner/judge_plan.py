@@ -189,12 +189,12 @@ class _Judge:
 
     def _judge_bytes(self, schedule: Schedule, whole: AtomicStep | None) -> None:
         made, step = self.program.predictions, self.step
-        found, unplanned = self._profile(schedule), self._profile(Schedule.program_order(self.graph))
-        before = unplanned if self.captured is None else self._captured_profile(self.captured)
+        found, before = self._profile(schedule), self._before()
         saved = 0 if whole is None else whole.saved_bytes
         extra = 0
         if whole is not None:
             waiting = PlannedSequence.evaluate(whole.step, whole.order, "")
+            unplanned = before if self.captured is None else self._profile(Schedule.program_order(self.graph))
             extra = max(waiting.peak_with_workspace_bytes - unplanned.peak_with_workspace_bytes, 0)
         for name, stated, right in (
             ("peak_bytes", made.peak_bytes, found.peak_bytes + saved),
@@ -233,8 +233,11 @@ class _Judge:
             device=self.step.device,
         )
 
-    def _captured_profile(self, captured: Graph) -> MemoryProfile:
+    def _before(self) -> MemoryProfile:
         """Of the program as it was captured, in program order."""
+        captured = self.captured
+        if captured is None:
+            return self._profile(Schedule.program_order(self.graph))
         written = self.program.captured
         assumed = AssumedBytes() if written is None else written.assumed
         return memory_profile(
