@@ -2,9 +2,10 @@
 
 Whoever answers signals says so with `cutting`; without that, and in other threads than the main one, everything here
 calls what it is given. A signal handler may raise `Cut` while `is_in_part`: the part is given up, and what was found
-before it stays. While it `is_kept`, an answer is being made from what was found: that is waited for. A solver in C comes back when it likes, and Python cannot raise anything in it: `beside` runs it in a
-thread of its own, which is left alone once the search is asked to end. A process that has left such a call must end by
-`os._exit`: see `has_left_calls`.
+before it stays. While it `is_kept`, an answer is being made from what was found: that is waited for. A solver in C
+comes back when it likes, and Python cannot raise anything in it: `beside` runs it in a thread of its own, which is left
+alone once the search is asked to end. A process that has left such a call must end by `os._exit`: see
+`has_left_calls`.
 """
 
 from __future__ import annotations
