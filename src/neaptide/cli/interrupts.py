@@ -1,4 +1,4 @@
-"""One rule for Ctrl-C and SIGTERM in every command: the first ends within two seconds, the second at once.
+"""One rule for Ctrl-C and SIGTERM in every command: the first ends what it is doing, the second ends it at once.
 
 Where a search is under way, the first one asks it for the best answer so far, and the command finishes with that. In
 every other place there is nothing to keep, and the first one ends the command. A thread watches from outside: parts of
