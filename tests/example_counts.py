@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-_PART = 3
+_PART = 5
 
 
 def examples(full: int) -> int:
-    """`full` with HYPOTHESIS_PROFILE=full or thorough, else a third of it."""
+    """`full` with HYPOTHESIS_PROFILE=full or thorough, else a fifth of it."""
     return full if os.environ.get("HYPOTHESIS_PROFILE") in {"full", "thorough"} else -(-full // _PART)
