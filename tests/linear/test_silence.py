@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 from neaptide.corpus.recompute_forms import recompute_form
 from neaptide.linear import solver
 from neaptide.linear.silence import silent_c_stdout
+from neaptide.linear.tolerances import WHOLE_GAP
 from neaptide.outcome import Limits
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.strategies import strategy
@@ -49,7 +50,7 @@ def uneven(seed):
 def test_no_line_of_the_solver_itself(c_puts):
     _, written = c_puts
     for seed in (2, 49, 111, 147):
-        found = solver.solve_mixed(*uneven(seed), relative_gap=solver.WHOLE_GAP, nodes=200)
+        found = solver.solve_mixed(*uneven(seed), relative_gap=WHOLE_GAP, nodes=200)
         assert found.values is not None
     assert written() == ""
 

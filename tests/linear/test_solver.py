@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from neaptide.linear.solver import PROOF_GAP, solve_fractions, solve_mixed
+from neaptide.linear.solver import solve_fractions, solve_mixed
+from neaptide.linear.tolerances import PROOF_GAP
 
 NUMBERS = st.integers(0, 6)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, linprog, milp
@@ -17,14 +17,9 @@ from scipy.sparse import csr_array
 
 from neaptide.interruption import beside
 from neaptide.linear.arrays import Floats
+from neaptide.linear.rows import Rows
 from neaptide.linear.silence import silent_c_stdout
 
-WHOLE_GAP: Final = 1e-4
-"""How close to its optimum branch and bound stops where the answer is repaired or carried out anyway, as a share."""
-BOUND_GAP: Final = 1e-5
-"""The same where the answer counts as a bound; given away there."""
-PROOF_GAP: Final = 1e-7
-"""The same where the answer counts as an optimum; HiGHS keeps rows to about as much."""
 _SOLVED: Final = 0  # the status of both interfaces
 _OUT_OF_TIME: Final = 1
 _INFEASIBLE: Final = 2
@@ -52,10 +47,6 @@ class LinearAnswer:
     bound: float | None
     multipliers: Floats | None = None
     nodes: int = 0
-
-
-Rows: TypeAlias = tuple[csr_array, Floats | float, Floats | float]
-"""Rows with their least and their largest sums."""
 
 
 def solve_fractions(

@@ -9,18 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
-from scipy.sparse import csr_array
 
-from neaptide.linear.arrays import Flags, Floats, Ints
-from neaptide.linear.solver import BOUND_GAP, solve_fractions, solve_mixed
-
-# Given away from what branch and bound has proved, beside the gap.
-_ABSOLUTE_GAP: Final = 1e-6
-# Rounding errors in sums of as many terms as there are rows, as a share of the largest.
-_ROUNDING: Final = 1e-9
+from neaptide.linear.arrays import Floats
+from neaptide.linear.rows import SparseRows
+from neaptide.linear.solver import solve_fractions, solve_mixed
+from neaptide.linear.tolerances import BOUND_GAP, GIVEN_AWAY, ROUNDING
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,65 +33,24 @@ class SparseAnswer:
     values: Floats | None = None
 
 
-class SparseProgram:
+class SparseProgram(SparseRows):
     """Variables and rows, put together piece by piece, then `close`d and solved.
 
     Attributes:
-        size: variables so far.
-        row_count: rows so far.
         multipliers: by row, from the last relaxation; None before it.
     """
 
     def __init__(self) -> None:
-        self.size = 0
-        self.row_count = 0
+        super().__init__()
         self.multipliers: Floats | None = None
-        self._rows: list[Ints] = []
-        self._columns: list[Ints] = []
-        self._entries: list[Floats] = []
-        self._upper: list[Floats] = []
-
-    def variables(self, wanted: Flags) -> Ints:
-        """One variable for each wanted index; -1 for the others."""
-        indices = np.full(len(wanted), -1, dtype=np.int64)
-        chosen = np.flatnonzero(wanted)
-        indices[chosen] = self.size + np.arange(len(chosen))
-        self.size += len(chosen)
-        return indices
-
-    def add_row(self, columns: Ints, entries: Floats, upper: float) -> int:
-        """One row; its number."""
-        row = self.row_count
-        self._rows.append(np.full(len(columns), row))
-        self._columns.append(columns)
-        self._entries.append(entries)
-        self._upper.append(np.array([upper]))
-        self.row_count += 1
-        return row
-
-    def add_rows(self, terms: Sequence[tuple[Ints, float]], upper: float) -> slice:
-        """Rows of the same shape, the k-th with the k-th variable of each term; their numbers."""
-        count = len(terms[0][0])
-        first = self.row_count
-        rows = first + np.arange(count)
-        for columns, factor in terms:
-            self._rows.append(rows)
-            self._columns.append(columns)
-            self._entries.append(np.full(count, factor))
-        self._upper.append(np.full(count, upper))
-        self.row_count += count
-        return slice(first, self.row_count)
 
     def close(self, cost: Floats, low: Floats, high: Floats, *, always_in_part: Sequence[int] = ()) -> None:
         """Nothing more is added; costs and bounds of the variables, and which are never asked for in whole numbers."""
         self._cost, self._low, self._high = cost, low, high
         self._is_whole = np.ones(self.size, dtype=bool)
         self._is_whole[list(always_in_part)] = False
-        nothing = np.zeros(0, dtype=np.int64)
-        places = np.concatenate([nothing, *self._rows]), np.concatenate([nothing, *self._columns])
-        entries = np.concatenate([np.zeros(0), *self._entries])
-        self._matrix = csr_array((entries, places), shape=(self.row_count, self.size))
-        self._bounds: Floats = np.concatenate([np.zeros(0), *self._upper])
+        self._matrix = self.matrix()
+        self._bounds = self.upper()
 
     def relax(self, time_s: float | None = None) -> SparseAnswer:
         """The optimum in fractions, by the dual simplex. Out of time there is no answer, and the bound is zero."""
@@ -142,7 +96,7 @@ class SparseProgram:
         bound = 0.0 if found.bound is None else found.bound
         if found.cost is not None:
             bound = min(bound, found.cost)
-        bound -= _ABSOLUTE_GAP + relative_gap * abs(bound)
+        bound -= GIVEN_AWAY + relative_gap * abs(bound)
         bound = max(min(bound, level), self.dual_bound()[0], 0.0)
         values = found.values
         if values is not None:
@@ -157,7 +111,7 @@ class SparseProgram:
         reduced = self._cost + self._matrix.T @ multipliers
         parts = np.where(reduced > 0.0, reduced * self._low, reduced * self._high)
         fixed = multipliers * self._bounds
-        rounding = _ROUNDING * float(np.abs(parts).max(initial=0.0) + np.abs(fixed).max(initial=0.0))
+        rounding = ROUNDING * float(np.abs(parts).max(initial=0.0) + np.abs(fixed).max(initial=0.0))
         return float(parts.sum() - fixed.sum()) - rounding, reduced
 
     def _fixed(self, level: float) -> tuple[Floats, Floats]:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy.sparse import coo_array
 
 from neaptide.layout.pools.spaces import PooledProblem
 from neaptide.layout.problem import Ints, LayoutProblem
+from neaptide.linear.rows import SparseRows
 from neaptide.linear.solver import solve_fractions
 
 _MOST_ENTRIES: Final = 2_000_000
@@ -119,23 +119,32 @@ def _prices(pooled: PooledProblem, sections: SectionLoads, limited: list[int]) -
     rows: list[int] = []
     columns: list[int] = []
     values: list[float] = []
+    room, whole = SparseRows(), SparseRows()
     for column, (index, space) in enumerate(pairs):
         for first, last, nbytes in sections.spans[index] if space in row_of else ():
             rows += range(row_of[space] + first, row_of[space] + last)
             columns += [column] * (last - first)
             values += [nbytes / largest] * (last - first)
-    shape = (len(limited) * sections.count, len(pairs))
-    room = [pooled.spaces[space].capacity_bytes or 0 for space in limited for _ in range(sections.count)]
-    whole = coo_array(
-        (np.ones(len(pairs)), ([index for index, _ in pairs], range(len(pairs)))), (len(pooled), len(pairs))
+    capacities = [
+        pooled.spaces[space].capacity_bytes or 0 for space in limited for _ in range(sections.count)
+    ]
+    room.variables(np.ones(len(pairs), dtype=bool))
+    room.add_entries(
+        np.array(rows, dtype=np.int64),
+        np.array(columns, dtype=np.int64),
+        np.array(values, dtype=np.float64),
+        np.array([capacity / largest for capacity in capacities]),
     )
+    whole.variables(np.ones(len(pairs), dtype=bool))
+    buffers = np.array([index for index, _ in pairs], dtype=np.int64)
+    whole.add_entries(buffers, np.arange(len(pairs)), np.ones(len(pairs)), np.ones(len(pooled)))
     found = solve_fractions(
         np.array([pooled.costs[index][space] / dearest for index, space in pairs]),
-        coo_array((values, (rows, columns)), shape).tocsr(),
-        np.array([capacity / largest for capacity in room]),
+        room.matrix(),
+        room.upper(),
         np.zeros(len(pairs)),
         np.full(len(pairs), np.inf),
-        equal=(whole.tocsr(), np.ones(len(pooled))),
+        equal=(whole.matrix(), whole.upper()),
     )
     if found.multipliers is None:
         return {}

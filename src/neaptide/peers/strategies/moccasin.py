@@ -11,6 +11,7 @@ import threading
 from dataclasses import replace
 from typing import Final
 
+from neaptide.linear.tolerances import GIVEN_AWAY
 from neaptide.outcome import LimitGuard, Limits, Outcome, TerminationReason
 from neaptide.peers.cp_sat.solve import WORK_PER_SECOND
 from neaptide.peers.cp_sat.solve import solve as solve_model
@@ -31,7 +32,6 @@ NAME: Final = "moccasin"
 MOST_CHOICES: Final = 250_000
 """Pairs of a unit and a stage in which it may run again: about 700 units. The model itself takes long above it."""
 _MOST_WORK: Final = 60 * WORK_PER_SECOND  # where neither time nor work is limited
-_EPSILON: Final = 1e-6
 _SPACE: Final = "plans in stages with this order of first executions and at most two runs of a unit"
 
 
@@ -84,7 +84,7 @@ def solve(
         word = "faster" if is_within else "within the budget"
         return ended(guard, best, reason, None, f"none of the {_SPACE} is {word}", None)
     bound = None if said.bound is None else step.baseline_seconds + model.seconds(float(said.bound))
-    is_best = bound is not None and best.seconds - bound <= _EPSILON * best.seconds
+    is_best = bound is not None and best.seconds - bound <= GIVEN_AWAY * best.seconds
     if is_within and is_best and said.reason is TerminationReason.OPTIMAL:
         return ended(guard, best, TerminationReason.OPTIMAL, None, f"the fastest of the {_SPACE}", bound)
     reason = TerminationReason.FEASIBLE

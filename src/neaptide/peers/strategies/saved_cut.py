@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import numpy as np
-from scipy.sparse import csr_array
 
-from neaptide.linear.solver import WHOLE_GAP, solve_mixed
+from neaptide.linear.rows import one_row
+from neaptide.linear.solver import solve_mixed
+from neaptide.linear.tolerances import HALF, WHOLE_GAP
 from neaptide.planner.recompute.forward_units import ForwardUnits
 from neaptide.schedule.order.bounds.flow import INFINITE, FlowNetwork
 from neaptide.schedule.problem import StepProblem
@@ -58,7 +59,7 @@ def worth_saving(forward: ForwardUnits, units: Collection[int], budget_bytes: in
     scale = float(nbytes.max()) or 1.0
     found = solve_mixed(
         -seconds / (float(seconds.max()) or 1.0),
-        [(csr_array((nbytes / scale).reshape(1, -1)), -np.inf, budget_bytes / scale)],
+        [one_row(nbytes / scale, budget_bytes / scale)],
         np.zeros(len(ordered)),
         np.ones(len(ordered)),
         np.ones(len(ordered)),
@@ -66,4 +67,4 @@ def worth_saving(forward: ForwardUnits, units: Collection[int], budget_bytes: in
     )
     if found.values is None:
         return frozenset()
-    return frozenset(unit for unit, value in zip(ordered, found.values.tolist(), strict=True) if value > 0.5)
+    return frozenset(unit for unit, value in zip(ordered, found.values.tolist(), strict=True) if value > HALF)

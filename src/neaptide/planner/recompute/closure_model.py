@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy.sparse import csr_array
 
-from neaptide.linear.solver import WHOLE_GAP, solve_fractions, solve_mixed
+from neaptide.linear.sparse_program import SparseProgram
+from neaptide.linear.tolerances import HALF, WHOLE_GAP
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.transfers import TO_END
@@ -106,55 +106,35 @@ def held_creators(
     count = len(model.creators)
     if not count:
         return frozenset()
-    # Variables: kept[i] (not made again), then gone[i]; held is their difference.
-    rows: list[int] = []
-    columns: list[int] = []
-    entries: list[float] = []
-    upper: list[float] = []
-
-    def at_most(smaller: int, larger: int) -> None:
-        rows.extend((len(upper), len(upper)))
-        columns.extend((smaller, larger))
-        entries.extend((1.0, -1.0))
-        upper.append(0.0)
-
-    for unit in range(count):
-        at_most(count + unit, unit)
-    for unit, operand in model.operands:
-        at_most(count + operand, unit)
-    scale = max(*model.nbytes, 1)
-    for unit, size in enumerate(model.nbytes):
-        if size:
-            rows.extend((len(upper), len(upper)))
-            columns.extend((unit, count + unit))
-            entries.extend((size / scale, -size / scale))
-    upper.append((budget_bytes - model.fixed_bytes) / scale)
-    largest = max(*model.seconds, 1e-30)
-    cost = np.concatenate((-np.array(model.seconds) / largest, np.zeros(count)))
+    program = SparseProgram()
+    # Held is what is kept (not made again) and not gone.
+    kept = program.variables(np.ones(count, dtype=bool))
+    gone = program.variables(np.ones(count, dtype=bool))
+    program.add_rows(((gone, 1.0), (kept, -1.0)), 0.0)
+    unit, operand = np.array(model.operands, dtype=np.int64).reshape(-1, 2).T
+    program.add_rows(((gone[operand], 1.0), (kept[unit], -1.0)), 0.0)
+    nbytes = np.array(model.nbytes, dtype=np.float64)
+    sizes = nbytes / max(float(nbytes.max()), 1.0)
+    sized = np.flatnonzero(sizes)
+    room = (budget_bytes - model.fixed_bytes) / max(*model.nbytes, 1)
+    program.add_row(
+        np.concatenate((kept[sized], gone[sized])), np.concatenate((sizes[sized], -sizes[sized])), room
+    )
+    seconds = np.array(model.seconds)
+    cost = np.concatenate((-seconds / max(float(seconds.max()), 1e-30), np.zeros(count)))
     low, high = np.zeros(2 * count), np.ones(2 * count)
-    for unit, creator in enumerate(model.creators):
-        if model.is_pinned[unit] or step.refusals[creator]:
-            low[unit] = 1.0
-        if model.is_pinned[unit] or model.is_used[unit]:
-            high[count + unit] = 0.0
-    matrix = csr_array((entries, (rows, columns)), shape=(len(upper), 2 * count))
-    room = np.array(upper)
+    pinned = np.array(model.is_pinned, dtype=bool)
+    stuck = np.array([bool(step.refusals[creator]) for creator in model.creators], dtype=bool)
+    low[kept[pinned | stuck]] = 1.0
+    high[gone[pinned | np.array(model.is_used, dtype=bool)]] = 0.0
+    program.close(cost, low, high)
     if whole:
-        found = solve_mixed(
-            cost,
-            [(matrix, -np.inf, room)],
-            low,
-            high,
-            np.ones(2 * count),
-            relative_gap=WHOLE_GAP,
-            nodes=_WHOLE_NODES,
-            time_s=time_s,
-        )
+        found = program.solve_whole(nodes=_WHOLE_NODES, time_s=time_s, relative_gap=WHOLE_GAP)
     else:
-        found = solve_fractions(cost, matrix, room, low, high, time_s=time_s)
+        found = program.relax(time_s)
     if found.values is None:
         return None
-    held = found.values[:count] - found.values[count:] > 0.5
+    held = found.values[kept] - found.values[gone] > HALF
     return frozenset(
         creator for creator, is_held in zip(model.creators, held.tolist(), strict=True) if is_held
     )

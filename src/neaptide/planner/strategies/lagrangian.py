@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from neaptide.linear.arrays import Flags
+from neaptide.linear.tolerances import HALF
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
@@ -34,7 +35,6 @@ _NEW_SHARE: Final = 1 / 6
 _LEAST_NEW: Final = 40
 # Pools with more items, per node, are not extended.
 _MOST_ITEMS: Final = 1.5
-_HALF: Final = 0.5
 # Shares that differ by less agree.
 _AGREED: Final = 0.01
 # Items that are free at once, and nodes of branch and bound.
@@ -217,7 +217,7 @@ class _Search:
         by_stage: list[list[int]] = [[] for _ in range(self.units.stages)]
         shares = answer.values[: len(self.pool.items)].tolist()
         for (stage, unit), share in zip(self.pool.items, shares, strict=True):
-            if share > _HALF:
+            if share > HALF:
                 by_stage[stage].append(unit)
         start = replace(self.problem, start=self.units.sequence(by_stage))
         inner = descent_guard(self.guard, self.step.node_count, self.interrupt)

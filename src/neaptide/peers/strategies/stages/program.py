@@ -11,22 +11,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
-from neaptide.linear.solver import PROOF_GAP, Rows, solve_fractions, solve_mixed
+from neaptide.linear.rows import SparseRows, one_row
+from neaptide.linear.solver import solve_fractions, solve_mixed
+from neaptide.linear.tolerances import GIVEN_AWAY, HALF, PROOF_GAP
 from neaptide.planner.recompute.stage_units import StageUnits
 
 # The solver takes rows for kept that are off by 1e-6: the smallest size should be more than that, the largest not
 # so much that a fraction of a storage is taken for none.
 _LARGEST_ENTRY: Final = 1000
-# The solver's bounds are right to about 1e-7 of the largest coefficient; that much is given away, and more.
-_SAFETY: Final = 1e-6
 
 
 class Verdict(Enum):
@@ -54,32 +53,6 @@ class StageSolution:
     nodes: int
 
 
-@dataclass(slots=True)
-class _Rows:
-    """`low <= matrix x columns <= high`, row by row, with bounds of the columns."""
-
-    low: list[float] = field(default_factory=list)
-    high: list[float] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
-    columns: list[int] = field(default_factory=list)
-    entries: list[float] = field(default_factory=list)
-    column_high: list[float] = field(default_factory=list)
-
-    def column(self, high: float = 1.0) -> int:
-        self.column_high.append(high)
-        return len(self.column_high) - 1
-
-    def row(
-        self, terms: Sequence[tuple[float, int]], *, low: float = -math.inf, high: float = math.inf
-    ) -> None:
-        for entry, column in terms:
-            self.rows.append(len(self.low))
-            self.columns.append(column)
-            self.entries.append(entry)
-        self.low.append(low)
-        self.high.append(high)
-
-
 class StageProgram:
     """The program of some units and a budget.
 
@@ -99,22 +72,23 @@ class StageProgram:
         # Bytes come in whole units: half of one above the limit admits nothing more, and forgives rounding.
         room = (budget_bytes - step.resident_bytes) // self._unit * self._unit
         self._room = (room + self._unit / 2) / self._scale
-        self._rows = _Rows()
+        self._rows = SparseRows()
+        self._column_high: list[float] = []
         self._again: dict[tuple[int, int], int] = {}
         self._held: dict[tuple[int, int], int] = {}
         self._readers = self._repeating_readers()
         for stage in range(units.stages):
             for index in units.again(stage):
-                self._again[stage, index] = self._rows.column()
+                self._again[stage, index] = self._column()
         for storage, index in enumerate(units.unit_of):
             if index >= 0:
                 for stage in range(units.units[index].position + 1, units.needed_until[storage] + 1):
-                    self._held[stage, storage] = self._rows.column()
-        self.binaries = len(self._rows.column_high)
+                    self._held[stage, storage] = self._column()
+        self.binaries = self._rows.size
         self._write_presence()
         for stage in range(units.stages):
             self._write_bytes(stage)
-        self.row_count = len(self._rows.low)
+        self.row_count = self._rows.row_count
 
     def relaxed_seconds(self, time_s: float | None = None) -> float | None:
         """The bound of the relaxation to fractions, in seconds; infinite if it has no solution, None if cut short."""
@@ -122,17 +96,9 @@ class StageProgram:
             return math.inf
         if not self._again:
             return 0.0
-        matrix, low, high = self._matrix()
-        is_low, is_high = np.isfinite(low), np.isfinite(high)
-        high_of = np.array(self._rows.column_high)
-        found = solve_fractions(
-            self._cost(),
-            _stacked(matrix[is_high], -matrix[is_low]),
-            np.concatenate((high[is_high], -low[is_low])),
-            np.zeros(len(high_of)),
-            high_of,
-            time_s=time_s,
-        )
+        matrix, upper = self._rows.one_sided()
+        high = np.array(self._column_high)
+        found = solve_fractions(self._cost(), matrix, upper, np.zeros(len(high)), high, time_s=time_s)
         if found.is_infeasible:
             return math.inf
         return self._safe(found.cost) if found.is_solved else None
@@ -149,21 +115,20 @@ class StageProgram:
         """
         if self._room < 0.0:
             return StageSolution(Verdict.INFEASIBLE, None, math.inf, 0)
-        if not self._rows.column_high:
+        if not self._rows.size:
             return self._without_choice()
-        matrix, low, high = self._matrix()
         cost = self._cost()
-        parts: list[Rows] = [(matrix, low, high)]
+        parts = [self._rows.limited()]
         if at_most_s is not None and self._again:
             limit = at_most_s / self._largest * (1.0 + PROOF_GAP) + PROOF_GAP
-            parts.append((csr_array(cost.reshape(1, -1)), -np.inf, limit))
+            parts.append(one_row(cost, limit))
         integrality = np.zeros(len(cost))
         integrality[: self.binaries] = 1
         found = solve_mixed(
             cost,
             parts,
             np.zeros(len(cost)),
-            np.array(self._rows.column_high),
+            np.array(self._column_high),
             integrality,
             relative_gap=PROOF_GAP,
             nodes=nodes,
@@ -176,7 +141,7 @@ class StageProgram:
 
     def _without_choice(self) -> StageSolution:
         """Nothing is held and nothing can run again: what is left of the rows holds or does not."""
-        if all(low <= 0.0 <= high for low, high in zip(self._rows.low, self._rows.high, strict=True)):
+        if bool(((self._rows.lower() <= 0.0) & (self._rows.upper() >= 0.0)).all()):
             return StageSolution(Verdict.PROVED, ((),) * self.units.stages, 0.0, 0)
         return StageSolution(Verdict.INFEASIBLE, None, math.inf, 0)
 
@@ -188,26 +153,25 @@ class StageProgram:
         """A bound of the solver in seconds, with what it may be off taken away."""
         if objective is None or not math.isfinite(objective):
             return 0.0
-        return max(objective - _SAFETY * max(objective, 1.0), 0.0) * self._largest
+        return max(objective - GIVEN_AWAY * max(objective, 1.0), 0.0) * self._largest
 
     def _cost(self) -> NDArray[np.float64]:
-        cost = np.zeros(len(self._rows.column_high))
+        cost = np.zeros(self._rows.size)
         for (_, index), column in self._again.items():
             cost[column] = self.units.units[index].seconds / self._largest
         return cost
 
-    def _matrix(self) -> tuple[csr_array, NDArray[np.float64], NDArray[np.float64]]:
-        rows = self._rows
-        shape = (len(rows.low), len(rows.column_high))
-        matrix = csr_array((rows.entries, (rows.rows, rows.columns)), shape=shape)
-        return matrix, np.array(rows.low), np.array(rows.high)
+    def _column(self, high: float = 1.0) -> int:
+        """One more variable, from zero to a largest value."""
+        self._column_high.append(high)
+        return self._rows.variable()
 
     def _read(self, values: NDArray[np.float64] | None) -> tuple[tuple[int, ...], ...] | None:
         if values is None:
             return None
         repeated: list[list[int]] = [[] for _ in range(self.units.stages)]
         for (stage, index), column in self._again.items():
-            if values[column] > 0.5:
+            if values[column] > HALF:
                 repeated[stage].append(index)
         return tuple(tuple(sorted(units)) for units in repeated)
 
@@ -229,17 +193,17 @@ class StageProgram:
         for (stage, storage), column in self._held.items():
             if units.units[units.unit_of[storage]].position < stage - 1:
                 before = [(-entry, other) for entry, other in self._there(stage - 1, storage)]
-                self._rows.row([(1.0, column), *before], high=0.0)
+                self._rows.add_terms([(1.0, column), *before], high=0.0)
         for stage, reads in enumerate(units.reads):
             for storage in reads:
-                self._rows.row(self._there(stage, storage), low=1.0)
+                self._rows.add_terms(self._there(stage, storage), low=1.0)
         for storage, is_output in enumerate(units.is_output):
             if is_output:
-                self._rows.row(self._there(len(units.order), storage), low=1.0)
+                self._rows.add_terms(self._there(len(units.order), storage), low=1.0)
         for (stage, index), column in self._again.items():
             for storage in units.units[index].reads:
                 there = [(-entry, other) for entry, other in self._there(stage, storage)]
-                self._rows.row([(1.0, column), *there], high=0.0)
+                self._rows.add_terms([(1.0, column), *there], high=0.0)
 
     def _write_bytes(self, stage: int) -> None:
         """Bytes at each step of a stage, and what is freed behind it."""
@@ -255,16 +219,16 @@ class StageProgram:
         for index in again:
             made = sum(self._bytes(s) for s in units.units[index].storages)
             column = self._again[stage, index]
-            here = rows.column(self._room)
-            rows.row([*used, (made, column), (-1.0, here)], low=0.0, high=0.0)
+            here = self._column(self._room)
+            rows.add_terms([*used, (made, column), (-1.0, here)], low=0.0, high=0.0)
             scratch = units.units[index].workspace / self._scale
             if scratch:
-                rows.row([(1.0, here), (scratch, column)], high=self._room)
+                rows.add_terms([(1.0, here), (scratch, column)], high=self._room)
             used = [(1.0, here), *((-self._bytes(s), freed) for s, freed in frees.get(index, ()))]
         if stage < len(units.order):
             node = units.order[stage]
             fixed = sum(self._bytes(s) for s in step.created[node]) + step.workspace[node] / self._scale
-        rows.row(used, high=self._room - fixed)
+        rows.add_terms(used, high=self._room - fixed)
 
     def _write_frees(self, stage: int, again: Sequence[int]) -> dict[int, list[tuple[int, int]]]:
         """By unit that runs again in a stage, (storage, variable of its going behind it)."""
@@ -284,21 +248,15 @@ class StageProgram:
             for index in sorted(touching):
                 column = self._again[stage, index]
                 if freed:
-                    rows.row([*freed, (1.0, column)], high=1.0)
-                going = rows.column()
-                rows.row([(1.0, going), (-1.0, column)], high=0.0)
+                    rows.add_terms([*freed, (1.0, column)], high=1.0)
+                going = self._column()
+                rows.add_terms([(1.0, going), (-1.0, column)], high=0.0)
                 freed.append((1.0, going))
                 frees.setdefault(index, []).append((storage, going))
             following = self._held.get((stage + 1, storage))
             if freed and following is not None:
-                rows.row([*freed, (1.0, following)], high=1.0)
+                rows.add_terms([*freed, (1.0, following)], high=1.0)
         return frees
 
     def _bytes(self, storage: int) -> float:
         return self.units.step.storage_bytes[storage] / self._scale
-
-
-def _stacked(above: csr_array, below: csr_array) -> csr_array:
-    from scipy.sparse import vstack
-
-    return csr_array(vstack((above, below)))

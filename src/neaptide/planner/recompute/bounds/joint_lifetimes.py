@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final
 
 import numpy as np
 
 from neaptide.linear.arrays import Floats
+from neaptide.linear.tolerances import NOTHING
 from neaptide.planner.recompute.bounds.joint_program import JointSolution
 from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.schedule.evaluate import Ints
 
 # Shares below this are solver noise.
-_NOTHING: Final = 1e-6
 
 
 def joint_profile(tables: StepTables, positions: Sequence[int], solution: JointSolution) -> Floats:
@@ -38,18 +37,18 @@ def joint_profile(tables: StepTables, positions: Sequence[int], solution: JointS
         is_last = window == len(positions)
         first, last = _uses(tables, start + 1, end)
         later = np.where(tables.is_output, 1.0, 0.0) if is_last else solution.held[window]
-        first = np.where((later > _NOTHING) & (first > end), end, first)
+        first = np.where((later > NOTHING) & (first > end), end, first)
         if window:
             held, again = solution.held[window - 1], solution.again[window - 1]
             ranks = _ranks(tables, first, last, again)
-            across = np.flatnonzero(held > _NOTHING)
+            across = np.flatnonzero(held > NOTHING)
             _hold(change, start, np.full(len(across), start), held[across] * sizes[across])
-            there = np.flatnonzero((held > _NOTHING) & ((last >= 0) | (later > _NOTHING)))
-            until = np.where(later[there] > _NOTHING, end - 1, last[there])
+            there = np.flatnonzero((held > NOTHING) & ((last >= 0) | (later > NOTHING)))
+            until = np.where(later[there] > NOTHING, end - 1, last[there])
             _hold(change, start + 1, until, held[there] * sizes[there])
             for node, rank in ranks.items():
                 for storage in tables.step.created[node]:
-                    stop = end - 1 if later[storage] > _NOTHING else int(last[storage])
+                    stop = end - 1 if later[storage] > NOTHING else int(last[storage])
                     # What is held as well is there already.
                     share = min(float(again[node]), 1.0 - float(held[storage]))
                     if stop >= rank and share > 0.0:
@@ -79,7 +78,7 @@ def joint_repetitions(
         is_last = end == count
         first, last = _uses(tables, start + 1, end)
         later = np.where(tables.is_output, 1.0, 0.0) if is_last else solution.held[window + 1]
-        first = np.where((later > _NOTHING) & (first > end), end, first)
+        first = np.where((later > NOTHING) & (first > end), end, first)
         again = np.where(solution.again[window] >= least_share, solution.again[window], 0.0)
         ranks = _ranks(tables, first, last, again)
         found.update(
@@ -102,7 +101,7 @@ def _uses(tables: StepTables, start: int, end: int) -> tuple[Ints, Ints]:
 
 def _ranks(tables: StepTables, first: Ints, last: Ints, again: Floats) -> dict[int, int]:
     """Where each repetition of a window stands; `first` and `last` uses come to include repetitions."""
-    nodes = np.flatnonzero(again > _NOTHING)
+    nodes = np.flatnonzero(again > NOTHING)
     ranks: dict[int, int] = {}
     none = len(tables.order) + 1
     for node in nodes[np.argsort(-tables.position[nodes], kind="stable")].tolist():

@@ -24,6 +24,7 @@ import numpy as np
 
 from neaptide.linear.arrays import Floats
 from neaptide.linear.sparse_program import SparseAnswer, SparseProgram
+from neaptide.linear.tolerances import ANY_PRICE
 from neaptide.planner.recompute.bounds.rounded_rows import RoundedRow
 from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.schedule.evaluate import Ints
@@ -33,7 +34,6 @@ Window: TypeAlias = tuple[int, int]
 
 # What has this share of the largest multiplier binds.
 _BINDING: Final = 1e-4
-_ANY_MULTIPLIER: Final = 1e-7
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class JointProgram:
         if prices is None:
             return ()
         pairs = zip(self.windows, self._tie_rows, strict=True)
-        return tuple(window for window, rows in pairs if prices[rows].max(initial=0.0) > _ANY_MULTIPLIER)
+        return tuple(window for window, rows in pairs if prices[rows].max(initial=0.0) > ANY_PRICE)
 
     def binding_rows(self) -> tuple[RoundedRow, ...]:
         """The rounded rows that the last relaxation needs for its bound."""
@@ -153,7 +153,7 @@ class JointProgram:
         if prices is None:
             return ()
         pairs = zip(self.rounded, self._rounded_rows, strict=True)
-        return tuple(row for row, number in pairs if prices[number] > _ANY_MULTIPLIER)
+        return tuple(row for row, number in pairs if prices[number] > ANY_PRICE)
 
     def _solution(self, answer: SparseAnswer) -> JointSolution:
         bound = answer.bound * self._second_scale

@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from neaptide.linear.tolerances import NEARLY
 from neaptide.outcome import LimitGuard
 from neaptide.planner.recompute.bounds.joint_lifetimes import joint_profile
 from neaptide.planner.recompute.bounds.joint_program import JointProgram, JointSolution, Window
@@ -21,8 +22,6 @@ from neaptide.planner.recompute.bounds.longer_windows import broken_windows
 from neaptide.planner.recompute.bounds.rounded_rows import RoundedRow, rounded_rows
 from neaptide.planner.recompute.bounds.step_tables import StepTables
 
-# Bytes above the budget by less than this share ask for no row.
-_TOLERATED: Final = 1e-4
 # Steps this close to one that is new already say the same.
 _APART: Final = 6
 _ROWS_A_STEP: Final = 8
@@ -121,7 +120,7 @@ def worst_steps(tables: StepTables, budget_bytes: int, answer: JointAnswer, most
     program = answer.program
     profile = joint_profile(tables, program.positions, answer.solution)
     is_above = tables.profile > budget_bytes
-    excess = np.where(is_above, profile - budget_bytes * (1.0 + _TOLERATED), 0.0)
+    excess = np.where(is_above, profile - budget_bytes * (1.0 + NEARLY), 0.0)
     excess[list(program.positions)] = 0.0
     found: list[int] = []
     while len(found) < most and float(excess.max(initial=0.0)) > 0.0:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 
 from neaptide.linear.arrays import Floats
+from neaptide.linear.tolerances import NOTHING
 from neaptide.planner.recompute.bounds.joint_program import JointSolution, Window
 from neaptide.planner.recompute.bounds.step_tables import StepTables
-
-# A window is broken by this share of the seconds of all nodes at least.
-_LEAST_BROKEN: Final = 1e-6
-_NOTHING: Final = 1e-6
 
 
 def broken_windows(
@@ -33,7 +29,7 @@ def broken_windows(
     """
     ends = [*positions, len(tables.order)]
     operands = _operands(tables)
-    least = _LEAST_BROKEN * float(tables.seconds.sum())
+    least = NOTHING * float(tables.seconds.sum())
     found: list[tuple[float, Window]] = []
     for k, start in enumerate(positions):
         if k + 2 >= len(ends):
@@ -58,7 +54,7 @@ def _asked(
     for column, end in enumerate(ends[k + 2 :]):
         later = tables.is_output.astype(np.float64) if end == count else solution.held[k + 2 + column]
         wanted = np.maximum(tables.used_within(start, end), later) - held
-        storages = np.flatnonzero(made & (wanted > _NOTHING))
+        storages = np.flatnonzero(made & (wanted > NOTHING))
         np.maximum.at(asked[:, column], tables.creator[storages], wanted[storages])
     for node in tables.order[:start][::-1].tolist():
         share = asked[node]

@@ -15,13 +15,13 @@ from typing import Final
 import numpy as np
 
 from neaptide.linear.arrays import Flags, Floats
+from neaptide.linear.tolerances import HALF, NEARLY
 from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.schedule.evaluate import Ints
 
 # Divisors are the sizes of storages that are held in part, and these parts of them.
 _PARTS: Final = (1.0, 2.0, 3.0)
-# Shares this close to whole are whole, and so are remainders of the room: they would be stretched by rounding errors.
-_WHOLE: Final = 1e-4
+# Remainders of the room this close to whole are whole: they would be stretched by rounding errors.
 _LEAST_REMAINDER: Final = 1e-3
 # Coefficients and room give this share away, far more than floating point errs.
 _SLACK: Final = 1e-12
@@ -29,7 +29,6 @@ _SLACK: Final = 1e-12
 _LEAST_DIVISOR: Final = 1e-6
 # A row must be broken by this many multiples of its divisor.
 _LEAST_EXCESS: Final = 1e-3
-_HALF: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +64,11 @@ def rounded_rows(
     sizes = tables.sizes[storages].astype(np.float64)
     shares = np.clip(held[storages], 0.0, 1.0)
     room = float(budget_bytes - int(tables.fixed_bytes[tables.order[position]]))
-    in_part = (shares > _WHOLE) & (shares < 1.0 - _WHOLE) & (sizes > 0.0)
+    in_part = (shares > NEARLY) & (shares < 1.0 - NEARLY) & (sizes > 0.0)
     divisors = np.unique(np.concatenate([sizes[in_part] / part for part in _PARTS]))
     divisors = divisors[divisors >= _LEAST_DIVISOR * sizes.max(initial=0.0)]
     found: list[tuple[float, float, RoundedRow]] = []
-    for is_dropped in (shares > _HALF, shares >= 1.0 - _WHOLE):
+    for is_dropped in (shares > HALF, shares >= 1.0 - NEARLY):
         for divisor in divisors.tolist():
             coefficients, upper = _rounded(sizes, room, divisor, is_dropped)
             excess = float(coefficients @ shares) - upper

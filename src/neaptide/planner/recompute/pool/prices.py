@@ -12,13 +12,10 @@ from typing import Final
 
 import numpy as np
 
+from neaptide.linear.tolerances import HALF, NOTHING
 from neaptide.planner.recompute.pool.pool import Item, RepetitionPool
 from neaptide.planner.recompute.pool.program import PoolAnswer
 
-# Shares above this count as alive where only one answer is wanted.
-_HALF: Final = 0.5
-# Shares and seconds below these are solver noise.
-_NOTHING: Final = 1e-6
 # Chains of operands that are made again for one item.
 _DEEPEST: Final = 60
 # How many stages a block may move to the front, and to how many of them it is tried to.
@@ -79,7 +76,7 @@ class RepetitionPrices:
         high = _HIGH * float(np.max(profile))
         blocks: dict[int, list[int]] = {}
         for number, (stage, _) in enumerate(pool.items):
-            if self._values[number] > _NOTHING:
+            if self._values[number] > NOTHING:
                 blocks.setdefault(stage, []).append(number)
         heights = {
             stage: max(profile[int(pool.item_moment[n])] for n in numbers)
@@ -124,7 +121,7 @@ class RepetitionPrices:
             if not size or units.units[index].first > units.units[index].last:
                 continue
             for start, end, share, stage in life:
-                if share < _NOTHING or self._sum[end + 1] <= self._sum[start + 1]:
+                if share < NOTHING or self._sum[end + 1] <= self._sum[start + 1]:
                     continue
                 until = min(stage, len(units.order))
                 if self._is_new(until, index):
@@ -133,7 +130,7 @@ class RepetitionPrices:
                 # While an operand is still there, too.
                 for operand in units.units[index].reads:
                     for _, last, there, at in self._lives[operand]:
-                        if there > _HALF and start < last < end and self._is_new(at, index):
+                        if there > HALF and start < last < end and self._is_new(at, index):
                             price = share * size * self._price(start + 1, self._before(at))
                             saved[at, index] = max(saved.get((at, index), 0.0), price)
         return {item: price for item, price in saved.items() if price > 0.0}
@@ -155,7 +152,7 @@ class RepetitionPrices:
         """Seconds that a storage's bytes cost from its last node before a stage to there."""
         moment = self._before(stage)
         for start, end, share, _ in self._lives[storage]:
-            if start < moment <= end and share > _NOTHING:
+            if start < moment <= end and share > NOTHING:
                 return self._units.step.storage_bytes[storage] * self._price(start + 1, moment)
         return 0.0
 
@@ -170,7 +167,7 @@ class RepetitionPrices:
             if start >= moment:
                 break
             # The creator's own moment counts: a storage is there when it has been made.
-            last = max(last, min(end, moment) if share > _HALF else start if last < 0 else last)
+            last = max(last, min(end, moment) if share > HALF else start if last < 0 else last)
         if last >= moment:
             self._known[key] = 0.0, ()
             return self._known[key]

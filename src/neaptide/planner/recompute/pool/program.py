@@ -12,13 +12,11 @@ from typing import Final
 import numpy as np
 
 from neaptide.linear.arrays import Flags, Floats
-from neaptide.linear.solver import WHOLE_GAP
 from neaptide.linear.sparse_program import SparseProgram
+from neaptide.linear.tolerances import NEARLY, WHOLE_GAP
 from neaptide.planner.recompute.pool.pool import Moment, RepetitionPool
 from neaptide.schedule.evaluate import Ints
 
-# Bytes above the budget by less than this share ask for no row.
-_TOLERATED: Final = 1e-4
 # Rows added at once stand this many moments apart.
 _APART: Final = 4
 _MOST_ROWS_AT_ONCE: Final = 12
@@ -120,7 +118,7 @@ class RepetitionProgram:
     def _watch_more(self, pool: RepetitionPool, answer: PoolAnswer, rows: Ints) -> bool:
         """Watch the highest moments that an answer has above the budget; whether there are any."""
         above = pool.profile(answer.values) - self._budget * (
-            1.0 + _TOLERATED + max(float(answer.values[-1]), 0.0)
+            1.0 + NEARLY + max(float(answer.values[-1]), 0.0)
         )
         above[rows] = 0.0
         before = len(self.watched)
@@ -135,7 +133,7 @@ class RepetitionProgram:
     def _answer(self, pool: RepetitionPool, values: Floats, prices: Floats) -> PoolAnswer:
         seconds = float(pool.seconds @ values[: len(pool.items)])
         highest = float(pool.profile(values).max(initial=0.0))
-        return PoolAnswer(values, prices, seconds, highest <= self._budget * (1.0 + _TOLERATED))
+        return PoolAnswer(values, prices, seconds, highest <= self._budget * (1.0 + NEARLY))
 
     def _program(
         self, pool: RepetitionPool, moments: Ints, low: Floats, high: Floats
@@ -145,9 +143,14 @@ class RepetitionProgram:
         count = len(pool.items)
         program.variables(np.ones(pool.variables, dtype=bool))
         (above,) = program.variables(np.ones(1, dtype=bool))
-        for terms, right in pool.implications:
-            columns = np.array([variable for _, variable in terms], dtype=np.int64)
-            program.add_row(columns, np.array([factor for factor, _ in terms]), right)
+        terms = [(row, *term) for row, (found, _) in enumerate(pool.implications) for term in found]
+        implications = np.array(terms, dtype=np.float64).reshape(-1, 3).T
+        program.add_entries(
+            implications[0].astype(np.int64),
+            implications[2].astype(np.int64),
+            implications[1],
+            np.array([right for _, right in pool.implications]),
+        )
         item_at = {int(moment): number for number, moment in enumerate(pool.item_moment)}
         for moment in moments.tolist():
             alive = np.flatnonzero((pool.stretch_start <= moment) & (pool.stretch_end >= moment))

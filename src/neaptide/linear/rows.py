@@ -1,0 +1,114 @@
+"""The rows of a linear program, put together piece by piece: `lower <= sum of entries x variables <= upper`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+from scipy.sparse import csr_array, vstack
+
+from neaptide.linear.arrays import Flags, Floats, Ints
+
+Rows: TypeAlias = tuple[csr_array, Floats | float, Floats | float]
+"""Rows with their least and their largest sums."""
+
+
+class SparseRows:
+    """Variables and rows that are numbered as they are added.
+
+    Attributes:
+        size: variables so far.
+        row_count: rows so far.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.row_count = 0
+        self._rows: list[Ints] = []
+        self._columns: list[Ints] = []
+        self._entries: list[Floats] = []
+        self._lower: dict[int, float] = {}
+        self._upper: list[Floats] = []
+
+    def variable(self) -> int:
+        """One more variable; its number."""
+        self.size += 1
+        return self.size - 1
+
+    def variables(self, wanted: Flags) -> Ints:
+        """One variable for each wanted index; -1 for the others."""
+        indices = np.full(len(wanted), -1, dtype=np.int64)
+        chosen = np.flatnonzero(wanted)
+        indices[chosen] = self.size + np.arange(len(chosen))
+        self.size += len(chosen)
+        return indices
+
+    def add_row(self, columns: Ints, entries: Floats, upper: float) -> int:
+        """One row; its number."""
+        return self.add_entries(np.zeros(len(columns), dtype=np.int64), columns, entries, np.array([upper]))
+
+    def add_rows(self, terms: Sequence[tuple[Ints, float]], upper: float) -> slice:
+        """Rows of the same shape, the k-th with the k-th variable of each term; their numbers."""
+        count = len(terms[0][0])
+        rows = np.arange(count)
+        first = self.add_entries(
+            np.concatenate([rows] * len(terms)),
+            np.concatenate([columns for columns, _ in terms]),
+            np.repeat([factor for _, factor in terms], count),
+            np.full(count, upper),
+        )
+        return slice(first, self.row_count)
+
+    def add_terms(
+        self, terms: Sequence[tuple[float, int]], *, low: float = -math.inf, high: float = math.inf
+    ) -> None:
+        """One row as pairs of entry and variable, between two limits."""
+        columns = np.array([column for _, column in terms], dtype=np.int64)
+        row = self.add_row(columns, np.array([entry for entry, _ in terms], dtype=np.float64), high)
+        if low != -math.inf:
+            self._lower[row] = low
+
+    def add_entries(self, rows: Ints, columns: Ints, entries: Floats, upper: Floats) -> int:
+        """Several rows at once, with `rows` counted from the first of them; the number of that one."""
+        first = self.row_count
+        self._rows.append(first + rows)
+        self._columns.append(columns)
+        self._entries.append(entries)
+        self._upper.append(upper)
+        self.row_count += len(upper)
+        return first
+
+    def matrix(self) -> csr_array:
+        """The entries of all rows."""
+        nothing = np.zeros(0, dtype=np.int64)
+        where = np.concatenate([nothing, *self._rows]), np.concatenate([nothing, *self._columns])
+        entries = np.concatenate([np.zeros(0), *self._entries])
+        return csr_array((entries, where), shape=(self.row_count, self.size))
+
+    def lower(self) -> Floats:
+        """By row, the least sum; minus infinity where there is none."""
+        lower = np.full(self.row_count, -np.inf)
+        lower[list(self._lower)] = list(self._lower.values())
+        return lower
+
+    def upper(self) -> Floats:
+        """By row, the largest sum; infinity where there is none."""
+        return np.concatenate([np.zeros(0), *self._upper])
+
+    def limited(self) -> Rows:
+        """The rows between their limits."""
+        return self.matrix(), self.lower(), self.upper()
+
+    def one_sided(self) -> tuple[csr_array, Floats]:
+        """The same as rows `sum <= upper` alone, those with a lower limit turned around and put behind the others."""
+        matrix, lower, upper = self.matrix(), self.lower(), self.upper()
+        is_low, is_high = np.isfinite(lower), np.isfinite(upper)
+        stacked = csr_array(vstack((matrix[is_high], -matrix[is_low])))
+        return stacked, np.concatenate((upper[is_high], -lower[is_low]))
+
+
+def one_row(entries: Floats, upper: float) -> Rows:
+    """A single row over all variables."""
+    return csr_array(entries.reshape(1, -1)), -np.inf, upper
