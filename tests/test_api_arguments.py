@@ -12,6 +12,7 @@ from torch import nn
 import neaptide
 from deep_step import QUICK, deep, deep_factory
 from neaptide.errors import CaptureError, InfeasibleBudget, InvalidBudget, PlanError, UsageError
+from neaptide.interruption import cutting, is_beyond_search
 from neaptide.report.text import comparison_document, is_within_budget
 from neaptide.units import format_bytes
 
@@ -230,3 +231,15 @@ def test_a_comparison_that_is_interrupted_runs_nothing():
     assert [row.name for row in compared.rows] == ["baseline", "plan"]
     assert all(row.measured_peak_bytes is None for row in compared.rows)
     assert "interrupted, so nothing was run" in compared.notes
+
+
+def test_a_comparison_that_measures_has_nothing_to_finish_with():
+    seen = []
+
+    def note(text: str) -> None:
+        seen.append((text.split(maxsplit=1)[0], is_beyond_search()))
+
+    with cutting(threading.Event()):
+        neaptide.compare(deep_factory, repeats=1, progress=note)
+    assert seen[0] == ("capturing", False)
+    assert ("measuring", True) in seen

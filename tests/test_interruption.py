@@ -1,11 +1,14 @@
 """Parts of a search that are cut, and calls that are left to themselves; nothing here depends on how fast they are."""
 
+import gc
+import signal
 import threading
 
 import pytest
 
 from neaptide import interruption
-from neaptide.interruption import Cut, beside, cutting, has_left_calls, is_in_part, part
+from neaptide.cli.interrupts import asking_before_aborting, handled, has_heard
+from neaptide.interruption import Cut, beside, beyond_search, cutting, has_left_calls, is_in_part, part
 from neaptide.planner.failed_stages import attempt
 
 ANSWER = 42
@@ -109,3 +112,23 @@ def test_an_answer_at_hand_is_kept(asked):
     attempt("the outer stage", work, lambda: None, can_be_cut=False)
     assert found == [True, True]
     assert not interruption.is_kept()
+
+
+def test_a_search_is_asked_and_its_answer_made_without_collections(capfd):
+    with handled(), asking_before_aborting() as interrupt:
+        assert not interrupt.is_set()
+        signal.raise_signal(signal.SIGTERM)
+        assert interrupt.is_set()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    assert has_heard()
+    assert "finishing with the best found so far" in capfd.readouterr().err
+
+
+def test_behind_the_search_there_is_nothing_to_finish_with(capfd):
+    with handled(), asking_before_aborting() as interrupt:
+        assert not interrupt.is_set()
+        with beyond_search(), pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        assert not interrupt.is_set()
+    assert capfd.readouterr().err == ""

@@ -70,12 +70,14 @@ class _Cutting:
         asked: whether it is asked to end.
         parts: how many parts it is in, one inside the other.
         kept: how often it is told to keep what it has.
+        beyond: how often it is told that the search is over.
     """
 
     def __init__(self, asked: threading.Event) -> None:
         self.asked = asked
         self.parts = 0
         self.kept = 0
+        self.beyond = 0
 
 
 _cutting: _Cutting | None = None
@@ -140,6 +142,25 @@ def keeping() -> Iterator[None]:
         yield
     finally:
         found.kept -= 1
+
+
+def is_beyond_search() -> bool:
+    """Whether the search is over, and what goes on has no answer to give when it is asked to end."""
+    return _cutting is not None and _cutting.beyond > 0
+
+
+@contextmanager
+def beyond_search() -> Iterator[None]:
+    """The search is over meanwhile: what goes on has no answer to give when it is asked to end."""
+    found = _of_main_thread()
+    if found is None:
+        yield
+        return
+    found.beyond += 1
+    try:
+        yield
+    finally:
+        found.beyond -= 1
 
 
 def beside(work: Callable[[], T], otherwise: Callable[[], T]) -> T:

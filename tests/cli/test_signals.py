@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,8 @@ PATIENCE_S = 120  # of a test on a machine with much else to do; nothing is asse
 
 # The runner of the tests may ignore SIGINT, as jobs in the background do, and children inherit that.
 BEGIN = """
-import hashlib, os, signal, sys, time
+import atexit, hashlib, os, signal, sys, time
+atexit.register(print, "taken down", file=sys.stderr)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 """
@@ -83,11 +85,11 @@ SWALLOWS = """
 """
 
 
-def start(program, folder):
+def start(program, folder, stdout=subprocess.PIPE):
     return subprocess.Popen(
         [sys.executable, "-c", BEGIN + program],
         cwd=folder,
-        stdout=subprocess.PIPE,
+        stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -101,8 +103,10 @@ def wait_for(process, words):
 
 
 def end(process):
+    """What it says. None of these processes is taken down: with torch loaded that takes seconds."""
     out, err = process.communicate(timeout=PATIENCE_S)
     assert "Traceback" not in err
+    assert "taken down" not in err
     return process.returncode, out, err
 
 
@@ -134,6 +138,22 @@ def test_a_search_that_listens_gives_its_best(instance, number):
     assert code in {0, 3}
     assert "finishing with the best found so far" in err
     assert json.loads(out) == json.loads((instance / "out.json").read_text())
+
+
+@pytest.mark.parametrize("is_full", [True, False], ids=["full", "closed"])
+def test_the_best_has_its_code_where_it_cannot_be_printed(instance, is_full):
+    with Path("/dev/full").open("w") as full:
+        process = start(SEARCH.format(body=LISTENS), instance, full if is_full else subprocess.PIPE)
+        if not is_full:
+            process.stdout.close()
+            process.stdout = None
+        wait_for(process, "searching")
+        process.send_signal(signal.SIGINT)
+        code, _, err = end(process)
+    assert code == 2 if is_full else code in {0, 3}
+    assert ("error: the result cannot be printed" in err) == is_full
+    assert "Exception ignored" not in err
+    assert json.loads((instance / "out.json").read_text())
 
 
 @pytest.mark.parametrize("body", [LISTENS_NO_MORE, IS_IN_C, SWALLOWS], ids=["deaf", "in C", "swallows"])

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 from neaptide.api.search_options import search_options
+from neaptide.interruption import beyond_search
 from neaptide.planner.budget import Budget
 from neaptide.planner.graph_search import check_strategy
 from neaptide.report.comparison import compare_programs
@@ -92,18 +94,19 @@ def compare(
     plan_seconds = time.perf_counter() - began
     is_interrupted = interrupt is not None and interrupt.is_set()
     runs = device is None and not is_interrupted
-    return compare_programs(
-        factory,
-        prepared,
-        plans,
-        repeats=repeats if runs else 0,
-        run=runs,
-        eager=eager,
-        verify=verify and eager,
-        plan_seconds=plan_seconds,
-        seed=seed,
-        progress=progress,
-        arena=None if is_interrupted else arena_options(arena),
-        missed=over_budget(prepared, plans["plan"]) if "plan" in plans else None,
-        more_notes=("interrupted, so nothing was run",) if is_interrupted else (),
-    )
+    with beyond_search() if runs else nullcontext():
+        return compare_programs(
+            factory,
+            prepared,
+            plans,
+            repeats=repeats if runs else 0,
+            run=runs,
+            eager=eager,
+            verify=verify and eager,
+            plan_seconds=plan_seconds,
+            seed=seed,
+            progress=progress,
+            arena=None if is_interrupted else arena_options(arena),
+            missed=over_budget(prepared, plans["plan"]) if "plan" in plans else None,
+            more_notes=("interrupted, so nothing was run",) if is_interrupted else (),
+        )
