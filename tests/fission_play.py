@@ -10,6 +10,7 @@ import torch
 
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.frontends.captured import CapturedProgram, CapturedStep
+from neaptide.ir.axes import Along
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
@@ -18,7 +19,6 @@ from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.runtime.executor import Executable
 from neaptide.runtime.meter import LiveBytesMeter
-from neaptide.transform.fission.split import Along
 from neaptide.transform.rewrite import Rewrite
 from neaptide.transform.rules.loop import placed_loop
 

@@ -8,12 +8,13 @@ import pytest
 
 from fission_play import assert_close, random_inputs, run_measured
 from neaptide.errors import RewriteError
+from neaptide.ir.axes import Along
 from neaptide.ir.graph import Segment
 from neaptide.ir.registry import OpRegistry, OpSpec, Trait
 from neaptide.ir.text_parser import parse_graph
 from neaptide.ops import registry
 from neaptide.transform.fission.loop import extract_loop
-from neaptide.transform.fission.split import Along, Split
+from neaptide.transform.fission.split import Split
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from neaptide.errors import UnknownOp
+from neaptide.ir.axes import OpAxis
 from neaptide.ir.nodes import Arg, Node, Ref
 from neaptide.ir.values import Storage, Value
 from neaptide.symbolic.size_expr import SizeExpr
@@ -107,6 +108,22 @@ class Replay:
 
 
 @dataclass(frozen=True, slots=True)
+class AxisRow:
+    """Along which axes an operation may run in parts.
+
+    Attributes:
+        axes: those of a call. An axis that is not among them is needed whole.
+        regroups: result 0 has the elements of operand 0 in row-major order, under another shape.
+        linear: groups of positional arguments; with all others fixed, the results are linear in the tensors of a group
+            together, so terms of a sum in their place make terms of a sum.
+    """
+
+    axes: Callable[[Call], Iterable[OpAxis]] | None = None
+    regroups: bool = False
+    linear: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class OpSpec:
     """One row of an op table.
 
@@ -127,6 +144,7 @@ class OpSpec:
         in_place: positions of arguments that its only result may lie on top of, where layout and dtype are the
             same: every element is read before it is written, and never again.
         invertible: its operand follows from its result, up to rounding.
+        axes: along which axes it may run in parts; None where nobody said, and every axis is needed whole.
     """
 
     name: str
@@ -145,6 +163,7 @@ class OpSpec:
     replay: Replay | None = None
     in_place: tuple[int, ...] = ()
     invertible: bool = False
+    axes: AxisRow | None = None
 
     def is_a(self, trait: Trait) -> bool:
         return trait in self.traits

@@ -11,5 +11,6 @@ from neaptide.ir.registry import OpRegistry
 def registry() -> OpRegistry:
     """All known operations: ATen, host scalars, neaptide's own, and those the user declared. O(rows), once."""
     from neaptide.ops import aten, declared, structural
+    from neaptide.ops.axes import with_axes
 
-    return OpRegistry([*aten.rows(), *structural.rows(), *declared.declared_rows()])
+    return OpRegistry(with_axes([*aten.rows(), *structural.rows(), *declared.declared_rows()]))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from neaptide.errors import RewriteError
+from neaptide.ir.axes import Along
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Node
 from neaptide.ir.values import Value
@@ -14,19 +15,6 @@ from neaptide.symbolic.size_expr import SizeExpr
 _ZERO = SizeExpr.const(0)
 _ONE = SizeExpr.const(1)
 _INFERRED = SizeExpr.const(-1)
-
-
-@dataclass(frozen=True, slots=True)
-class Along:
-    """Where the axis lies in a value: `extent = outer * length of the axis * inner` elements of one dim.
-
-    Attributes:
-        dim: number of the dim.
-        outer: how many runs of the axis lie behind one another; more than 1 where a view has joined an outer dim to it.
-    """
-
-    dim: int
-    outer: int = 1
 
 
 @dataclass(frozen=True, slots=True)

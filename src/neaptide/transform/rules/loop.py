@@ -9,11 +9,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from neaptide.errors import RewriteError
+from neaptide.ir.axes import Along
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
 from neaptide.transform.fission.loop import extract_loop
-from neaptide.transform.fission.split import Along, Split
+from neaptide.transform.fission.split import Split
 from neaptide.transform.rewrite import Refusal, Rewrite, Setting
 
 _NAMES = ("axes", "length", "parts", "sums")

@@ -1,0 +1,1 @@
+"""What runs along an axis of a graph."""

@@ -1,0 +1,44 @@
+"""The table of axes, joined to the rows of operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+
+from neaptide.ir.registry import AxisRow, OpSpec, Trait
+from neaptide.ops import axes_contractions, axes_elementwise, axes_gathers, axes_reductions, axes_views
+from neaptide.ops.axes_forms import pointwise
+from neaptide.ops.table import overloads
+
+_FAMILIES = (axes_elementwise, axes_views, axes_contractions, axes_reductions, axes_gathers)
+
+
+@cache
+def table() -> Mapping[str, AxisRow]:
+    """Rows by operation name.
+
+    Raises:
+        ValueError: two rows for one operation.
+    """
+    found: dict[str, AxisRow] = {}
+    for family in _FAMILIES:
+        for block in family.rows():
+            for overload in overloads(block.names, block.namespace):
+                name = overload.name.removesuffix(".")
+                if found.setdefault(name, block.row) is not block.row:
+                    raise ValueError(f"two rows of axes for {name}")
+    return found
+
+
+def with_axes(rows: Iterable[OpSpec]) -> Iterator[OpSpec]:
+    """The rows, told along which axes they run in parts.
+
+    What works element by element does so along every axis, if no row says otherwise.
+    """
+    plain = pointwise()
+    for row in rows:
+        axes = table().get(row.name)
+        if axes is None and row.is_a(Trait.ELEMENTWISE) and not row.rng:
+            axes = plain
+        yield row if axes is None else replace(row, axes=axes)

@@ -1,0 +1,240 @@
+"""How rows of axes are written: dim strings, element by element, and dims that stay where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from neaptide.ir.axes import Merge, Need, OpAxis
+from neaptide.ir.nodes import Arg, Ref, refs
+from neaptide.ir.registry import AxisRow, Call
+from neaptide.ir.values import Value
+from neaptide.symbolic.size_expr import SizeExpr
+
+Axes = Callable[[Call], Iterable[OpAxis]]
+Whole = Callable[[Call], Iterable[int]]
+
+_ONE = SizeExpr.const(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Axed:
+    """A block of operation names, as `ops.table.overloads` reads them, and the row that they share."""
+
+    names: str
+    row: AxisRow
+    namespace: str = "aten"
+
+
+def slot(call: Call, position: int, name: str | None = None) -> int | None:
+    """The slot of a tensor argument; None when it is absent."""
+    arg = call.arg(position, name)
+    return arg.slot if isinstance(arg, Ref) else None
+
+
+def keyword_slot(call: Call, name: str) -> int | None:
+    """The slot of a tensor argument that is only given by name; None when it is absent."""
+    arg = call.node.kwarg(name)
+    return arg.slot if isinstance(arg, Ref) else None
+
+
+def slots(call: Call, position: int, name: str | None = None) -> tuple[int, ...]:
+    """The slots of all tensors in a list argument."""
+    return tuple(ref.slot for ref in refs(call.arg(position, name)))
+
+
+def operand(call: Call, number: int) -> Value:
+    """The value in a slot."""
+    return call.graph.values[call.node.inputs[number]]
+
+
+def result(call: Call, position: int) -> int | None:
+    """Number of the output that is result `position` of the operation; None when it is not made."""
+    results = call.node.results
+    if not isinstance(results, tuple):
+        return position if position < len(call.node.outputs) else None
+    found = results[position] if position < len(results) else None
+    return found.slot if isinstance(found, Ref) else None
+
+
+def number(arg: Arg, default: int | None = None) -> int | None:
+    """A constant integer argument; `default` for anything else."""
+    if isinstance(arg, SizeExpr) and arg.is_constant:
+        return arg.constant_value()
+    return arg if isinstance(arg, int) and not isinstance(arg, bool) else default
+
+
+def numbers(arg: Arg) -> tuple[int, ...] | None:
+    """A list of constant integers; None for anything else."""
+    if not isinstance(arg, tuple):
+        return None
+    found = tuple(n for item in arg if (n := number(item)) is not None)
+    return found if len(found) == len(arg) else None
+
+
+def dim_of(arg: Arg, rank: int) -> int | None:
+    """A dim argument counted from the front; None where it is no constant or lies outside."""
+    dim = number(arg)
+    if dim is None or not -max(rank, 1) <= dim < max(rank, 1):
+        return None
+    return dim % rank if rank else 0
+
+
+def op_axis(
+    call: Call,
+    operands: Iterable[tuple[int | None, int]],
+    results: Iterable[tuple[int | None, int | Merge]],
+    *needs: Need,
+    sizes: tuple[int, ...] = (),
+    unread: Iterable[int | None] = (),
+    whole: bool = False,
+) -> Iterator[OpAxis]:
+    """An axis, unless one operand would carry it in two dims; what is absent is left out."""
+    found: dict[int, int] = {}
+    for where, dim in operands:
+        if where is not None and found.setdefault(where, dim) != dim:
+            return
+    made = {k: how for k, how in results if k is not None}
+    if len(made) == len(call.node.outputs):
+        yield OpAxis(
+            found,
+            made,
+            needs,
+            sizes=sizes,
+            unread=tuple(where for where in unread if where is not None),
+            whole=whole,
+        )
+
+
+def einsum(text: str, *, first: int = 0, addend: int | None = None, linear: bool = True) -> AxisRow:
+    """A row from a dim string such as `mk,kn->mn`, for tensors from argument `first` on.
+
+    A letter that no result has is summed. With an `addend`, the tensor argument of that position is broadcast to the
+    result and added to it, times `beta`.
+    """
+    left, _, right = text.partition("->")
+    terms, out = left.split(","), right
+
+    def axes(call: Call) -> Iterator[OpAxis]:
+        here = [slot(call, first + k) for k in range(len(terms))]
+        added = None if addend is None else slot(call, addend)
+        shape = call.output().shape
+        for letter in dict.fromkeys(left.replace(",", "")):
+            operands = [(s, t.index(letter)) for s, t in zip(here, terms, strict=True) if letter in t]
+            if letter in out:
+                dim = out.index(letter)
+                if added is not None and (at := broadcast_dim(operand(call, added), shape, dim)) is not None:
+                    operands.append((added, at))
+                yield from op_axis(call, operands, [(0, dim)])
+            elif added is None or number(call.arg(3, "beta", 1)) == 0:
+                yield from op_axis(call, operands, [(0, Merge.SUM)])
+            else:
+                for axis in op_axis(call, operands, [(0, Merge.SUM)], Need.ADDEND):
+                    yield OpAxis(axis.operands, axis.results, axis.needs, addends=(added,))
+
+    groups: tuple[tuple[int, ...], ...] = tuple((first + k,) for k in range(len(terms)))
+    if addend is not None:
+        groups = tuple((addend, *group) for group in groups)
+    return AxisRow(axes, linear=groups if linear else ())
+
+
+def broadcast_dim(value: Value, shape: tuple[SizeExpr, ...], dim: int) -> int | None:
+    """The dim of an operand that lies under a dim of the result; None where the operand is repeated along it."""
+    at = dim - len(shape) + len(value.shape)
+    if at < 0 or value.shape[at] != shape[dim]:
+        return None
+    return at
+
+
+def pointwise(*linear: tuple[int, ...], positions: tuple[int, ...] | None = None) -> AxisRow:
+    """Element by element, operands broadcast to the shape of the result.
+
+    Args:
+        linear: as in `AxisRow`.
+        positions: tensor arguments that are broadcast; all without it.
+    """
+
+    def axes(call: Call) -> Iterator[OpAxis]:
+        if positions is None:
+            here = [s for s in range(len(call.node.inputs)) if not operand(call, s).is_host_scalar]
+        else:
+            here = [s for p in positions if (s := slot(call, p)) is not None]
+        shape = call.output().shape
+        if any(value.shape != shape for value in call.outputs()):
+            return
+        if any(not _fits(operand(call, s), shape) for s in here):
+            return
+        for dim, extent in enumerate(shape):
+            if extent == _ONE:
+                continue
+            found = ((s, broadcast_dim(operand(call, s), shape, dim)) for s in here)
+            operands = [(s, at) for s, at in found if at is not None]
+            yield from op_axis(call, operands, [(k, dim) for k in range(len(call.node.outputs))])
+
+    return AxisRow(axes, linear=linear)
+
+
+def _fits(value: Value, shape: tuple[SizeExpr, ...]) -> bool:
+    """Whether an operand broadcasts to a shape."""
+    if len(value.shape) > len(shape):
+        return False
+    return all(a in (b, _ONE) for a, b in zip(reversed(value.shape), reversed(shape), strict=False))
+
+
+def all_but(
+    whole: Whole, *linear: tuple[int, ...], operands: tuple[int, ...] = (0,), results: int | None = None
+) -> AxisRow:
+    """Operands and results have the same dims, and each may be run in parts but those that `whole` names.
+
+    Args:
+        whole: dims that are needed whole.
+        linear: as in `AxisRow`.
+        operands: positions of the arguments that have those dims.
+        results: how many results have them; all without it. The others must be made in the same way or the row is not
+            asked.
+    """
+
+    def axes(call: Call) -> Iterator[OpAxis]:
+        here = [s for p in operands for s in slots(call, p)]
+        outs = range(len(call.node.outputs) if results is None else results)
+        yield from same_dims(call, here, outs, whole(call))
+
+    return AxisRow(axes, linear=linear)
+
+
+def same_dims(call: Call, here: Iterable[int], outs: Iterable[int], whole: Iterable[int]) -> Iterator[OpAxis]:
+    """One axis for each dim that all of some operands and results have with the same extent; some are needed whole."""
+    given, made, kept = tuple(here), tuple(outs), frozenset(whole)
+    values = [*(operand(call, s) for s in given), *(call.output(k) for k in made)]
+    ranks = {len(value.shape) for value in values}
+    if len(ranks) != 1:
+        return
+    for dim in range(ranks.pop()):
+        extents = {value.shape[dim] for value in values}
+        if len(extents) == 1 and _ONE not in extents:
+            everywhere = [(s, dim) for s in given]
+            yield from op_axis(call, everywhere, [(k, dim) for k in made], whole=dim in kept)
+
+
+def moved(to: Callable[[Call], Mapping[int, int] | None], *linear: tuple[int, ...]) -> AxisRow:
+    """Dim d of operand 0 is dim `to(call)[d]` of every result; dims without an entry are needed whole."""
+
+    def axes(call: Call) -> Iterator[OpAxis]:
+        for dim, at in (to(call) or {}).items():
+            if call.inputs()[0].shape[dim] != _ONE and all(
+                value.shape[at] == call.inputs()[0].shape[dim] for value in call.outputs()
+            ):
+                yield from op_axis(call, [(0, dim)], [(k, at) for k in range(len(call.node.outputs))])
+
+    return AxisRow(axes, linear=linear)
+
+
+def argument_dim(position: int, name: str | None = None, default: int | None = None) -> Whole:
+    """The dim that an argument names; all dims where it is not known."""
+
+    def whole(call: Call) -> Iterable[int]:
+        rank = len(call.inputs()[0].shape)
+        dim = dim_of(call.arg(position, name, default), rank)
+        return range(rank) if dim is None else (dim,)
+
+    return whole

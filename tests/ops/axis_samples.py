@@ -1,0 +1,334 @@
+"""A call or more for each row of axes, on random numbers. Axes have 7 or 5 elements, others fewer, none by accident alike."""
+
+import torch
+
+REAL = torch.float64
+
+
+def real(*shape):
+    """Between 0.2 and 0.8: no sum vanishes, and every function is defined there."""
+    return torch.rand(shape, dtype=REAL) * 0.6 + 0.2
+
+
+def whole(below, *shape):
+    return torch.randint(0, below, shape)
+
+
+def _views():
+    x = real(7, 5, 3)
+    yield "view.default", (x, [35, 3])
+    yield "view.default", (real(35, 3), [7, 5, 3])
+    yield "view.default", (real(7, 6), [7, 2, 3])
+    yield "view.default", (real(7, 2, 3), [7, -1])
+    yield "_unsafe_view.default", (x, [7, 15])
+    yield "reshape.default", (x, [7, 15])
+    yield "unsqueeze.default", (x, 1)
+    yield "flatten.using_ints", (x, 1)
+    yield "unflatten.int", (real(7, 6), 1, [2, 3])
+    yield "ravel.default", (x,)
+    yield "view_copy.default", (x, [7, 15])
+    yield "_reshape_copy.default", (x, [7, 15])
+    yield "unsqueeze_copy.default", (x, 0)
+    names = "alias detach lift_fresh contiguous lift conj positive _conj _neg_view real imag resolve_conj resolve_neg"
+    for name in names.split():
+        given = x.to(torch.complex128) if name in {"imag", "_conj", "conj", "_neg_view"} else x
+        yield f"{name}.default", (given,)
+    for name in ("transpose.int", "swapaxes.default", "swapdims.default", "transpose_copy.int"):
+        yield name, (x, 0, -2)
+    for name in ("t.default", "numpy_T.default", "t_copy.default", "mT.default"):
+        yield name, (real(7, 5),)
+    yield "mT.default", (x,)
+    yield "permute.default", (x, [2, 0, -2])
+    yield "permute_copy.default", (x, [1, 2, 0])
+    for name in ("select.int", "select_copy.int"):
+        yield name, (x, 1, 2)
+    for name in ("unbind.int", "unbind_copy.int"):
+        yield name, (x, 2)
+    yield "squeeze.dim", (real(7, 1, 5), 1)
+    yield "squeeze.dims", (real(7, 1, 5, 1), [1, 3])
+    yield "squeeze_copy.dim", (real(7, 1, 5), -2)
+    yield "squeeze_copy.dims", (real(7, 1, 5, 1), [1, -1])
+    for name in ("slice.Tensor", "slice_copy.Tensor"):
+        yield name, (x, 2, 1, 3)
+        yield name, (x, 1, 0, 2**63 - 1)
+    for name in ("narrow.default", "narrow_copy.default"):
+        yield name, (x, 2, 1, 2)
+    for name in ("split.Tensor", "unsafe_split.Tensor", "split_copy.Tensor"):
+        yield name, (x, 2, 2)
+    for name in (
+        "split_with_sizes.default",
+        "unsafe_split_with_sizes.default",
+        "split_with_sizes_copy.default",
+    ):
+        yield name, (x, [1, 2], 2)
+    yield "split.sizes", (x, [1, 2], 2)
+    for name in ("chunk.default", "unsafe_chunk.default"):
+        yield name, (x, 3, 2)
+    for name in ("expand.default", "broadcast_to.default", "expand_copy.default"):
+        yield name, (real(7, 1, 3), [5, 7, 2, 3])
+        yield name, (real(7, 1), [-1, 5])
+    for name in ("cat.default", "concat.default", "concatenate.default"):
+        yield name, ([x, real(7, 2, 3), real(7, 5, 3)], 1)
+    for name in ("stack.default", "_stack.default"):
+        yield name, ([x, real(7, 5, 3)], 1)
+    yield "constant_pad_nd.default", (x, [1, 2], 0.5)
+    yield "constant_pad_nd.default", (x, [0, 0, 1, 0])
+    yield "roll.default", (x, [2, 1], [1, -1])
+    yield "flip.default", (x, [1, -1])
+    yield "tril.default", (x,)
+    yield "triu.default", (x, 1)
+    yield "repeat.default", (real(7, 5), [2, 1, 3])
+    yield "slice_backward.default", (real(7, 2, 3), [7, 5, 3], 1, 1, 3, 1)
+    yield "select_backward.default", (real(7, 3), [7, 5, 3], 1, 2)
+    yield "slice_scatter.default", (x, real(7, 2, 3), 1, 1, 3)
+
+
+def _contractions():
+    yield "mm.default", (real(7, 5), real(5, 3))
+    yield "bmm.default", (real(7, 5, 3), real(7, 3, 2))
+    yield "mv.default", (real(7, 5), real(5))
+    yield "dot.default", (real(7), real(7))
+    yield "outer.default", (real(7), real(5))
+    yield "ger.default", (real(7), real(5))
+    for name in ("addmm.default", "addmm_.default"):
+        yield name, (real(7, 3), real(7, 5), real(5, 3))
+        yield name, (real(7, 3), real(7, 5), real(5, 3)), {"beta": 0}
+    yield "addmm.default", (real(3), real(7, 5), real(5, 3))
+    for name in ("addmv.default", "addmv_.default"):
+        yield name, (real(7), real(7, 5), real(5))
+    for name in ("baddbmm.default", "baddbmm_.default"):
+        yield name, (real(7, 5, 2), real(7, 5, 3), real(7, 3, 2))
+    for name in ("addbmm.default", "addbmm_.default"):
+        yield name, (real(5, 2), real(7, 5, 3), real(7, 3, 2))
+    yield "linear.default", (real(2, 7, 5), real(3, 5), real(3))
+    yield "linear.default", (real(2, 7, 5), real(3, 5))
+    yield "matmul.default", (real(7, 1, 5, 3), real(2, 3, 4))
+
+
+def _convolutions():
+    for size, stride, padding, dilation in (
+        ((3, 3), 1, 1, 1),
+        ((3, 2), 2, 1, 1),
+        ((2, 2), 2, 0, 1),
+        ((3, 3), 1, 2, 2),
+    ):
+        for bias in (real(5), None):
+            args = ([stride] * 2, [padding] * 2, [dilation] * 2, False, [0, 0], 1)
+            yield "convolution.default", (real(7, 3, 12, 14), real(5, 3, *size), bias, *args)
+        yield "convolution.default", (real(7, 5, 12, 14), real(5, 1, *size), None, *args[:-1], 5)
+    for mask in ([True, True, True], [True, True, False], [True, False, False], [False, True, True]):
+        for stride, padding, size in ((1, 1, 3), (2, 0, 2)):
+            out = 12 if stride == 1 else 6
+            args = ([stride] * 2, [padding] * 2, [1, 1], False, [0, 0])
+            shapes = (real(7, 5, out, out), real(7, 3, 12, 12), real(5, 3, size, size))
+            yield "convolution_backward.default", (*shapes, [5], *args, 1, mask)
+            shapes = (real(7, 5, out, out), real(7, 5, 12, 12), real(5, 1, size, size))
+            yield "convolution_backward.default", (*shapes, [5], *args, 5, mask)
+
+
+def _attention():
+    name = "_scaled_dot_product_flash_attention_for_cpu.default"
+    backward = "_scaled_dot_product_flash_attention_for_cpu_backward.default"
+    for causal in (False, True):
+        for mask in (None, real(7, 4), real(5, 1, 7, 4), real(1, 3, 1, 4), real(5, 3, 7, 4)):
+            keys = 7 if causal else 4
+            if causal and mask is not None:
+                continue
+            query, key, value = real(5, 3, 7, 2), real(5, 3, keys, 2), real(5, 3, keys, 2)
+            masked = {} if mask is None else {"attn_mask": mask}
+            out, total = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+                query, key, value, 0.0, causal, **masked
+            )
+            yield name, (query, key, value, 0.0, causal), masked
+            yield backward, (real(5, 3, 7, 2), query, key, value, out, total, 0.0, causal), masked
+    yield name, (real(5, 3, 7, 2), real(5, 3, 4, 2), real(5, 3, 4, 2)), {}
+
+
+def _reductions():
+    x = real(7, 5, 3)
+    for name in ("sum.dim_IntList", "mean.dim", "amax.default", "amin.default"):
+        yield name, (x, [0, -1])
+        yield name, (x, [1], True)
+        yield name, (x, [])
+    for name in ("sum.default", "mean.default", "max.default", "min.default"):
+        yield name, (x,)
+    for name in ("argmax.default", "argmin.default"):
+        yield name, (x, 1)
+        yield name, (x, 1, True)
+    names = "prod.dim_int max.dim min.dim median.dim mode.default cumsum.default cumprod.default"
+    for name in (*names.split(), "logcumsumexp.default", "cummax.default", "cummin.default"):
+        yield name, (x, 1)
+    yield "logsumexp.default", (x, [1])
+    for name in ("var.correction", "std.correction", "var_mean.correction", "std_mean.correction"):
+        yield name, (x, [1])
+    for name in ("all.dim", "any.dim"):
+        yield name, (x > 0.5, 1)
+    for name in ("all.dims", "any.dims"):
+        yield name, (x > 0.5, [1])
+    yield "sort.default", (x, 1)
+    yield "argsort.default", (x, 1)
+    yield "topk.default", (x, 2, 1)
+    yield "_softmax.default", (x, 1, False)
+    yield "_log_softmax.default", (x, -1, False)
+    yield "_safe_softmax.default", (x, 1)
+    yield "softmax.int", (x, 1)
+    yield "log_softmax.int", (x, 1)
+    for name in ("_softmax_backward_data.default", "_log_softmax_backward_data.default"):
+        yield name, (x, real(7, 5, 3), 1, REAL)
+
+
+def _norms():
+    x, aten = real(7, 5, 4, 3), torch.ops.aten
+    for shape, weight, bias in (([4, 3], real(4, 3), real(4, 3)), ([3], None, None)):
+        _, mean, scale = aten.native_layer_norm(x, shape, weight, bias, 1e-5)
+        yield "native_layer_norm.default", (x, shape, weight, bias, 1e-5)
+        mask = [True, weight is not None, bias is not None]
+        args = (real(*x.shape), x, shape, mean, scale, weight, bias, mask)
+        yield "native_layer_norm_backward.default", args
+    x = real(7, 6, 4, 3)
+    _, mean, scale = aten.native_group_norm(x, real(6), real(6), 7, 6, 12, 2, 1e-5)
+    yield "native_group_norm.default", (x, real(6), real(6), 7, 6, 12, 2, 1e-5)
+    args = (real(*x.shape), x, mean, scale, real(6), 7, 6, 12, 2, [True, True, True])
+    yield "native_group_norm_backward.default", args
+    x = real(7, 5, 4, 3)
+    for training in (True, False):
+        for name in ("native_batch_norm.default", "_native_batch_norm_legit.default"):
+            yield name, (x, real(5), real(5), real(5), real(5), training, 0.1, 1e-5)
+        running = (real(5), real(5))
+        _, mean, scale = aten.native_batch_norm(x, real(5), real(5), *running, training, 0.1, 1e-5)
+        for mask in ([True, True, True], [False, True, True]):
+            args = (real(*x.shape), x, real(5), *running, mean, scale, training, 1e-5, mask)
+            yield "native_batch_norm_backward.default", args
+    yield "_native_batch_norm_legit.no_stats", (x, real(5), real(5), True, 0.1, 1e-5)
+
+
+def _losses():
+    for weight in (None, real(5)):
+        for reduction in range(3):
+            scores, target = real(7, 5), whole(5, 7)
+            target[2] = -100
+            out, total = torch.ops.aten.nll_loss_forward(scores, target, weight, reduction, -100)
+            yield "nll_loss_forward.default", (scores, target, weight, reduction, -100)
+            grad = real(*out.shape)
+            yield "nll_loss_backward.default", (grad, scores, target, weight, reduction, -100, total)
+            scores, target = real(7, 5, 4, 3), whole(5, 7, 4, 3)
+            out, total = torch.ops.aten.nll_loss2d_forward(scores, target, weight, reduction, -100)
+            yield "nll_loss2d_forward.default", (scores, target, weight, reduction, -100)
+            grad = real(*out.shape)
+            yield "nll_loss2d_backward.default", (grad, scores, target, weight, reduction, -100, total)
+    for reduction in range(3):
+        a, b = real(7, 5), real(7, 5)
+        for name in ("mse_loss", "smooth_l1_loss", "huber_loss"):
+            yield f"{name}.default", (a, b, reduction)
+            grad = real(*(a.shape if reduction == 0 else ()))
+            more = () if name == "mse_loss" else (1.0,)
+            yield f"{name}_backward.default", (grad, a, b, reduction, *more)
+        yield "l1_loss.default", (a, b, reduction)
+
+
+def _gathers():
+    yield "embedding.default", (real(9, 3), whole(9, 7, 5))
+    yield "embedding_dense_backward.default", (real(7, 5, 3), whole(9, 7, 5), 9, 2, False)
+    yield "embedding_dense_backward.default", (real(7, 5, 3), whole(9, 7, 5), 9, -1, True)
+    x = real(7, 5, 3, 2)
+    for name in ("index.Tensor", "_unsafe_index.Tensor"):
+        yield name, (x, [None, whole(5, 4)])
+        yield name, (x, [whole(7, 4, 1), whole(5, 6)])
+        yield name, (x, [None, whole(5, 4), whole(3, 4)])
+        yield name, (x, [whole(7, 4), None, whole(3, 6, 4)])
+    yield "gather.default", (real(7, 5, 3), 1, whole(5, 7, 2, 3))
+    yield "gather.default", (real(7, 5, 3), 1, whole(5, 4, 2, 3))
+    yield "index_select.default", (real(7, 5, 3), 1, whole(5, 4))
+    yield "scatter.src", (real(7, 5, 3), 1, torch.tensor([3, 0]).view(1, 2, 1).repeat(7, 1, 3), real(7, 2, 3))
+    yield "scatter.value", (real(7, 5, 3), 1, whole(5, 7, 2, 3), 0.25)
+    yield "scatter_add.default", (real(7, 5, 3), 1, whole(5, 7, 2, 3), real(7, 2, 3))
+
+
+def _pools():
+    x = real(7, 5, 12, 8)
+    for args in (([2, 2], [2, 2]), ([3, 3], [2, 2], [1, 1]), ([2, 4],)):
+        out, indices = torch.ops.aten.max_pool2d_with_indices(x, *args)
+        yield "max_pool2d_with_indices.default", (x, *args)
+        full = (args[0], args[1] if len(args) > 1 else args[0], args[2] if len(args) > 2 else [0, 0])
+        rest = ([1, 1], False, indices)
+        yield "max_pool2d_with_indices_backward.default", (real(*out.shape), x, *full, *rest)
+        yield "avg_pool2d.default", (x, *args)
+        rest = (False, True, None)
+        yield "avg_pool2d_backward.default", (real(*out.shape), x, *full, *rest)
+    yield "_adaptive_avg_pool2d.default", (x, [3, 2])
+    yield "_adaptive_avg_pool2d_backward.default", (real(7, 5, 3, 2), x)
+    yield "upsample_nearest1d.default", (real(7, 5, 3), [6])
+    yield "upsample_nearest1d.vec", (real(7, 5, 3), [6], None)
+    x = real(7, 5, 3, 2)
+    for kind in ("nearest", "bilinear", "bicubic"):
+        corners = () if kind == "nearest" else (False,)
+        yield f"upsample_{kind}2d.default", (x, [6, 4], *corners)
+        yield f"upsample_{kind}2d.vec", (x, [6, 4], *corners, None)
+        yield f"upsample_{kind}2d_backward.default", (real(7, 5, 6, 4), [6, 4], [7, 5, 3, 2], *corners)
+
+
+def _elementwise():
+    x, y = real(7, 5, 3), real(7, 1, 3)
+    both = "add sub mul div subtract multiply divide true_divide"
+    for name in both.split():
+        yield f"{name}.Tensor", (x, y)
+        yield f"{name}.Tensor", (x, 0.5)
+    for name in ["add_", "sub_", "mul_", "div_", "subtract_", "multiply_"]:
+        yield f"{name}.Tensor", (real(7, 5, 3), y)
+    yield "rsub.Tensor", (x, y)
+    for name in ["mul", "mul_", "multiply", "div", "div_", "divide", "true_divide"]:
+        yield f"{name}.Scalar", (real(7, 5, 3), 0.5)
+    names = "neg neg_ negative clone lift_fresh_copy alias_copy detach_copy _conj_physical _to_copy"
+    for name in names.split():
+        yield f"{name}.default", (real(7, 5, 3),)
+    yield "_to_copy.default", (x,), {"dtype": torch.float32}
+    yield "copy.default", (x, y)
+    yield "copy_.default", (real(7, 5, 3), y)
+    backward = "hardsigmoid hardswish silu mish sigmoid tanh gelu"
+    for name in backward.split():
+        yield f"{name}_backward.default", (x, real(7, 5, 3))
+    for name in ("hardshrink", "softshrink", "threshold"):
+        yield f"{name}_backward.default", (x, real(7, 5, 3), 0.4)
+    yield "hardtanh_backward.default", (x, real(7, 5, 3), -0.5, 0.5)
+    yield "leaky_relu_backward.default", (x, real(7, 5, 3), 0.1, False)
+    yield "elu_backward.default", (x, 1.0, 1.0, 1.0, False, real(7, 5, 3))
+    yield "softplus_backward.default", (x, real(7, 5, 3), 1.0, 20.0)
+    yield "log_sigmoid_backward.default", (x, real(7, 5, 3), real(7, 5, 3))
+    yield "logit_backward.default", (x, real(7, 5, 3))
+    yield "native_dropout_backward.default", (x, x > 0.5, 2.0)
+    yield "where.self", (x > 0.5, y, real(7, 5, 3))
+    yield "to.device", (x, "cpu", torch.float32)
+    yield "to.dtype", (x, torch.float32)
+    yield "to.dtype_layout", (x,), {"dtype": torch.float32}
+    yield "to.other", (x, real(2).to(torch.float32))
+    yield "type_as.default", (x, real(2).to(torch.float32))
+
+
+def _factories():
+    for name in ("zeros.default", "ones.default"):
+        yield name, ([7, 5],)
+    yield "full.default", ([7, 5], 0.5)
+    for name in ("new_zeros.default", "new_ones.default"):
+        yield name, (real(2), [7, 5])
+    yield "new_full.default", (real(2), [7, 5], 0.5)
+    for name in ("zeros_like.default", "ones_like.default"):
+        yield name, (real(7, 5),)
+    yield "full_like.default", (real(7, 5), 0.5)
+
+
+def samples():
+    """(name without its namespace, positional arguments, keyword arguments)."""
+    families = (
+        _views,
+        _contractions,
+        _convolutions,
+        _attention,
+        _reductions,
+        _norms,
+        _losses,
+        _gathers,
+        _pools,
+    )
+    for family in (*families, _elementwise, _factories):
+        for name, args, *kwargs in family():
+            yield name, args, kwargs[0] if kwargs else {}
