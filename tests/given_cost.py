@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from neaptide.analysis.loops import NO_BODIES, Bodies
+from neaptide.analysis.loops import NO_BODIES, Binding, Bodies
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.planner.pricing import Pricing
@@ -25,6 +25,9 @@ class GivenCost:
 
     def workspace_bytes(self, _: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
         return self.workspace.get(node.id, 0)
+
+    def under(self, _: Binding) -> GivenCost:
+        return self
 
     def storage_bytes(self, _: Graph, nodes: Iterable[Node] | None = None) -> Mapping[int, int]:
         assert nodes is None

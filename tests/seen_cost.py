@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from neaptide.analysis.loops import NO_BODIES, Bodies
+from neaptide.analysis.loops import NO_BODIES, Binding, Bodies
 from neaptide.analysis.profile_bytes import loop_workspace_bytes
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
@@ -25,6 +25,9 @@ class SeenCost:
         if node.regions:
             return loop_workspace_bytes(graph, node, bodies=bodies)
         return self._number(graph, node, "workspace") % 3 * 16
+
+    def under(self, _: Binding) -> SeenCost:
+        return self
 
     def storage_bytes(self, graph: Graph, nodes: Iterable[Node] | None = None) -> Mapping[int, int]:
         return {

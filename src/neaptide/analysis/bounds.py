@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from neaptide.analysis.loops import trips
+from neaptide.analysis.loops import NO_SCRATCH, Binding, Scratch, in_body, trips
 from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device
 from neaptide.ir.dependencies import needed_inputs, predecessors
 from neaptide.ir.graph import Graph
@@ -19,14 +19,16 @@ def lower_bound_bytes(
     workspace: Mapping[int, int] | None = None,
     storage_bytes: Mapping[int, int] | None = None,
     device: str | None = None,
+    in_bodies: Scratch = NO_SCRATCH,
 ) -> int:
     """No legal schedule, with any recomputation, has a lower peak. O(size of the graph).
 
     The largest of: what the caller owns plus one op with its operands, outputs and workspace; what the caller
     owns plus all outputs together. With an empty workspace it bounds the peak of storages alone; a workspace that
-    is not given counts as none; a loop that is not in it is charged with this bound of its body.
+    is not given counts as none; a loop that is not in it is charged with this bound of its body, for which `in_bodies`
+    has the workspace of its nodes.
     """
-    facts = _Facts(graph, binding, workspace, storage_bytes, device, lower_bound_bytes)
+    facts = _Facts(graph, binding, workspace, storage_bytes, device, lower_bound_bytes, in_bodies)
     most = sum(facts.size(s) for s in facts.outputs)
     for node in graph.nodes:
         most = max(most, sum(map(facts.size, facts.touched[node.id])) + facts.scratch[node.id])
@@ -40,6 +42,7 @@ def order_lower_bound_bytes(
     workspace: Mapping[int, int] | None = None,
     storage_bytes: Mapping[int, int] | None = None,
     device: str | None = None,
+    in_bodies: Scratch = NO_SCRATCH,
 ) -> int:
     """No legal order of the nodes, each run once, has a lower peak. O(nodes x storages / 64).
 
@@ -47,7 +50,7 @@ def order_lower_bound_bytes(
     or that is an output. A loop whose workspace is not given is charged with this bound of its body. At least
     `lower_bound_bytes`.
     """
-    facts = _Facts(graph, binding, workspace, storage_bytes, device, order_lower_bound_bytes)
+    facts = _Facts(graph, binding, workspace, storage_bytes, device, order_lower_bound_bytes, in_bodies)
     sizes = [facts.size(s.id) for s in graph.storages]
     return facts.resident + most_forced_bytes(
         facts.created, facts.touched, facts.outputs, predecessors(graph), sizes, facts.scratch
@@ -97,6 +100,7 @@ class _Facts:
         storage_bytes: Mapping[int, int] | None,
         device: str | None,
         bound: Callable[..., int],
+        in_bodies: Scratch,
     ) -> None:
         sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
         where = device if device is not None else main_device(graph, sizes)
@@ -109,7 +113,7 @@ class _Facts:
         for node in graph.nodes:
             values = (*needed_inputs(graph, node), *node.outputs)
             self.touched.append({s for v in values if (s := graph.values[v].storage) is not None} - owned)
-        scratch = {**_least_loop_bytes(graph, binding, bound), **(workspace or {})}
+        scratch = {**least_loop_bytes(graph, binding, bound, in_bodies), **(workspace or {})}
         self.scratch = [
             scratch.get(node.id, 0) if node_device(graph, node) == where else 0 for node in graph.nodes
         ]
@@ -119,19 +123,32 @@ class _Facts:
         return self._counted[storage]
 
 
-def _least_loop_bytes(
-    graph: Graph, binding: Mapping[str, int] | None, bound: Callable[..., int]
+def least_loop_bytes(
+    graph: Graph,
+    binding: Binding | None,
+    bound: Callable[..., int],
+    in_bodies: Scratch = NO_SCRATCH,
 ) -> dict[int, int]:
-    """By loop, what no order of its body can go below, beyond what the body is handed."""
+    """By loop, what its body cannot go below by one of the two bounds, beyond what the body is handed.
+
+    Args:
+        graph: where the loops are.
+        binding: values of symbolic dims.
+        bound: `lower_bound_bytes` or `order_lower_bound_bytes`.
+        in_bodies: workspace of nodes in bodies, by path.
+    """
     least: dict[int, int] = {}
     for node in graph.nodes:
         for loop in node.regions:
+            scratch = in_body(in_bodies, node.id)
+            held = {path[0]: nbytes for path, nbytes in scratch.items() if len(path) == 1}
             owned = loop.body.input_storages()
             for _, sizes in trips(graph, node, loop, binding):
                 nbytes = evaluate_storage_bytes(loop.body, sizes, None)
                 device = main_device(loop.body, nbytes)
                 resident = sum(nbytes[s] for s in owned if loop.body.storages[s].device == device)
-                least[node.id] = max(least.get(node.id, 0), bound(loop.body, binding=sizes) - resident)
+                found = bound(loop.body, binding=sizes, workspace=held, in_bodies=scratch)
+                least[node.id] = max(least.get(node.id, 0), found - resident)
     return least
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from neaptide.analysis.loops import Bodies
 from neaptide.analysis.replay import Repeat, repeat_rule
 from neaptide.analysis.transfer_legality import InstanceKey, StepUse, check_transfers
 from neaptide.errors import VerifyError
@@ -44,12 +45,28 @@ def check_schedule(
     Raises:
         VerifyError: naming the step and the rule that it breaks.
     """
-    for number, order in schedule.bodies.items():
+    check_bodies(graph, schedule.bodies, registry, allow_nondeterministic=allow_nondeterministic)
+    _Checker(graph, registry, allow_nondeterministic).run(schedule)
+
+
+def check_bodies(
+    graph: Graph, bodies: Bodies, registry: OpRegistry, *, allow_nondeterministic: bool = False
+) -> None:
+    """Check that the orders of bodies compute what the bodies compute, as `check_schedule` does.
+
+    Raises:
+        VerifyError: naming the loop, the step and the rule that it breaks.
+    """
+    for number, order in bodies.items():
         if not (0 <= number < len(graph.nodes) and graph.nodes[number].regions):
             raise VerifyError(f"node {number} has an order for a body, and is no loop")
         body = graph.nodes[number].regions[0].body
-        check_schedule(body, order, registry, allow_nondeterministic=allow_nondeterministic)
-    _Checker(graph, registry, allow_nondeterministic).run(schedule)
+        try:
+            check_schedule(body, order, registry, allow_nondeterministic=allow_nondeterministic)
+        except VerifyError as error:
+            raise VerifyError(
+                f"in the body of node {number}, {error.what}", where=error.where, why=error.why
+            ) from error
 
 
 class _Checker:

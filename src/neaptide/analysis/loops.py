@@ -9,12 +9,36 @@ from neaptide.ir.loop_maps import Binding, trips
 from neaptide.ir.nodes import ADD_OP, Loop, Node
 from neaptide.ir.schedule import Schedule
 
-__all__ = ["NO_BODIES", "Binding", "Bodies", "body_schedule", "first_trip_writes", "trips"]
+__all__ = [
+    "NO_BODIES",
+    "NO_SCRATCH",
+    "Binding",
+    "Bodies",
+    "Path",
+    "Scratch",
+    "body_schedule",
+    "first_trip_writes",
+    "in_body",
+    "trips",
+]
 
 Bodies = Mapping[int, Schedule]
 """By node with a loop, the order of one trip; program order for a loop that is not in it."""
 
 NO_BODIES: Bodies = MappingProxyType({})
+
+Path = tuple[int, ...]
+"""Where a node is in the bodies of loops: ids of the loops around it, outermost first, then its own."""
+
+Scratch = Mapping[Path, int]
+"""Workspace bytes of nodes in the bodies of loops, of any trip the most; loops have none of their own."""
+
+NO_SCRATCH: Scratch = MappingProxyType({})
+
+
+def in_body(scratch: Scratch, node: int) -> dict[Path, int]:
+    """What is known of the nodes in the body of a loop, by their paths from there."""
+    return {path[1:]: nbytes for path, nbytes in scratch.items() if path[0] == node}
 
 
 def body_schedule(node: Node, bodies: Bodies = NO_BODIES) -> Schedule:

@@ -7,20 +7,27 @@ each come at the step where it comes, and go where it goes. Everything faster mu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
 from neaptide.analysis.kinds import storage_kinds
-from neaptide.analysis.loops import NO_BODIES, Binding, Bodies, body_schedule, trips
+from neaptide.analysis.loops import (
+    NO_BODIES,
+    NO_SCRATCH,
+    Binding,
+    Bodies,
+    Scratch,
+    body_schedule,
+    in_body,
+    trips,
+)
 from neaptide.analysis.play_bytes import PlayedInstance, Presence, play
 from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Source
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.values import Kind
-
-NodeBytes = Callable[[Graph, Node, Binding], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +176,14 @@ def memory_profile(
 
 
 def loop_workspaces(
-    graph: Graph, binding: Binding | None = None, bodies: Bodies = NO_BODIES
+    graph: Graph,
+    binding: Binding | None = None,
+    bodies: Bodies = NO_BODIES,
+    scratch: Scratch = NO_SCRATCH,
 ) -> dict[int, int]:
-    """What the bodies of a graph's loops hold at their peaks beyond their inputs: storages, no workspace of nodes."""
+    """By loop of a graph, what `loop_workspace_bytes` says of it; `scratch` is of all nodes in bodies, by path."""
     return {
-        node.id: loop_workspace_bytes(graph, node, binding, bodies=bodies)
+        node.id: loop_workspace_bytes(graph, node, binding, in_body(scratch, node.id), bodies)
         for node in graph.nodes
         if node.regions
     }
@@ -183,7 +193,7 @@ def loop_workspace_bytes(
     graph: Graph,
     node: Node,
     binding: Binding | None = None,
-    inner: NodeBytes | None = None,
+    scratch: Scratch = NO_SCRATCH,
     bodies: Bodies = NO_BODIES,
 ) -> int:
     """Most bytes that a trip of a loop holds beyond what it is handed and what it writes its results to.
@@ -192,21 +202,17 @@ def loop_workspace_bytes(
         graph: where the loop is.
         node: the loop.
         binding: values of symbolic dims around it.
-        inner: workspace of a node of the body under the sizes of a trip; none by default. Loops inside the body are
-            charged with their bodies, in the order that this body's schedule has for them.
+        scratch: workspace of nodes of the body and of the bodies inside it; none by default, and then only storages
+            are counted.
         bodies: by node, the order of one trip of its loop.
     """
     most = 0
     for loop in node.regions:
         order = body_schedule(node, bodies)
         for _, sizes in trips(graph, node, loop, binding):
-            scratch = {}
-            for part in loop.body.nodes:
-                if part.regions:
-                    scratch[part.id] = loop_workspace_bytes(loop.body, part, sizes, inner, order.bodies)
-                elif inner is not None:
-                    scratch[part.id] = inner(loop.body, part, sizes)
-            body = memory_profile(loop.body, order, binding=sizes, workspace=scratch)
+            held = {path[0]: nbytes for path, nbytes in scratch.items() if len(path) == 1}
+            held |= loop_workspaces(loop.body, sizes, order.bodies, scratch)
+            body = memory_profile(loop.body, order, binding=sizes, workspace=held)
             most = max(most, body.peak_with_workspace_bytes - body.resident_bytes)
     return most
 

@@ -145,7 +145,7 @@ def _in_order(
     schedule = Schedule.program_order(graph)
     if plan is not None:
         from neaptide.ops import registry
-        from neaptide.planner.judge_plan import judge_program, problem_of
+        from neaptide.planner.judge_plan import judge_program, plan_workspace, problem_of
         from neaptide.planner.rewritten_plan import replayed
 
         program, allowed = plan.program("steady"), plan.allow_nondeterministic
@@ -161,7 +161,8 @@ def _in_order(
             allow_nondeterministic=allowed,
         )
         if program.captured is not None:  # what is known of the captured graph has other ids
-            storage_bytes, workspace = dict(program.assumed.storages), dict(program.assumed.workspace)
+            storage_bytes = dict(program.assumed.storages)
+            workspace = plan_workspace(program.assumed, graph, schedule.bodies)
     return Program(graph, schedule, storage_bytes, workspace or {})
 
 

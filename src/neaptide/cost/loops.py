@@ -1,14 +1,15 @@
-"""What a loop takes: its body's seconds, in the order of the body, under the sizes of each trip."""
+"""What a loop takes: seconds of its trips in the order of the body, and workspace of the nodes in it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from neaptide.analysis.loops import NO_BODIES, Binding, Bodies, body_schedule, trips
+from neaptide.analysis.loops import NO_BODIES, Binding, Bodies, Path, body_schedule, trips
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 
 NodeSeconds = Callable[[Graph, Node, Binding], float]
+NodeBytes = Callable[[Graph, Node, Binding], int]
 
 
 def loop_seconds(
@@ -35,3 +36,27 @@ def loop_seconds(
                     else inner(loop.body, part, sizes)
                 )
     return total
+
+
+def loop_scratch(graph: Graph, node: Node, binding: Binding, inner: NodeBytes) -> dict[Path, int]:
+    """Workspace of the nodes in a loop's body and in the bodies inside it, of any trip the most, by path from the body.
+
+    Args:
+        graph: where the loop is.
+        node: the loop.
+        binding: values of symbolic dims around it.
+        inner: what a node of the body needs that is no loop.
+    """
+    found: dict[Path, int] = {}
+    for loop in node.regions:
+        for _, sizes in trips(graph, node, loop, binding):
+            for part in loop.body.nodes:
+                if part.regions:
+                    nested = loop_scratch(loop.body, part, sizes, inner)
+                    here = {(part.id, *path): nbytes for path, nbytes in nested.items()}
+                else:
+                    here = {(part.id,): inner(loop.body, part, sizes)}
+                for path, nbytes in here.items():
+                    if nbytes:
+                        found[path] = max(found.get(path, 0), nbytes)
+    return found

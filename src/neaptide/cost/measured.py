@@ -14,8 +14,8 @@ from neaptide.cost import host
 from neaptide.cost.cache import OpCostCache
 from neaptide.cost.calibrate import this_machine
 from neaptide.cost.graph_calls import GraphCalls, KeyedCall, keyed_call
-from neaptide.cost.loops import loop_seconds
-from neaptide.cost.model import HOST_SCALAR_S, EstimatedCost, is_host_arithmetic
+from neaptide.cost.loops import loop_scratch, loop_seconds
+from neaptide.cost.model import HOST_SCALAR_S, CostModel, EstimatedCost, is_host_arithmetic
 from neaptide.cost.op_key import OpCall
 from neaptide.cost.op_record import OpRecord
 from neaptide.cost.op_session import environment, is_out_of_memory, run_calls, why_not_run
@@ -141,15 +141,28 @@ class MeasuredCost:
 
     def seconds(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
         """Median seconds of the call run alone; an estimate where it was not run."""
-        if node.regions:
-            return loop_seconds(graph, node, self._binding, self._seconds, bodies)
-        return self._seconds(graph, node, self._binding)
+        return self.seconds_under(self._binding, graph, node, bodies)
 
     def workspace_bytes(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
         """Most bytes that the call allocated beyond operands and results; a formula's where it was not run."""
+        return self.workspace_under(self._binding, graph, node, bodies)
+
+    def seconds_under(self, sizes: Binding, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
+        """The same as `seconds` under other values of dims."""
         if node.regions:
-            return loop_workspace_bytes(graph, node, self._binding, self._workspace_bytes, bodies)
-        return self._workspace_bytes(graph, node, self._binding)
+            return loop_seconds(graph, node, sizes, self._seconds, bodies)
+        return self._seconds(graph, node, sizes)
+
+    def workspace_under(self, sizes: Binding, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
+        """The same as `workspace_bytes` under other values of dims."""
+        if node.regions:
+            scratch = loop_scratch(graph, node, sizes, self._workspace_bytes)
+            return loop_workspace_bytes(graph, node, sizes, scratch, bodies)
+        return self._workspace_bytes(graph, node, sizes)
+
+    def under(self, sizes: Binding) -> CostModel:
+        """What was measured of the calls in the body of a loop, as they are in a trip."""
+        return _InTrip(self, sizes)
 
     def storage_bytes(self, graph: Graph, nodes: Iterable[Node] | None = None) -> Mapping[int, int]:
         """Sizes of storages created by some nodes, by default all, that are not what the graph says. O(nodes)."""
@@ -274,3 +287,31 @@ class MeasuredCost:
         if self._fallback is None:
             self._fallback = EstimatedCost(this_machine(), self._registry)
         return replace(self._fallback, binding=binding)
+
+
+@dataclass(frozen=True, slots=True)
+class _InTrip:
+    """The measured cost of the body of a loop under the sizes of a trip."""
+
+    whole: MeasuredCost
+    sizes: Binding
+    is_measured: bool = True
+
+    def seconds(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
+        return self.whole.seconds_under(self.sizes, graph, node, bodies)
+
+    def workspace_bytes(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
+        return self.whole.workspace_under(self.sizes, graph, node, bodies)
+
+    def storage_bytes(
+        self,
+        graph: Graph,  # noqa: ARG002 - the protocol's signature
+        nodes: Iterable[Node] | None = None,  # noqa: ARG002 - likewise
+    ) -> Mapping[int, int]:
+        return {}
+
+    def under(self, sizes: Binding) -> CostModel:
+        return _InTrip(self.whole, sizes)
+
+    def describe(self) -> str:
+        return self.whole.describe()

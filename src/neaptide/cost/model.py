@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from neaptide.analysis.alias import is_pure_view
@@ -11,7 +11,7 @@ from neaptide.analysis.loops import NO_BODIES, Binding, Bodies
 from neaptide.analysis.profile_bytes import loop_workspace_bytes
 from neaptide.cost import roofline
 from neaptide.cost.devices import Device
-from neaptide.cost.loops import loop_seconds
+from neaptide.cost.loops import loop_scratch, loop_seconds
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import Call, OpRegistry, Trait, tensor_traffic
@@ -39,6 +39,10 @@ class CostModel(Protocol):
 
     def workspace_bytes(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
         """Most bytes allocated during one execution beyond the storages of its operands and results."""
+        ...
+
+    def under(self, sizes: Binding) -> CostModel:
+        """The same for the body of a loop in a trip: dims have these values, and storages the sizes of the graph."""
         ...
 
     def storage_bytes(self, graph: Graph, nodes: Iterable[Node] | None = None) -> Mapping[int, int]:
@@ -93,8 +97,13 @@ class EstimatedCost:
             SymbolicError: a dim has no value.
         """
         if node.regions:
-            return loop_workspace_bytes(graph, node, self.binding, self._workspace_bytes, bodies)
+            scratch = loop_scratch(graph, node, self.binding, self._workspace_bytes)
+            return loop_workspace_bytes(graph, node, self.binding, scratch, bodies)
         return self._workspace_bytes(graph, node, self.binding)
+
+    def under(self, sizes: Binding) -> EstimatedCost:
+        """The same with other values of dims."""
+        return replace(self, binding=sizes)
 
     def storage_bytes(
         self,

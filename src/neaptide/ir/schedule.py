@@ -163,8 +163,10 @@ class Schedule:
         return Schedule((*steps, *chain(*ahead[len(nodes)])), self.bodies)
 
     @staticmethod
-    def from_nodes(graph: Graph, sequence: Iterable[int]) -> Schedule:
-        """Node ids in running order; an id that appears again is a recomputation."""
+    def from_nodes(
+        graph: Graph, sequence: Iterable[int], bodies: Mapping[int, Schedule] | None = None
+    ) -> Schedule:
+        """Node ids in running order; an id that appears again is a recomputation. `bodies` as in the class."""
         seen: dict[int, int] = {}
         steps = []
         for node in sequence:
@@ -175,9 +177,9 @@ class Schedule:
             else:
                 kind = StepKind.LOOP if graph.nodes[node].regions else StepKind.COMPUTE
             steps.append(Step(kind, node, occurrence))
-        return Schedule(tuple(steps))
+        return Schedule(tuple(steps), dict(bodies or {}))
 
     @staticmethod
-    def program_order(graph: Graph) -> Schedule:
-        """The order in which the program was captured: the baseline."""
-        return Schedule.from_nodes(graph, range(len(graph.nodes)))
+    def program_order(graph: Graph, bodies: Mapping[int, Schedule] | None = None) -> Schedule:
+        """The order in which the program was captured: the baseline. `bodies` as in the class."""
+        return Schedule.from_nodes(graph, range(len(graph.nodes)), bodies)

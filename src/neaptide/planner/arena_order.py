@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.loops import Binding
 from neaptide.errors import VerifyError
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
@@ -48,6 +49,7 @@ def settle_arena(
     *,
     may_move: bool = True,
     allow_nondeterministic: bool = False,
+    binding: Binding | None = None,
 ) -> PlannedArena:
     """Lay a sequence out, and move steps a little where its arena is more than a hundredth above its bytes.
 
@@ -63,13 +65,16 @@ def settle_arena(
         interrupt: set it to get the best so far.
         may_move: whether steps may be moved at all.
         allow_nondeterministic: as in the search.
+        binding: values of symbolic dims.
     """
     most = Evaluator(step, sequence).peak
     guard = LimitGuard(limits, interrupt)
 
     def buffers(order: Sequence[int]) -> LayoutProblem:
         schedule = Schedule.from_nodes(graph, order)
-        return schedule_buffers(graph, schedule, storage_bytes=storage_bytes, device=step.device).problem
+        return schedule_buffers(
+            graph, schedule, binding=binding, storage_bytes=storage_bytes, device=step.device
+        ).problem
 
     def is_legal(order: Sequence[int]) -> bool:
         # A refusal is an answer here: most moves of a step break a dependency.

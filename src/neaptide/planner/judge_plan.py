@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neaptide.analysis.legality import check_schedule
-from neaptide.analysis.profile_bytes import MemoryProfile, memory_profile
+from neaptide.analysis.legality import check_bodies, check_schedule
+from neaptide.analysis.loops import NO_BODIES, Binding, Bodies
+from neaptide.analysis.profile_bytes import MemoryProfile, loop_workspaces, memory_profile
 from neaptide.analysis.sizes import evaluate_storage_bytes
 from neaptide.errors import InvalidBudget, PlanError, VerifyError
+from neaptide.ir.body_orders import body_schedules
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
@@ -36,8 +38,11 @@ def problem_of(
     *,
     allow_nondeterministic: bool,
     captured: CapturedGraph | None = None,
+    binding: Binding | None = None,
 ) -> StepProblem:
     """The integer problem of a graph under what a plan assumes of its bytes; each node takes one second.
+
+    Bodies of loops run in the orders of the plan, which are judged to be legal.
 
     Args:
         program: the plan of the graph.
@@ -45,10 +50,15 @@ def problem_of(
         registry: what the operations mean.
         allow_nondeterministic: whether repetitions may give other bits.
         captured: of the program, where its captured graph is asked about.
+        binding: values of symbolic dims.
 
     Raises:
-        PlanError: the plan assumes something of nodes or storages that the graph has not.
+        PlanError: the plan assumes something of nodes or storages that the graph has not, or the order of a body is not
+            legal.
     """
+    bodies = NO_BODIES
+    if captured is None:
+        bodies = judged_bodies(program, graph, registry, allow_nondeterministic=allow_nondeterministic)
     assumed = program.assumed if captured is None else captured.assumed
     field = f"{program.role}.assumed" if captured is None else f"{program.role}.captured.assumed"
     for name, pairs, count in (
@@ -58,13 +68,59 @@ def problem_of(
         ids = [key for key, _ in pairs]
         if ids != sorted(set(ids)) or (ids and ids[-1] >= count):
             raise wrong_field(f"{field}.{name}", f"has ids that do not rise, or go beyond {count}")
+    if loops := [node for node, _ in assumed.workspace if graph.nodes[node].regions]:
+        raise wrong_field(f"{field}.workspace", f"has the loop {loops[0]}, which needs what its body needs")
+    paths = [path for path, _ in assumed.in_bodies]
+    if paths != sorted(set(paths)) or not all(_is_in_body(graph, path) for path in paths):
+        raise wrong_field(
+            f"{field}.in_bodies", "has paths that do not rise, or lead to no operation of a body"
+        )
     return compile_problem(
         graph,
         registry,
+        binding=binding,
         workspace=dict(assumed.workspace),
         storage_bytes=dict(assumed.storages),
         allow_nondeterministic=allow_nondeterministic,
+        bodies=bodies,
+        in_bodies=dict(assumed.in_bodies),
     )
+
+
+def judged_bodies(
+    program: PlannedProgram, graph: Graph, registry: OpRegistry, *, allow_nondeterministic: bool
+) -> Bodies:
+    """The schedules of the bodies of a program's loops, by loop, legal.
+
+    Args:
+        program: as it was found, or as it was read.
+        graph: what it is for, after its rewrites.
+        registry: what the operations mean.
+        allow_nondeterministic: whether repetitions may give other bits.
+
+    Raises:
+        PlanError: the orders of bodies are not legal.
+    """
+    try:
+        bodies = body_schedules(graph, program.bodies)
+        check_bodies(graph, bodies, registry, allow_nondeterministic=allow_nondeterministic)
+    except VerifyError as error:
+        raise wrong_field(f"{program.role}.bodies", f"is not legal: {_in_one_line(error)}") from error
+    return bodies
+
+
+def plan_workspace(
+    assumed: AssumedBytes, graph: Graph, bodies: Bodies = NO_BODIES, binding: Binding | None = None
+) -> dict[int, int]:
+    """Scratch bytes by node id that a plan assumes, loops with all that their bodies hold in their orders.
+
+    Args:
+        assumed: of the plan of the graph.
+        graph: the program.
+        bodies: by loop, the order of its body.
+        binding: values of symbolic dims.
+    """
+    return {**dict(assumed.workspace), **loop_workspaces(graph, binding, bodies, dict(assumed.in_bodies))}
 
 
 def judge_program(
@@ -76,6 +132,7 @@ def judge_program(
     captured: Graph | None = None,
     atomic: bool = False,
     allow_nondeterministic: bool = False,
+    binding: Binding | None = None,
 ) -> Schedule:
     """Judge a planned program beside its graph, and give its schedule. About two plays of the schedule.
 
@@ -87,6 +144,7 @@ def judge_program(
         captured: the graph before the rewrites; None where there are none.
         atomic: whether updates must wait for everything that can fail.
         allow_nondeterministic: whether repetitions may give other bits. Not what the plan says of itself.
+        binding: values of symbolic dims.
 
     Raises:
         PlanMismatch: the graph has another fingerprint.
@@ -96,7 +154,7 @@ def judge_program(
         program.check_fingerprint(fingerprint(graph))
     if program.node_count != len(graph.nodes):
         raise wrong_field(f"{program.role}.node_count", f"is {program.node_count}, not {len(graph.nodes)}")
-    return _Judge(program, graph, step, registry, captured).judge(
+    return _Judge(program, graph, step, registry, captured, binding).judge(
         atomic=atomic, allow_nondeterministic=allow_nondeterministic
     )
 
@@ -139,6 +197,7 @@ class _Judge:
         step: StepProblem,
         registry: OpRegistry,
         captured: Graph | None,
+        binding: Binding | None,
     ) -> None:
         self.program = program
         self.graph = graph
@@ -146,10 +205,12 @@ class _Judge:
         self.registry = registry
         self.storages = dict(program.assumed.storages)
         self.captured = captured
+        self.binding = binding
 
     def judge(self, *, atomic: bool, allow_nondeterministic: bool) -> Schedule:
         program, graph = self.program, self.graph
-        schedule = Schedule.from_nodes(graph, program.sequence)
+        bodies = judged_bodies(program, graph, self.registry, allow_nondeterministic=allow_nondeterministic)
+        schedule = Schedule.from_nodes(graph, program.sequence, bodies)
         try:
             check_schedule(graph, schedule, self.registry, allow_nondeterministic=allow_nondeterministic)
         except VerifyError as error:
@@ -178,7 +239,7 @@ class _Judge:
         return wrong_field(f"{self.program.role}.{name}", why)
 
     def _judge_atomic(self) -> AtomicStep:
-        whole = atomic_step(self.step, evaluate_storage_bytes(self.graph, None, self.storages))
+        whole = atomic_step(self.step, evaluate_storage_bytes(self.graph, self.binding, self.storages))
         if self.program.saved != whole.saved:
             raise self._wrong("saved", f"is {self.program.saved}, and an atomic step saves {whole.saved}")
         try:
@@ -189,12 +250,13 @@ class _Judge:
 
     def _judge_bytes(self, schedule: Schedule, whole: AtomicStep | None) -> None:
         made, step = self.program.predictions, self.step
-        found, before = self._profile(schedule), self._before()
+        found, before = self._profile(schedule), self._before(schedule.bodies)
         saved = 0 if whole is None else whole.saved_bytes
         extra = 0
         if whole is not None:
             waiting = PlannedSequence.evaluate(whole.step, whole.order, "")
-            unplanned = before if self.captured is None else self._profile(Schedule.program_order(self.graph))
+            written = Schedule.program_order(self.graph, schedule.bodies)
+            unplanned = before if self.captured is None else self._profile(written)
             extra = max(waiting.peak_with_workspace_bytes - unplanned.peak_with_workspace_bytes, 0)
         for name, stated, right in (
             ("peak_bytes", made.peak_bytes, found.peak_bytes + saved),
@@ -228,22 +290,24 @@ class _Judge:
         return memory_profile(
             self.graph,
             schedule,
-            workspace=dict(self.program.assumed.workspace),
+            binding=self.binding,
+            workspace=plan_workspace(self.program.assumed, self.graph, schedule.bodies, self.binding),
             storage_bytes=self.storages,
             device=self.step.device,
         )
 
-    def _before(self) -> MemoryProfile:
-        """Of the program as it was captured, in program order."""
+    def _before(self, bodies: Bodies) -> MemoryProfile:
+        """Of the program as it was captured, in program order; where it was captured with loops, in their orders."""
         captured = self.captured
         if captured is None:
-            return self._profile(Schedule.program_order(self.graph))
+            return self._profile(Schedule.program_order(self.graph, bodies))
         written = self.program.captured
         assumed = AssumedBytes() if written is None else written.assumed
         return memory_profile(
             captured,
             Schedule.program_order(captured),
-            workspace=dict(assumed.workspace),
+            binding=self.binding,
+            workspace=plan_workspace(assumed, captured, binding=self.binding),
             storage_bytes=dict(assumed.storages),
             device=self.step.device,
         )
@@ -254,7 +318,7 @@ class _Judge:
         if not made.arena_bytes:
             return
         problem = schedule_buffers(
-            self.graph, schedule, storage_bytes=self.storages, device=self.step.device
+            self.graph, schedule, binding=self.binding, storage_bytes=self.storages, device=self.step.device
         ).problem
         most = sum(-(-b.nbytes // b.alignment) * b.alignment for b in problem.buffers)
         least = live_bytes(problem)
@@ -264,6 +328,16 @@ class _Judge:
                 f"is {made.arena_bytes} with a bound of {made.arena_lower_bound_bytes}; "
                 f"the buffers need {least} to {most}",
             )
+
+
+def _is_in_body(graph: Graph, path: tuple[int, ...]) -> bool:
+    """Whether a path leads through loops to a node of a body that is no loop."""
+    inside = graph
+    for loop in path[:-1]:
+        if loop >= len(inside.nodes) or not inside.nodes[loop].regions:
+            return False
+        inside = inside.nodes[loop].regions[0].body
+    return len(path) > 1 and path[-1] < len(inside.nodes) and not inside.nodes[path[-1]].regions
 
 
 def _in_one_line(error: VerifyError) -> str:

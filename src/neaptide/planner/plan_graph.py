@@ -6,8 +6,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality import check_bodies, check_schedule
+from neaptide.analysis.loops import Bodies
 from neaptide.errors import VerifyError
+from neaptide.ir.body_orders import body_orders
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.serial import fingerprint
@@ -43,6 +45,8 @@ class PlanRequest:
         names: by storage id, what the user calls what he owns.
         own: the schedule that the user wrote, with activation checkpointing of his own; what the portfolio finds is
             never worse.
+        bodies: in what orders the bodies of loops run; program order for those without one. What the budget and the
+            baseline mean, they mean under these orders.
     """
 
     budget: Budget
@@ -52,6 +56,7 @@ class PlanRequest:
     atomic: bool = False
     names: Mapping[int, str] = field(default_factory=dict)
     own: PlannedSequence | None = None
+    bodies: Bodies = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ class GraphPlan:
 
     Attributes:
         program: the entry of the plan file.
-        schedule: the order in which the nodes run.
+        schedule: the order in which the nodes run, and those in the bodies of loops.
     """
 
     program: PlannedProgram
@@ -89,6 +94,7 @@ def plan_graph(
 
     Raises:
         UsageError: no such strategy.
+        VerifyError: the order of a body is not legal.
         PlanError: not even program order stands before the judge (a fault of ours).
     """
     check_strategy(asked.strategy_name, atomic=asked.atomic)
@@ -108,7 +114,13 @@ class _GraphPlanning:
         interrupt: threading.Event | None,
     ) -> None:
         self.graph, self.pricing, self.asked = graph, pricing, asked
-        self.step = pricing.problem(graph).named(asked.names)
+        check_bodies(
+            graph,
+            asked.bodies,
+            pricing.registry,
+            allow_nondeterministic=pricing.allow_nondeterministic,
+        )
+        self.step = pricing.problem(graph, asked.bodies).named(asked.names)
         self.whole = atomic_step(self.step, pricing.storage_bytes(graph)) if asked.atomic else None
         allowed = asked.budget_bytes
         if allowed is None:
@@ -120,10 +132,17 @@ class _GraphPlanning:
             allowed,
             limits,
             canonical_name(asked.strategy_name),
-            asked.own,
+            self._own(),
             self.check,
             interrupt,
         )
+
+    def _own(self) -> PlannedSequence | None:
+        """The schedule that the user wrote, with the bodies of loops in their orders."""
+        own = self.asked.own
+        if own is None or not self.asked.bodies:
+            return own
+        return PlannedSequence.evaluate(self.step, own.sequence, own.strategy)
 
     def check(self, sequence: Sequence[int]) -> None:
         """Refuse a sequence that is not legal."""
@@ -166,6 +185,7 @@ class _GraphPlanning:
             self.search.interrupt,
             may_move=self.whole is None,
             allow_nondeterministic=self.pricing.allow_nondeterministic,
+            binding=self.pricing.binding,
         )
 
     def _judged(self, outcome: Outcome[PlannedSequence], arena: PlannedArena | None) -> GraphPlan:
@@ -181,6 +201,7 @@ class _GraphPlanning:
             arena=arena,
             random_state_bytes=random_state_bytes(graph, found.sequence),
             assumed=self.pricing.prices(graph).assumed,
+            bodies=body_orders(asked.bodies),
         )
         if self.whole is not None:
             program = _with_atomic_cost(program, self.whole)
@@ -191,6 +212,7 @@ class _GraphPlanning:
             self.pricing.registry,
             atomic=asked.atomic,
             allow_nondeterministic=self.pricing.allow_nondeterministic,
+            binding=self.pricing.binding,
         )
         least = program.predictions.baseline_peak_with_workspace_bytes
         if self.whole is None and program.predictions.peak_with_workspace_bytes > max(allowed, least):

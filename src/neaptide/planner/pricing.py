@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from neaptide.analysis.loops import Binding
+from neaptide.analysis.loops import NO_BODIES, Binding, Bodies, Path, Scratch, in_body, trips
 from neaptide.analysis.profile_bytes import loop_workspace_bytes
 from neaptide.analysis.replay import Repeat, repeat_rule
 from neaptide.analysis.sizes import evaluate_storage_bytes
-from neaptide.cost.model import CostModel, node_seconds, node_workspace
+from neaptide.cost.model import CostModel
+from neaptide.ir.body_orders import BodyOrder, body_orders
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
@@ -27,22 +28,35 @@ _GRAPHS_REMEMBERED: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a cost model says of a graph, as plain numbers.
+    """What a cost model says of a graph whose bodies run in certain orders, as plain numbers.
 
     Attributes:
         seconds: by node.
-        workspace: scratch bytes by node id, where there are any.
+        workspace: scratch bytes by node id, where there are any; of a loop all that its body needs, storages included.
         storage_bytes: sizes by storage id that replace the recorded ones.
+        in_bodies: scratch bytes of the nodes in the bodies of loops, by path.
+        loops: nodes with a loop.
     """
 
     seconds: tuple[float, ...]
     workspace: Mapping[int, int]
     storage_bytes: Mapping[int, int]
+    in_bodies: Scratch = field(default_factory=dict)
+    loops: frozenset[int] = frozenset()
+
+    @property
+    def own_workspace(self) -> dict[int, int]:
+        """Scratch bytes by node id of the nodes that are no loops."""
+        return {node: nbytes for node, nbytes in self.workspace.items() if node not in self.loops}
 
     @property
     def assumed(self) -> AssumedBytes:
         """What a plan has to say of bytes beside the graph."""
-        return AssumedBytes(tuple(sorted(self.workspace.items())), tuple(sorted(self.storage_bytes.items())))
+        return AssumedBytes(
+            tuple(sorted(self.own_workspace.items())),
+            tuple(sorted(self.storage_bytes.items())),
+            tuple(sorted(self.in_bodies.items())),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +75,27 @@ class NodePrice:
 
 
 @dataclass(slots=True)
-class _Priced:
-    graph: Graph
+class _Scheduled:
     prices: Prices
     problem: StepProblem | None = None
+
+
+@dataclass(slots=True)
+class _Priced:
+    """A graph, by the orders of its bodies; the first are those of program order."""
+
+    graph: Graph
+    by_orders: dict[tuple[BodyOrder, ...], _Scheduled]
+    inside: dict[int, Pricing] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """How often a graph runs under some sizes, and what its nodes cost then."""
+
+    count: int
+    binding: Binding
+    cost: CostModel
 
 
 class Pricing:
@@ -73,7 +104,7 @@ class Pricing:
     Args:
         cost: time and workspace of nodes; a measured one is prepared for a graph before the graph is priced.
         registry: what the operations mean.
-        binding: values of symbolic dims; the same as the cost model's.
+        binding: values of symbolic dims; the same as the cost model's. In the body of a loop those of a full part.
         allow_nondeterministic: repetitions may give other bits.
     """
 
@@ -89,37 +120,74 @@ class Pricing:
         self.registry = registry
         self.binding: Binding = dict(binding or {})
         self.allow_nondeterministic = allow_nondeterministic
+        self._runs: tuple[_Runs, ...] = (_Runs(1, self.binding, cost),)
         self._known: dict[int, _Priced] = {}
 
-    def prices(self, graph: Graph) -> Prices:
-        """What the cost model says of a graph. O(nodes), once.
+    def prices(self, graph: Graph, bodies: Bodies = NO_BODIES) -> Prices:
+        """What the cost model says of a graph. O(nodes), once; O(nodes in bodies) for other orders of these.
+
+        Args:
+            graph: what is priced.
+            bodies: by loop, the order of its body; program order for those without one.
 
         Raises:
             SymbolicError: a dim has no value.
         """
-        return self._priced(graph).prices
+        return self._scheduled(graph, bodies).prices
 
-    def problem(self, graph: Graph) -> StepProblem:
+    def problem(self, graph: Graph, bodies: Bodies = NO_BODIES) -> StepProblem:
         """The integer problem of a graph. O(size of the graph + nodes x storages / 64), once.
 
+        Args:
+            graph: what is priced.
+            bodies: by loop, the order of its body; program order for those without one.
+
         Raises:
             SymbolicError: a dim has no value.
         """
-        priced = self._priced(graph)
-        if priced.problem is None:
-            priced.problem = compile_problem(
+        made = self._scheduled(graph, bodies)
+        if made.problem is None:
+            made.problem = compile_problem(
                 graph,
                 self.registry,
                 binding=self.binding,
-                workspace=priced.prices.workspace,
-                storage_bytes=priced.prices.storage_bytes,
-                seconds=priced.prices.seconds,
+                workspace=made.prices.own_workspace,
+                storage_bytes=made.prices.storage_bytes,
+                seconds=made.prices.seconds,
                 allow_nondeterministic=self.allow_nondeterministic,
                 random_state_seconds=_RANDOM_STATE_SECONDS,
+                bodies=bodies,
+                in_bodies=made.prices.in_bodies,
             )
-        return priced.problem
+        return made.problem
 
-    def after(self, before: Graph, edited: Edited) -> StepProblem:
+    def within(self, graph: Graph, node: Node) -> Pricing:
+        """Prices the body of a loop: seconds are those of all trips, bytes those of a full part.
+
+        Args:
+            graph: where the loop is.
+            node: the loop.
+
+        Raises:
+            SymbolicError: a dim has no value.
+        """
+        known = self._priced(graph).inside
+        if node.id not in known:
+            known[node.id] = self._inside(graph, node)
+        return known[node.id]
+
+    def loop_bytes(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
+        """Most bytes that a trip of a loop needs beyond what it is handed and what it writes its results to.
+
+        Args:
+            graph: where the loop is.
+            node: the loop.
+            bodies: by loop, the order of its body.
+        """
+        scratch = in_body(self.prices(graph).in_bodies, node.id)
+        return self._loop_bytes(graph, node, scratch, bodies)
+
+    def after(self, before: Graph, edited: Edited, bodies: Bodies = NO_BODIES) -> StepProblem:
         """The integer problem of an edited graph: what `problem(edited.graph)` is, but only what is new is priced.
 
         Compiling it is O(size of the graph); a change is judged without that by `planner.candidates`.
@@ -127,12 +195,13 @@ class Pricing:
         Args:
             before: the graph that was edited.
             edited: what it became.
+            bodies: by loop of the edited graph, the order of its body.
 
         Raises:
             SymbolicError: a dim has no value.
         """
         self.take_over(before, edited)
-        return self.problem(edited.graph)
+        return self.problem(edited.graph, bodies)
 
     def take_over(self, before: Graph, edited: Edited) -> Prices:
         """What the cost model says of an edited graph, asked for what is new alone. O(size of the graph).
@@ -142,7 +211,7 @@ class Pricing:
             edited: what it became.
         """
         known = self._known.get(id(edited.graph))
-        return (known or self._remember(edited.graph, self._carried(before, edited))).prices
+        return _plain(known or self._remember(edited.graph, self._carried(before, edited))).prices
 
     def repriced(
         self, edited: Edited, users: Sequence[Sequence[int]], new_of: Callable[[int], int]
@@ -164,19 +233,21 @@ class Pricing:
         found = {new_of(user) for value in made - {-1} for user in users[value]}
         return tuple(sorted(found.union(edited.touched) - {-1}))
 
-    def node_price(self, graph: Graph, node: Node) -> NodePrice:
-        """Time and workspace of one node of a graph.
+    def node_price(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> NodePrice:
+        """Time and workspace of one node of a graph; `bodies` as for `prices`.
 
         Raises:
             SymbolicError: a dim has no value.
         """
-        seconds = float(self.cost.seconds(graph, node))
-        again = seconds
+        again = seconds = self._seconds(graph, node, bodies)
         if node.effects.rng is not None and self.repeat_rule(graph, node).random_stream is not None:
             again += _RANDOM_STATE_SECONDS
-        workspace = self.cost.workspace_bytes(graph, node)
-        if node.regions and not workspace:
-            workspace = loop_workspace_bytes(graph, node, self.binding)
+        if node.regions:
+            workspace = self._loop_bytes(
+                graph, node, self._inside(graph, node).scratch(node.regions[0].body), bodies
+            )
+        else:
+            workspace = self._workspace(graph, node)
         return NodePrice(seconds, again, workspace)
 
     def created_bytes(self, graph: Graph, nodes: Iterable[Node]) -> dict[int, int]:
@@ -201,45 +272,123 @@ class Pricing:
         """Bytes of each storage, those of the caller and of other devices as well."""
         return evaluate_storage_bytes(graph, self.binding, self.prices(graph).storage_bytes)
 
+    # -- the bodies of loops
+
+    def runs(self) -> tuple[tuple[int, tuple[tuple[str, int], ...]], ...]:
+        """How often a priced graph runs, and under which values of dims; once, where it is no body."""
+        return tuple((run.count, tuple(sorted(run.binding.items()))) for run in self._runs)
+
+    def _inside(self, graph: Graph, node: Node) -> Pricing:
+        loop = node.regions[0]
+        runs = tuple(
+            _Runs(outer.count * count, sizes, self.cost.under(sizes))
+            for outer in self._runs
+            for count, sizes in trips(graph, node, loop, outer.binding)
+        )
+        found = Pricing(
+            runs[0].cost,
+            self.registry,
+            binding=runs[0].binding,
+            allow_nondeterministic=self.allow_nondeterministic,
+        )
+        found._runs = runs
+        return found
+
+    def scratch(self, graph: Graph) -> dict[Path, int]:
+        """Scratch bytes of the nodes of a graph and of those in the bodies of its loops, by path. Loops have none."""
+        found: dict[Path, int] = {}
+        for node in graph.nodes:
+            if node.regions:
+                inner = self._inside(graph, node).scratch(node.regions[0].body)
+                found |= {(node.id, *path): nbytes for path, nbytes in inner.items()}
+            elif nbytes := self._workspace(graph, node):
+                found[node.id,] = nbytes
+        return found
+
+    def _loop_bytes(self, graph: Graph, node: Node, scratch: Scratch, bodies: Bodies) -> int:
+        return max(loop_workspace_bytes(graph, node, run.binding, scratch, bodies) for run in self._runs)
+
+    # -- prices
+
+    def _seconds(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
+        return float(sum(run.count * run.cost.seconds(graph, node, bodies) for run in self._runs))
+
+    def _workspace(self, graph: Graph, node: Node) -> int:
+        return max(run.cost.workspace_bytes(graph, node) for run in self._runs)
+
+    def _scheduled(self, graph: Graph, bodies: Bodies) -> _Scheduled:
+        priced, orders = self._priced(graph), body_orders(bodies)
+        if orders not in priced.by_orders:
+            priced.by_orders[orders] = _Scheduled(self._in_orders(graph, _plain(priced).prices, bodies))
+        return priced.by_orders[orders]
+
+    def _in_orders(self, graph: Graph, plain: Prices, bodies: Bodies) -> Prices:
+        seconds, workspace = list(plain.seconds), dict(plain.workspace)
+        for number in plain.loops.intersection(bodies):
+            node = graph.nodes[number]
+            seconds[number] = self._seconds(graph, node, bodies)
+            workspace[number] = self._loop_bytes(graph, node, in_body(plain.in_bodies, number), bodies)
+        return replace(plain, seconds=tuple(seconds), workspace=workspace)
+
     def _priced(self, graph: Graph) -> _Priced:
         known = self._known.get(id(graph))
-        if known is None:
-            prices = Prices(
-                tuple(node_seconds(self.cost, graph)),
-                node_workspace(self.cost, graph),
-                dict(self.cost.storage_bytes(graph)),
-            )
-            known = self._remember(graph, prices)
-        return known
+        return known or self._remember(graph, self._asked(graph, graph.nodes))
+
+    def _asked(self, graph: Graph, nodes: Sequence[Node]) -> Prices:
+        """Prices of some nodes of a graph, asked for; the seconds of all others are zero."""
+        seconds = [0.0] * len(graph.nodes)
+        workspace: dict[int, int] = {}
+        in_bodies: dict[Path, int] = {}
+        for node in nodes:
+            seconds[node.id] = self._seconds(graph, node)
+            if node.regions:
+                scratch = self._inside(graph, node).scratch(node.regions[0].body)
+                in_bodies |= {(node.id, *path): nbytes for path, nbytes in scratch.items()}
+                needed = self._loop_bytes(graph, node, scratch, NO_BODIES)
+            else:
+                needed = self._workspace(graph, node)
+            if needed:
+                workspace[node.id] = needed
+        loops = frozenset(node.id for node in nodes if node.regions)
+        sizes = dict(self.cost.storage_bytes(graph, None if nodes is graph.nodes else nodes))
+        return Prices(tuple(seconds), workspace, sizes, in_bodies, loops)
 
     def _remember(self, graph: Graph, prices: Prices) -> _Priced:
         while len(self._known) >= _GRAPHS_REMEMBERED:
             del self._known[next(iter(self._known))]
         # The graph is kept with its prices: else another one could get its id.
-        known = self._known[id(graph)] = _Priced(graph, prices)
+        known = self._known[id(graph)] = _Priced(graph, {(): _Scheduled(prices)})
         return known
 
     def _carried(self, before: Graph, edited: Edited) -> Prices:
         """Prices of an edited graph: those of what is touched are asked for, all others are taken over."""
         old, graph = self.prices(before), edited.graph
-        new_of = {node: new for new, node in enumerate(edited.node_of)}
+        new_of = {node: new for new, node in enumerate(edited.node_of) if node >= 0}
         touched = self.repriced(edited, before.consumers(), lambda node: new_of.get(node, -1))
-        seconds = [old.seconds[node] if node >= 0 else 0.0 for node in edited.node_of]
-        workspace = {
-            new: old.workspace[node] for new, node in enumerate(edited.node_of) if node in old.workspace
-        }
+        asked = self._asked(graph, [graph.nodes[number] for number in touched])
+        again = frozenset(touched)
+        kept = {node: new for node, new in new_of.items() if new not in again}
+        seconds = list(asked.seconds)
+        for node, new in kept.items():
+            seconds[new] = old.seconds[node]
+        made = {storage for number in touched for storage in graph.created_storages(graph.nodes[number])}
         sizes = {
             new: old.storage_bytes[storage]
             for new, storage in enumerate(edited.storage_of)
-            if storage in old.storage_bytes
+            if storage in old.storage_bytes and new not in made
         }
-        for number in touched:
-            node = graph.nodes[number]
-            seconds[number] = self.cost.seconds(graph, node)
-            workspace.pop(number, None)
-            if scratch := self.cost.workspace_bytes(graph, node):
-                workspace[number] = scratch
-            for storage in graph.created_storages(node):
-                sizes.pop(storage, None)
-        sizes.update(self.cost.storage_bytes(graph, [graph.nodes[number] for number in touched]))
-        return Prices(tuple(seconds), workspace, sizes)
+        return Prices(
+            tuple(seconds),
+            {**asked.workspace, **{kept[n]: nbytes for n, nbytes in old.workspace.items() if n in kept}},
+            {**sizes, **asked.storage_bytes},
+            {
+                **asked.in_bodies,
+                **{(kept[p[0]], *p[1:]): n for p, n in old.in_bodies.items() if p[0] in kept},
+            },
+            asked.loops.union(kept[node] for node in old.loops if node in kept),
+        )
+
+
+def _plain(priced: _Priced) -> _Scheduled:
+    """With all bodies in program order."""
+    return priced.by_orders[()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from neaptide.ir.body_orders import BodyOrder
 from neaptide.outcome import Outcome, Termination
 from neaptide.planner.arena_order import PlannedArena
 from neaptide.planner.objective import PlannedSequence
@@ -34,6 +35,7 @@ def planned_program(
     arena: PlannedArena | None = None,
     random_state_bytes: int = 0,
     assumed: AssumedBytes | None = None,
+    bodies: tuple[BodyOrder, ...] = (),
 ) -> PlannedProgram:
     """The entry of a plan for the sequence that a search found.
 
@@ -47,6 +49,7 @@ def planned_program(
         arena: of the sequence, where it has been laid out.
         random_state_bytes: of what is kept on the host to draw the same numbers again.
         assumed: what is known of the graph's bytes beside the graph.
+        bodies: orders of the bodies of its loops, under which the problem was compiled.
     """
     found = outcome.require()
     before = baseline(step)
@@ -75,6 +78,7 @@ def planned_program(
         ),
         termination=_record(outcome.termination),
         assumed=assumed or AssumedBytes(),
+        bodies=bodies,
     )
 
 

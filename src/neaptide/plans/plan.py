@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from neaptide.errors import PlanError, PlanMismatch, UnreadableFile
+from neaptide.ir.body_orders import BodyOrder
 from neaptide.ir.schedule import HostStay
 from neaptide.plans.content import check_content
 from neaptide.reading import JsonError, decode_json, read_bytes
@@ -149,12 +150,15 @@ class AssumedBytes:
     """What was known of a program's bytes beside its graph when the predictions were made: they hold for these.
 
     Attributes:
-        workspace: (node id, scratch bytes), ascending; the other nodes need none.
+        workspace: (node id, scratch bytes), ascending; the other nodes need none, and loops what their bodies need.
         storages: (storage id, bytes), ascending, where an operation really makes another size than its graph says.
+        in_bodies: (path, scratch bytes), ascending, of nodes in the bodies of loops: ids of the loops around the node,
+            outermost first, then its own. Of any trip the most.
     """
 
     workspace: tuple[tuple[_Count, _Count], ...] = ()
     storages: tuple[tuple[_Count, _Count], ...] = ()
+    in_bodies: tuple[tuple[tuple[_Count, ...], _Count], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +169,8 @@ class CapturedGraph:
         fingerprint: of the captured graph.
         node_count: of the captured graph.
         rewrites: that make of it the graph that is planned, each of the graph that those before it make.
-        seconds: of one step of the rewritten graph in program order: what recomputation adds to.
+        seconds: of one step of the rewritten graph in program order, with its bodies as they are planned: what
+            recomputation outside of bodies adds to.
         assumed: what the bytes of the baseline rest on beside the captured graph.
     """
 
@@ -196,6 +201,7 @@ class PlannedProgram:
         stays: storages that wait on the host meanwhile, by positions in `sequence`.
         captured: what was captured, where that is another graph; the numbers of the baseline are those of its program
             order.
+        bodies: in what order the bodies of loops run; program order for those without one.
     """
 
     role: str
@@ -212,6 +218,7 @@ class PlannedProgram:
     assumed: AssumedBytes = AssumedBytes()
     stays: tuple[HostStay, ...] = ()
     captured: CapturedGraph | None = None
+    bodies: tuple[BodyOrder, ...] = ()
 
     @property
     def captured_fingerprint(self) -> str:

@@ -47,6 +47,7 @@ def plan_document(plan: Plan, *, path: str | None = None) -> Document:
         _reordered(main.moves),
         _recomputed(main),
         _recomputations(main.moves),
+        _bodies(main),
         _on_host(main),
         _atomic(plan, main),
         _other_programs(plan, main),
@@ -234,6 +235,16 @@ def _recomputations(moves: MovesSummary) -> Table | None:
             )
         )
     return Table(("recomputed", "bytes", "time", "operations"), tuple(rows))
+
+
+def _bodies(program: PlannedProgram) -> str:
+    lines = []
+    for order in program.bodies:
+        again = len(order.sequence) - len(set(order.sequence))
+        where = " in the body of node ".join(map(str, reversed(order.loops)))
+        run = counted(len(order.sequence), "operation")
+        lines.append(f"Loop of node {where}: {run} in each trip, {again} of them run again.")
+    return "\n".join(lines)
 
 
 def _on_host(program: PlannedProgram) -> str:

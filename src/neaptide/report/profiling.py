@@ -63,7 +63,7 @@ def profile_report(prepared: PreparedStep, *, has_device: bool, seed: int) -> Pr
 
 def step_profile(prepared: PreparedStep, planned: PlannedGraph) -> MemoryProfile:
     """Bytes of one program as it runs, with what is known of workspace and true sizes."""
-    prices = prepared.prices(planned.graph)
+    prices = prepared.prices(planned.graph, planned.schedule.bodies)
     return memory_profile(
         planned.graph,
         planned.schedule,

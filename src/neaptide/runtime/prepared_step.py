@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from neaptide.analysis.loops import NO_BODIES, Bodies
 from neaptide.cost.audit import surprises
 from neaptide.cost.calibrate import this_machine
 from neaptide.cost.devices import Device
@@ -29,9 +30,10 @@ from neaptide.planner import DEFAULT_STRATEGY
 from neaptide.planner.budget import Budget, allowed_bytes
 from neaptide.planner.graph_search import check_strategy
 from neaptide.planner.judge_plan import judge_program
+from neaptide.planner.loop_bodies import BodyPlanner
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.own_schedule import as_written
-from neaptide.planner.plan_graph import PlanRequest, plan_graph
+from neaptide.planner.plan_graph import GraphPlan, PlanRequest, plan_graph
 from neaptide.planner.pricing import Prices, Pricing
 from neaptide.planner.rewritten_plan import of_captured, replayed
 from neaptide.planner.strategies import early_updates
@@ -63,6 +65,8 @@ class SearchOptions:
         least_bytes: allowed in any case, up to the baseline: those of an earlier plan of the same step.
         rewrites: what is done to the graphs first, one after the other: names of rules, each applied wherever it finds
             that it can be, and rewrites of the usual step.
+        bodies: what the body of each loop may use, as `planner.loop_bodies.BodyPlanner.plan` means it. None: what is
+            left where it runs.
     """
 
     budget: Budget
@@ -72,6 +76,7 @@ class SearchOptions:
     interrupt: threading.Event | None = None
     least_bytes: int = 0
     rewrites: tuple[str | Rewrite, ...] = ()
+    bodies: Budget | None = None
 
 
 class PreparedStep:
@@ -125,10 +130,13 @@ class PreparedStep:
             self._prepared[id(graph)] = graph
         return self._pricing
 
-    def prices(self, graph: Graph | None = None) -> Prices:
-        """What is known of the time and bytes of a captured graph, or one made of it; by default the usual step's."""
+    def prices(self, graph: Graph | None = None, bodies: Bodies = NO_BODIES) -> Prices:
+        """What is known of the time and bytes of a captured graph, or one made of it; by default the usual step's.
+
+        `bodies` are the orders of the bodies of its loops.
+        """
         priced = self.captured.steady.graph if graph is None else graph
-        return self.pricing(priced).prices(priced)
+        return self.pricing(priced).prices(priced, bodies)
 
     def problem(self, index: int = 0) -> StepProblem:
         """One of the captured programs as integers."""
@@ -244,7 +252,7 @@ class PreparedStep:
             own=written if planned.checkpoints else None,
             names=self.user_names(index, planned.graph),
         )
-        found = plan_graph(planned.graph, pricing, asked, options.limits, interrupt=options.interrupt)
+        found = self._with_bodies(planned.graph, pricing, asked, options)
         planned = replace(planned, schedule=found.schedule, saved=found.program.saved)
         if not planned.rewrites:
             return found.program, planned
@@ -254,13 +262,23 @@ class PreparedStep:
         judge_program(
             program,
             edited.graph,
-            pricing.problem(planned.graph),
+            pricing.problem(planned.graph, found.schedule.bodies),
             registry(),
             captured=captured,
             atomic=options.atomic,
             allow_nondeterministic=self.allow_nondeterministic,
         )
         return program, planned
+
+    def _with_bodies(
+        self, graph: Graph, pricing: Pricing, asked: PlanRequest, options: SearchOptions
+    ) -> GraphPlan:
+        """The plan of a graph with those of its loops' bodies: within what is asked of them, or of the whole."""
+        planner = BodyPlanner(pricing, options.limits, options.interrupt)
+        if options.bodies is None:
+            return planner.around(graph, asked)
+        asked = replace(asked, bodies=planner.bodies(graph, options.bodies))
+        return plan_graph(graph, pricing, asked, options.limits, interrupt=options.interrupt)
 
     def _own(self, planned: PlannedGraph) -> PlannedSequence:
         """A graph with the user's own activation checkpointing."""
@@ -297,7 +315,7 @@ class PreparedStep:
                 graph,
                 planned.schedule,
                 registry(),
-                self.prices(graph),
+                self.prices(graph, planned.schedule.bodies),
                 probe_outs(graph, registry()),
                 self.device,
                 chosen,

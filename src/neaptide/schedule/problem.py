@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from neaptide.analysis.alias import is_pure_view, values_by_storage
-from neaptide.analysis.bounds import lower_bound_bytes, order_lower_bound_bytes
-from neaptide.analysis.loops import NO_BODIES, Bodies
+from neaptide.analysis.bounds import least_loop_bytes, lower_bound_bytes, order_lower_bound_bytes
+from neaptide.analysis.loops import NO_BODIES, NO_SCRATCH, Bodies, Scratch
 from neaptide.analysis.profile_bytes import loop_workspaces
 from neaptide.analysis.replay import repeat_rule
 from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device
@@ -180,6 +180,7 @@ def compile_problem(
     allow_nondeterministic: bool = False,
     random_state_seconds: float = 0.0,
     bodies: Bodies = NO_BODIES,
+    in_bodies: Scratch = NO_SCRATCH,
 ) -> StepProblem:
     """The integer problem of a graph. O(size of the graph + nodes x storages / 64).
 
@@ -187,13 +188,15 @@ def compile_problem(
         graph: the program.
         registry: what its operations mean; one without a row is never repeated.
         binding: values of symbolic dims.
-        workspace: scratch bytes by node id; loops that are missing are charged with their body.
+        workspace: scratch bytes by node id; of a loop at least what its body holds.
         storage_bytes: sizes by storage id that replace the recorded ones.
         seconds: of one execution of each node; by default each node costs one.
         device: whose bytes count; by default the one with the largest total of storages.
         allow_nondeterministic: accept repetitions that may differ in bits.
         random_state_seconds: what it takes to repeat a draw of random numbers, beside the operation itself.
-        bodies: by node, the order in which its loop's body runs; program order for the others.
+        bodies: by node, the order in which its loop's body runs; program order for the others. The bounds hold for all
+            orders of bodies, but `order_lower_bound_bytes` is not above what these need.
+        in_bodies: scratch bytes of nodes in bodies, by path.
     """
     sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
     where = device if device is not None else main_device(graph, sizes)
@@ -210,10 +213,14 @@ def compile_problem(
         repeat_rule(graph, node, registry, allow_nondeterministic=allow_nondeterministic)
         for node in graph.nodes
     ]
-    in_bodies = loop_workspaces(graph, binding, bodies)
-    scratch = {**(workspace or {})}
-    scratch |= {loop: max(held, scratch.get(loop, 0)) for loop, held in in_bodies.items()}
-    bounds = (graph, binding, scratch, storage_bytes, where)
+    held = loop_workspaces(graph, binding, bodies)
+    given = {**(workspace or {})}
+    needed = loop_workspaces(graph, binding, bodies, in_bodies) if in_bodies else held
+    scratch = {**given, **{loop: max(nbytes, given.get(loop, 0)) for loop, nbytes in needed.items()}}
+    least = least_loop_bytes(graph, binding, lower_bound_bytes, in_bodies)
+    least = {loop: max(nbytes, given.get(loop, 0)) for loop, nbytes in least.items()}
+    in_order = least_loop_bytes(graph, binding, order_lower_bound_bytes, in_bodies)
+    in_order = {loop: max(min(most, needed[loop]), least[loop]) for loop, most in in_order.items()}
     times = tuple(map(float, seconds)) if seconds is not None else (1.0,) * len(graph.nodes)
     return StepProblem(
         device=where,
@@ -244,11 +251,23 @@ def compile_problem(
         reads=tuple(tuple((a.storage, a.version) for a in rule.reads) for rule in rules),
         phases=tuple(node.source.phase for node in graph.nodes),
         storage_names=_storage_names(graph),
-        lower_bound_bytes=_bound(lower_bound_bytes, *bounds),
-        order_lower_bound_bytes=_bound(order_lower_bound_bytes, *bounds),
+        lower_bound_bytes=lower_bound_bytes(
+            graph,
+            binding=binding,
+            workspace={**given, **least},
+            storage_bytes=storage_bytes,
+            device=where,
+        ),
+        order_lower_bound_bytes=order_lower_bound_bytes(
+            graph,
+            binding=binding,
+            workspace={**given, **in_order},
+            storage_bytes=storage_bytes,
+            device=where,
+        ),
         is_contraction=tuple(_is_contraction(registry, node.op) for node in graph.nodes),
         body_bytes=tuple(
-            in_bodies.get(node.id, 0) if node_device(graph, node) == where else 0 for node in graph.nodes
+            held.get(node.id, 0) if node_device(graph, node) == where else 0 for node in graph.nodes
         ),
     )
 
@@ -284,20 +303,6 @@ def storage_replay(problem: StepProblem, storage: int) -> StorageReplay:
 def _is_contraction(registry: OpRegistry, op: str) -> bool:
     spec = registry.find(op)
     return spec is not None and not _CONTRACTIONS.isdisjoint(spec.traits)
-
-
-def _bound(
-    function: object,
-    graph: Graph,
-    binding: Mapping[str, int] | None,
-    workspace: Mapping[int, int],
-    storage_bytes: Mapping[int, int] | None,
-    device: str,
-) -> int:
-    assert callable(function)
-    return int(
-        function(graph, binding=binding, workspace=workspace, storage_bytes=storage_bytes, device=device)
-    )
 
 
 def _roles(

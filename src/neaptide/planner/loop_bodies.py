@@ -1,0 +1,244 @@
+"""Plans the bodies of loops by the same search as any graph, and the graph around them with what they then need."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.loops import Bodies
+from neaptide.ir.fingerprint import fingerprint
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node
+from neaptide.ir.schedule import Schedule
+from neaptide.outcome import Limits, Outcome, Termination
+from neaptide.planner import DEFAULT_STRATEGY
+from neaptide.planner.budget import Budget
+from neaptide.planner.graph_search import GraphSearch
+from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.plan_graph import GraphPlan, PlanRequest, plan_graph
+from neaptide.planner.pricing import Pricing
+from neaptide.planner.strategies.program_order import baseline
+from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.problem import StepProblem
+
+ORDER_ALONE: Final = Budget(None)
+_MIN: Final = "min"
+
+
+@dataclass(frozen=True, slots=True)
+class BodyPlan:
+    """The plan of a loop's body.
+
+    Attributes:
+        schedule: of one trip, with the orders of the loops inside.
+        working_bytes: most bytes of any trip, workspace included, beyond what the body is handed and what it writes
+            its results to.
+        seconds: of all trips.
+        termination: why the search ended.
+    """
+
+    schedule: Schedule
+    working_bytes: int
+    seconds: float
+    termination: Termination
+
+
+class BodyPlanner:
+    """Plans bodies of loops; bodies that are alike are planned once.
+
+    Args:
+        pricing: of the graphs around the loops.
+        limits: of each search.
+        interrupt: set it to get the best so far.
+    """
+
+    def __init__(self, pricing: Pricing, limits: Limits, interrupt: threading.Event | None = None) -> None:
+        self.pricing, self.limits, self.interrupt = pricing, limits, interrupt
+        self._known: dict[object, BodyPlan] = {}
+
+    def plan(self, graph: Graph, node: Node, budget: Budget = ORDER_ALONE) -> BodyPlan:
+        """The best order found for one trip of a loop, repetitions included.
+
+        A shorter last part runs in the same order: bytes are those of the largest part, seconds those of all trips.
+
+        Args:
+            graph: where the loop is.
+            node: the loop.
+            budget: of the body: `peak` is of its working bytes, a share of those in program order; `latency` is of all
+                trips. One that limits nothing asks for the lowest peak found by order alone.
+
+        Raises:
+            SymbolicError: a dim has no value.
+        """
+        return self._plan(graph, node, self.pricing, budget)
+
+    def bodies(self, graph: Graph, budget: Budget = ORDER_ALONE) -> Bodies:
+        """The order of each loop of a graph, by loop; `budget` as for `plan`."""
+        return self._bodies(graph, self.pricing, _Asked(budget, {}))
+
+    def around(self, graph: Graph, asked: PlanRequest) -> GraphPlan:
+        """The plan of a graph with loops: its own, and those of the bodies in it.
+
+        Bodies run in the best order found first, without repetitions. Where the graph then does not keep to its budget,
+        or repeats operations to keep to it, its bodies are planned a second time, for what is left where they run; the
+        better of both plans is taken.
+
+        Args:
+            graph: the program.
+            asked: what for; orders of bodies in it are not looked at.
+
+        Raises:
+            UsageError: no such strategy.
+        """
+        loops = [node.id for node in graph.nodes if node.regions]
+        if not loops:
+            return plan_graph(graph, self.pricing, asked, self.limits, interrupt=self.interrupt)
+        bodies = self.bodies(graph)
+        step = self.pricing.problem(graph, bodies)
+        budget = _in_seconds(asked.budget, step)
+
+        def planned(bodies: Bodies) -> GraphPlan:
+            wanted = replace(asked, budget=budget, bodies=bodies)
+            return plan_graph(graph, self.pricing, wanted, self.limits, interrupt=self.interrupt)
+
+        found = planned(bodies)
+        allowed = found.program.budget_bytes
+        tighter = self._tighter(graph, self.pricing, bodies, found.program.sequence, budget, allowed)
+        if tighter == bodies:
+            return found
+        again = planned(tighter)
+        made, then = (_planned_sequence(plan) for plan in (found, again))
+        return again if _rank(then, budget, allowed) < _rank(made, budget, allowed) else found
+
+    def _plan(self, graph: Graph, node: Node, pricing: Pricing, budget: Budget) -> BodyPlan:
+        body, inside = node.regions[0].body, pricing.within(graph, node)
+        key = (fingerprint(body), inside.runs(), budget)
+        if key not in self._known:
+            schedule, ended = self._searched(body, inside, budget)
+            bodies = {node.id: schedule}
+            self._known[key] = BodyPlan(
+                schedule,
+                pricing.loop_bytes(graph, node, bodies),
+                pricing.node_price(graph, node, bodies).seconds,
+                ended,
+            )
+        return self._known[key]
+
+    def _bodies(self, graph: Graph, pricing: Pricing, asked: _Asked) -> Bodies:
+        return {
+            node.id: self._plan(graph, node, pricing, asked.of(node.id)).schedule
+            for node in graph.nodes
+            if node.regions
+        }
+
+    def _searched(self, body: Graph, inside: Pricing, budget: Budget) -> tuple[Schedule, Termination]:
+        """The order of a body, and why the search ended."""
+        written = baseline(inside.problem(body))
+        handed = inside.problem(body).resident_bytes
+        allowed = budget.resolve(written.peak_with_workspace_bytes - handed) + handed
+        bodies = self._bodies(body, inside, _Asked(ORDER_ALONE, {}))
+        timed = _in_seconds(budget, inside.problem(body, bodies))
+
+        def planned(bodies: Bodies) -> Outcome[PlannedSequence]:
+            return self._search(body, inside, bodies, timed, allowed)
+
+        outcome = planned(bodies)
+        tighter = self._tighter(body, inside, bodies, outcome.require().sequence, timed, allowed)
+        if tighter != bodies:
+            again = planned(tighter)
+            if _rank(again.require(), timed, allowed) < _rank(outcome.require(), timed, allowed):
+                outcome, bodies = again, tighter
+        schedule = Schedule.from_nodes(body, outcome.require().sequence, bodies)
+        return schedule, outcome.termination
+
+    def _search(
+        self, body: Graph, inside: Pricing, bodies: Bodies, budget: Budget, allowed: int
+    ) -> Outcome[PlannedSequence]:
+        def check(sequence: Sequence[int]) -> None:
+            schedule = Schedule.from_nodes(body, sequence, bodies)
+            loose = inside.allow_nondeterministic
+            check_schedule(body, schedule, inside.registry, allow_nondeterministic=loose)
+
+        step = inside.problem(body, bodies)
+        search = GraphSearch(
+            step, None, budget, allowed, self.limits, DEFAULT_STRATEGY, None, check, self.interrupt
+        )
+        return search.run()
+
+    def _tighter(
+        self,
+        graph: Graph,
+        pricing: Pricing,
+        bodies: Bodies,
+        sequence: Sequence[int],
+        budget: Budget,
+        allowed: int,
+    ) -> Bodies:
+        """Orders of the bodies of a graph for the room that they have; `bodies` where they need not be others."""
+        if not bodies or budget.is_none:
+            return bodies
+        step = pricing.problem(graph, bodies)
+        if budget.is_min or budget.peak is None:
+            return self._bodies(graph, pricing, _Asked(_share_of_time(budget, step), {}))
+        rooms = _rooms(step, sequence, bodies, allowed) or _rooms(
+            step, tuple(dict.fromkeys(sequence)), bodies, allowed
+        )
+        return self._bodies(graph, pricing, _Asked(ORDER_ALONE, rooms)) if rooms else bodies
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked of the bodies of a graph: a budget of all, or bytes of some."""
+
+    budget: Budget
+    rooms: Mapping[int, int]
+
+    def of(self, loop: int) -> Budget:
+        return Budget(max(self.rooms[loop], 1)) if loop in self.rooms else self.budget
+
+
+def _rooms(step: StepProblem, sequence: Sequence[int], loops: Iterable[int], allowed: int) -> dict[int, int]:
+    """By loop that runs above a limit, the bytes that its body may take within it."""
+    evaluator = Evaluator(step, sequence)
+    rooms = {}
+    for loop in loops:
+        most = max(evaluator.bytes_at(evaluator.places[e]) for e in evaluator.executions[loop])
+        if most > allowed:
+            rooms[loop] = allowed - (most - step.workspace[loop])
+    return rooms
+
+
+def _in_seconds(budget: Budget, step: StepProblem) -> Budget:
+    """The same budget with its time in seconds, which do not change with the bodies of loops."""
+    seconds = budget.resolve_latency(baseline(step).seconds)
+    return budget if seconds is None else replace(budget, latency=seconds)
+
+
+def _share_of_time(budget: Budget, step: StepProblem) -> Budget:
+    """The lowest peak of a body at the share of more time that the graph around it may take."""
+    seconds, before = budget.resolve_latency(1.0), baseline(step).seconds
+    if seconds is None or not before:
+        return Budget(_MIN)
+    return Budget(None, latency=f"+{max(100 * (seconds / before - 1), 0):.6f}%")
+
+
+def _rank(made: PlannedSequence, budget: Budget, allowed: int) -> tuple[float, ...]:
+    """Lower is better: the peak where the lowest is asked for, else as strategies rank."""
+    if budget.is_min or budget.peak is None:
+        return made.peak_with_workspace_bytes, made.seconds
+    return made.rank(allowed)
+
+
+def _planned_sequence(plan: GraphPlan) -> PlannedSequence:
+    program = plan.program
+    made = program.predictions
+    return PlannedSequence(
+        program.sequence,
+        program.strategy,
+        made.peak_bytes,
+        made.peak_with_workspace_bytes,
+        made.seconds,
+    )

@@ -1,0 +1,255 @@
+"""Bodies of loops, and of loops inside them, planned as graphs: bytes of the largest part, seconds of all trips."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from example_counts import examples
+from fission_play import assert_close, random_inputs, run_measured
+from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.loops import trips
+from neaptide.analysis.profile_bytes import loop_workspaces, memory_profile
+from neaptide.cost.model import EstimatedCost
+from neaptide.cost.presets import get_device
+from neaptide.errors import PlanError, VerifyError
+from neaptide.ir.body_orders import BodyOrder, body_orders, body_schedules
+from neaptide.ir.builder import GraphBuilder
+from neaptide.ir.nodes import MergeMap, SliceMap
+from neaptide.ir.schedule import Schedule
+from neaptide.layout.from_schedule import schedule_buffers
+from neaptide.ops import registry
+from neaptide.outcome import Limits
+from neaptide.planner.budget import Budget
+from neaptide.planner.judge_plan import judge_program, problem_of
+from neaptide.planner.loop_bodies import BodyPlanner
+from neaptide.planner.plan_graph import PlanRequest
+from neaptide.planner.pricing import Pricing
+from neaptide.plans import Plan
+from neaptide.symbolic.size_expr import SizeExpr
+
+REGISTRY = registry()
+LIMITS = Limits(work=100)
+WIDE = 64
+
+
+def wide_twice(b, rows, x, w, k, between):
+    """A wide value used before and behind `between`, which is wide itself: making it again saves half of the bytes."""
+    (wide,) = b.node("aten.mm.default", x, w, outputs=[f"wide: f32[{rows}, {WIDE}]"])
+    (first,) = b.node("aten.mm.default", wide, k, outputs=[f"first: f32[{rows}, 1]"])
+    middle = between(first)
+    (out,) = b.node("aten.addmm.default", middle, wide, k, outputs=[f"out: f32[{rows}, 1]"])
+    return out
+
+
+def operands(b, rows):
+    return b.input("x", (rows, 4)), b.input("w", (4, WIDE)), b.input("k", (WIDE, 1))
+
+
+def looped(b, name, rows, body, step, inputs, trip_count):
+    (y,) = b.loop(
+        body,
+        trip_count,
+        inputs,
+        outputs=[f"{name}: f32[{rows}, 1]"],
+        slices=[SliceMap(0, 0, SizeExpr.const(step))],
+        merges=[MergeMap(0, "concat", 0)],
+    )
+    return y
+
+
+def inner_body():
+    b = GraphBuilder("inner", REGISTRY)
+    x, w, k = operands(b, SizeExpr.dim("inner"))
+
+    def wide(first):
+        (row,) = b.node("aten.t.default", k, outputs=[f"row: f32[1, {WIDE}] strides(1, 1) @k"])
+        (again,) = b.node("aten.mm.default", first, row, outputs=[f"again: f32[{{inner}}, {WIDE}]"])
+        (small,) = b.node("aten.mm.default", again, k, outputs=["small: f32[{inner}, 1]"])
+        return small
+
+    b.output(wide_twice(b, "{inner}", x, w, k, wide))
+    return b.finish()
+
+
+def outer_body():
+    b = GraphBuilder("outer", REGISTRY)
+    x, w, k = operands(b, SizeExpr.dim("part"))
+    inner = inner_body()
+
+    def parts(first):
+        (moved,) = b.node("aten.add.Tensor", x, first, outputs=["moved: f32[{part}, 4]"])
+        return looped(b, "y", "{part}", inner, 8, [moved, w, k], 2)
+
+    made = wide_twice(b, "{part}", x, w, k, parts)
+    b.output(made)
+    return b.finish()
+
+
+def nested(rows=29):
+    """29 rows in parts of 10, 10 and 9, and these in parts of 8 and what is left."""
+    b = GraphBuilder("nested", REGISTRY)
+    x, w, k = operands(b, rows)
+    (y,) = b.node("aten.relu.default", x, outputs=[f"r: f32[{rows}, 4]"])
+    z = looped(b, "z", rows, outer_body(), 10, [y, w, k], 3)
+    (out,) = b.node("aten.relu.default", z, outputs=[f"out: f32[{rows}, 1]"])
+    b.output(out)
+    return b.finish()
+
+
+def single(rows):
+    """Rows in parts of 4, with a shorter last part."""
+    b = GraphBuilder("single", REGISTRY)
+    x, w, k = operands(b, rows)
+    z = looped(b, "z", rows, inner_body(), 4, [x, w, k], -(-rows // 4))
+    b.output(z)
+    return b.finish()
+
+
+def priced():
+    return Pricing(EstimatedCost(get_device("a100-80g"), REGISTRY), REGISTRY)
+
+
+def loop_of(graph):
+    return next(node for node in graph.nodes if node.regions)
+
+
+def by_trips(pricing, graph, node, schedule):
+    """Seconds of a loop, a trip after the other."""
+    total, loop = 0.0, node.regions[0]
+    for count, sizes in trips(graph, node, loop, pricing.binding):
+        cost = replace(pricing.cost, binding=sizes)
+        for _ in range(count):
+            for step in schedule.node_steps():
+                part = loop.body.nodes[step.target]
+                if part.regions:
+                    inside = Pricing(cost, REGISTRY, binding=sizes)
+                    total += by_trips(inside, loop.body, part, schedule.bodies[part.id])
+                else:
+                    total += cost.seconds(loop.body, part)
+    return total
+
+
+@settings(max_examples=examples(10), deadline=None)
+@given(st.integers(2, 30))
+def test_a_body_within_its_budget_runs_in_parts_of_any_length(rows):
+    graph, pricing = single(rows), priced()
+    node = loop_of(graph)
+    made = BodyPlanner(pricing, LIMITS).plan(graph, node, Budget("75%"))
+    written = loop_workspaces(graph)[node.id]
+    assert made.working_bytes <= 0.75 * written
+    assert len(made.schedule.node_steps()) > len(node.regions[0].body.nodes)
+    assert made.seconds == pytest.approx(by_trips(pricing, graph, node, made.schedule))
+    schedule = Schedule.program_order(graph, {node.id: made.schedule})
+    check_schedule(graph, schedule, REGISTRY)
+    inputs = random_inputs(graph)
+    assert_close(run_measured(graph, inputs, schedule), run_measured(graph, inputs))
+
+
+def test_a_loop_in_a_loop_is_planned_stored_judged_and_run():
+    graph, pricing = nested(), priced()
+    node = loop_of(graph)
+    body = node.regions[0].body
+    planner = BodyPlanner(pricing, LIMITS)
+    free = planner.plan(graph, node)
+    assert not any(step.occurrence for step in free.schedule.node_steps()), "order alone repeats nothing"
+    tight = planner.plan(graph, node, Budget("min"))
+    assert tight.working_bytes < free.working_bytes <= loop_workspaces(graph)[node.id]
+    assert tight.seconds == pytest.approx(by_trips(pricing, graph, node, tight.schedule))
+    (inner,) = (part for part in body.nodes if part.regions)
+    for schedule, within in (
+        (tight.schedule, body),
+        (tight.schedule.bodies[inner.id], inner.regions[0].body),
+    ):
+        assert len(schedule.node_steps()) > len(within.nodes), "both bodies make something again"
+
+    asked = PlanRequest(Budget("min"))
+    found = planner.around(graph, asked)
+    assert body_schedules(graph, found.program.bodies) == found.schedule.bodies
+    assert [order.loops for order in found.program.bodies] == [(node.id,), (node.id, inner.id)]
+    program = Plan.from_json(Plan((found.program,)).to_json()).programs[0]
+    step = problem_of(program, graph, REGISTRY, allow_nondeterministic=False)
+    schedule = judge_program(program, graph, step, REGISTRY)
+    assert schedule == found.schedule
+    inputs = random_inputs(graph)
+    assert_close(run_measured(graph, inputs, schedule), run_measured(graph, inputs))
+    before = memory_profile(graph, Schedule.program_order(graph)).peak_bytes
+    assert program.predictions.peak_bytes < before
+
+    # Every room says the same of the planned body.
+    needed = found.schedule.bodies
+    assert pricing.problem(graph, needed).workspace[node.id] == pricing.loop_bytes(graph, node, needed)
+    buffers = schedule_buffers(graph, schedule, workspace=pricing.prices(graph, needed).workspace)
+    scratch = [b.nbytes for b in buffers.problem.buffers if b.kind == "workspace"]
+    assert scratch == [pricing.loop_bytes(graph, node, needed)]
+
+
+def test_the_body_inside_a_body_is_judged_at_the_door():
+    graph, pricing = nested(), priced()
+    found = BodyPlanner(pricing, LIMITS).around(graph, PlanRequest(Budget("min"))).program
+    outer, inner = found.bodies
+    for wrong, why in (
+        (replace(inner, sequence=inner.sequence[1:]), "cannot run|never runs"),
+        (replace(inner, sequence=(*inner.sequence, inner.sequence[-1])), "must not be repeated"),
+        (replace(inner, loops=(inner.loops[0], 0)), "node 0 in the body of node 1 is no loop"),
+    ):
+        edited = replace(found, bodies=(outer, wrong))
+        with pytest.raises(PlanError, match=why):
+            problem_of(edited, graph, REGISTRY, allow_nondeterministic=False)
+    with pytest.raises(PlanError, match="not ascending"):
+        problem_of(replace(found, bodies=(inner, outer)), graph, REGISTRY, allow_nondeterministic=False)
+
+
+def test_a_graph_takes_what_is_left_where_its_loop_runs():
+    """The order of the body alone is above the budget; what the loop runs beside is given up by the body."""
+    graph, pricing = nested(), priced()
+    node = loop_of(graph)
+    planner = BodyPlanner(pricing, LIMITS)
+    free = planner.around(graph, PlanRequest(Budget(None))).program
+    least = planner.around(graph, PlanRequest(Budget("min"))).program
+    peaks = [p.predictions.peak_with_workspace_bytes for p in (least, free)]
+    assert peaks[0] < peaks[1]
+    allowed = sum(peaks) // 2
+    made = planner.around(graph, PlanRequest(Budget(allowed))).program
+    assert made.predictions.peak_with_workspace_bytes <= allowed
+    assert made.predictions.seconds <= least.predictions.seconds * (1 + 1e-9)
+    assert planner.plan(graph, node) is planner.plan(graph, node), "bodies that are alike are planned once"
+
+
+def test_what_a_body_assumes_is_part_of_the_plan():
+    graph, pricing = nested(), priced()
+    found = BodyPlanner(pricing, LIMITS).around(graph, PlanRequest(Budget(None))).program
+    loop = loop_of(graph).id
+    for paths, field in (
+        ((((loop, 10**6), 4),), "in_bodies"),
+        ((((loop,), 4),), "in_bodies"),
+        ((((0, 0), 4),), "in_bodies"),
+    ):
+        edited = replace(found, assumed=replace(found.assumed, in_bodies=paths))
+        with pytest.raises(PlanError, match=field):
+            problem_of(edited, graph, REGISTRY, allow_nondeterministic=False)
+    edited = replace(found, assumed=replace(found.assumed, workspace=((loop, 4),)))
+    with pytest.raises(PlanError, match="has the loop"):
+        problem_of(edited, graph, REGISTRY, allow_nondeterministic=False)
+    more = replace(found, assumed=replace(found.assumed, in_bodies=(((loop, 0), 10**6),)))
+    step = problem_of(more, graph, REGISTRY, allow_nondeterministic=False)
+    assert step.workspace[loop] > 10**6
+    with pytest.raises(PlanError, match="peak_with_workspace_bytes"):
+        judge_program(more, graph, step, REGISTRY)
+
+
+def test_orders_that_name_no_body_are_no_schedules():
+    graph = nested()
+    loop = loop_of(graph).id
+    inner = next(node.id for node in loop_of(graph).regions[0].body.nodes if node.regions)
+    count = len(loop_of(graph).regions[0].body.nodes[inner].regions[0].body.nodes)
+    order = BodyOrder((loop, inner), tuple(range(count)))
+    made = body_schedules(graph, (order,))
+    assert made[loop].node_steps() == Schedule.program_order(loop_of(graph).regions[0].body).node_steps()
+    assert body_orders(made)[1] == order
+    for wrong in (BodyOrder((), ()), BodyOrder((-1,), ()), BodyOrder((loop, inner), (count,))):
+        with pytest.raises(VerifyError):
+            body_schedules(graph, (wrong,))

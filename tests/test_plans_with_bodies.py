@@ -1,0 +1,206 @@
+"""A plan whose loop runs in an order of its own: recompute inside a body, stored, judged, run elsewhere as predicted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from fission_play import along, split, touching
+from neaptide.errors import PlanError
+from neaptide.outcome import Limits
+from neaptide.planner.budget import Budget
+from neaptide.plans import Plan
+from neaptide.plans.plan import _checksum
+from neaptide.runtime.capturing import capture
+from neaptide.runtime.plan_matching import matched
+from neaptide.runtime.prepared_step import PreparedStep, SearchOptions
+
+SENTENCES, WORDS_EACH, KNOWN_WORDS, WIDTH = 7, 11, 101, 16  # in 3 parts of 3, 3 and 1 sentences
+DEVICE = "a100-80g"  # numbers that are there at once
+
+
+class Block(nn.Module):
+    """Causal attention and a layer of its own, each added to what comes in."""
+
+    def __init__(self):
+        super().__init__()
+        self.before, self.behind = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.wide = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
+
+    def forward(self, h):
+        q, k, v = (
+            t.view(-1, WORDS_EACH, 2, 8).transpose(1, 2) for t in self.qkv(self.before(h)).chunk(3, -1)
+        )
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        h = h + self.out(mixed.transpose(1, 2).reshape(-1, WORDS_EACH, WIDTH))
+        return h + self.wide(self.behind(h))
+
+
+def language_step():
+    """A step of two blocks between an embedding and the same as the head."""
+    torch.manual_seed(0)
+    embed, blocks = nn.Embedding(KNOWN_WORDS, WIDTH), nn.Sequential(Block(), Block())
+    nn.init.normal_(embed.weight, std=0.1)
+    optimizer = torch.optim.SGD([*embed.parameters(), *blocks.parameters()], lr=0.1)
+
+    def step(batch):
+        words, labels = batch
+        optimizer.zero_grad()
+        logits = blocks(embed(words)) @ embed.weight.t()
+        loss = F.cross_entropy(logits.view(-1, KNOWN_WORDS), labels.view(-1), reduction="sum")
+        loss = loss / (SENTENCES * WORDS_EACH)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step, tuple(torch.randint(0, KNOWN_WORDS, (SENTENCES, WORDS_EACH)) for _ in range(2))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def captured():
+    step, batch = language_step()
+    return capture(step, (batch,))
+
+
+@pytest.fixture(scope="module")
+def found(captured):
+    graph = captured.steady.graph
+    axes = along(graph, SENTENCES, WORDS_EACH)
+    loop = split(graph, touching(graph, axes), SENTENCES, 3, WORDS_EACH)
+    options = SearchOptions(
+        Budget(None), limits=Limits(time_s=None, work=200), rewrites=(loop,), bodies=Budget("60%")
+    )
+    return PreparedStep(captured, device=DEVICE).plan(options)
+
+
+def loop_and_order(found):
+    (order,) = found.plan.programs[0].bodies
+    (loop,) = order.loops
+    return found.variant.graphs[0].graph.nodes[loop], order
+
+
+def test_a_body_recomputes_within_its_own_budget(captured, found):
+    node, order = loop_and_order(found)
+    body = node.regions[0].body
+    assert len(order.sequence) > len(body.nodes)
+    graph = found.variant.graphs[0].graph
+    pricing = PreparedStep(captured, device=DEVICE).pricing(graph)
+    bodies = found.variant.graphs[0].schedule.bodies
+    least, written = (pricing.loop_bytes(graph, node, b) for b in (bodies, {}))
+    assert least <= 0.6 * written
+    again, once = (pricing.prices(graph, b).seconds[node.id] for b in (bodies, {}))
+    assert again > once
+    made = found.plan.programs[0].predictions
+    assert made.seconds >= sum(pricing.prices(graph, bodies).seconds) * (1 - 1e-9)
+
+
+ELSEWHERE = """
+import sys, json, neaptide, test_plans_with_bodies as here
+report = neaptide.run(here.language_step, sys.argv[1], verify=True)
+print(json.dumps([report.max_abs_diff, report.predicted_peak_bytes, report.measured_peak_bytes]))
+"""
+
+
+def test_it_runs_in_another_process_as_predicted(found, tmp_path):
+    found.plan.save(tmp_path / "plan.json")
+    paths = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
+    ran = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, str(tmp_path / "plan.json")],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    differences, predicted, measured = json.loads(ran.stdout.splitlines()[-1])
+    assert max(differences.values()) < 1e-5
+    made = found.plan.programs[0].predictions
+    assert predicted == measured == made.peak_bytes
+    assert predicted < made.baseline_peak_bytes
+
+
+def with_unknown_node(body, order):
+    order["sequence"].append(len(body.nodes))
+
+
+def with_negative_node(body, order):
+    order["sequence"][-1] = -1
+
+
+def with_missing_node(body, order):
+    last = order["sequence"][-1]
+    order["sequence"] = [node for node in order["sequence"] if node != last]
+
+
+def with_doubled_addition(body, order):
+    (into, *_) = [node.id for node in body.nodes if node.op == "neaptide.add"]
+    order["sequence"].append(into)
+
+
+def with_use_before_it_is_made(body, order):
+    order["sequence"].reverse()
+
+
+def with_wrong_loop(body, order):
+    order["loops"] = [order["loops"][0] - 1]
+
+
+def with_loop_that_is_not_there(body, order):
+    order["loops"] = [10**6]
+
+
+def with_no_loop(body, order):
+    order["loops"] = []
+
+
+def with_loop_in_the_body_that_is_none(body, order):
+    order["loops"] = [*order["loops"], 0]
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        with_unknown_node,
+        with_negative_node,
+        with_missing_node,
+        with_doubled_addition,
+        with_use_before_it_is_made,
+        with_wrong_loop,
+        with_loop_that_is_not_there,
+        with_no_loop,
+        with_loop_in_the_body_that_is_none,
+    ],
+)
+def test_an_edited_body_is_refused_with_one_sentence(found, captured, edit):
+    document = json.loads(found.plan.to_json())
+    (order,) = document["plan"]["programs"][0]["bodies"]
+    edit(loop_and_order(found)[0].regions[0].body, order)
+    text = json.dumps({**document, "checksum": _checksum(document["plan"])})
+    with pytest.raises(PlanError, match=r"steady\.bodies|programs\[0\]\.bodies") as raised:
+        matched(Plan.from_json(text), captured, 0.05)
+    assert "\n" not in raised.value.what
+
+
+def test_a_body_in_another_legal_order_is_refused_for_its_bytes(found, captured):
+    document = json.loads(found.plan.to_json())
+    (order,) = document["plan"]["programs"][0]["bodies"]
+    order["sequence"] = list(range(len(loop_and_order(found)[0].regions[0].body.nodes)))
+    text = json.dumps({**document, "checksum": _checksum(document["plan"])})
+    with pytest.raises(PlanError, match=r"steady\.predictions\.peak_bytes"):
+        matched(Plan.from_json(text), captured, 0.05)
