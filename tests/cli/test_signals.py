@@ -51,7 +51,7 @@ sys.argv = ["neaptide", "recompute", "i.json", "--peak", "80%", "--json", "-o", 
 run()
 """
 PORTFOLIO = """
-import neaptide.planner.portfolio as portfolio
+import neaptide.planner.recompute.engine as engine
 import neaptide.linear.solver as solver
 from neaptide.__main__ import run
 
@@ -65,7 +65,7 @@ run()
 """
 # One strategy of many, and every call of the solver in C.
 STRATEGY = (
-    "real = portfolio.strategy; portfolio.strategy",
+    "real = engine.strategy; engine.strategy",
     "lambda name: never_ends if name == 'closure' else real(name)",
 )
 SOLVER = ("solver.milp = solver.linprog", "never_ends")

@@ -12,6 +12,7 @@ import neaptide.planner.own_schedule as own_schedule_module
 import neaptide.planner.plan_graph as plan_graph_module
 import neaptide.planner.portfolio as portfolio_module
 import neaptide.planner.recompute.curve.search as curve_module
+import neaptide.planner.recompute.engine as engine_module
 from given_cost import given_pricing
 from neaptide.analysis.legality import check_schedule
 from neaptide.corpus.training_steps import conv_step, transformer_step
@@ -63,7 +64,7 @@ def breaks(patch, names, instead=broken):
 
         return solve if name in names else strategy(name)
 
-    for module in (portfolio_module, curve_module, graph_search_module, own_schedule_module):
+    for module in (engine_module, graph_search_module, own_schedule_module):
         patch.setattr(module, "strategy", chosen)
     return asked
 

@@ -12,10 +12,11 @@ from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_
 from neaptide.errors import UsageError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.outcome import Limits, TerminationReason
-from neaptide.planner import portfolio
 from neaptide.planner.objective import PlanningProblem
-from neaptide.planner.portfolio import STAGES, bounded_ending, plan_sequence
+from neaptide.planner.portfolio import STAGES, plan_sequence
+from neaptide.planner.recompute import engine
 from neaptide.planner.recompute.bounds.certificate import RecomputeBound
+from neaptide.planner.recompute.engine import bounded_ending
 from neaptide.planner.strategies import NAMES, program_order, strategy
 from neaptide.schedule.problem import compile_problem
 from planner_problems import compiled, judge, least_seconds
@@ -135,7 +136,7 @@ def test_a_bound_that_contradicts_a_plan_is_not_given(seconds, is_infeasible):
     step = compiled(conv_step(blocks=2, batch=1))
     plan = program_order.baseline(step)
     wrong = RecomputeBound(plan.seconds + seconds, 0, is_infeasible, 1)
-    ended = bounded_ending(step, plan, wrong, None, interrupted=False)
+    ended = bounded_ending(step, plan, wrong, None, TerminationReason.FEASIBLE)
     assert ended.reason is TerminationReason.FEASIBLE
     assert ended.bound is None
     assert "contradicts" in ended.detail
@@ -163,8 +164,23 @@ def test_a_stage_left_out_is_not_asked_and_the_plan_is_sound(stage, monkeypatch)
         asked.add(name)
         return strategy(name)
 
-    monkeypatch.setattr(portfolio, "strategy", noted)
+    monkeypatch.setattr(engine, "strategy", noted)
     found = plan_sequence(step, budget, Limits(work=1000), without=(stage,)).require()
     judge(made.graph, found, None, made.registry)
     assert found.peak_with_workspace_bytes <= max(before, budget)
     assert stage not in asked
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_fixed_order_is_kept_whatever_the_budget(share):
+    made = conv_step(blocks=3)
+    step = compiled(made)
+    order = tuple(range(step.node_count))
+    before, low = program_order.baseline(step).peak_with_workspace_bytes, step.lower_bound_bytes
+    budget = int(low + share * (before - low))
+    outcome = plan_sequence(step, budget, Limits(work=2000), order=order)
+    found = outcome.require()
+    judge(made.graph, found, None, made.registry)
+    assert tuple(dict.fromkeys(found.sequence)) == order
+    greedy = strategy("greedy_recompute")(PlanningProblem(step, budget, start=order), Limits(work=2000))
+    assert found.rank(budget) <= greedy.require().rank(budget)

@@ -137,23 +137,25 @@ class GraphSearch:
                 known=() if self.own is None or self.whole is not None else (self.own,),
                 check=self.check,
             )
-        if self.whole is not None:
-            problem = PlanningProblem(self.whole.step, self.allowed, start=self.whole.order)
-            return strategy(_ATOMIC_STRATEGY)(problem, self.limits, self.interrupt)
-        problem = PlanningProblem(self.step, self.allowed)
+        problem = PlanningProblem(self.searched, self.allowed, start=self.start)
         if not is_default:
             return strategy(self.strategy_name)(problem, self.limits, self.interrupt)
-        if self.budget.is_none:
+        if self.budget.is_none and self.whole is None:
             outcome = strategy(_FREE_STRATEGY)(problem, self.limits, self.interrupt)
         else:
             outcome = plan_sequence(
-                self.step, self.allowed, self.limits, interrupt=self.interrupt, check=self.check
+                self.searched,
+                self.allowed,
+                self.limits,
+                interrupt=self.interrupt,
+                order=None if self.whole is None else self.whole.order,
+                check=self.check,
             )
         return self._no_worse_than_own(outcome)
 
     def _no_worse_than_own(self, outcome: Outcome[PlannedSequence]) -> Outcome[PlannedSequence]:
         own = self.own
-        if own is None:
+        if own is None or self.whole is not None:
             return outcome
 
         def compared() -> Outcome[PlannedSequence]:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason
 from neaptide.planner.graph_search import GraphSearch
 from neaptide.planner.objective import PlannedSequence
-from neaptide.planner.portfolio import bounded_ending
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.planner.recompute.curve.least_memory import LEAST_MEMORY
+from neaptide.planner.recompute.engine import bounded_ending
 
 
 def moved_outcome(
@@ -50,8 +50,9 @@ def _ending_of_time(
         return replace(ended, best=moved.peak_with_workspace_bytes) if is_of_peak else ended
     guard = LimitGuard(Limits(search.limits.time_s), search.interrupt)
     proved = recompute_bound(step, search.allowed, sequence=moved.sequence, guard=guard)
-    interrupted = ended.reason is TerminationReason.INTERRUPTED
-    return bounded_ending(step, moved, proved, ended.limit, interrupted=interrupted)
+    is_cut = ended.reason is TerminationReason.INTERRUPTED
+    unproved = TerminationReason.INTERRUPTED if is_cut else TerminationReason.FEASIBLE
+    return bounded_ending(step, moved, proved, ended.limit, unproved)
 
 
 def _has_another_order(before: PlannedSequence, moved: PlannedSequence) -> bool:

@@ -7,18 +7,18 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final
 
-from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason
+from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
 from neaptide.planner.failed_stages import attempt
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.bounds.certificate import RecomputeBound, recompute_bound
-from neaptide.planner.recompute.chain.known import KnownChains
 from neaptide.planner.recompute.curve.least_memory import least_memory
+from neaptide.planner.recompute.engine import RecomputeEngine, bounded_ending
 from neaptide.planner.recompute.recomputations import repetition_pairs
-from neaptide.planner.strategies import strategy
+from neaptide.planner.strategies import Strategy
 from neaptide.planner.strategies.block_dp import has_many_alike
-from neaptide.planner.strategies.greedy_recompute import descent_guard, solve_with_noise
+from neaptide.planner.strategies.greedy_recompute import descent_tries, solve_with_noise
 from neaptide.schedule.problem import StepProblem
 from neaptide.units import format_bytes
 
@@ -50,10 +50,6 @@ _MOST_TURNS: Final = 6
 _CLOSED: Final = 0.05
 # What the first look at prices may take.
 _QUICK_TRIES: Final = 2500
-# The bound is right to about this share; a plan within it is the fastest.
-_PROVED: Final = 1e-8
-# A bound that is above a plan by more is wrong.
-_CONTRADICTION: Final = 1e-6
 
 STAGES: Final = (
     "early_updates",
@@ -76,6 +72,7 @@ def plan_sequence(
     *,
     seed: int | None = None,
     interrupt: threading.Event | None = None,
+    order: tuple[int, ...] | None = None,
     check: Callable[[Sequence[int]], None] | None = None,
     without: Collection[str] = (),
 ) -> Outcome[PlannedSequence]:
@@ -90,6 +87,7 @@ def plan_sequence(
         limits: time, work and seed of the search.
         seed: overrides `limits.seed`.
         interrupt: set it to stop; the best answer so far is returned.
+        order: of first executions that every plan keeps to; by default program order and better ones.
         check: raises for a sequence that is not legal: the strategy that gave it has failed.
         without: stages to leave out, of `STAGES`, to measure what they earn.
 
@@ -100,47 +98,28 @@ def plan_sequence(
         the lowest peak found.
     """
     chosen = limits if seed is None else replace(limits, seed=seed)
-    return _Portfolio(step, budget_bytes, chosen, interrupt, check, frozenset(without)).run()
-
-
-_Solve: TypeAlias = Callable[[PlanningProblem, Limits, threading.Event | None], Outcome[PlannedSequence]]
+    engine = RecomputeEngine(step, chosen, interrupt, order=order, check=check)
+    return _Portfolio(engine, budget_bytes, frozenset(without)).run()
 
 
 class _Portfolio:
-    def __init__(
-        self,
-        step: StepProblem,
-        budget_bytes: int,
-        limits: Limits,
-        interrupt: threading.Event | None,
-        check: Callable[[Sequence[int]], None] | None,
-        without: frozenset[str],
-    ) -> None:
-        self.step = step
+    def __init__(self, engine: RecomputeEngine, budget_bytes: int, without: frozenset[str]) -> None:
+        self.engine = engine
+        self.step = engine.step
         self.budget = budget_bytes
-        self.limits = limits
-        self.interrupt = interrupt
-        self.check = check
         self.without = without
-        self.guard = LimitGuard(limits, interrupt)
-        self.best: PlannedSequence | None = None
+        self.best = engine.first_plan()
         self.known: set[tuple[int, int]] = set()
-        self.chains = KnownChains()
         self._by_order: dict[tuple[int, ...], PlannedSequence] = {}
         self._bounds: dict[tuple[int, ...], RecomputeBound] = {}
 
     def run(self) -> Outcome[PlannedSequence]:
-        problem = PlanningProblem(self.step, self.budget, chains=self.chains)
-        baseline = self._note(strategy("program_order")(problem, self._left(), self.interrupt))
+        self._note(self.best)
         if not self.step.node_count:
             return self._outcome()
-        starts = [problem]
-        if not self._is_free():
-            if "early_updates" not in self.without:
-                early = self._try("early_updates", problem)
-                if early.sequence != baseline.sequence:
-                    # Lower where the gradients pile up; usually the better order, so it goes first.
-                    starts.insert(0, replace(problem, start=early.sequence))
+        starts = [self.engine.problem(self.budget)]
+        if not self._is_free() and self.engine.order is None:
+            self._hoist_updates(starts)
             self._order_again(starts)
         for start in starts:
             self._search("greedy_recompute", start, _DESCENT_TRIES)
@@ -155,8 +134,8 @@ class _Portfolio:
             if self._gap() > _NEAR:
                 self._search("closure", start)
         self._find_floor()
-        if self.budget < self.step.lower_bound_bytes:
-            # Nothing can meet it; what has been found says how far one gets.
+        if self._is_out_of_reach():
+            # What has been found says how far one gets.
             return self._outcome()
         if self._is_met() and self._gap() > _NEAR:
             self._polish("lagrangian", _PRICES_TRIES, all_orders=self._gap() > _FAR)
@@ -166,6 +145,13 @@ class _Portfolio:
             self._restart(starts)
         self._alternate()
         return self._outcome()
+
+    def _hoist_updates(self, starts: list[PlanningProblem]) -> None:
+        """Lower where the gradients pile up; usually the better order, so it goes first."""
+        if "early_updates" not in self.without:
+            early = self._try("early_updates", starts[0])
+            if early.sequence != starts[0].first_sequence():
+                starts.insert(0, replace(starts[0], start=early.sequence))
 
     def _alternate(self) -> None:
         """Ruin and prices in turn: each finds repetitions that the other would not, until both find little."""
@@ -183,24 +169,16 @@ class _Portfolio:
 
         With `all_orders`, on the best of each order of first executions that is not far behind.
         """
-        if self.best is None:
-            return
-        if work is not None and self.limits.work is not None:
+        if work is not None:
             # Something is to be left for the others.
-            work = min(work, (self.limits.work - self.guard.work) // _SHARES)
+            work = self.engine.part_of_work(_SHARES, work)
         first = self._extra(self.best)
         plans = sorted(self._by_order.values(), key=lambda plan: plan.rank(self.budget))
         for plan in plans if all_orders else plans[:1]:
             if not self._is_done() and self._extra(plan) <= _NOT_FAR_BEHIND * first:
                 enough = self._bound().seconds + _CLOSE_ENOUGH * self.step.baseline_seconds
-                start = PlanningProblem(
-                    self.step,
-                    self.budget,
-                    plan.sequence,
-                    known=frozenset(self.known),
-                    enough_seconds=enough,
-                    chains=self.chains,
-                )
+                start = self.engine.problem(self.budget, plan.sequence)
+                start = replace(start, known=frozenset(self.known), enough_seconds=enough)
                 self._search(name, start, work)
 
     def _extra(self, plan: PlannedSequence) -> float:
@@ -217,11 +195,8 @@ class _Portfolio:
         lowest = PlannedSequence.evaluate(self.step, first.first_sequence(), "").peak_with_workspace_bytes
         if self.step.order_lower_bound_bytes > max(_WORTHWHILE * lowest, self.budget) or not self._goes_on():
             return
-        limits = self._left()
-        work = _ORDER_SQUARED_WORK // max(self.step.node_count, 1) ** 2
-        if limits.work is not None:
-            work = min(limits.work // 4, work)
-        found = self._ask("best_order", first, replace(limits, work=work))
+        work = self.engine.part_of_work(4, _ORDER_SQUARED_WORK // max(self.step.node_count, 1) ** 2)
+        found = self._try("best_order", first, work)
         if found.peak_with_workspace_bytes < _WORTHWHILE * lowest:
             starts.insert(0, replace(first, start=found.sequence))
             del starts[2:]
@@ -234,12 +209,13 @@ class _Portfolio:
         for number in range(restarts):
             if self._is_done() or not self._goes_on():
                 return
-            inner = descent_guard(self.guard, self.step.node_count, self.interrupt)
-            limits = replace(inner.limits, seed=self.limits.seed * _MOST_RESTARTS + number)
-            start = starts[number // len(_SLACKS) % len(starts)]
-            slack = _SLACKS[number % len(_SLACKS)]
-            noisy = partial(solve_with_noise, noise=_NOISE, slack=slack)
-            self._ask("greedy_recompute with noise", start, limits, noisy)
+            self._try(
+                "greedy_recompute with noise",
+                starts[number // len(_SLACKS) % len(starts)],
+                descent_tries(self.step.node_count),
+                seed=self.engine.seed * _MOST_RESTARTS + number,
+                solve=partial(solve_with_noise, noise=_NOISE, slack=_SLACKS[number % len(_SLACKS)]),
+            )
 
     def _find_floor(self) -> None:
         """Where nothing has met the budget, search for the lowest peak: the same search, whatever the budget.
@@ -248,89 +224,83 @@ class _Portfolio:
         """
         if self._is_met() or not self._goes_on() or "least_memory" in self.without:
             return
-        known = () if self.best is None else (self.best,)
 
         def lowest(
-            _: PlanningProblem, limits: Limits, interrupt: threading.Event | None
+            problem: PlanningProblem, limits: Limits, interrupt: threading.Event | None = None
         ) -> Outcome[PlannedSequence]:
             return least_memory(
-                self.step, math.inf, limits, interrupt, known=known, check=self.check, within=self.budget
+                self.step,
+                math.inf,
+                limits,
+                interrupt,
+                order=self.engine.order,
+                known=(self.best,),
+                check=self.engine.check,
+                within=problem.budget_bytes,
             )
 
-        self._ask("least_memory", PlanningProblem(self.step, self.budget), self._left(), lowest)
+        self._try("least_memory", self.engine.problem(self.budget), solve=lowest)
 
     def _search(self, name: str, problem: PlanningProblem, work: int | None = None) -> None:
         """Try a strategy, unless nothing is left to win or to spend."""
         if name not in self.without and not self._is_done() and self._goes_on():
             self._try(name, problem, work)
 
-    def _try(self, name: str, problem: PlanningProblem, work: int | None = None) -> PlannedSequence:
-        limits = self._left()
-        if work is not None:
-            limits = replace(limits, work=work if limits.work is None else min(work, limits.work))
-        return self._ask(name, problem, limits)
-
-    def _ask(
-        self, name: str, problem: PlanningProblem, limits: Limits, solve: _Solve | None = None
+    def _try(
+        self,
+        name: str,
+        problem: PlanningProblem,
+        work: int | None = None,
+        *,
+        seed: int | None = None,
+        solve: Strategy | None = None,
     ) -> PlannedSequence:
         """What a strategy finds; where it fails, the sequence that it was started from."""
-
-        def found() -> PlannedSequence:
-            outcome = (solve or strategy(name))(problem, limits, self.interrupt)
-            self._check_best(outcome.require())
-            return self._note(outcome)
-
-        def begun() -> PlannedSequence:
+        found = self.engine.run(name, problem, tries=work, seed=seed, solve=solve, counts=self._is_best)
+        if found is None:
             return PlannedSequence.evaluate(self.step, problem.first_sequence(), name)
+        self._note(found)
+        return found
 
-        return attempt(f"the strategy {name}", found, begun)
+    def _is_best(self, found: PlannedSequence) -> bool:
+        return found.rank(self.budget) < self.best.rank(self.budget)
 
-    def _check_best(self, found: PlannedSequence) -> None:
-        """Whether a plan that is better than the best is legal."""
-        if self.check is not None and (
-            self.best is None or found.rank(self.budget) < self.best.rank(self.budget)
-        ):
-            self.check(found.sequence)
-
-    def _note(self, outcome: Outcome[PlannedSequence]) -> PlannedSequence:
-        self.guard.exhausted(outcome.work)
-        found = outcome.require()
+    def _note(self, found: PlannedSequence) -> None:
         self.known.update(repetition_pairs(found.sequence, self.step.node_count))
         order = tuple(dict.fromkeys(found.sequence))
         other = self._by_order.get(order)
         if other is None or found.rank(self.budget) < other.rank(self.budget):
             self._by_order[order] = found
-        if self.best is None or found.rank(self.budget) < self.best.rank(self.budget):
+        if self._is_best(found):
             self.best = found
-        return found
-
-    def _left(self) -> Limits:
-        """What is left of the limits, for one strategy."""
-        work = None if self.limits.work is None else max(self.limits.work - self.guard.work, 0)
-        return Limits(self.guard.remaining_s(), work, self.limits.seed)
 
     def _has_many_alike(self, problem: PlanningProblem) -> bool:
         return attempt("the search for blocks", lambda: has_many_alike(problem), lambda: False)
 
     def _goes_on(self) -> bool:
-        return self.guard.check_now() is None
+        return self.engine.goes_on()
 
     def _is_met(self) -> bool:
         """Whether the best one is within the budget."""
-        return self.best is not None and self.best.peak_with_workspace_bytes <= self.budget
+        return self.best.peak_with_workspace_bytes <= self.budget
+
+    def _is_out_of_reach(self) -> bool:
+        """Whether no plan is within the budget, by what is proved of all orders, or of the one that is fixed."""
+        if self._is_met() or self.budget < self.step.lower_bound_bytes:
+            return not self._is_met()
+        return self.engine.order is not None and self._bound().is_infeasible
 
     def _is_free(self) -> bool:
         """Whether the budget is met by an order alone: nothing can be faster."""
-        return self.best is not None and self._is_met() and len(self.best.sequence) == self.step.node_count
+        return self._is_met() and len(self.best.sequence) == self.step.node_count
 
     def _bound(self) -> RecomputeBound:
         """The least time of the best sequence's order of first executions."""
-        assert self.best is not None
         order = tuple(dict.fromkeys(self.best.sequence))
         if order not in self._bounds:
             bound = attempt(
                 "the bound of the least time",
-                lambda: recompute_bound(self.step, self.budget, sequence=order, guard=self.guard),
+                lambda: recompute_bound(self.step, self.budget, sequence=order, guard=self.engine.guard),
                 lambda: RecomputeBound(self.step.baseline_seconds, 0, False, 0),
             )
             self._bounds[order] = bound
@@ -340,7 +310,7 @@ class _Portfolio:
     def _gap(self) -> float:
         """How far above the proved least time the best one is, as a share of the baseline's; without end if too high."""
         best = self.best
-        if best is None or not self._is_met():
+        if not self._is_met():
             return float("inf")
         if self._is_free() or not self.step.baseline_seconds:
             return 0.0
@@ -351,56 +321,21 @@ class _Portfolio:
         return self._gap() <= _CLOSE_ENOUGH
 
     def _outcome(self) -> Outcome[PlannedSequence]:
-        best = self.best
-        assert best is not None
-        stopped = self.guard.check_now()
-        limit = stopped if stopped in {"time", "work"} else None
+        best, guard = self.best, self.engine.guard
+        limit, unproved = self.engine.ended()
         peak, bound = best.peak_with_workspace_bytes, self.step.lower_bound_bytes
-        if peak <= self.budget:
-            if self._is_free():
-                ending = Termination(
-                    TerminationReason.OPTIMAL, None, "met by order alone", best.seconds, best.seconds
-                )
-            else:
-                ending = self._within_budget(best, limit, interrupted=stopped == "interrupt")
+        if self._is_free():
+            ending = Termination(
+                TerminationReason.OPTIMAL, None, "met by order alone", best.seconds, best.seconds
+            )
+        elif self._is_met():
+            ending = bounded_ending(self.step, best, self._bound(), limit, unproved)
         elif self.budget < bound:
             detail = f"no schedule of these operations needs less than {format_bytes(bound)}"
             ending = Termination(TerminationReason.INFEASIBLE, None, detail, peak, bound)
         else:
-            reason = (
-                TerminationReason.INTERRUPTED
-                if stopped == "interrupt"
-                else TerminationReason.NO_SOLUTION_FOUND
-            )
+            is_cut = unproved is TerminationReason.INTERRUPTED
+            reason = unproved if is_cut else TerminationReason.NO_SOLUTION_FOUND
             detail = f"the lowest peak found is {format_bytes(peak)}"
             ending = Termination(reason, limit, detail, peak, bound)
-        return Outcome(best, ending, self.guard.seconds(), self.guard.work)
-
-    def _within_budget(self, best: PlannedSequence, limit: str | None, *, interrupted: bool) -> Termination:
-        """How a search ended that met its budget by recomputation."""
-        return bounded_ending(self.step, best, self._bound(), limit, interrupted=interrupted)
-
-
-def bounded_ending(
-    step: StepProblem, found: PlannedSequence, proved: RecomputeBound, limit: str | None, *, interrupted: bool
-) -> Termination:
-    """How a search ended that met its budget by recomputation.
-
-    Args:
-        step: the program.
-        found: a plan within the budget.
-        proved: what is known of the budget and the plan's own order of first executions.
-        limit: that the search ran into.
-        interrupted: whether the user stopped it.
-    """
-    open_reason = TerminationReason.INTERRUPTED if interrupted else TerminationReason.FEASIBLE
-    above = found.seconds - proved.seconds
-    if proved.is_infeasible or above < -_CONTRADICTION * step.baseline_seconds:
-        detail = "what was proved contradicts this plan, so no bound is given: a fault of neaptide, please report it"
-        return Termination(open_reason, limit, detail, found.seconds)
-    if above <= _PROVED * step.baseline_seconds:
-        reason, limit = TerminationReason.OPTIMAL, None
-    else:
-        reason = open_reason
-    detail = "the bound holds for this order of first executions"
-    return Termination(reason, limit, detail, found.seconds, min(proved.seconds, found.seconds))
+        return Outcome(best, ending, guard.seconds(), guard.work)

@@ -46,6 +46,10 @@ class ClosureModel:
     is_pinned: tuple[bool, ...]
     fixed_bytes: int
 
+    def room(self, budget_bytes: int, share: float) -> int:
+        """Bytes at the step where the units have a share of what a budget leaves them."""
+        return self.fixed_bytes + int(share * (budget_bytes - self.fixed_bytes))
+
 
 def model_at(evaluator: Evaluator, position: int) -> ClosureModel:
     """The model of a sequence without repetitions, at a position. O(size of the problem)."""

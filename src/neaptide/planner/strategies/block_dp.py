@@ -75,6 +75,5 @@ def _cuts(nodes: int) -> tuple[int, ...]:
 def _polished(problem: PlanningProblem, guard: LimitGuard, plan: PlannedSequence) -> PlannedSequence:
     """A plan repaired where it is above the budget, holding more where there is room."""
     search = GreedyRecompute(replace(problem, start=plan.sequence), guard)
-    search.descend()
-    search.put_back()
+    search.repair()
     return PlannedSequence.of(search.evaluator, NAME)

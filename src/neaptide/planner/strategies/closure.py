@@ -12,7 +12,7 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.closure_model import ClosureModel, held_creators, model_at
+from neaptide.planner.recompute.closure_model import held_creators, model_at
 from neaptide.planner.recompute.forward_units import turning_point
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute, descent_guard
 from neaptide.schedule.evaluate import Evaluator
@@ -54,13 +54,15 @@ def solve(
         for share, whole in _SCAN:
             if guard.check_now() is not None or misses > _MOST_MISSES:
                 break
-            room = model.fixed_bytes + int(share * (problem.budget_bytes - model.fixed_bytes))
+            room = model.room(problem.budget_bytes, share)
             held = held_creators(step, model, room, whole=whole, time_s=guard.remaining_s())
             if held is None or held in tried:
                 continue
             tried.add(held)
             inner = descent_guard(guard, step.node_count, interrupt)
-            found = _carry_out(problem, inner, model, held)
+            search = GreedyRecompute(problem, inner)
+            search.drop_all_but(model, held)
+            found = PlannedSequence.of(search.evaluator, NAME)
             guard.exhausted(inner.work)
             if found.rank(problem.budget_bytes) < best.rank(problem.budget_bytes):
                 best, misses = found, 0
@@ -71,18 +73,3 @@ def solve(
                 break
     is_free = best is start and start.peak_with_workspace_bytes <= problem.budget_bytes
     return guard.finish(best, best=best.seconds, bound=best.seconds if is_free else None)
-
-
-def _carry_out(
-    problem: PlanningProblem, guard: LimitGuard, model: ClosureModel, held: frozenset[int]
-) -> PlannedSequence:
-    """Drop what is not held, in the order in which it is needed again; then repair and put back."""
-    search = GreedyRecompute(problem, guard)
-    highest = int(search.evaluator.order[search.evaluator.peak_position])
-    search.drop_units(
-        [c for c, is_used in zip(model.creators, model.is_used, strict=True) if is_used and c not in held],
-        highest,
-    )
-    search.descend()
-    search.put_back()
-    return PlannedSequence.of(search.evaluator, NAME)

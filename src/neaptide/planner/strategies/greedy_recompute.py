@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import random
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
@@ -20,6 +20,7 @@ from typing import Final, TypeAlias
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
+from neaptide.planner.recompute.closure_model import ClosureModel
 from neaptide.planner.recompute.recomputations import recompute_units
 from neaptide.schedule.evaluate import Evaluator, Remove
 from neaptide.schedule.problem import StepProblem
@@ -74,17 +75,21 @@ def solve_with_noise(
     """
     guard = LimitGuard(limits, interrupt)
     search = GreedyRecompute(problem, guard, noisy_factors(problem.step, noise, limits.seed), slack)
-    search.descend()
-    search.put_back()
+    search.repair()
     value = PlannedSequence.of(search.evaluator, NAME)
     is_whole = len(value.sequence) == problem.step.node_count
     is_free = is_whole and value.peak_with_workspace_bytes <= problem.budget_bytes
     return guard.finish(value, best=value.seconds, bound=value.seconds if is_free else None)
 
 
+def descent_tries(nodes: int) -> int:
+    """Changes tried by one descent of many: one that works needs one or two a node, one that thrashes takes any number."""
+    return _TRIES_PER_NODE * nodes + _LEAST_TRIES
+
+
 def descent_guard(guard: LimitGuard, nodes: int, interrupt: threading.Event | None) -> LimitGuard:
     """What one descent of many may take of a search's limits; its work is still to be charged to that."""
-    tries = _TRIES_PER_NODE * nodes + _LEAST_TRIES
+    tries = descent_tries(nodes)
     if guard.limits.work is not None:
         tries = min(tries, max(guard.limits.work - guard.work, 0))
     return LimitGuard(Limits(guard.remaining_s(), tries, guard.limits.seed), interrupt)
@@ -166,6 +171,18 @@ class GreedyRecompute:
                 self.rejected.clear()
                 self.unfit.clear()
                 retried = True
+
+    def repair(self) -> None:
+        """Down to the budget, or as far as descents get; then repetitions taken back where there is room."""
+        self.descend()
+        self.put_back()
+
+    def drop_all_but(self, model: ClosureModel, held: Collection[int]) -> None:
+        """Drop the units of a model that are used and not held, at the highest step; then repair."""
+        highest = int(self.evaluator.order[self.evaluator.peak_position])
+        pairs = zip(model.creators, model.is_used, strict=True)
+        self.drop_units([c for c, is_used in pairs if is_used and c not in held], highest)
+        self.repair()
 
     def drop_units(self, creators: Sequence[int], highest: int) -> None:
         """Drop all that some nodes create across a step, whatever that does to others; first needed goes first."""

@@ -222,8 +222,7 @@ class _Search:
         start = replace(self.problem, start=self.units.sequence(by_stage))
         inner = descent_guard(self.guard, self.step.node_count, self.interrupt)
         search = GreedyRecompute(start, inner)
-        search.descend()
-        search.put_back()
+        search.repair()
         self.guard.exhausted(inner.work)
         plan = PlannedSequence.of(search.evaluator, NAME)
         if plan.rank(self.budget) >= self.best.rank(self.budget):

@@ -68,6 +68,5 @@ def _round(
         chosen = draw.sample(units, count)
     for unit in chosen:
         search.take_back(unit.creator, unit.before)
-    search.descend()
-    search.put_back()
+    search.repair()
     return search.evaluator

@@ -14,14 +14,11 @@ from neaptide.errors import UsageError
 from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
 from neaptide.planner.recompute.curve.points import CurvePoint, RecomputeCurve
 from neaptide.planner.recompute.curve.search import CurveSearch
+from neaptide.planner.recompute.engine import CONTRADICTION, PROVED
 from neaptide.schedule.problem import StepProblem
 from neaptide.units import format_bytes
 
 DEFAULT_POINTS: Final = 20
-# Below this part of the baseline's time, a gap counts as none.
-_PROVED: Final = 1e-8
-# A bound that is above a plan by more of the baseline's time is wrong.
-_CONTRADICTION: Final = 1e-6
 
 
 def recompute_curve(
@@ -81,19 +78,16 @@ def _outcome(search: CurveSearch, budgets: Sequence[int]) -> Outcome[RecomputeCu
         lowest.peak_with_workspace_bytes,
         bound_bytes,
     )
-    slack = _PROVED * search.step.baseline_seconds
+    slack = PROVED * search.step.baseline_seconds
     proved = sum(
         point.seconds - point.bound_seconds <= slack
         if point.is_reached
         else point.bound_seconds == float("inf")
         for point in points
     )
-    stopped = search.guard.check_now()
+    limit, reason = search.engine.ended()
     if proved == len(points):
-        reason = TerminationReason.OPTIMAL
-    else:
-        reason = TerminationReason.INTERRUPTED if stopped == "interrupt" else TerminationReason.FEASIBLE
-    limit = stopped if stopped in {"time", "work"} and reason is not TerminationReason.OPTIMAL else None
+        limit, reason = None, TerminationReason.OPTIMAL
     peak = format_bytes(lowest.peak_with_workspace_bytes)
     floor = (
         f"the lowest peak is {peak}, and proved to be for this order of first executions"
@@ -109,7 +103,7 @@ def _point(search: CurveSearch, budget: int) -> CurvePoint:
     bound = search.bounds.seconds(budget)
     if best is not None:
         # Within rounding a bound may be above its plan; further above it is wrong, and not shown.
-        is_sound = bound <= best.seconds + _CONTRADICTION * search.step.baseline_seconds
+        is_sound = bound <= best.seconds + CONTRADICTION * search.step.baseline_seconds
         bound = min(bound if is_sound else search.step.baseline_seconds, best.seconds)
     shown = best or search.archive.lowest()
     return CurvePoint(

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
-from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason
+from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
 from neaptide.planner.failed_stages import attempt
-from neaptide.planner.objective import PlannedSequence, PlanningProblem
+from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.recompute.curve.points import PlanArchive
 from neaptide.planner.recompute.curve.search import CurveSearch
+from neaptide.planner.recompute.engine import PROVED, RecomputeEngine
 from neaptide.planner.strategies import strategy
 from neaptide.schedule.problem import StepProblem
 from neaptide.units import format_bytes, format_seconds
@@ -42,8 +43,6 @@ _COSTLY_PART: Final = 4  # of what is open: less is asked for at once, since wha
 _COSTLY_ROUNDS: Final = 2
 # More effort is worth its while where more is open than this part of the lowest peak.
 _FAR: Final = 7.5e-3
-# The bound is right to about this part of the baseline's time.
-_PROVED: Final = 1e-8
 
 
 def least_memory(
@@ -82,7 +81,8 @@ def least_memory(
         search = CurveSearch(step, limits, interrupt, order=order, check=check)
         source = _Curve(search, longest, known)
     else:
-        source = _Strategy(strategy_name, step, limits, interrupt, order)
+        engine = RecomputeEngine(step, limits, interrupt, order=order)
+        source = _Strategy(strategy_name, engine)
     first = PlannedSequence.evaluate(
         step, range(step.node_count) if order is None else order, "program_order"
     )
@@ -94,12 +94,12 @@ class _Source(Protocol):
 
     Attributes:
         archive: of plans; one of them takes no longer than the baseline.
-        guard: of all work.
+        engine: that runs the strategies.
         start: the order of first executions that all plans with recomputation share.
     """
 
     archive: PlanArchive
-    guard: LimitGuard
+    engine: RecomputeEngine
     start: PlannedSequence
 
     def attempts(self, budget: int) -> Iterator[None]:
@@ -124,7 +124,7 @@ class _Curve:
 
     def __init__(self, search: CurveSearch, longest: float, known: Sequence[PlannedSequence]) -> None:
         self._search, self._longest = search, longest
-        self.archive, self.guard, self.start = search.archive, search.guard, search.start
+        self.engine, self.archive, self.start = search.engine, search.archive, search.start
         for plan in known:
             self.archive.note(plan)
         if longest == math.inf:
@@ -148,7 +148,7 @@ class _Curve:
 
     def least_bytes(self) -> int:
         """The budget at which the lines below the curve cross the limit."""
-        longest = self._longest + _PROVED * self._search.step.baseline_seconds
+        longest = self._longest + PROVED * self._search.step.baseline_seconds
         low, high = self._search.bounds.floor_bytes, self.start.peak_with_workspace_bytes
         while low < high:
             middle = (low + high) // 2
@@ -175,19 +175,10 @@ class _Curve:
 class _Strategy:
     """A strategy alone."""
 
-    def __init__(
-        self,
-        name: str,
-        step: StepProblem,
-        limits: Limits,
-        interrupt: threading.Event | None,
-        order: tuple[int, ...] | None,
-    ) -> None:
-        self.archive = PlanArchive()
-        self.guard = LimitGuard(limits, interrupt)
-        self._solve, self._limits, self._interrupt = strategy(name), limits, interrupt
-        self._problem = PlanningProblem(step, step.lower_bound_bytes, start=order)
-        self.start = PlannedSequence.evaluate(step, self._problem.first_sequence(), name)
+    def __init__(self, name: str, engine: RecomputeEngine) -> None:
+        self.engine, self.archive = engine, PlanArchive()
+        self._solve = strategy(name)
+        self.start = replace(engine.first_plan(), strategy=name)
         self.archive.note(self.start)
         self._ask(self.start.peak_with_workspace_bytes)
 
@@ -202,17 +193,16 @@ class _Strategy:
 
     def least_bytes(self) -> int:
         """What no plan at all goes below."""
-        return self._problem.step.lower_bound_bytes
+        return self.engine.step.lower_bound_bytes
 
     def speed_up(self, budget: int) -> None:
         """Once more, for just these bytes."""
         self._ask(budget)
 
     def _ask(self, budget: int) -> None:
-        work = None if self._limits.work is None else max(self._limits.work - self.guard.work, 0)
-        left = Limits(self.guard.remaining_s(), work, self._limits.seed)
-        outcome = self._solve(replace(self._problem, budget_bytes=budget), left, self._interrupt)
-        self.guard.exhausted(outcome.work)
+        # Nothing stands beside it, so what it fails with is the failure of the search.
+        outcome = self._solve(self.engine.problem(budget), self.engine.left(), self.engine.interrupt)
+        self.engine.guard.exhausted(outcome.work)
         self.archive.note(outcome.require())
 
 
@@ -289,7 +279,7 @@ class _Search:
     def _is_open(self, share: float, low: int) -> bool:
         """Whether the peak may fall by more than a share of it, but not below some bytes."""
         best = self.source.archive.lowest_within(self.longest)
-        if best is None or self.source.guard.check_now() is not None:
+        if best is None or not self.source.engine.goes_on():
             return False
         peak = best.peak_with_workspace_bytes
         return peak - max(low, self.source.least_bytes()) > max(share * peak, 1.0)
@@ -313,10 +303,8 @@ class _Search:
         return float("inf") if best is None else best.seconds - self.longest
 
     def _outcome(self, best: PlannedSequence | None) -> Outcome[PlannedSequence]:
-        guard = self.source.guard
-        stopped = guard.check_now()
-        limit = stopped if stopped in {"time", "work"} else None
-        reason = TerminationReason.INTERRUPTED if stopped == "interrupt" else TerminationReason.FEASIBLE
+        guard = self.source.engine.guard
+        limit, reason = self.source.engine.ended()
         if best is None:
             least = format_seconds(self.step.baseline_seconds)
             detail = f"no schedule of these operations takes less than {least}"

@@ -15,15 +15,14 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.failed_stages import attempt
-from neaptide.planner.objective import PlannedSequence, PlanningProblem
+from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.recompute.bounds.envelope import BoundEnvelope
-from neaptide.planner.recompute.chain.known import KnownChains
 from neaptide.planner.recompute.closure_model import ClosureModel, held_creators, model_at
 from neaptide.planner.recompute.curve.points import PlanArchive
 from neaptide.planner.recompute.curve.starts import chain_plans
+from neaptide.planner.recompute.engine import PROVED, RecomputeEngine
 from neaptide.planner.recompute.forward_units import turning_point
 from neaptide.planner.recompute.recomputations import repetition_pairs
-from neaptide.planner.strategies import strategy
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.evaluate import Evaluator
@@ -44,7 +43,6 @@ _WHOLE_WORK: Final = 4
 _CLOSE_ENOUGH: Final = 1e-4
 _WORTH_MOST: Final = 0.02
 _WORTH_LEAST: Final = 2e-4
-_PROVED: Final = 1e-8
 # An improvement by this share of the gap is one.
 _IMPROVEMENT: Final = 0.1
 _RUINS: Final = 6
@@ -88,6 +86,7 @@ class CurveSearch:
 
     Attributes:
         step: the problem.
+        engine: that runs the strategies.
         guard: of all work.
         archive: all plans that count.
         baseline: program order.
@@ -113,18 +112,14 @@ class CurveSearch:
             order: of first executions that every plan keeps to; by default the best one that is found.
             check: raises for a sequence that is not legal: the strategy that gave it has failed.
         """
-        self.step = step
-        self.limits = limits
-        self.interrupt = interrupt
-        self.check = check
-        self.guard = LimitGuard(limits, interrupt)
+        self.engine = RecomputeEngine(step, limits, interrupt, order=order, check=check)
+        self.step, self.guard = step, self.engine.guard
         self.archive = PlanArchive()
-        self._chains = KnownChains()
         self.baseline = baseline(step)
+        self.start = self.engine.first_plan()
         if order is None:
             self.archive.note(self.baseline)
-        kept = None if order is None else PlannedSequence.evaluate(step, order, self.baseline.strategy)
-        self.start = kept or self._best_start()
+            self.start = self._best_start()
         # Plans of orders that were not chosen are not kept: what is proved holds for this one.
         self.archive.note(self.start)
         self.bounds = BoundEnvelope(step, self.start.sequence, guard=self.guard)
@@ -143,7 +138,7 @@ class CurveSearch:
             return
 
         def climb() -> None:
-            order, chains = self.start.sequence, self._chains
+            order, chains = self.start.sequence, self.engine.chains
             for plan in chain_plans(self.step, order, high, low, count, self.guard, chains):
                 self.archive.note(plan)
 
@@ -292,7 +287,7 @@ class CurveSearch:
         best = self.archive.best(budget)
         if best is not None and len(best.sequence) == self.step.node_count:
             return True
-        return best is not None and self.gap(budget) <= _PROVED
+        return best is not None and self.gap(budget) <= PROVED
 
     # Ways to a plan.
 
@@ -305,9 +300,7 @@ class CurveSearch:
             found = early
         if self.step.order_lower_bound_bytes > _WORTHWHILE * found.peak_with_workspace_bytes or self._stops():
             return found
-        work = _ORDER_NODE_WORK // max(self.step.node_count, 1)
-        if self.limits.work is not None:
-            work = min(work, (self.limits.work - self.guard.work) // 4)
+        work = self.engine.part_of_work(4, _ORDER_NODE_WORK // max(self.step.node_count, 1))
         other = self._run_strategy("best_order", found, found.peak_with_workspace_bytes, work)
         is_better = other.peak_with_workspace_bytes < _WORTHWHILE * found.peak_with_workspace_bytes
         return other if is_better else found
@@ -342,8 +335,7 @@ class CurveSearch:
     def _descend(self, plan: PlannedSequence, budget: int) -> None:
         """A plan brought within a budget by further drops, then repetitions taken back."""
         search = self._search(plan, budget)
-        search.descend()
-        search.put_back()
+        search.repair()
         self._keep(search, "greedy_recompute")
 
     def _close(
@@ -363,18 +355,14 @@ class CurveSearch:
     ) -> PlannedSequence | None:
         order = self.start.sequence
         model = self._model(turning_point(Evaluator(self.step, order)) if position is None else position)
-        room = model.fixed_bytes + int(share * (budget - model.fixed_bytes))
         # A program takes about as long as so many changes.
         self.guard.exhausted(self.step.node_count * (_WHOLE_WORK if whole else 1))
+        room = model.room(budget, share)
         held = held_creators(self.step, model, room, whole=whole, time_s=self.guard.remaining_s())
         if held is None:
             return None
         search = self._search(self.start, budget)
-        highest = int(search.evaluator.order[search.evaluator.peak_position])
-        dropped = [c for c, used in zip(model.creators, model.is_used, strict=True) if used and c not in held]
-        search.drop_units(dropped, highest)
-        search.descend()
-        search.put_back()
+        search.drop_all_but(model, held)
         return self._keep(search, "closure")
 
     def _model(self, position: int) -> ClosureModel:
@@ -384,8 +372,8 @@ class CurveSearch:
 
     def _search(self, plan: PlannedSequence, budget: int) -> GreedyRecompute:
         """A descent from a plan, with tries of its own; they are charged when its result is kept."""
-        guard = LimitGuard(self._left(self.tries), self.interrupt)
-        return GreedyRecompute(PlanningProblem(self.step, budget, start=plan.sequence), guard)
+        guard = LimitGuard(self.engine.left(self.tries), self.engine.interrupt)
+        return GreedyRecompute(self.engine.problem(budget, plan.sequence), guard)
 
     def _keep(self, search: GreedyRecompute, name: str) -> PlannedSequence:
         self.guard.exhausted(search.guard.work)
@@ -398,23 +386,9 @@ class CurveSearch:
     ) -> PlannedSequence:
         pairs = (repetition_pairs(other.sequence, self.step.node_count) for other in self.archive.plans)
         known = frozenset[tuple[int, int]]().union(*pairs)
-        problem = PlanningProblem(self.step, budget, plan.sequence, known=known, chains=self._chains)
-        limits = self._left(tries)
-
-        def found() -> PlannedSequence:
-            outcome = strategy(name)(problem, replace(limits, seed=limits.seed + number), self.interrupt)
-            self.guard.exhausted(outcome.work)
-            if self.check is not None:
-                self.check(outcome.require().sequence)
-            return outcome.require()
-
-        return attempt(f"the strategy {name}", found, lambda: plan)
-
-    def _left(self, tries: int | None) -> Limits:
-        """What is left of the limits, for one search of so many tries."""
-        left = None if self.limits.work is None else max(self.limits.work - self.guard.work, 0)
-        work = left if tries is None else tries if left is None else min(left, tries)
-        return Limits(self.guard.remaining_s(), work, self.limits.seed)
+        problem = replace(self.engine.problem(budget, plan.sequence), known=known)
+        seed = self.engine.seed + number
+        return self.engine.run(name, problem, tries=tries, seed=seed) or plan
 
     def _stops(self) -> bool:
-        return self.guard.check_now() is not None
+        return not self.engine.goes_on()
