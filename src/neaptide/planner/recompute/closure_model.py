@@ -9,6 +9,7 @@ relaxation is integral; with it few variables are fractional, and rounding is le
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from neaptide.linear.sparse_program import SparseProgram
 from neaptide.linear.tolerances import HALF, WHOLE_GAP
+from neaptide.planner.recompute.units import Unit, unit_of, writers
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.transfers import TO_END
@@ -59,34 +61,38 @@ def model_at(evaluator: Evaluator, position: int) -> ClosureModel:
     creators = [n for n in evaluator.order[:position].tolist() if step.created[n]]
     index = {creator: unit for unit, creator in enumerate(creators)}
     crossing, pinned_storages = _crossing(evaluator, position)
-    seconds, nbytes, used, pinned = [], [], [], []
-    pairs: set[tuple[int, int]] = set()
-    for unit, creator in enumerate(creators):
-        created = step.created[creator]
-        nodes = [creator, *(w for s in created for w in step.writers[s] if place(w) < position)]
-        seconds.append(sum(step.repeat_seconds[n] for n in nodes))
-        mine = [s for s in created if s in crossing]
-        nbytes.append(sum(step.storage_bytes[s] for s in mine or created))
-        used.append(bool(mine))
-        is_stuck = bool(mine) and any(step.refusals[n] for n in nodes)
-        pinned.append(is_stuck or any(s in pinned_storages for s in created))
-        for node in nodes:
-            for value in step.operands[node]:
-                storage = step.value_storage[value]
-                other = index.get(step.creator[storage]) if storage >= 0 else None
-                if other is not None and other != unit:
-                    pairs.add((unit, other))
+    units = [_unit_before(step, creator, position, place) for creator in creators]
+    crosses = [[s for s in unit.storages if s in crossing] for unit in units]
+    pairs = {
+        (number, index[step.creator[storage]])
+        for number, unit in enumerate(units)
+        for storage in unit.reads
+        if step.creator[storage] in index
+    }
     fixed = (
         step.resident_bytes + step.workspace[here] + sum(step.storage_bytes[s] for s in step.created[here])
     )
     return ClosureModel(
         tuple(creators),
-        tuple(seconds),
-        tuple(nbytes),
+        tuple(unit.seconds for unit in units),
+        tuple(
+            sum(step.storage_bytes[s] for s in mine or unit.storages)
+            for mine, unit in zip(crosses, units, strict=True)
+        ),
         tuple(sorted(pairs)),
-        tuple(used),
-        tuple(pinned),
+        tuple(bool(mine) for mine in crosses),
+        tuple(
+            (bool(mine) and unit.is_refused) or not pinned_storages.isdisjoint(unit.storages)
+            for mine, unit in zip(crosses, units, strict=True)
+        ),
         fixed,
+    )
+
+
+def _unit_before(step: StepProblem, creator: int, position: int, place: Callable[[int], int]) -> Unit:
+    """A unit as it is in front of a position: later writers do not count."""
+    return unit_of(
+        step, creator, (creator, *sorted(w for w in writers(step, creator) if place(w) < position))
     )
 
 

@@ -1,7 +1,6 @@
-"""The forward part of a step as units: what can be held for the backward, and what it takes to make it again.
+"""The forward part of a step as units: what can be held for the backward, and what it takes to recompute it.
 
-A unit is all that one node creates, together with the nodes that overwrite it before the backward begins. The
-forward part ends where the backward begins, or at the highest step of a program without phases.
+The forward part ends where the backward begins, or at the highest step of a program without phases.
 """
 
 from __future__ import annotations
@@ -9,32 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from neaptide.planner.recompute.units import Unit, storages_needed, unit_of, writers
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.transfers import TO_END
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
-    """All that one node creates.
+class ForwardUnit(Unit):
+    """A unit that the forward part makes.
 
     Attributes:
-        creator: the node.
-        position: where it runs first.
+        position: of the creator's first execution.
         last_use: position of the last node of the forward part that touches it.
-        seconds: of making it again, its operands being there.
-        nbytes: of what it creates.
-        workspace: most scratch bytes while it is made.
-        operands: creators of the units that making it again reads, ascending.
-        is_pinned: it must be held: it cannot be made again, or it is handed back.
+        operands: creators of the units that its nodes read, ascending.
+        is_pinned: it must be held: it cannot be recomputed, or it is an output.
     """
 
-    creator: int
     position: int
     last_use: int
-    seconds: float
-    nbytes: int
-    workspace: int
     operands: tuple[int, ...]
     is_pinned: bool
 
@@ -55,7 +47,7 @@ class ForwardUnits:
 
     order: tuple[int, ...]
     turning: int
-    units: dict[int, Unit]
+    units: dict[int, ForwardUnit]
     reads: tuple[tuple[int, ...], ...]
     other_bytes: tuple[int, ...]
     between_bytes: tuple[int, ...]
@@ -106,7 +98,7 @@ def forward_units(step: StepProblem, order: Sequence[int]) -> ForwardUnits:
     outputs = {step.value_storage[v] for v in step.outputs}
     units = {c: _unit(step, c, turning, place, known, outputs) for c in creators}
     reads = tuple(
-        tuple(sorted({c for s in _storages(step, node) if (c := step.creator[s]) in known}))
+        tuple(sorted({c for s in storages_needed(step, node) if (c := step.creator[s]) in known}))
         for node in order[turning:]
     )
     other, between = _other_bytes(evaluator, turning, units)
@@ -120,29 +112,28 @@ def _unit(
     place: Callable[[int], int],
     known: set[int],
     outputs: set[int],
-) -> Unit:
-    created = step.created[creator]
-    nodes = [creator, *(w for s in created for w in step.writers[s] if place(w) < turning)]
-    touching = [p for s in created for n in step.roles[s] if (p := place(n)) < turning]
-    operands = {step.creator[s] for node in nodes for s in _storages(step, node)}
-    return Unit(
-        creator,
-        place(creator),
-        max(touching, default=place(creator)),
-        sum(step.repeat_seconds[n] for n in nodes),
-        sum(step.storage_bytes[s] for s in created),
-        max(step.workspace[n] for n in nodes),
-        tuple(sorted(c for c in operands if c in known and c != creator)),
-        any(step.refusals[n] for n in nodes) or any(s in outputs for s in created),
+) -> ForwardUnit:
+    makers = sorted(writer for writer in writers(step, creator) if place(writer) < turning)
+    unit = unit_of(step, creator, (creator, *makers))
+    touching = [p for s in unit.storages for n in step.roles[s] if (p := place(n)) < turning]
+    return ForwardUnit(
+        unit.creator,
+        unit.storages,
+        unit.nodes,
+        unit.seconds,
+        unit.nbytes,
+        unit.workspace,
+        unit.reads,
+        unit.is_refused,
+        position=place(creator),
+        last_use=max(touching, default=place(creator)),
+        operands=tuple(sorted({step.creator[s] for s in unit.reads} & known)),
+        is_pinned=unit.is_refused or not outputs.isdisjoint(unit.storages),
     )
 
 
-def _storages(step: StepProblem, node: int) -> set[int]:
-    return {s for v in step.operands[node] if (s := step.value_storage[v]) >= 0}
-
-
 def _other_bytes(
-    evaluator: Evaluator, turning: int, units: dict[int, Unit]
+    evaluator: Evaluator, turning: int, units: dict[int, ForwardUnit]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Bytes that are there whatever is held, at and between the positions from `turning` on."""
     step = evaluator.problem

@@ -12,35 +12,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from neaptide.planner.recompute.units import Unit, storages_needed, unit_of, writers
 from neaptide.schedule.problem import StepProblem
 
 
 @dataclass(frozen=True, slots=True)
-class StageUnit:
-    """All that one node creates.
+class StageUnit(Unit):
+    """A unit, with the stages in which it may run again.
 
     Attributes:
-        creator: the node.
-        position: of its first execution.
-        storages: that it creates.
-        nodes: that make it again: creator, writers and views, ascending.
+        position: of the creator's first execution.
         first: first stage in which it may run again.
         last: last one; before `first` if it may not.
-        seconds: of `nodes`.
-        workspace: most scratch bytes of `nodes`.
-        reads: storages of other units that `nodes` need, ascending.
         is_backward: the creator belongs to the backward.
     """
 
-    creator: int
     position: int
-    storages: tuple[int, ...]
-    nodes: tuple[int, ...]
     first: int
     last: int
-    seconds: float
-    workspace: int
-    reads: tuple[int, ...]
     is_backward: bool
 
 
@@ -145,75 +134,69 @@ def stage_units(step: StepProblem, order: Sequence[int]) -> StageUnits:
     """The units of an order of first executions. O(size of the problem)."""
     position = {node: place for place, node in enumerate(order)}
     creators = sorted((node for node in order if step.created[node]), key=lambda n: (_complete(step, n), n))
-    unit_of = [-1] * len(step.storage_bytes)
+    index_of = [-1] * len(step.storage_bytes)
     for index, creator in enumerate(creators):
         for storage in step.created[creator]:
-            unit_of[storage] = index
+            index_of[storage] = index
     count = len(order)
-    needed_until = [-1] * len(unit_of)
-    for storage, index in enumerate(unit_of):
+    needed_until = [-1] * len(index_of)
+    for storage, index in enumerate(index_of):
         if index >= 0:
             needed_until[storage] = max(position[node] for node in step.roles[storage])
-    is_output = [False] * len(unit_of)
+    is_output = [False] * len(index_of)
     for value in step.outputs:
         storage = step.value_storage[value]
-        if storage >= 0 and unit_of[storage] >= 0:
+        if storage >= 0 and index_of[storage] >= 0:
             needed_until[storage] = count
             is_output[storage] = True
     units: list[StageUnit] = []
     # Who reads a unit comes behind it, so all that may need it is known when it is its turn.
     for creator in reversed(creators):
-        unit = _unit(step, creator, position, unit_of, needed_until)
+        unit = _unit(step, creator, position, needed_until)
         units.append(unit)
         if unit.first <= unit.last:
             for storage in unit.reads:
                 needed_until[storage] = max(needed_until[storage], unit.last)
     reads = tuple(
-        tuple(sorted(s for s in _storages(step, node) if unit_of[s] >= 0 and step.creator[s] != node))
+        tuple(sorted(s for s in storages_needed(step, node) if index_of[s] >= 0 and step.creator[s] != node))
         for node in order
     )
     return StageUnits(
-        step, tuple(order), tuple(units[::-1]), tuple(unit_of), tuple(needed_until), reads, tuple(is_output)
+        step, tuple(order), tuple(units[::-1]), tuple(index_of), tuple(needed_until), reads, tuple(is_output)
     )
 
 
 def _complete(step: StepProblem, creator: int) -> int:
     """The node with which all that a node creates has its final version: its place among repetitions."""
-    return max([creator, *(w for s in step.created[creator] for w in step.writers[s])])
+    return max({creator, *writers(step, creator)})
 
 
 def _unit(
     step: StepProblem,
     creator: int,
     position: dict[int, int],
-    unit_of: Sequence[int],
     needed_until: Sequence[int],
 ) -> StageUnit:
-    mine = step.created[creator]
-    makers = {creator, *(w for s in mine for w in step.writers[s])}
-    nodes = sorted(makers.union(v for s in mine for v in step.views[s]))
-    until = max(needed_until[s] for s in mine)
-    for node in nodes:
-        if step.refusals[node]:
-            until = -1
+    makers = {creator, *writers(step, creator)}
+    views = {view for storage in step.created[creator] for view in step.views[storage]}
+    unit = unit_of(step, creator, sorted(makers | views))
+    until = -1 if unit.is_refused else max(needed_until[s] for s in unit.storages)
+    for node in unit.nodes:
         for storage, version in step.reads[node]:
-            if storage not in mine and len(step.writers[storage]) > version:
+            if storage not in unit.storages and len(step.writers[storage]) > version:
                 # It runs before the node that overwrites what it reads, at the latest.
                 until = min(until, position[step.writers[storage][version]])
-    needed = {s for node in nodes for s in _storages(step, node)}
     return StageUnit(
-        creator,
-        position[creator],
-        mine,
-        tuple(nodes),
-        max(position[node] for node in makers) + 1,
-        until,
-        sum(step.repeat_seconds[node] for node in nodes),
-        max(step.workspace[node] for node in nodes),
-        tuple(sorted(s for s in needed if unit_of[s] >= 0 and s not in mine)),
-        step.phases[creator] == "backward",
+        unit.creator,
+        unit.storages,
+        unit.nodes,
+        unit.seconds,
+        unit.nbytes,
+        unit.workspace,
+        unit.reads,
+        unit.is_refused,
+        position=position[creator],
+        first=max(position[node] for node in makers) + 1,
+        last=until,
+        is_backward=step.phases[creator] == "backward",
     )
-
-
-def _storages(step: StepProblem, node: int) -> set[int]:
-    return {s for v in step.operands[node] if (s := step.value_storage[v]) >= 0}

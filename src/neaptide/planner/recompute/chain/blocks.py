@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, chain, groupby
 from typing import Final, TypeAlias
 
-from neaptide.planner.recompute.forward_units import ForwardUnits, Unit
+from neaptide.planner.recompute.forward_units import ForwardUnit, ForwardUnits
 
 MOST_BLOCKS: Final = 64
 # What is this much smaller than the largest unit does not count as crossing.
@@ -97,7 +97,7 @@ def find_blocks(forward: ForwardUnits, most: int = MOST_BLOCKS) -> BlockChain:
     return BlockChain(forward, tuple(blocks), kinds)
 
 
-def _crossing(units: Sequence[Unit], position: int) -> tuple[int, ...]:
+def _crossing(units: Sequence[ForwardUnit], position: int) -> tuple[int, ...]:
     return tuple(u.creator for u in units if u.position < position <= u.last_use)
 
 
