@@ -18,7 +18,7 @@ class AtomicStep:
     """A step whose updates run last.
 
     Attributes:
-        step: the problem to search: the copies count as resident, and nothing that the updates need is made again
+        step: the problem to search: the copies count as resident, and nothing that the updates need is recomputed
             behind the first of them.
         order: to start the search from.
         updates: nodes at the end of the order, which nothing but each other waits for.

@@ -35,7 +35,7 @@ _WORTHWHILE: Final = 0.99
 _CLOSE_ENOUGH: Final = 1e-4
 # One this close needs no search on the whole graph beside the one by blocks.
 _NEAR: Final = 5e-4
-# One this far above it calls for the program over blocks, which also makes things a third time, and for more polish.
+# One this far above it needs the program over blocks, which also recomputes a unit twice, and more polish.
 _FAR: Final = 3e-3
 # Changes tried by a descent from a whole order, and by the two polishes of a plan.
 _DESCENT_TRIES: Final = 20_000

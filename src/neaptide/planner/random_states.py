@@ -12,7 +12,7 @@ _RANDOM_STATE_BYTES: Final = {"cpu": 5056, "cuda": 16}
 
 
 def random_state_bytes(graph: Graph, sequence: Sequence[int]) -> int:
-    """Bytes on the host of the states under which draws of a sequence are made again, were they kept all at once.
+    """Bytes on the host of the states under which draws of a sequence are repeated, were they kept all at once.
 
     A state is kept from the first draw to its last repetition. PyTorch's generator has 5,056 bytes on the CPU
     (mt19937) and 16 on CUDA (Philox: seed and offset). O(length of the sequence).

@@ -95,7 +95,7 @@ def summarise_moves(step: StepProblem, sequence: Sequence[int]) -> MovesSummary:
 
 
 def told_recomputations(step: StepProblem, sequence: Sequence[int]) -> tuple[Recomputation, ...]:
-    """What a sequence makes again, in running order."""
+    """What a sequence recomputes, in running order."""
     return tuple(
         Recomputation(
             unit.target,

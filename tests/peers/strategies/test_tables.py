@@ -5,14 +5,14 @@ from neaptide.outcome import LimitGuard, Limits
 from neaptide.peers.strategies.tables import best_of
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.forward_units import forward_units
-from neaptide.planner.recompute.retention import Phase
+from neaptide.planner.recompute.retention import BackwardPart
 
 
 def test_the_start_is_kept_where_no_table_is_better():
     step = chain_step(4)
     forward = forward_units(step, range(step.node_count))
     problem = PlanningProblem(step, 10**9)
-    tables = [[Phase(4, 8, frozenset())]]
+    tables = [[BackwardPart(4, 8, frozenset())]]
     found = best_of(problem, forward, tables, LimitGuard(Limits()), "test")
     assert found.sequence == tuple(range(8))
     assert found.strategy == "test"

@@ -12,7 +12,7 @@ from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.forward_units import forward_units
-from neaptide.planner.recompute.retention import Phase, carry_out
+from neaptide.planner.recompute.retention import BackwardPart, carry_out
 from neaptide.schedule.problem import compile_problem
 from planner_problems import compiled, judge
 from strategies import graphs
@@ -25,7 +25,7 @@ def random_table(forward, draw):
     bounds = [forward.turning, *places, end]
     units = sorted(forward.units)
     return [
-        Phase(first, last, frozenset(draw.sample(units, draw.randint(0, len(units)))))
+        BackwardPart(first, last, frozenset(draw.sample(units, draw.randint(0, len(units)))))
         for first, last in pairwise(bounds)
     ]
 
@@ -57,7 +57,7 @@ def test_any_table_is_carried_out_legally_on_training_steps(made, seed):
 def test_holding_everything_repeats_nothing():
     step = compiled(conv_step(blocks=3))
     forward = forward_units(step, range(step.node_count))
-    table = [Phase(forward.turning, len(forward.order), frozenset(forward.units))]
+    table = [BackwardPart(forward.turning, len(forward.order), frozenset(forward.units))]
     problem = PlanningProblem(step, 0)
     found = carry_out(problem, forward, table, LimitGuard(Limits()), "test")
     assert found.sequence == tuple(range(step.node_count))
@@ -66,7 +66,7 @@ def test_holding_everything_repeats_nothing():
 def test_nothing_held_into_one_phase_makes_each_unit_again_once():
     step = chain_step(6)
     forward = forward_units(step, range(step.node_count))
-    table = [Phase(6, 12, frozenset())]
+    table = [BackwardPart(6, 12, frozenset())]
     found = carry_out(PlanningProblem(step, 0), forward, table, LimitGuard(Limits()), "test")
     # The first backward node reads the end of the chain, so all of it runs in front of it.
     assert found.sequence == (0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
@@ -76,10 +76,10 @@ def test_what_a_later_phase_is_to_find_is_made_in_the_one_before():
     step = chain_step(4)
     forward = forward_units(step, range(step.node_count))
     phases = [
-        Phase(4, 5, frozenset({3})),
-        Phase(5, 6, frozenset({2})),
-        Phase(6, 7, frozenset({1})),
-        Phase(7, 8, frozenset()),
+        BackwardPart(4, 5, frozenset({3})),
+        BackwardPart(5, 6, frozenset({2})),
+        BackwardPart(6, 7, frozenset({1})),
+        BackwardPart(7, 8, frozenset()),
     ]
     found = carry_out(PlanningProblem(step, 0), forward, phases, LimitGuard(Limits()), "test")
     assert found.sequence == (0, 1, 2, 3, 0, 1, 2, 4, 0, 1, 5, 0, 6, 0, 7)

@@ -1,8 +1,8 @@
-"""Drop what is cheap to make again: hold what convolutions and matmuls make, recompute what lies between them.
+"""Drop what is cheap to recompute: hold what convolutions and matmuls make, recompute what lies between them.
 
 Normalisations, activations and pooling take little time for their bytes (Chen et al. 2016, section 4; selective
 checkpointing in frameworks). A chain of such operations that never passes a contraction, such as the sums of a
-residual stream, would have to be made again from its beginning: every few steps one of it is held.
+residual stream, would have to be recomputed from its beginning: every few steps one of it is held.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from neaptide.peers.strategies.tables import conclude
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.chain.search import hand_back, units_of
 from neaptide.planner.recompute.forward_units import ForwardUnits
-from neaptide.planner.recompute.retention import Phase
+from neaptide.planner.recompute.retention import BackwardPart
 from neaptide.schedule.problem import StepProblem
 
 NAME: Final = "drop_cheap"
-# Cheap operations made again in a row: normalise, activate, pool.
+# Cheap operations recomputed in a row: normalise, activate, pool.
 _LONGEST: Final = 3
 
 
 def solve(
     problem: PlanningProblem, limits: Limits, interrupt: threading.Event | None = None
 ) -> Outcome[PlannedSequence]:
-    """The start with cheap units made again just before the backward reads them. O(recomputations x steps)."""
+    """The start with cheap units recomputed just before the backward reads them. O(recomputations x steps)."""
     guard = LimitGuard(limits, interrupt)
     forward = units_of(problem)
     if isinstance(forward, str):
         return hand_back(problem, guard, NAME, forward)
     held = held_units(problem.step, forward)
-    table = [Phase(forward.turning, len(forward.order), held)]
+    table = [BackwardPart(forward.turning, len(forward.order), held)]
     detail = f"{len(held)} of {len(forward.units)} held"
     return conclude(problem, guard, NAME, forward, [table], detail)
 

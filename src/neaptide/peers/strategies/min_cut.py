@@ -1,4 +1,4 @@
-"""What PyTorch's default partitioner holds: a minimum cut of bytes that never makes contractions again.
+"""What PyTorch's default partitioner holds: a minimum cut of bytes that never recomputes contractions.
 
 It asks for no budget; the plan is simulated like any other. `min_cut_ratios` has the variant with one.
 """
@@ -14,7 +14,7 @@ from neaptide.peers.strategies.tables import conclude
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.chain.search import hand_back, units_of
 from neaptide.planner.recompute.forward_units import ForwardUnits
-from neaptide.planner.recompute.retention import Phase
+from neaptide.planner.recompute.retention import BackwardPart
 
 NAME: Final = "min_cut"
 
@@ -22,7 +22,7 @@ NAME: Final = "min_cut"
 def solve(
     problem: PlanningProblem, limits: Limits, interrupt: threading.Event | None = None
 ) -> Outcome[PlannedSequence]:
-    """The start with all made again that the cut does not hold, unless that is worse. One maximum flow."""
+    """The start with all recomputed that the cut does not hold, unless that is worse. One maximum flow."""
     guard = LimitGuard(limits, interrupt)
     forward = units_of(problem)
     if isinstance(forward, str):
@@ -32,6 +32,6 @@ def solve(
     return conclude(problem, guard, NAME, forward, [held_table(forward, saved)], detail)
 
 
-def held_table(forward: ForwardUnits, saved: frozenset[int]) -> list[Phase]:
-    """The retention table of one backward with some units held from the start; what it makes again it keeps."""
-    return [Phase(forward.turning, len(forward.order), saved)]
+def held_table(forward: ForwardUnits, saved: frozenset[int]) -> list[BackwardPart]:
+    """The retention table of one backward with some units held from the start; what it recomputes it keeps."""
+    return [BackwardPart(forward.turning, len(forward.order), saved)]

@@ -1,6 +1,6 @@
 """PyTorch's `activation_memory_budget`: the minimum cut with fewer bans, for a share of the bytes it saves by default.
 
-A knapsack picks the contractions that are worth their bytes; the others may be made again like anything else. A share
+A knapsack picks the contractions that are worth their bytes; the others may be recomputed like anything else. A share
 is no budget in bytes, so all are simulated and the best one that fits counts. PyTorch weighs contractions by counted
 operations, one that its counter does not know as nothing; here they weigh their seconds, so the plans are somewhat
 better. Ratio 1 is its cut with all heuristics off; PyTorch's mildest plans, which also hold whatever is not
@@ -20,7 +20,7 @@ from neaptide.peers.strategies.tables import conclude
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.chain.search import hand_back, units_of
 from neaptide.planner.recompute.forward_units import ForwardUnits
-from neaptide.planner.recompute.retention import Phase
+from neaptide.planner.recompute.retention import BackwardPart
 from neaptide.schedule.problem import StepProblem
 
 NAME: Final = "min_cut_ratios"
@@ -40,7 +40,7 @@ def solve(
     return conclude(problem, guard, NAME, forward, tables, detail)
 
 
-def ratio_tables(step: StepProblem, forward: ForwardUnits) -> Iterator[tuple[float, list[Phase]]]:
+def ratio_tables(step: StepProblem, forward: ForwardUnits) -> Iterator[tuple[float, list[BackwardPart]]]:
     """Ratios from 1 down, and the retention table of each that differs from the ones before."""
     intense = compute_intensive(step, forward)
     by_default = forward.nbytes(saved_units(forward, intense))

@@ -2,7 +2,7 @@
 
 CP-SAT runs in a process of its own and needs the extra `exact`. Best and bound are those of plans in stages
 (`neaptide.planner.recompute.stage_units`) with this order of first executions in which a unit runs at most twice, those of the
-backward and those handed back once.
+backward and outputs once.
 """
 
 from __future__ import annotations

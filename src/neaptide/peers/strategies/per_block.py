@@ -1,4 +1,4 @@
-"""Checkpoint every block: hold what enters each block, make the rest of it again in its backward.
+"""Checkpoint every block: hold what enters each block, recompute the rest of it in its backward.
 
 What `torch.utils.checkpoint` around every layer does (Chen et al. 2016 with segments of one block), on blocks found
 in the graph.
@@ -23,7 +23,7 @@ _MOST: Final = (16, 64)
 def solve(
     problem: PlanningProblem, limits: Limits, interrupt: threading.Event | None = None
 ) -> Outcome[PlannedSequence]:
-    """The start with every block but the last made again. O(recomputations x steps)."""
+    """The start with every block but the last recomputed. O(recomputations x steps)."""
     guard = LimitGuard(limits, interrupt)
     best: Outcome[PlannedSequence] | None = None
     for most in _MOST:

@@ -18,9 +18,9 @@ from neaptide.peers.strategies.tables import conclude
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.chain.blocks import BlockChain
 from neaptide.planner.recompute.chain.options import everything
-from neaptide.planner.recompute.chain.plans import phases_of
+from neaptide.planner.recompute.chain.plans import parts_of
 from neaptide.planner.recompute.chain.search import chain_of, hand_back
-from neaptide.planner.recompute.retention import Phase
+from neaptide.planner.recompute.retention import BackwardPart
 
 NAME: Final = "revolve"
 _MOST_BLOCKS: Final = 64
@@ -66,7 +66,7 @@ def _places(blocks: int) -> list[int]:
     return sorted({min(places, blocks) for places in _PLACES}, reverse=True)
 
 
-def _tables(chain: BlockChain) -> Iterator[list[Phase]]:
+def _tables(chain: BlockChain) -> Iterator[list[BackwardPart]]:
     count = len(chain.blocks)
     # Fewer places are slower and need less, so the first table that fits is the best.
     for places in _places(count):
@@ -82,4 +82,4 @@ def _tables(chain: BlockChain) -> Iterator[list[Phase]]:
             for phase in range(cut, b + 1 if b == count - 1 else b):
                 held[phase].update(chain.blocks[cut].entering)
             waiting += [(cut, b, free - 1), (a, cut - 1, free)]
-        yield phases_of(chain, held)
+        yield parts_of(chain, held)

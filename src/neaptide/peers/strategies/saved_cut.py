@@ -20,7 +20,7 @@ from neaptide.schedule.problem import StepProblem
 
 
 def compute_intensive(step: StepProblem, forward: ForwardUnits) -> frozenset[int]:
-    """Creators of the units made by contractions: what the rule never makes again by default."""
+    """Creators of the units made by contractions: what the rule never recomputes by default."""
     return frozenset(creator for creator in forward.units if step.is_contraction[creator])
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from neaptide.planner.recompute.chain.blocks import BlockChain
-from neaptide.planner.recompute.chain.plans import phases_of
-from neaptide.planner.recompute.retention import Phase
+from neaptide.planner.recompute.chain.plans import parts_of
+from neaptide.planner.recompute.retention import BackwardPart
 
 
-def segments_table(chain: BlockChain, starts: Sequence[int]) -> list[Phase]:
-    """The table of Chen et al. 2016: what enters a segment is held, the segment is made again as a whole.
+def segments_table(chain: BlockChain, starts: Sequence[int]) -> list[BackwardPart]:
+    """The table of Chen et al. 2016: what enters a segment is held, the segment is recomputed as a whole.
 
     Args:
         chain: the blocks.
@@ -29,4 +29,4 @@ def segments_table(chain: BlockChain, starts: Sequence[int]) -> list[Phase]:
             # Held into the backward of the last block of the segment only where it was never dropped.
             for phase in range(start, end if end == count else end - 1):
                 held[phase].update(block.reads, block.leaving)
-    return phases_of(chain, held)
+    return parts_of(chain, held)

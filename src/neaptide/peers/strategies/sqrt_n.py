@@ -1,4 +1,4 @@
-"""Sublinear memory (Chen et al. 2016): segments of about equal bytes, each made again as a whole in its backward.
+"""Sublinear memory (Chen et al. 2016): segments of about equal bytes, each recomputed as a whole in its backward.
 
 The forward part is scanned; the bytes that it makes are added up, and where they exceed b and little crosses, the
 segment is closed. With n equal blocks and sqrt(n) segments about 2 sqrt(n) blocks are alive, for one more forward.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from neaptide.outcome import LimitGuard, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.forward_units import ForwardUnits
-from neaptide.planner.recompute.retention import Phase, carry_out
+from neaptide.planner.recompute.retention import BackwardPart, carry_out
 
 
 def conclude(
@@ -15,7 +15,7 @@ def conclude(
     guard: LimitGuard,
     name: str,
     forward: ForwardUnits,
-    tables: Iterable[Sequence[Phase]],
+    tables: Iterable[Sequence[BackwardPart]],
     detail: str,
     *,
     first_fit: bool = False,
@@ -28,7 +28,7 @@ def conclude(
 def best_of(
     problem: PlanningProblem,
     forward: ForwardUnits,
-    tables: Iterable[Sequence[Phase]],
+    tables: Iterable[Sequence[BackwardPart]],
     guard: LimitGuard,
     name: str,
     *,

@@ -15,7 +15,7 @@ from neaptide.schedule.problem import Role
 class Instance:
     """Bytes of a storage, from the moment that makes them (None for the caller's) to the last that uses them.
 
-    `end` is None for what is handed back.
+    `end` is None for outputs.
     """
 
     start: int | None

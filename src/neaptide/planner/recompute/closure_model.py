@@ -1,10 +1,10 @@
-"""The closure model: at one step, what is held, what is made again later, what is gone. One small program.
+"""The closure model: at one step, which units are held, which are recomputed later, which are gone. One small program.
 
-Before a step every unit (all that one node creates) is either *held* across it, *made again* behind it, or *gone*.
-What is made again needs operands that are held or made again; what is used behind the step must not be gone. Among
-the choices that fit into the bytes, the one with the least seconds made again is wanted. There are two variables a
-unit, and every row but the byte row is a difference, so without that row the program is a minimum cut and its
-relaxation is integral; with it few variables are fractional, and rounding is left to the exact repair behind it.
+Before a step every unit is either *held* across it, *recomputed* behind it, or *gone*. A unit that is recomputed
+requires operands that are held or recomputed. A unit that is used behind the step is not gone. Of the choices that fit
+into the bytes, the one with the least recomputed seconds is wanted. There are two variables a unit. Every row but the
+one of bytes is a difference of two, so without that row the program is a minimum cut, and its relaxation is integral.
+With it few variables are fractional: they are rounded, and the exact repair behind it mends what that breaks.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class ClosureModel:
 
     Attributes:
         creators: node of each unit.
-        seconds: of making it again.
+        seconds: of recomputing it.
         nbytes: of holding it.
-        operands: pairs (unit, unit that it needs to be made again).
+        operands: pairs (unit, unit that it needs to be recomputed).
         is_used: something at or behind the step needs it.
         is_pinned: it must be held.
         fixed_bytes: at the step beyond the units: its new outputs and workspace, what is resident.
@@ -117,7 +117,7 @@ def held_creators(
     if not count:
         return frozenset()
     program = SparseProgram()
-    # Held is what is kept (not made again) and not gone.
+    # Held is what is kept (not recomputed) and not gone.
     kept = program.variables(np.ones(count, dtype=bool))
     gone = program.variables(np.ones(count, dtype=bool))
     program.add_rows(((gone, 1.0), (kept, -1.0)), 0.0)

@@ -53,7 +53,7 @@ class ForwardUnits:
     between_bytes: tuple[int, ...]
 
     def missing(self, wanted: Iterable[int], there: Collection[int], known: Collection[int] = ()) -> set[int]:
-        """Units that must be made again so that all wanted ones are there. O(units found + their operands).
+        """Units that must be recomputed so that all wanted ones are there. O(units found + their operands).
 
         Args:
             wanted: the units.
@@ -71,7 +71,7 @@ class ForwardUnits:
         return found
 
     def seconds(self, units: Iterable[int]) -> float:
-        """Seconds of making some units again."""
+        """Seconds of recomputing some units."""
         return sum(self.units[unit].seconds for unit in units)
 
     def nbytes(self, units: Iterable[int]) -> int:

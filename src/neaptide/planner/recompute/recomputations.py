@@ -10,7 +10,7 @@ from neaptide.schedule.evaluate import Evaluator
 
 @dataclass(frozen=True, slots=True)
 class RecomputeUnit:
-    """All that one node creates, made again before a step.
+    """All that one node creates, recomputed before a step.
 
     Attributes:
         creator: the node.

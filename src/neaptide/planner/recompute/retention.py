@@ -1,9 +1,8 @@
-"""Retention tables: what is held into each phase of the backward, carried out as a sequence.
+"""Retention tables: what is held into each part of the backward, carried out as a sequence.
 
-A phase is a stretch of nodes behind the forward part. For a given table the least recomputation follows in closed
-form (Jain et al. 2020, Checkmate, section 4.4): what a phase reads and is not there is made again, with those
-operands that are not there either, each just before its first use; a unit that a later phase is to find is made in
-the phase before it when nothing holds it by then.
+A part is a run of nodes behind the forward part. A table leaves no choice (Jain et al. 2020, Checkmate, section 4.4):
+what a part reads and does not find is recomputed, with the operands that are not there either, each just before its
+first use. A unit that a later part is to find, and that nothing holds by then, is recomputed in the part before it.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from neaptide.schedule.replays import Replays
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
-    """A stretch of the backward.
+class BackwardPart:
+    """Nodes behind the forward part that run one after the other, and what they are to find.
 
     Attributes:
         first: position of its first node among first executions.
@@ -34,20 +33,24 @@ class Phase:
 
 
 def carry_out(
-    problem: PlanningProblem, forward: ForwardUnits, phases: Sequence[Phase], guard: LimitGuard, name: str
+    problem: PlanningProblem,
+    forward: ForwardUnits,
+    parts: Sequence[BackwardPart],
+    guard: LimitGuard,
+    name: str,
 ) -> PlannedSequence:
     """The order of `forward` with the recomputations that a table asks for.
 
-    Legal whatever the table says: what cannot be made again is held. O(recomputations x steps).
+    Legal whatever the table says: what cannot be recomputed is held. O(recomputations x steps).
     """
     evaluator = Evaluator(problem.step, forward.order)
     replays = Replays(evaluator)
-    for anchor, unit in _recomputations(forward, phases):
+    for anchor, unit in _recomputations(forward, parts):
         if guard.exhausted():
             break
         before = forward.order[anchor]
         storages = problem.step.created[unit]
-        # Operands that are gone by then are held: all that are to be made again come earlier in this list.
+        # Operands that are gone by then are held: all that are to be recomputed come earlier in this list.
         closure = replays.closure(storages[0], before, hold_from=-1)
         if closure.nodes and not closure.refusal:
             evaluator.apply(replays.insertion(closure, before))
@@ -55,19 +58,19 @@ def carry_out(
     return PlannedSequence.of(evaluator, name)
 
 
-def _recomputations(forward: ForwardUnits, phases: Sequence[Phase]) -> Iterable[tuple[int, int]]:
+def _recomputations(forward: ForwardUnits, parts: Sequence[BackwardPart]) -> Iterable[tuple[int, int]]:
     """(position that it runs in front of, unit), in running order."""
-    there = set(phases[0].held) if phases else set()
-    for index, phase in enumerate(phases):
-        reads = _first_reads(forward, phase)
+    there = set(parts[0].held) if parts else set()
+    for index, part in enumerate(parts):
+        reads = _first_reads(forward, part)
         if index:
-            there &= phase.held
-        following = phases[index + 1].held if index + 1 < len(phases) else frozenset()
+            there &= part.held
+        following = parts[index + 1].held if index + 1 < len(parts) else frozenset()
         needed = {unit: position for unit, position in reads.items() if unit not in there}
-        # Only for later: with the last of the phase, unless something here needs it anyway.
+        # Only for later: with the last of the part, unless something here needs it anyway.
         for unit in following - there:
-            needed.setdefault(unit, max(phase.first, phase.end - 1))
-        if phase.first >= len(forward.order):
+            needed.setdefault(unit, max(part.first, part.end - 1))
+        if part.first >= len(forward.order):
             return
         missing = forward.missing(needed, there)
         anchors: dict[int, int] = {}
@@ -81,10 +84,10 @@ def _recomputations(forward: ForwardUnits, phases: Sequence[Phase]) -> Iterable[
         there |= missing
 
 
-def _first_reads(forward: ForwardUnits, phase: Phase) -> dict[int, int]:
-    """Units that a phase reads, and the position that reads each first."""
+def _first_reads(forward: ForwardUnits, part: BackwardPart) -> dict[int, int]:
+    """Units that a part reads, and the position that reads each first."""
     found: dict[int, int] = {}
-    for position in range(phase.first, phase.end):
+    for position in range(part.first, part.end):
         for unit in forward.reads[position - forward.turning]:
             found.setdefault(unit, position)
     return found

@@ -1,10 +1,9 @@
-"""Plans in stages, the search space of the exact solvers: what may be made again in which stage, and who reads what.
+"""Plans in stages: which units may run again in which stage, and who reads what. The search space of the exact solvers.
 
-First executions follow one order; stage t ends with the t-th of them, and one stage more stands for the end. A
-repetition belongs to the stage whose first execution it precedes, and within a stage repetitions run in the order of
-the program (Jain et al. 2020, section 4.2, call this frontier-advancing). What is made again is a unit: all that one
-node creates, by its creator, the nodes that overwrite it and the views of it. A unit may run again from when it is
-complete to when something that it reads is overwritten, and only where somebody may still need it.
+First executions follow one order. Stage t ends with the t-th of them; one stage more stands for the end. A repetition
+belongs to the stage whose first execution it precedes. Within a stage repetitions run in the order of the program
+(Jain et al. 2020, section 4.2, call this frontier-advancing). A unit may run again once it is complete, until something
+that it reads is overwritten, and only while somebody may still need it.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class StageUnits:
         return sum(max(unit.last - unit.first + 1, 0) for unit in self.units)
 
     def sequence(self, repeated: Sequence[Sequence[int]]) -> tuple[int, ...]:
-        """The node sequence in which stage t first makes the units `repeated[t]` again.
+        """The node sequence in which stage t first recomputes the units `repeated[t]` again.
 
         Repetitions and views that nobody uses are left out. O(length x operands).
         """
@@ -96,7 +95,7 @@ class StageUnits:
         return [sorted(units) for units in found]
 
     def _nodes(self, units: Sequence[int], stage: int) -> list[int]:
-        """Nodes that make units again in a stage: views that come only later run there for the first time."""
+        """Nodes that recompute units in a stage: views that come only later run there for the first time."""
         before = set(self.order[:stage])
         return sorted(node for u in units for node in self.units[u].nodes if node in before)
 

@@ -27,7 +27,7 @@ def solve(
     """The start's nodes in the best order found; the bound is that of orders. Work is counted in states and cuts.
 
     Updates are hoisted first, so it is never worse than `early_updates`. Without a limit the search ends at
-    `MOST_WORK`. A start with repetitions is handed back as it is.
+    `MOST_WORK`. A start with repetitions is returned as it is.
     """
     step = problem.step
     start = problem.first_sequence()

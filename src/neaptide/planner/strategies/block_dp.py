@@ -1,6 +1,6 @@
 """Blocks solved once, a chain program over them, then repair and put back operation by operation.
 
-The program sees whole blocks and what lies between them, and it can have a block made again twice (a cut inside a cut),
+The program sees whole blocks and what lies between them, and it can have a block recomputed twice (a cut inside a cut),
 which no set of held storages at one step expresses. Its plans for several nominal budgets are starts for the search
 by marginal prices, which sees every step of the whole graph: a plan that is too high is repaired, one with room
 holds more.

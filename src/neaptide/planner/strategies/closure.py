@@ -38,7 +38,7 @@ def solve(
 ) -> Outcome[PlannedSequence]:
     """The start with the storages dropped that the closure model does not hold.
 
-    A start with repetitions, or one within the budget, is handed back as it is. The peak is never higher than
+    A start with repetitions, or one within the budget, is returned as it is. The peak is never higher than
     that of the start.
     """
     guard = LimitGuard(limits, interrupt)

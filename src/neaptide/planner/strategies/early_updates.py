@@ -25,7 +25,7 @@ def solve(
 ) -> Outcome[PlannedSequence]:
     """Program order with updates hoisted. The peak is never higher than that of the start. O(groups x steps).
 
-    A start with repetitions is handed back as it is: moving first executions would unsettle them.
+    A start with repetitions is returned as it is: moving first executions would unsettle them.
     """
     guard = LimitGuard(limits, interrupt)
     step = problem.step

@@ -1,6 +1,6 @@
 """Recomputation, one marginal decision at a time: lower the highest step by what costs least per byte, put back later.
 
-At the highest step, every storage that lies idle across it may be dropped and made again just before its next use.
+At the highest step, every storage that lies idle across it may be dropped and recomputed just before its next use.
 Its price is the seconds of everything that must run again then, operands that are gone included, per byte that
 leaves the step. When the budget is met, repetitions are taken back, dearest first, as long as it stays met. The
 same marginal measure drives XLA's rematerialization and Capuchin (ASPLOS 2020), without the second pass.
@@ -28,11 +28,11 @@ from neaptide.schedule.replays import ChargedReplays, Closure, Replays
 from neaptide.schedule.transfers import TO_END
 
 NAME: Final = "greedy_recompute"
-# An operand this much smaller than what it helps to make is held on to rather than made again.
+# An operand this much smaller than what it helps to make is held on to rather than recomputed.
 _HOLD_SHARE: Final = 1 / 16
 # Storages below this share of the bytes above the budget are left alone while larger ones can go.
 _WORTHWHILE: Final = 0.002
-# No node runs more often than this; ends the search on graphs where every drop calls for the next.
+# No node runs more often than this; ends the search on graphs where every drop requires another.
 _MOST_EXECUTIONS: Final = 8
 _PUT_BACK_ROUNDS: Final = 4
 _DROPS_PER_STORAGE: Final = 3
@@ -107,7 +107,7 @@ class _Variant(Enum):
     """How to come by operands that are gone by the next use; tried in this order.
 
     `HOLD`: hold on to those that are still there at the highest step. `WHILE_HELD`: the same, but run as soon as
-    the last of them is used up otherwise. `MAKE`: make them again.
+    the last of them is used up otherwise. `MAKE`: recompute them.
     """
 
     HOLD = 0
@@ -117,7 +117,7 @@ class _Variant(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """One way of making a storage again."""
+    """One way of recomputing a storage."""
 
     variant: _Variant
     closure: Closure
@@ -159,7 +159,7 @@ class GreedyRecompute:
     def descend(self) -> None:
         """Drop storages until the budget is met or nothing helps any more."""
         retried = True
-        # With slack one drop can call for the next for ever; without it every drop lowers something.
+        # With slack one drop can require the next for ever; without it every drop lowers something.
         self.drops_left = _DROPS_PER_STORAGE * len(self.candidates)
         while self.evaluator.peak > self.budget and self.drops_left > 0 and not self.guard.exhausted():
             if self._lower_peak():
@@ -294,7 +294,7 @@ class GreedyRecompute:
         return dropped
 
     def _best_option(self, storage: int, gap: Gap, highest: int) -> _Option | None:
-        """The first way of making a storage again that has not failed yet."""
+        """The first way of recomputing a storage that has not failed yet."""
         place = self.evaluator.places[highest]
         count = self.step.node_count
         next_use = count if gap[1] == TO_END else self.evaluator.anchor_of(gap[1])

@@ -10,7 +10,7 @@ from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.chain.blocks import BlockChain, find_blocks
 from neaptide.planner.recompute.chain.options import chain_costs, everything, nothing
-from neaptide.planner.recompute.chain.plans import phases_of
+from neaptide.planner.recompute.chain.plans import parts_of
 from neaptide.planner.recompute.chain.search import chain_of, costs_of
 from neaptide.planner.recompute.forward_units import forward_units
 from neaptide.planner.recompute.retention import carry_out
@@ -56,7 +56,7 @@ def test_charges_of_one_option_are_those_of_the_whole_step(made):
             for phase in range(len(chain.blocks))
         ]
         guard = LimitGuard(Limits())
-        found = carry_out(problem, chain.forward, phases_of(chain, held), guard, "test")
+        found = carry_out(problem, chain.forward, parts_of(chain, held), guard, "test")
         assert found.seconds - step.baseline_seconds == pytest.approx(option.backward_s)
 
 

@@ -9,7 +9,7 @@ from neaptide.peers.orders.serenity_dp import downset_dp
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.search.bitset_lattice import Lattice
 from neaptide.schedule.order.search.downsets import DownsetSearch, SearchEnd
-from neaptide.schedule.order.search.free_moves import Place, close
+from neaptide.schedule.order.search.free_moves import SearchState, close
 from schedule.order.order_problems import brute_force, random_problem
 
 problems = st.builds(
@@ -96,7 +96,7 @@ def test_free_moves_lose_no_completion(problem, reverse, runs, above):
             break
         left, nbytes, ready = waiting.pop()
         level = nbytes + above
-        place = Place(left, nbytes, ready, [])
+        place = SearchState(left, nbytes, ready, [])
         moves = close(lattice, place, level, runs=runs)
         assert max(level, memo[left]) == max(
             level, minpeak(lattice, place.left, place.nbytes, place.ready, memo)

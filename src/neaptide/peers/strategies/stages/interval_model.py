@@ -43,7 +43,7 @@ class _Second:
 class IntervalModel:
     """The constraint model of some units and a budget.
 
-    Units of the backward and units that are handed back run once if the program has a backward, every other one at
+    Units of the backward and outputs run once if the program has a backward, every other one at
     most twice.
 
     Attributes:

@@ -1,14 +1,14 @@
-"""Lower bounds on the time of a plan: what recomputation must cost, whoever plans it, in one order of first executions.
+"""Lower bounds on the time of a plan: what recomputation costs at least, in one order of first executions.
 
 Look at the moment when node p runs for the first time. A storage that was made before and is needed at p or later is
-either held across p, or its maker runs again later; a node that runs again needs each of its operands held across p
-or made again as well; and what is held must fit beside what p makes and its scratch bytes. The least seconds run
-again under these rules bound every plan from below, for each p and, stronger, for several of them at once: what they
-ask for between each other adds up.
+held across p, or its maker runs again later. A node that runs again needs each of its operands: held across p, or
+recomputed as well. What is held must fit beside what p makes and its scratch bytes. The least seconds that run again
+under these rules bound every plan from below, for each p. Several steps together give a larger bound, because what runs
+again between one and the next adds up.
 
-Which steps count is found out by carrying out the answer so far: where its bytes are above the budget, it needs a row.
-Three passes: one step at a time; then several together in rounds, both in fractions; and last in whole numbers, which
-lifts the bound to what those steps really cost, where the program is small enough.
+A step needs a row where the answer so far, carried out, is above the budget. There are three passes: one step at a
+time; several together, in rounds; and, where the program is small enough, whole numbers in place of fractions, which
+lift the bound to what those steps really cost.
 """
 
 from __future__ import annotations

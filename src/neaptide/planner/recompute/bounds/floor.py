@@ -1,9 +1,9 @@
-"""Bytes below which no plan gets, however much it runs again.
+"""Bytes below which no plan gets, however much it recomputes.
 
-Two arguments, and the larger answer counts. At the first execution of a node its operands are there, what it makes,
-and of the rest what cannot be made again. And outputs are there together in the end: put in the order in which they
-were made for good, each was made beside all those before it and beside its own operands; the order that is kindest
-is that of falling operands (an exchange of neighbours shows it).
+There are two arguments, and the larger answer counts. First, when a node runs for the first time, its operands are
+there, what it makes, and all that cannot be recomputed and is still needed. Second, all outputs are there at the end.
+Order them by when they are made for good: each is made beside all those before it, and beside its own operands. The
+order with the lowest peak is that of falling operands, as exchanging neighbours shows.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def floor_bound(tables: StepTables, lowest: int, guard: LimitGuard | None = None
 
 
 def pinned_bytes(tables: StepTables) -> Ints:
-    """By position, bytes that are there for sure: what the node touches, and what cannot be made again. O(size)."""
+    """By position, bytes that are there for sure: what the node touches, and what cannot be recomputed. O(size)."""
     count = len(tables.order)
     if not count:
         return np.zeros(0, dtype=np.int64)
     created = tables.creator >= 0
     is_stuck = created & ~tables.may_repeat[tables.creator]
-    # From where on a storage cannot be made again: behind its creator, or the first of its writers, that may not run
+    # From where on a storage cannot be recomputed: behind its creator, or the first of its writers, that may not run
     # twice. A writer's work is not missed by views, which see it only for those who read them.
     stuck = np.where(is_stuck, tables.position[tables.creator], count)
     writers, written = tables.write

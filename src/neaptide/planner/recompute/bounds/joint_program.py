@@ -1,17 +1,17 @@
-"""What recomputation must cost, seen at several steps at once: one program with a row of bytes for each of them.
+"""What recomputation costs at least, seen at several steps at once: one program with a row of bytes for each step.
 
-At a chosen step a storage is *held* across its first execution or it is not. Between two chosen steps a node runs
-*again* or it does not. What is used in a window between two of them is held at its beginning or its maker runs again
-inside; what runs again inside needs its operands likewise; what is held at the end was held at the beginning or is
-made again inside; and what is held at a chosen step fits beside what that step makes and its scratch bytes. Every
-plan with this order of first executions obeys these rules in whole numbers, so their least seconds bound it from
-below, and so do those of the relaxation.
+At a chosen step a storage is *held* across its first execution or it is not. Between two chosen steps, in a window, a
+node runs *again* or it does not. The rules of a window: what is used in it is held at its beginning, or its maker runs
+again inside. What runs again inside needs its operands likewise. What is held at its end was held at its beginning, or
+is recomputed inside. What is held at a chosen step fits beside what that step makes and its scratch bytes. Every plan
+with this order of first executions obeys these rules in whole numbers. So their least seconds bound it from below, and
+so do those of the relaxation.
 
-Windows next to each other carry the cost. They are all there is in whole numbers; in fractions a node may run again a
-little in each of many of them, and ask for a little of its operands. A longer window, in which a node runs again if it
-does in one of its parts, asks for them as a whole: with one from a step to the end, that step counts as much as it
-does alone, and with those that another step has cut in two, that step takes nothing away. All pairs of steps are many
-more windows than matter, so the caller chooses; whichever are left out, the bound holds.
+The windows between neighbours carry the cost. In whole numbers they are all there is. In fractions a node may run again
+a little in each of many windows, and so require only a little of its operands. A longer window, in which a node runs
+again if it does in one of its parts, requires them as a whole. With the window from a step to the end, that step counts
+as much as it does alone; with the windows that another step has cut in two, that step takes nothing away. Far from all
+pairs of steps matter, so the caller chooses windows. Whichever are left out, the bound holds.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class JointProgram:
         program.add_rows(
             ((held[np.concatenate((whole, storages[written]))], -1.0), (again[makers], -1.0)), -1.0
         )
-        # What runs again needs each operand held or made again.
+        # What runs again needs each operand held or recomputed.
         nodes, storages = tables.repeat
         asked = made[storages] & before[nodes] & tables.may_repeat[nodes]
         nodes, storages = nodes[asked], storages[asked]

@@ -73,12 +73,12 @@ def find_blocks(forward: ForwardUnits, most: int = MOST_BLOCKS) -> BlockChain:
     bounds = [0, *cuts, forward.turning]
     home = {c: bisect_left(bounds, unit.position + 1) - 1 for c, unit in forward.units.items()}
     reach = {c: bisect_left(bounds, unit.last_use + 1) - 1 for c, unit in forward.units.items()}
-    phases = _phases(forward, home, reach, len(bounds) - 1)
-    forward = _pin_irregular(forward, home, reach, phases)
+    parts = _backward_parts(forward, home, reach, len(bounds) - 1)
+    forward = _pin_irregular(forward, home, reach, parts)
     free = [u for u in forward.units.values() if not u.is_pinned]
     blocks = []
     for index in range(len(bounds) - 1):
-        first, end = phases[index]
+        first, end = parts[index]
         behind = forward.reads[first - forward.turning : end - forward.turning]
         mine = tuple(u.creator for u in free if home[u.creator] == index)
         blocks.append(
@@ -144,10 +144,10 @@ def _valleys(heights: Sequence[int]) -> list[int]:
     return found
 
 
-def _phases(
+def _backward_parts(
     forward: ForwardUnits, home: dict[int, int], reach: dict[int, int], count: int
 ) -> list[tuple[int, int]]:
-    """By block, its stretch of positions behind the forward part."""
+    """By block, its positions behind the forward part."""
     end = len(forward.order)
     starts = [0] * count
     current = count - 1
@@ -164,11 +164,11 @@ def _phases(
 
 
 def _pin_irregular(
-    forward: ForwardUnits, home: dict[int, int], reach: dict[int, int], phases: list[tuple[int, int]]
+    forward: ForwardUnits, home: dict[int, int], reach: dict[int, int], parts: list[tuple[int, int]]
 ) -> ForwardUnits:
-    """Units that a phase reads which neither makes them nor is entered by them are held throughout."""
+    """Units that a part reads, and whose block neither makes them nor is entered by them, are held throughout."""
     irregular: set[int] = set()
-    for block, (first, end) in enumerate(phases):
+    for block, (first, end) in enumerate(parts):
         for offset in range(first - forward.turning, end - forward.turning):
             for unit in forward.reads[offset]:
                 if not home[unit] <= block <= reach[unit]:

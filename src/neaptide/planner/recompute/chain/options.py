@@ -1,7 +1,7 @@
 """Options of a block: which of its units to hold for the backward, and what that means in bytes and seconds.
 
 Candidates come from dropping units one at a time, the cheapest per byte first, and from the closure model on the
-block. Each is charged by a simulation of the block alone, in which everything that is not held is made again just
+block. Each is charged by a simulation of the block alone, in which everything that is not held is recomputed just
 before it is needed. Isomorphic blocks share their options.
 """
 
@@ -215,7 +215,7 @@ def _forward_peak(forward: ForwardUnits, block: Block, held: frozenset[int]) -> 
 
 
 def _backward(forward: ForwardUnits, block: Block, held: frozenset[int]) -> tuple[float, int]:
-    """Seconds made again in the backward of a block, and its highest bytes without what enters the block."""
+    """Seconds recomputed in the backward of a block, and its highest bytes without what enters the block."""
     own = set(block.units)
     reads = [own.intersection(forward.reads[p - forward.turning]) for p in range(block.first, block.end)]
     there = held.union(block.entering)
@@ -234,7 +234,7 @@ def _backward(forward: ForwardUnits, block: Block, held: frozenset[int]) -> tupl
 def _events(
     forward: ForwardUnits, block: Block, reads: Sequence[set[int]], anchors: dict[int, int]
 ) -> list[tuple[int, frozenset[int], int]]:
-    """What happens in the backward: (unit made again or -1, units touched, other bytes)."""
+    """What happens in the backward: (unit recomputed or -1, units touched, other bytes)."""
     by_anchor: dict[int, list[int]] = {}
     for unit, anchor in anchors.items():
         by_anchor.setdefault(anchor, []).append(unit)

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from neaptide.planner.recompute.chain.blocks import BlockChain
 from neaptide.planner.recompute.chain.program import ChainCosts, Hold
-from neaptide.planner.recompute.retention import Phase
+from neaptide.planner.recompute.retention import BackwardPart
 
 
-def table_of(chain: BlockChain, costs: ChainCosts, holds: Iterable[Hold]) -> list[Phase]:
-    """The retention table of a plan, one phase a block, in running order."""
+def table_of(chain: BlockChain, costs: ChainCosts, holds: Iterable[Hold]) -> list[BackwardPart]:
+    """The retention table of a plan, one part of the backward a block, in running order."""
     held: list[set[int]] = [set() for _ in chain.blocks]
     for hold in holds:
         block = chain.blocks[hold.block]
@@ -18,12 +18,14 @@ def table_of(chain: BlockChain, costs: ChainCosts, holds: Iterable[Hold]) -> lis
             units = set(block.entering)
         else:
             units = {*costs.options[hold.block][hold.option].kept, *block.leaving}
-        for phase in range(hold.last, hold.first + 1):
-            held[phase] |= units
-    return phases_of(chain, held)
+        for part in range(hold.last, hold.first + 1):
+            held[part] |= units
+    return parts_of(chain, held)
 
 
-def phases_of(chain: BlockChain, held: Sequence[Iterable[int]]) -> list[Phase]:
+def parts_of(chain: BlockChain, held: Sequence[Iterable[int]]) -> list[BackwardPart]:
     """The retention table with some units held into the backward of each block."""
     together = zip(chain.blocks, held, strict=True)
-    return [Phase(block.first, block.end, frozenset(units)) for block, units in reversed(list(together))]
+    return [
+        BackwardPart(block.first, block.end, frozenset(units)) for block, units in reversed(list(together))
+    ]

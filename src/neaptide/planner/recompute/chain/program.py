@@ -1,4 +1,4 @@
-"""Optimal persistent plans of a chain of blocks: what to hold, what to make again, by dynamic programming.
+"""Optimal persistent plans of a chain of blocks: what to hold, what to recompute, by dynamic programming.
 
 After Beaumont, Herrmann, Pallez and Shilova 2020 (rotor), with several options for a block as in Zhao et al. 2023
 (Rockmate). `best(a, b, m)` is the least time to bring blocks a to b from "their input is there" to "their backward
@@ -29,7 +29,7 @@ class Option:
         kept: creators of the units held from its forward to its backward.
         nbytes: of these and of what leaves the block, without what enters it.
         forward_s: of making them from what enters the block.
-        backward_s: of making the rest again in the backward.
+        backward_s: of recomputing the rest in the backward.
         forward_peak_bytes: highest bytes while it runs forward, without what enters.
         backward_peak_bytes: highest bytes of its backward, without what enters, with everything else alive then.
     """
@@ -127,7 +127,7 @@ class ChainProgram:
         while waiting:
             a, b, is_there, room = waiting.pop()
             choice = int(self._choice[a, b, is_there][room])
-            # What is made again in the backward of b is there only for those that follow it.
+            # What is recomputed in the backward of b is there only for those that follow it.
             latest = b if b == last else b - 1
             if choice <= _CUT:
                 cut = -choice

@@ -42,7 +42,7 @@ def chain_plans(
         low: bytes below which there is nothing to be found.
         count: of budgets for each table.
         guard: charged with the recomputations that are carried out; stops the search.
-        chains: of the planning problems of the step; those that are there already are not made again.
+        chains: of the planning problems of the step; those that are there already are not worked out again.
     """
     known = KnownChains() if chains is None else chains
     for most, part in _TABLES:

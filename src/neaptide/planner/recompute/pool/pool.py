@@ -1,11 +1,11 @@
-"""A pool of repetitions that a plan may choose from, and what is alive when for each choice.
+"""A pool of repetitions that a plan may choose from, and which storages are alive when for each choice.
 
-First executions keep their order; before each of them stands what of the pool runs again there. A storage is alive
-from whoever makes it to the last chosen reader before it is made again. Walked backwards, that is a chain of
-implications: it is alive before a reader that runs, and before a repetition of its maker that does not run where it
-is alive behind it. So bytes at every moment, those of repetitions included, are linear in what is chosen and in the
-stretches of life that it calls for (retention intervals, as in Bartan et al. 2023, Moccasin, for a pool of choices
-in place of all).
+First executions keep their order. The repetitions that are chosen for a stage run in front of its first execution.
+A storage is alive from the node that makes it through the last chosen reader, until it is recomputed. Read backwards,
+that is a chain of implications: a storage is alive before a reader that runs; and where it is alive behind a repetition
+of its maker that does not run, it is alive before that too. So the bytes at every moment, also within repetitions, are
+linear in two kinds of variables: the choices, and the stretches in which storages are alive. These stretches are the
+retention intervals of Bartan et al. 2023 (Moccasin), for a pool of choices in place of all of them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Stretch:
         end: last moment that belongs to it.
         variable: number of the variable that says whether it is alive; -1 when it always is, or never.
         is_always: when there is no variable.
-        stage: of the node that ends it; the number of stages less one for what is handed back.
+        stage: of the node that ends it; the number of stages less one for outputs.
     """
 
     start: int

@@ -1,8 +1,8 @@
 """Which repetitions a pool lacks, by the prices of bytes at each moment (column generation).
 
-Multipliers of a program over a pool say what a byte costs at each moment. A storage that lies idle across dear
-moments may be worth making again: before its next reader, or as long as an operand of its maker is still there. What
-its maker reads and is gone by then is held or made again in turn, whatever is cheaper at these prices.
+The multipliers of a program over a pool say what a byte costs at each moment. Where a storage lies idle across dear
+moments, recomputing it may pay: in front of its next reader, or while an operand of its maker is still there. Operands
+that are gone by then are held or recomputed in turn, whichever is cheaper at these prices.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from neaptide.linear.tolerances import HALF, NOTHING
 from neaptide.planner.recompute.pool.pool import Item, RepetitionPool
 from neaptide.planner.recompute.pool.program import PoolAnswer
 
-# Chains of operands that are made again for one item.
+# Chains of operands that are recomputed for one item.
 _DEEPEST: Final = 60
 # How many stages a block may move to the front, and to how many of them it is tried to.
 _FURTHEST: Final = 40
@@ -61,7 +61,7 @@ class RepetitionPrices:
                 if (stage, unit) in found or not self._is_new(stage, unit):
                     continue
                 found[stage, unit] = None
-                # What it reads has a reader more from now on, and may be worth making again for it.
+                # What it reads has a reader more from now on, and may be worth recomputing for it.
                 for storage in self._units.units[unit].reads:
                     maker = self._units.unit_of[storage]
                     if (stage, maker) not in found and self._is_new(stage, maker):
@@ -136,7 +136,7 @@ class RepetitionPrices:
         return {item: price for item, price in saved.items() if price > 0.0}
 
     def _made(self, stage: int, index: int, most: float) -> tuple[float, tuple[int, ...]]:
-        """Seconds of making a unit again, and the units that this takes, itself first; none when it costs too much."""
+        """Seconds of recomputing a unit, and the units that this takes, itself first; none when it costs too much."""
         unit = self._units.units[index]
         seconds = unit.seconds
         needed = [index]

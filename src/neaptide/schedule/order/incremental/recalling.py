@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 from neaptide.outcome import LimitGuard
 from neaptide.schedule.order.search.bitset_lattice import Lattice, Ready
 from neaptide.schedule.order.search.downsets import SearchEnd
-from neaptide.schedule.order.search.free_moves import Place, close
+from neaptide.schedule.order.search.free_moves import SearchState, close
 
 Recall: TypeAlias = Callable[[int, int], int]
 """From the ops left in a state and its bytes to a bound of the hills on every way on from it; 0 knows nothing."""
@@ -51,7 +51,7 @@ class RecallingSearch:
         self._heap: list[tuple[int, int, int, int, int, Ready, _Trail]] = []
         self._level: dict[int, int] = {}  # lowest level at which a state has been reached
         self._expanded: dict[int, tuple[int, int]] = {}  # bytes and level
-        self._push(self.lower_bytes, Place(lattice.left, lattice.start_bytes, lattice.ready, []), None)
+        self._push(self.lower_bytes, SearchState(lattice.left, lattice.start_bytes, lattice.ready, []), None)
 
     def advance(self, guard: LimitGuard, states: int) -> SearchEnd:
         """Expand states until the search ends, the guard says stop, or so many more are done."""
@@ -67,65 +67,65 @@ class RecallingSearch:
             if left in self._expanded or self._level[left] < level:
                 continue
             self.lower_bytes = max(self.lower_bytes, level)
-            self._expand(level, Place(left, nbytes, ready, []), trail)
+            self._expand(level, SearchState(left, nbytes, ready, []), trail)
         return self.end
 
     def dead(self) -> dict[int, int]:
         """By ops left, bytes of states from which every way on has a hill of at least `lower_bytes`."""
         return {left: nbytes for left, (nbytes, level) in self._expanded.items() if level < self.lower_bytes}
 
-    def _expand(self, level: int, place: Place, trail: _Trail) -> None:
+    def _expand(self, level: int, state: SearchState, trail: _Trail) -> None:
         self.states += 1
-        self._expanded[place.left] = (place.nbytes, level)
-        start = place.left
-        moves = close(self.lattice, place, level)
-        if place.left != start:
-            trail = (trail, tuple(place.path))
-            if place.left in self._expanded:
+        self._expanded[state.left] = (state.nbytes, level)
+        start = state.left
+        moves = close(self.lattice, state, level)
+        if state.left != start:
+            trail = (trail, tuple(state.path))
+            if state.left in self._expanded:
                 return
-            known = self._level.get(place.left)
+            known = self._level.get(state.left)
             if known is not None and known < level:
                 return
-            if self._is_known_higher(level, place, trail):
+            if self._is_known_higher(level, state, trail):
                 return
-            self._level[place.left] = level
-            self._expanded[place.left] = (place.nbytes, level)
-        if not place.left:
+            self._level[state.left] = level
+            self._expanded[state.left] = (state.nbytes, level)
+        if not state.left:
             self._finish(trail)
             return
         for hill, following, op in moves:
             reached = max(level, hill)
-            left = place.left & ~(1 << op)
+            left = state.left & ~(1 << op)
             if reached >= self.upper_bytes or self._level.get(left, reached + 1) <= reached:
                 continue
-            ready = tuple(x for x in place.ready if x != op) + tuple(self.lattice.enabled(left, op))
-            child = Place(left, following, ready, [op])
+            ready = tuple(x for x in state.ready if x != op) + tuple(self.lattice.enabled(left, op))
+            child = SearchState(left, following, ready, [op])
             if reached == level and len(ready) <= _WIDE:
                 close(self.lattice, child, level, runs=False)
                 if self._level.get(child.left, reached + 1) <= reached:
                     continue
             self._push(reached, child, (trail, tuple(child.path)))
 
-    def _push(self, level: int, place: Place, trail: _Trail) -> None:
-        if self._is_known_higher(level, place, trail):
+    def _push(self, level: int, state: SearchState, trail: _Trail) -> None:
+        if self._is_known_higher(level, state, trail):
             return
-        self._queue(level, place, trail)
+        self._queue(level, state, trail)
 
-    def _is_known_higher(self, level: int, place: Place, trail: _Trail) -> bool:
+    def _is_known_higher(self, level: int, state: SearchState, trail: _Trail) -> bool:
         """Put off, or drop for good, a state that is known not to end at a level."""
-        bound = self._recall(place.left, place.nbytes) if self._recall is not None else 0
+        bound = self._recall(state.left, state.nbytes) if self._recall is not None else 0
         if bound <= level:
             return False
-        if bound < self.upper_bytes and self._level.get(place.left, bound + 1) > bound:
-            self._queue(bound, place, trail)
+        if bound < self.upper_bytes and self._level.get(state.left, bound + 1) > bound:
+            self._queue(bound, state, trail)
         return True
 
-    def _queue(self, level: int, place: Place, trail: _Trail) -> None:
+    def _queue(self, level: int, state: SearchState, trail: _Trail) -> None:
         self._made += 1
-        left = place.left
+        left = state.left
         self._level[left] = level
         heapq.heappush(
-            self._heap, (level, left.bit_count(), place.nbytes, self._made, left, place.ready, trail)
+            self._heap, (level, left.bit_count(), state.nbytes, self._made, left, state.ready, trail)
         )
 
     def _finish(self, trail: _Trail) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from neaptide.outcome import LimitGuard
 from neaptide.schedule.order.search.bitset_lattice import Lattice, Ready
-from neaptide.schedule.order.search.free_moves import Place, close
+from neaptide.schedule.order.search.free_moves import SearchState, close
 
 
 def beam_order(
@@ -33,27 +33,27 @@ def beam_order(
         for peak, nbytes, left, ready in beam:
             if guard.exhausted() is not None or guard.check_now() is not None:
                 return best
-            place = Place(left, nbytes, ready, [])
-            moves = close(lattice, place, peak)
-            if place.left != left:
-                if reached_at.get(place.left, upper_bytes) <= peak:
+            state = SearchState(left, nbytes, ready, [])
+            moves = close(lattice, state, peak)
+            if state.left != left:
+                if reached_at.get(state.left, upper_bytes) <= peak:
                     continue
-                reached_at[place.left] = peak
-                parents[place.left] = (left, tuple(place.path))
-            if not place.left:
+                reached_at[state.left] = peak
+                parents[state.left] = (left, tuple(state.path))
+            if not state.left:
                 if peak < upper_bytes:
                     upper_bytes = peak
                     best = _trace(lattice, parents)
                 continue
             for hill, after, op in moves:
                 reached = max(peak, hill)
-                then = place.left & ~(1 << op)
+                then = state.left & ~(1 << op)
                 if reached_at.get(then, upper_bytes) <= reached:
                     continue
                 reached_at[then] = reached
-                now_ready = tuple(x for x in place.ready if x != op) + tuple(lattice.enabled(then, op))
+                now_ready = tuple(x for x in state.ready if x != op) + tuple(lattice.enabled(then, op))
                 following[then] = (reached, after, then, now_ready)
-                parents[then] = (place.left, (op,))
+                parents[then] = (state.left, (op,))
         beam = sorted(following.values(), key=lambda entry: entry[:3])[:width]
     return best
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard
 from neaptide.schedule.order.search.bitset_lattice import Lattice, Ready
-from neaptide.schedule.order.search.free_moves import Place, close
+from neaptide.schedule.order.search.free_moves import SearchState, close
 
 _WIDE: Final = (
     128  # ready ops beyond which children are not closed when they are made: too many are never looked at
@@ -65,7 +65,7 @@ class DownsetSearch:
         self._heap: list[tuple[int, int, int, int, int, Ready]] = []
         self._ways: dict[int, _Way] = {lattice.left: _Way(self.lower_bytes, -1, ())}
         self._expanded: set[int] = set()
-        self._push(self.lower_bytes, Place(lattice.left, lattice.start_bytes, lattice.ready, []))
+        self._push(self.lower_bytes, SearchState(lattice.left, lattice.start_bytes, lattice.ready, []))
 
     def advance(self, guard: LimitGuard, states: int | None = None) -> SearchEnd:
         """Expand states until the search ends, the guard says stop, or `states` of them are done."""
@@ -83,31 +83,31 @@ class DownsetSearch:
             if left in self._expanded or self._ways[left].level < level:
                 continue
             self.lower_bytes = max(self.lower_bytes, level)
-            self._expand(level, Place(left, nbytes, ready, []))
+            self._expand(level, SearchState(left, nbytes, ready, []))
         return self.end
 
-    def _expand(self, level: int, place: Place) -> None:
+    def _expand(self, level: int, state: SearchState) -> None:
         self.states += 1
-        start = place.left
+        start = state.left
         self._expanded.add(start)
-        moves = close(self.lattice, place, level, runs=self._runs)
-        if place.left != start:
-            if not self._is_news(level, start, place):
+        moves = close(self.lattice, state, level, runs=self._runs)
+        if state.left != start:
+            if not self._is_news(level, start, state):
                 return
-            self._expanded.add(place.left)
-        if not place.left:
+            self._expanded.add(state.left)
+        if not state.left:
             self._finish()
             return
         for hill, following, op in moves:
             reached = max(level, hill)
             if reached >= self.upper_bytes:
                 continue
-            left = place.left & ~(1 << op)
+            left = state.left & ~(1 << op)
             known = self._ways.get(left)
             if known is not None and known.level <= reached:
                 continue
-            ready = tuple(x for x in place.ready if x != op) + tuple(self.lattice.enabled(left, op))
-            child = Place(left, following, ready, [op])
+            ready = tuple(x for x in state.ready if x != op) + tuple(self.lattice.enabled(left, op))
+            child = SearchState(left, following, ready, [op])
             if (
                 reached == level and len(ready) <= _WIDE
             ):  # it will be expanded at this level, if at all: merge it with its like now
@@ -115,21 +115,21 @@ class DownsetSearch:
                 known = self._ways.get(child.left)
                 if known is not None and known.level <= reached:
                     continue
-            self._ways[child.left] = _Way(reached, place.left, tuple(child.path))
+            self._ways[child.left] = _Way(reached, state.left, tuple(child.path))
             self._push(reached, child)
 
-    def _is_news(self, level: int, parent: int, place: Place) -> bool:
-        known = self._ways.get(place.left)
-        if known is not None and known.level <= level and place.left in self._expanded:
+    def _is_news(self, level: int, parent: int, state: SearchState) -> bool:
+        known = self._ways.get(state.left)
+        if known is not None and known.level <= level and state.left in self._expanded:
             return False
         if known is None or known.level > level:
-            self._ways[place.left] = _Way(level, parent, tuple(place.path))
+            self._ways[state.left] = _Way(level, parent, tuple(state.path))
         return True
 
-    def _push(self, level: int, place: Place) -> None:
+    def _push(self, level: int, state: SearchState) -> None:
         self._made += 1
-        left = place.left
-        heapq.heappush(self._heap, (level, left.bit_count(), place.nbytes, self._made, left, place.ready))
+        left = state.left
+        heapq.heappush(self._heap, (level, left.bit_count(), state.nbytes, self._made, left, state.ready))
 
     def _finish(self) -> None:
         placed: list[tuple[int, ...]] = []

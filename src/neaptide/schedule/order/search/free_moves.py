@@ -26,8 +26,8 @@ _MOST_BETWEEN: Final = 400  # downsets looked at to check one run
 
 
 @dataclass(slots=True)
-class Place:
-    """A state of a search: what is left, its bytes, what is ready, and the ops that led here from the last place."""
+class SearchState:
+    """A state of a search: what is left, its bytes, what is ready, and the ops that led here from the state before."""
 
     left: int
     nbytes: int
@@ -35,20 +35,22 @@ class Place:
     path: list[int]
 
 
-def take(lattice: Lattice, place: Place, op: int, following: int) -> None:
+def take(lattice: Lattice, state: SearchState, op: int, following: int) -> None:
     """Run a ready op in place."""
-    place.left &= ~(1 << op)
-    place.nbytes = following
-    place.path.append(op)
-    place.ready = tuple(x for x in place.ready if x != op) + tuple(lattice.enabled(place.left, op))
+    state.left &= ~(1 << op)
+    state.nbytes = following
+    state.path.append(op)
+    state.ready = tuple(x for x in state.ready if x != op) + tuple(lattice.enabled(state.left, op))
 
 
-def close(lattice: Lattice, place: Place, level: int, *, runs: bool = True) -> list[tuple[int, int, int]]:
+def close(
+    lattice: Lattice, state: SearchState, level: int, *, runs: bool = True
+) -> list[tuple[int, int, int]]:
     """Make free moves until there are none.
 
     Args:
         lattice: of the problem.
-        place: changed in place.
+        state: changed in place.
         level: bytes that no completion can stay below.
         runs: look for runs of ops too, not for single ops only.
 
@@ -59,28 +61,28 @@ def close(lattice: Lattice, place: Place, level: int, *, runs: bool = True) -> l
     while True:
         moves: list[tuple[int, int, int]] = []
         taken = False
-        for op in place.ready:  # of this moment: what becomes ready on the way has its turn in the next pass
-            hill, following = lattice.move(place.left, place.nbytes, op)
-            if hill <= level and following <= place.nbytes and not frozen[op]:
-                take(lattice, place, op, following)
+        for op in state.ready:  # of this moment: what becomes ready on the way has its turn in the next pass
+            hill, following = lattice.move(state.left, state.nbytes, op)
+            if hill <= level and following <= state.nbytes and not frozen[op]:
+                take(lattice, state, op, following)
                 taken = True
             elif not taken:
                 moves.append((hill, following, op))
         if taken:
             continue
-        if not runs or not any(_run(lattice, place, level, op) for hill, _, op in moves if hill <= level):
+        if not runs or not any(_run(lattice, state, level, op) for hill, _, op in moves if hill <= level):
             return moves
 
 
-def _run(lattice: Lattice, place: Place, level: int, first: int) -> bool:
+def _run(lattice: Lattice, state: SearchState, level: int, first: int) -> bool:
     """Try the run that starts with an op and goes on with what it makes ready; makes it if it is free."""
     if lattice.frozen[first]:
         return False
-    left, nbytes, run = place.left, place.nbytes, [first]
+    left, nbytes, run = state.left, state.nbytes, [first]
     _, nbytes = lattice.move(left, nbytes, first)
     left &= ~(1 << first)
     open_ops = lattice.enabled(left, first)
-    lowest = place.nbytes
+    lowest = state.nbytes
     while nbytes > lowest:
         best: tuple[int, int] | None = None
         for op in open_ops:
@@ -94,18 +96,18 @@ def _run(lattice: Lattice, place: Place, level: int, first: int) -> bool:
         run.append(op)
         open_ops.remove(op)
         open_ops += lattice.enabled(left, op)
-    if not _is_lowest_between(lattice, place, run, nbytes):
+    if not _is_lowest_between(lattice, state, run, nbytes):
         return False
     for op in run:
-        _, following = lattice.move(place.left, place.nbytes, op)
-        take(lattice, place, op, following)
+        _, following = lattice.move(state.left, state.nbytes, op)
+        take(lattice, state, op, following)
     return True
 
 
-def _is_lowest_between(lattice: Lattice, place: Place, run: list[int], lowest: int) -> bool:
-    """Whether no downset between a place and the end of a run has fewer bytes than that end."""
-    waiting = [(place.left, place.nbytes)]
-    seen = {place.left}
+def _is_lowest_between(lattice: Lattice, state: SearchState, run: list[int], lowest: int) -> bool:
+    """Whether no downset between a state and the end of a run has fewer bytes than that end."""
+    waiting = [(state.left, state.nbytes)]
+    seen = {state.left}
     while waiting:
         left, nbytes = waiting.pop()
         for op in run:
