@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from neaptide.ir.axes import Along, Merge, Need, OpAxis
@@ -75,7 +75,7 @@ class Lines:
             return None
         if row.regroups:
             return self._regrouped(node, {**optional, **required}, results)
-        for axis in self._axes_of(node, row):
+        for axis in self.axes_of(node):
             line = self._along(node, axis, required, optional, results)
             if line is not None:
                 return line
@@ -105,10 +105,12 @@ class Lines:
                 return True
         return False
 
-    def _axes_of(self, node: Node, row: AxisRow) -> tuple[OpAxis, ...]:
+    def axes_of(self, node: Node) -> tuple[OpAxis, ...]:
+        """What the row of a node says, axis by axis; nothing for views, which have a rule."""
         found = self._axes.get(node.id)
         if found is None:
-            found = () if row.axes is None else tuple(row.axes(Call(self.graph, node)))
+            row = self.row(node)
+            found = () if row is None or row.axes is None else tuple(row.axes(Call(self.graph, node)))
             self._axes[node.id] = found
         return found
 
@@ -201,10 +203,3 @@ def _product(extents: list[int]) -> int:
     for extent in extents:
         total *= extent
     return total
-
-
-def all_axes(lines: Lines, node: Node) -> Iterator[OpAxis]:
-    """What the row of a node says of its axes, one by one."""
-    row = lines.row(node)
-    if row is not None:
-        yield from lines._axes_of(node, row)  # noqa: SLF001 - same module

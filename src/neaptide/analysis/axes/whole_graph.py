@@ -1,0 +1,176 @@
+"""All axes of a graph: dims of values that are one direction of the program, as the D-graph of MAGIS has them.
+
+Chen et al., MAGIS (ASPLOS 2024), section 4.1, with rows of the op table in the place of dim links.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from neaptide.analysis.axes.follow import follow
+from neaptide.analysis.axes.lines import Lines, regrouped
+from neaptide.ir.axes import Along
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node
+from neaptide.ir.registry import OpRegistry
+from neaptide.ir.values import Kind
+
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphAxis:
+    """One axis of a graph.
+
+    Attributes:
+        length: the extent that most of its dims have.
+        places: (value, dim) pairs, ascending.
+        nodes: ids of the nodes that it runs through, ascending: those that have such a value among operands or results,
+            and those that add up what its parts make.
+        origin: where it begins: in an input of the step if it lies in one, else in another input of the graph, else in
+            the value that is made first.
+    """
+
+    length: int
+    places: tuple[Place, ...]
+    nodes: tuple[int, ...]
+    origin: Place
+
+
+def graph_axes(graph: Graph, registry: OpRegistry) -> tuple[GraphAxis, ...]:
+    """Axes that more than one node has, those of most nodes first. O(size of the graph * dims of the batch).
+
+    Two dims belong to one axis where the row of an operation says so, whether or not the operation may run in parts. A
+    view that joins two dims begins an axis of its own, such as the tokens of a batch of sequences; axes that begin in the
+    batch also run through it, with the others. The updates of an
+    optimizer are left out: they only repeat the dims of the weights.
+    """
+    lines = Lines(graph, registry, 1)
+    groups = _Groups()
+    nodes = [node for node in graph.nodes if node.source.phase != "optimizer"]
+    for node in nodes:
+        for tied in _ties(graph, lines, node):
+            groups.join(tied)
+    members: dict[Place, list[Place]] = {}
+    for place in groups.places():
+        members.setdefault(groups.find(place), []).append(place)
+    users: dict[int, list[int]] = {}
+    for node in nodes:
+        for value in dict.fromkeys((*node.inputs, *node.outputs)):
+            users.setdefault(value, []).append(node.id)
+    found = [_axis(graph, places, users) for places in members.values()]
+    found = _followed(graph, registry, found, [node.id for node in nodes])
+    return tuple(
+        sorted(
+            (axis for axis in found if len(axis.nodes) > 1),
+            key=lambda axis: (-len(axis.nodes), axis.origin),
+        )
+    )
+
+
+def _followed(
+    graph: Graph, registry: OpRegistry, found: list[GraphAxis], nodes: list[int]
+) -> list[GraphAxis]:
+    """Axes that begin in the batch are followed through views that join dims; one that is met on the way is the same."""
+    begun = sorted((a for a in found if begins_in_the_batch(graph, a)), key=lambda a: a.origin)
+    made: list[GraphAxis] = []
+    for axis in begun:
+        if any(axis.origin in known.places for known in made):
+            continue
+        value, dim = axis.origin
+        length = graph.values[value].shape[dim].constant_value()
+        way = follow(graph, registry, {value: Along(dim)}, length, nodes)
+        places = {*axis.places, *((v, along.dim) for v, along in way.axes.items())}
+        through = {*axis.nodes, *way.members, *(barrier.node for barrier in way.barriers)}
+        made.append(GraphAxis(length, tuple(sorted(places)), tuple(sorted(through)), axis.origin))
+    inside = {place for axis in made for place in axis.places}
+    return [*made, *(a for a in found if a.origin not in inside)]
+
+
+def described(graph: Graph, axis: GraphAxis) -> str:
+    """An axis in words: its length, how many operations it runs through, where it begins."""
+    value, dim = axis.origin
+    return f"axis of {axis.length:,} through {len(axis.nodes):,} operations, from {graph.values[value].name} dim {dim}"
+
+
+def begins_in_the_batch(graph: Graph, axis: GraphAxis) -> bool:
+    """Whether it begins in what the step is called with."""
+    return _rank(graph, axis.origin[0]) == 0
+
+
+def without_row(graph: Graph, registry: OpRegistry) -> Counter[str]:
+    """Operations of forward and backward that no row of axes is about, with how often they occur.
+
+    Numbers on the host have no axes, and need no row.
+    """
+    found: Counter[str] = Counter()
+    for node in graph.nodes:
+        spec = registry.find(node.op)
+        tensors = [v for v in (*node.inputs, *node.outputs) if graph.values[v].shape]
+        if node.source.phase != "optimizer" and tensors and (spec is None or spec.axes is None):
+            found[node.op] += 1
+    return found
+
+
+def _ties(graph: Graph, lines: Lines, node: Node) -> list[list[Place]]:
+    row = lines.row(node)
+    if row is None:
+        return []
+    if row.regroups:
+        given, made = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
+        ties = []
+        for dim, extent in enumerate(given.shape):
+            if not extent.is_constant or extent.constant_value() <= 1:
+                continue
+            lies = regrouped(given, Along(dim), extent.constant_value(), made)
+            if lies is not None and made.shape[lies.dim] == extent:
+                ties.append([(given.id, dim), (made.id, lies.dim)])
+        return ties
+    return [
+        [
+            *((node.inputs[slot], dim) for slot, dim in axis.operands.items()),
+            *((node.outputs[k], how) for k, how in axis.results.items() if isinstance(how, int)),
+        ]
+        for axis in lines.axes_of(node)
+    ]
+
+
+def _axis(graph: Graph, places: list[Place], users: dict[int, list[int]]) -> GraphAxis:
+    extents = Counter(graph.values[value].shape[dim].constant_value() for value, dim in places)
+    length = max(extents, key=lambda extent: (extents[extent], extent))
+    nodes = sorted({node for value, _ in places for node in users.get(value, ())})
+    origin = min(places, key=lambda place: (_rank(graph, place[0]), place))
+    return GraphAxis(length, tuple(sorted(places)), tuple(nodes), origin)
+
+
+def _rank(graph: Graph, value: int) -> int:
+    """0 for an input of the step, 1 for any other input, 2 for what is made."""
+    if graph.producer(value) is not None:
+        return 2
+    storage = graph.values[value].storage
+    return 0 if storage is not None and graph.storages[storage].kind is Kind.INPUT else 1
+
+
+class _Groups:
+    """Disjoint sets of places (Tarjan 1975), with path halving."""
+
+    def __init__(self) -> None:
+        self._parent: dict[Place, Place] = {}
+
+    def places(self) -> list[Place]:
+        return list(self._parent)
+
+    def find(self, place: Place) -> Place:
+        parent = self._parent
+        parent.setdefault(place, place)
+        while parent[place] != place:
+            parent[place] = parent[parent[place]]
+            place = parent[place]
+        return place
+
+    def join(self, places: list[Place]) -> None:
+        if places:
+            root = self.find(places[0])
+            for place in places[1:]:
+                self._parent[self.find(place)] = root
