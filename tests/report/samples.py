@@ -55,6 +55,7 @@ def profile(**changes):
         "operations": 1204,
         "unknown_ops": (),
         "rewrites": ("12 fused attention calls written as matmul and softmax",),
+        "axes": ("axis of 32 through 1,004 operations, from x dim 0",),
         "not_counted": ("what the allocator keeps and does not use",),
         "versions": VERSIONS,
         "seed": 0,
@@ -193,6 +194,7 @@ def program(**changes):
 def plan(*programs, **changes):
     first = program(role="first_1", moves=MovesSummary())
     fields = {
+        "axes": ("axis of 32 through 1,004 operations, from x dim 0",),
         "programs": programs or (program(), first),
         "name": "zoo:gpt2@small",
         "budget": BudgetRecord("60%", "+30%"),

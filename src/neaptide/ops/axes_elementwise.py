@@ -68,6 +68,8 @@ _TABLE = (
         pointwise(_FIRST, positions=(0,)),
     ),
     Axed("prelu.default where.default one_hot.default fill_.Tensor mvlgamma.default", AxisRow()),
+    # Each element depends on its place, so a part is no part of the whole.
+    Axed("arange.default,start,start_step linspace.default eye.default,m", AxisRow()),
     Axed("native_dropout.default", AxisRow(_drawn(pointwise().axes or _filled))),
     Axed(
         """

@@ -264,6 +264,7 @@ class Plan:
         signature: facts about the step that it was made for, as (name, text): to say what differs.
         captured_on: kind of the device whose kernels the step was captured with, such as `cpu`.
         allow_nondeterministic: what is recomputed may give other bits than the first time.
+        axes: of the usual step as it was captured, in words.
     """
 
     programs: tuple[PlannedProgram, ...]
@@ -276,6 +277,7 @@ class Plan:
     signature: tuple[tuple[str, str], ...] = ()
     captured_on: str = ""
     allow_nondeterministic: bool = False
+    axes: tuple[str, ...] = ()
 
     def program(self, role: str) -> PlannedProgram:
         """The program of a role.

@@ -56,6 +56,7 @@ class ProfileReport:
         rewrites: what the capture changed, in words.
         not_counted: what no number here contains.
         captured_on: kind of the device whose kernels the step was captured with; empty when it is not known.
+        axes: what runs along the batch and other directions of the whole step, in words.
         versions: of neaptide, torch and Python.
         seed: of the random numbers.
     """
@@ -86,6 +87,7 @@ class ProfileReport:
     versions: dict[str, str]
     seed: int
     captured_on: str = ""
+    axes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

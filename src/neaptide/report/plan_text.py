@@ -6,7 +6,7 @@ from typing import Final
 
 from neaptide.planner.budget import Budget
 from neaptide.plans import BudgetRecord, MovesSummary, Plan, PlannedProgram, described_role
-from neaptide.report.cells import byte_cell, counted, origin, percent, ratio_cell, seconds_cell
+from neaptide.report.cells import bullets, byte_cell, counted, origin, percent, ratio_cell, seconds_cell
 from neaptide.report.device_notes import predicted_only
 from neaptide.report.document import Document, Table, document
 from neaptide.transform.rules import described_rewrites
@@ -50,6 +50,7 @@ def plan_document(plan: Plan, *, path: str | None = None) -> Document:
         _bodies(main),
         _on_host(main),
         _atomic(plan, main),
+        bullets("Axes", plan.axes),
         _other_programs(plan, main),
         _search(main, plan),
         _next(plan, path),

@@ -36,6 +36,7 @@ def profile_document(report: ProfileReport) -> Document:
         _why_not_lower(report),
         bullets("Changed by the capture", report.rewrites),
         bullets("Operations without a row in the op table, left alone", report.unknown_ops),
+        bullets("Axes", report.axes),
         bullets("Not counted", report.not_counted),
         f"Captured {counted(report.operations, 'operation')} in {seconds_cell(report.capture_seconds)}. "
         + origin(report.versions, report.seed),

@@ -58,6 +58,7 @@ def profile_report(prepared: PreparedStep, *, has_device: bool, seed: int) -> Pr
         versions=versions(),
         seed=seed,
         captured_on=prepared.captured_on,
+        axes=prepared.axes,
     )
 
 

@@ -7,10 +7,12 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 
+from neaptide.analysis.axes.in_words import axes_in_words
 from neaptide.analysis.loops import NO_BODIES, Bodies
 from neaptide.cost.audit import surprises
 from neaptide.cost.calibrate import this_machine
@@ -168,6 +170,11 @@ class PreparedStep:
         """Kind of the device whose kernels the step was captured with, such as `cpu`."""
         return self.problem().device.partition(":")[0]
 
+    @cached_property
+    def axes(self) -> tuple[str, ...]:
+        """Axes of the usual step, in words."""
+        return axes_in_words(self.captured.steady.graph, registry())
+
     def as_written(self, index: int = 0) -> PlannedSequence:
         """One of the programs as eager runs it: in program order, with the user's own activation checkpointing.
 
@@ -231,6 +238,7 @@ class PreparedStep:
             signature=described_signature(self.captured),
             captured_on=self.captured_on,
             allow_nondeterministic=self.allow_nondeterministic,
+            axes=self.axes,
         )
         return StepPlan(plan, PlannedVariant(self.captured, tuple(graphs), plan))
 

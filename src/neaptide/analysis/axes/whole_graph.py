@@ -88,19 +88,13 @@ def _followed(
     return [*made, *(a for a in found if a.origin not in inside)]
 
 
-def described(graph: Graph, axis: GraphAxis) -> str:
-    """An axis in words: its length, how many operations it runs through, where it begins."""
-    value, dim = axis.origin
-    return f"axis of {axis.length:,} through {len(axis.nodes):,} operations, from {graph.values[value].name} dim {dim}"
-
-
 def begins_in_the_batch(graph: Graph, axis: GraphAxis) -> bool:
     """Whether it begins in what the step is called with."""
     return _rank(graph, axis.origin[0]) == 0
 
 
-def without_row(graph: Graph, registry: OpRegistry) -> Counter[str]:
-    """Operations of forward and backward that no row of axes is about, with how often they occur.
+def operations_without_axes(graph: Graph, registry: OpRegistry) -> Counter[str]:
+    """Operations of forward and backward that no row of axes is about, with how often they occur. O(nodes).
 
     Numbers on the host have no axes, and need no row.
     """
