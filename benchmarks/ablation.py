@@ -4,8 +4,8 @@ Rooms: `recompute`, `layout`, `order`; all of them if none is named. Every case 
 without each of its stages in turn, under a limit of work and none of time, so that answers are the same on every
 machine. Cases are the recorded instances, those of a folder with `remat/` and `minimalloc/` where it is given, and
 generated ones of fresh seeds. Prints by stage in how many cases the answer is worse or better without it, by how much
-at most, how many proofs and budgets it costs, and what work and CPU time it saves. What a room has ended takes its
-place in `benchmarks/results/ablation.json`. Each case runs in a process of its own. `--every N` takes each N-th case
+at most, how many proofs and budgets it costs, and what work and CPU time it saves. Rows of a room replace those of
+an earlier run in `benchmarks/results/ablation.json`, case by case. Each case runs in a process of its own. `--every N` takes each N-th case
 only.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,15 +28,17 @@ _CASE_TIMEOUT_S: Final = 3600.0
 _SAME: Final = 1e-9  # rounding of sums of seconds
 
 
-def collect(room: str, cases: Sequence[tuple[str, ...]], folder: Path | None, work: int) -> list[Row]:
-    """Cases one after another."""
-    rows = []
+def collect(
+    room: str, cases: Sequence[tuple[str, ...]], folder: Path | None, work: int
+) -> Iterator[list[Row]]:
+    """Cases one after another; the rows so far after each."""
+    rows: list[Row] = []
     for case in cases:
         say(f"{room} {' '.join(case)}")
         options = [f"--work={work}", *([] if folder is None else [f"--instances={folder}"])]
         found = run_part("ablation.py", "--one", room, *case, *options, timeout_s=_CASE_TIMEOUT_S)
-        rows.append({"room": room, "case": " ".join(case)} | found)
-    return rows
+        rows.append({"room": room, "case": " ".join(case), "work_limit": work} | found)
+        yield rows
 
 
 def show(room: str, rows: Sequence[Row]) -> str:
@@ -120,9 +122,10 @@ def main() -> None:
     for room in rooms:
         work = WORK[room] if asked.work is None else asked.work
         cases = ablation_cases.cases(room, asked.instances, seeds)[:: asked.every]
-        rows[room] = [row | {"work_limit": work} for row in collect(room, cases, asked.instances, work)]
-        together = [row for name in STAGES for row in rows.get(name, [])]
-        save(_RESULT, recorded(together, seed=asked.first_seed, repeats=1), asked.output)
+        for found in collect(room, cases, asked.instances, work):
+            rows[room] = found
+            together = [row for name in STAGES for row in rows.get(name, [])]
+            save(_RESULT, recorded(together, seed=asked.first_seed, repeats=1), asked.output)
         print(f"\n{room}\n{show(room, rows[room])}", flush=True)
 
 

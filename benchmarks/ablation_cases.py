@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from layout_cases import CHALLENGING_CAPACITY, problem_of
+from layout_cases import CHALLENGING_CAPACITY, network_problem, problem_of
 from neaptide.corpus.layouts import pipelined, random_layout, staggered, training_shaped
 from neaptide.corpus.random_orders import gnp, layered, local, random_order
 from neaptide.corpus.recompute_forms import FAMILIES
 from neaptide.corpus.training_networks import TRAINING_STEPS, training_step
 from neaptide.layout import best_layout as layouts
-from neaptide.layout.from_order import order_buffers
 from neaptide.layout.minimalloc_csv import read_csv
 from neaptide.layout.problem import LayoutProblem
 from neaptide.outcome import Limits
@@ -159,9 +157,7 @@ def _layout_problem(case: Case, folder: Path | None) -> LayoutProblem:
         return read_csv(path.read_text(encoding="utf-8"), path=str(path))
     if kind == "generated":
         return problem_of(_LAYOUTS[name](int(rest[0]), int(rest[1])), " ".join(case))
-    order_problem = _network(name)
-    order = orders.best_order(order_problem, Limits(work=WORK["order"])).require().order
-    return replace(order_buffers(order_problem, order), name=name)
+    return network_problem(name, Limits(work=WORK["order"]))
 
 
 def _order(case: Case, folder: Path | None) -> _Solve:

@@ -90,15 +90,25 @@ def challenging(path: str, *, repeats: int, time_limit_s: float) -> Row:
 
 def architecture(name: str, *, repeats: int, time_limit_s: float) -> Row:
     """A committed network in its best order."""
+    return _network(network_problem(name, Limits(time_s=time_limit_s)), repeats, time_limit_s)
+
+
+def network_problem(name: str, limits: Limits) -> LayoutProblem:
+    """The buffers of a committed network in its best order, which is looked for within limits."""
     from neaptide.schedule.order.neutral import from_json
     from neaptide.schedule.order.portfolio import best_order
 
     order_problem = from_json((ORDER_INSTANCES / f"{name}.json").read_text(encoding="utf-8"))
-    order = best_order(order_problem, Limits(time_s=time_limit_s)).require().order
-    return _network(replace(order_buffers(order_problem, order), name=name), repeats, time_limit_s)
+    order = best_order(order_problem, limits).require().order
+    return replace(order_buffers(order_problem, order), name=name)
 
 
 def captured(spec: str, mode: str, *, repeats: int, time_limit_s: float) -> Row:
+    """A model of the zoo in program order."""
+    return _network(captured_problem(spec, mode), repeats, time_limit_s)
+
+
+def captured_problem(spec: str, mode: str) -> LayoutProblem:
     """A model of the zoo, captured from PyTorch in program order: a training step, or inference without gradients."""
     import torch
 
@@ -116,14 +126,18 @@ def captured(spec: str, mode: str, *, repeats: int, time_limit_s: float) -> Row:
                 return loss_of(model, batch)
 
     graph = capture_step(step, (batch,), name=spec).steady.graph
-    made = schedule_buffers(graph, Schedule.program_order(graph), alignment=PROGRAM_ALIGNMENT)
-    return _network(made.problem, repeats, time_limit_s)
+    return schedule_buffers(graph, Schedule.program_order(graph), alignment=PROGRAM_ALIGNMENT).problem
 
 
 def recorded_graph(path: str, *, repeats: int, time_limit_s: float) -> Row:
+    """A training graph recorded as a list of nodes."""
+    return _network(recorded_problem(Path(path)), repeats, time_limit_s)
+
+
+def recorded_problem(path: Path) -> LayoutProblem:
     """A training graph recorded as a list of nodes, in its own order: what its operations make, in blocks of 512 bytes."""
-    nodes = json.loads(Path(path).read_text(encoding="utf-8"))
-    name = Path(path).stem
+    nodes = json.loads(path.read_text(encoding="utf-8"))
+    name = path.stem
     width = 2 if name in _HALF_PRECISION else 4
     made = {node["id"]: position for position, node in enumerate(nodes) if node["args"]}
     last = dict(made)
@@ -138,14 +152,13 @@ def recorded_graph(path: str, *, repeats: int, time_limit_s: float) -> Row:
             buffers.append(
                 Buffer(f"n{node['id']}", made[node["id"]], last[node["id"]] + 1, nbytes, alignment=_BLOCK)
             )
-    return _network(LayoutProblem(tuple(buffers), name), repeats, time_limit_s)
+    return LayoutProblem(tuple(buffers), name)
 
 
 def large(family: str, *, repeats: int, time_limit_s: float) -> Row:
     """20,000 buffers in the shape of a training step, or of a pipelined one, where lifetimes cross."""
     buffers, seed = LARGE
-    make = {"training_shaped": training_shaped, "pipelined": pipelined}[family]
-    problem = problem_of(make(buffers, seed, alignment=PROGRAM_ALIGNMENT), f"{family} {seed}")
+    problem = large_problem(family)
     # Without a proof a search goes on to its limit, which is below the bar by what loading and checking take.
     row = _solved(problem, repeats, min(time_limit_s, _LARGE_S))
     peer = min(_rule_arenas(problem, _PEERS_OF_LARGE).values())
@@ -161,6 +174,13 @@ def large(family: str, *, repeats: int, time_limit_s: float) -> Row:
             "under 60 s": row["cpu_seconds"] < 60,
         },
     }
+
+
+def large_problem(family: str) -> LayoutProblem:
+    """20,000 generated buffers."""
+    buffers, seed = LARGE
+    make = {"training_shaped": training_shaped, "pipelined": pipelined}[family]
+    return problem_of(make(buffers, seed, alignment=PROGRAM_ALIGNMENT), f"{family} {seed}")
 
 
 def _seconds_to(methods: Mapping[str, Row], arena_bytes: int) -> float | None:
