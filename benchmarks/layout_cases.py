@@ -20,6 +20,7 @@ from neaptide.layout.minimalloc_csv import read_csv
 from neaptide.layout.pools.caching_allocator import caching_allocator_reserved
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.validate import check_layout
+from neaptide.named_peers import RULES as PEERS
 from neaptide.outcome import Limits
 from neaptide.peers.layouts.cp_sat import fit_with_cp_sat
 from neaptide.peers.layouts.rules import ALL_RULES as RULES
@@ -33,20 +34,6 @@ PROGRAM_ALIGNMENT: Final = 64
 # Of the recorded graphs: what PyTorch's allocator rounds a request to on a GPU, and element sizes.
 _BLOCK: Final = 512
 _HALF_PRECISION: Final = frozenset({"gpt_neo", "btlm"})
-PEERS: Final = (
-    "first_fit",
-    "ort",
-    "tflite",
-    "tflm",
-    "xla",
-    "tvm_size",
-    "tvm_conflicts",
-    "executorch",
-    "inductor",
-    "breadth",
-    "tags",
-    "hill_climb",
-)
 _PEERS_OF_LARGE: Final = ("first_fit", "ort", "tflite", "tflm", "xla", "executorch")
 _LARGE_S: Final = 50.0
 _MOST_SECONDS: Final = {1_000: 1.0, 3_000: 10.0}  # by buffers

@@ -35,6 +35,15 @@ def _failing_stages_raise():
         yield
 
 
+@pytest.fixture(scope="module")
+def own_costs(tmp_path_factory: pytest.TempPathFactory):
+    """Operations are measured once for all tests of a file, and nothing is left in the user's cache; its folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("costs")
+        patch.setenv("NEAPTIDE_CACHE_DIR", str(folder))
+        yield folder
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest):
     """Compares text with the golden file of that name (`ir/loop.txt`), or rewrites the file with --update-golden."""

@@ -24,3 +24,11 @@ def deep(width: int = 16, rows: int = 256):
 def deep_factory():
     _, _, step, batch = deep()
     return step, batch
+
+
+def dropout_factory():
+    """Dropout, a batch norm and a state that the first step makes: repetitions, copies and two programs."""
+    torch.manual_seed(0)
+    layers = [layer for _ in range(3) for layer in (nn.Linear(16, 16), nn.GELU(), nn.Dropout(0.5))]
+    model = nn.Sequential(nn.BatchNorm1d(16), *layers)
+    return steps.make_step(model, torch.optim.AdamW(model.parameters(), lr=0.01)), torch.randn(256, 16)

@@ -36,13 +36,7 @@ from neaptide.report.model import to_json
 ROOT = Path(__file__).parent
 
 
-@pytest.fixture(autouse=True, scope="module")
-def cache(tmp_path_factory):
-    """Costs measured by these tests stay out of the user's cache."""
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("cache")
-        patch.setenv("NEAPTIDE_CACHE_DIR", str(folder))
-        yield folder
+pytestmark = pytest.mark.usefixtures("own_costs")
 
 
 @pytest.fixture(scope="module")

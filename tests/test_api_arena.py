@@ -14,13 +14,7 @@ from neaptide.report.model import to_json
 from neaptide.report.text import comparison_document, run_document
 from neaptide.runtime.arena_plan import ArenaOptions
 
-
-@pytest.fixture(autouse=True, scope="module")
-def kept_costs(tmp_path_factory):
-    """Costs measured by these tests stay out of the user's cache."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path_factory.mktemp("costs")))
-        yield
+pytestmark = pytest.mark.usefixtures("own_costs")
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,9 @@ import random
 from collections import Counter
 
 import pytest
-import torch
-from torch import nn
 
 import neaptide
-from deep_step import QUICK
-from frontends import steps
+from deep_step import QUICK, dropout_factory
 from neaptide.errors import NeaptideError, PlanError, PlanMismatch, UsageError
 from neaptide.plans import Plan
 from neaptide.plans.plan import _checksum
@@ -46,29 +43,17 @@ NONSENSE = (
 )
 
 
-def factory():
-    """Dropout, a batch norm and a state that the first step makes: repetitions, copies and two programs."""
-    torch.manual_seed(0)
-    layers = [layer for _ in range(3) for layer in (nn.Linear(16, 16), nn.GELU(), nn.Dropout(0.5))]
-    model = nn.Sequential(nn.BatchNorm1d(16), *layers)
-    return steps.make_step(model, torch.optim.AdamW(model.parameters(), lr=0.01)), torch.randn(256, 16)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("own_costs")
 
 
 @pytest.fixture(scope="module")
 def captured():
-    step, batch = factory()
+    step, batch = dropout_factory()
     return capture(step, (batch,))
 
 
 def planned(share, *, atomic):
-    step, batch = factory()
+    step, batch = dropout_factory()
     plan = neaptide.plan(step, batch, budget=share, atomic=atomic, **QUICK)
     assert len(plan.programs) == 2
     assert all(program.moves.recomputations for program in plan.programs)
@@ -87,7 +72,7 @@ def document(request, documents):
 
 @pytest.fixture(scope="module")
 def expected():
-    return verification.verify_eager(factory, 0)
+    return verification.verify_eager(dropout_factory, 0)
 
 
 def written(document):
@@ -118,8 +103,8 @@ class Runs:
         key = tuple((made.rewrites, made.schedule, made.saved) for made in variant.graphs)
         if key not in self.peaks:
             rebind = contestants.rebind(variant)
-            assert verification.verify_planned(factory, 0, rebind, self.expected)[0].bitwise_equal
-            runner = contestants.planned_contestant("edited", factory, 0, rebind)
+            assert verification.verify_planned(dropout_factory, 0, rebind, self.expected)[0].bitwise_equal
+            runner = contestants.planned_contestant("edited", dropout_factory, 0, rebind)
             self.peaks[key] = contestants.measure([runner], 0)["edited"].memory.measured_peak_bytes
         assert variant.plan.program("steady").predictions.peak_bytes == self.peaks[key]
 
@@ -323,11 +308,11 @@ def test_a_doubled_update_is_refused_at_the_first_call(documents, captured, tmp_
     doubled_update(changed, captured)
     path = tmp_path / "plan.json"
     path.write_text(written(changed))
-    step, batch = factory()
+    step, batch = dropout_factory()
     with pytest.raises(PlanError, match="sequence"):
         neaptide.apply(path, step)(batch)
     with pytest.raises(PlanError, match="sequence"):
-        neaptide.run(factory, path)
+        neaptide.run(dropout_factory, path)
 
 
 def test_a_file_cannot_allow_itself_other_bits(document, captured):

@@ -25,11 +25,7 @@ RULE = "equal_operations"
 FORMAT_1 = Path(__file__).parent / "golden" / "plans" / "format_1.json"
 
 
-@pytest.fixture(autouse=True, scope="module")
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("own_costs")
 
 
 def planned(rewrites=(RULE,), budget=None, **options):

@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import torch
-from torch import nn
 
 import neaptide
-from deep_step import QUICK
-from frontends import steps
+from deep_step import QUICK, dropout_factory
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import LayoutProblemError, PlanError
 from neaptide.ir.schedule import Schedule
@@ -22,32 +19,19 @@ from neaptide.runtime.plan_matching import matched
 from neaptide.runtime.prepared_step import PreparedStep
 from torch_programs import all_idle
 
-
-def factory():
-    """Dropout, a batch norm, and a state that the first step makes."""
-    torch.manual_seed(0)
-    layers = [layer for _ in range(3) for layer in (nn.Linear(16, 16), nn.GELU(), nn.Dropout(0.5))]
-    model = nn.Sequential(nn.BatchNorm1d(16), *layers)
-    return steps.make_step(model, torch.optim.AdamW(model.parameters(), lr=0.01)), torch.randn(256, 16)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("own_costs")
 
 
 @pytest.fixture(scope="module")
 def captured():
-    step, batch = factory()
+    step, batch = dropout_factory()
     return capture(step, (batch,))
 
 
 @pytest.fixture(scope="module")
 def plan(captured):
     """A plan with repetitions, and with everything that is idle on the host."""
-    step, batch = factory()
+    step, batch = dropout_factory()
     made = neaptide.plan(step, batch, budget="80%", **QUICK)
     assert made.program("steady").moves.recomputations
     return replace(made, programs=tuple(map(stored, made.programs, captured.programs)))
@@ -93,9 +77,9 @@ def test_a_plan_with_stays_is_saved_judged_and_run(plan, captured, tmp_path):
     assert loaded == plan
     variant = matched(loaded, captured, None)
     rebind = contestants.rebind(variant)
-    expected = verification.verify_eager(factory, 0)
-    assert verification.verify_planned(factory, 0, rebind, expected)[0].bitwise_equal
-    runner = contestants.planned_contestant("stored", factory, 0, rebind)
+    expected = verification.verify_eager(dropout_factory, 0)
+    assert verification.verify_planned(dropout_factory, 0, rebind, expected)[0].bitwise_equal
+    runner = contestants.planned_contestant("stored", dropout_factory, 0, rebind)
     measured = contestants.measure([runner], 0)["stored"].memory.measured_peak_bytes
     numbers = plan.program("steady").predictions
     assert measured == numbers.peak_bytes < numbers.baseline_peak_bytes

@@ -100,6 +100,16 @@ class Limits:
     work: int | None = None
     seed: int = 0
 
+    def after(self, seconds: float, work: int = 0) -> Limits:
+        """What is left of the limits after so much of them, never negative.
+
+        >>> Limits(time_s=2.0, work=5).after(0.5, 7)
+        Limits(time_s=1.5, work=0, seed=0)
+        """
+        time_left = None if self.time_s is None else max(0.0, self.time_s - seconds)
+        work_left = None if self.work is None else max(0, self.work - work)
+        return Limits(time_left, work_left, self.seed)
+
 
 class Stopwatch:
     """Wall-clock seconds since it was made."""
@@ -161,6 +171,15 @@ class LimitGuard:
         if self.limits.time_s is None:
             return None
         return max(0.0, self.limits.time_s - self.seconds())
+
+    def left(self, parts: int = 1) -> Limits:
+        """Limits for an inner search: one of so many equal parts of what is left."""
+        left = self.limits.after(self.seconds(), self.work)
+        return Limits(
+            None if left.time_s is None else left.time_s / parts,
+            None if left.work is None else left.work // parts,
+            left.seed,
+        )
 
     def _check(self) -> str | None:
         if self._interrupt is not None and self._interrupt.is_set():

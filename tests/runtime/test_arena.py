@@ -30,12 +30,7 @@ from neaptide.zoo import factory as zoo_factory
 LIMITS = Limits(work=200)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def kept_costs(tmp_path_factory):
-    """Operations are run once for all tests here, and nothing is left in the user's cache."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path_factory.mktemp("costs")))
-        yield
+pytestmark = pytest.mark.usefixtures("own_costs")
 
 
 @functools.cache

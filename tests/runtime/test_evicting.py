@@ -32,12 +32,7 @@ WIDTH = 16
 RANDOM_STATE_BYTES = 5056
 
 
-@pytest.fixture(autouse=True, scope="module")
-def cache(tmp_path_factory):
-    """Measured costs, shared by the tests of this file."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("own_costs")
 
 
 def mlp():

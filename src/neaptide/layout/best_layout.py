@@ -197,13 +197,7 @@ class _Portfolio:
 
     def _share(self) -> LimitGuard:
         """Limits for a method that others come after: a quarter of what is left of each."""
-        time_left, work_left = self.guard.remaining_s(), None
-        if self.guard.limits.work is not None:
-            work_left = max(0, self.guard.limits.work - self.guard.work) // 4
-        return LimitGuard(
-            Limits(None if time_left is None else time_left / 4, work_left, self.guard.limits.seed),
-            self.interrupt,
-        )
+        return LimitGuard(self.guard.left(4), self.interrupt)
 
     def _open_leaves(self) -> None:
         """Make a search of every leaf, once, and take the sharper of two bounds."""

@@ -69,7 +69,7 @@ def no_worse_than(
     if outcome.require().rank(budget_bytes) <= own.rank(budget_bytes):
         return outcome
     start = PlanningProblem(step, budget_bytes, start=own.sequence)
-    improved = strategy(_IMPROVER)(start, _left(limits, outcome), interrupt)
+    improved = strategy(_IMPROVER)(start, limits.after(outcome.seconds, outcome.work), interrupt)
     best = min(own, improved.require(), key=lambda made: made.rank(budget_bytes))
     return Outcome(
         best,
@@ -77,12 +77,6 @@ def no_worse_than(
         outcome.seconds + improved.seconds,
         outcome.work + improved.work,
     )
-
-
-def _left(limits: Limits, outcome: Outcome[PlannedSequence]) -> Limits:
-    time_s = None if limits.time_s is None else max(limits.time_s - outcome.seconds, 0.0)
-    work = None if limits.work is None else max(limits.work - outcome.work, 0)
-    return replace(limits, time_s=time_s, work=work)
 
 
 def _ending(

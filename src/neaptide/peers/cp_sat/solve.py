@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final
 
 from neaptide.errors import SolverError, VerifyError
@@ -73,9 +72,7 @@ def solve_all(
     outcomes: list[Outcome[CpSolution]] = []
     with CpSatSession(workers=workers) as session:
         for model in models:
-            work = None if limits.work is None else limits.work - sum(outcome.work for outcome in outcomes)
-            time_s = None if limits.time_s is None else limits.time_s - watch.seconds()
-            left = replace(limits, time_s=time_s, work=work)
+            left = limits.after(watch.seconds(), sum(outcome.work for outcome in outcomes))
             outcomes.append(session.solve(model, left, stop=None if interrupt is None else interrupt.is_set))
     return outcomes
 

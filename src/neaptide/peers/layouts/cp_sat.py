@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 
 from neaptide.errors import VerifyError
 from neaptide.layout.bounds import arena_lower_bound
@@ -69,7 +68,9 @@ def fit_with_cp_sat(
     if not len(problem):
         return _outcome(Layout((), 0), lower, Termination(TerminationReason.OPTIMAL), watch, 0)
     placed = layout_model(problem, capacity_bytes, hint=hint, with_cumulative=with_cumulative)
-    found = solve(placed.model, _left(limits, watch), workers=workers, interrupt=interrupt)
+    found = solve(
+        placed.model, (limits or Limits()).after(watch.seconds()), workers=workers, interrupt=interrupt
+    )
     if found.termination.reason is TerminationReason.INFEASIBLE:
         return Outcome(
             None, Termination(TerminationReason.INFEASIBLE, bound=beyond), watch.seconds(), found.work
@@ -117,7 +118,9 @@ def minimise_with_cp_sat(
     placed = layout_model(
         problem, best.arena_bytes, lower_bytes=lower, hint=best, with_cumulative=with_cumulative
     )
-    found = solve(placed.model, _left(limits, watch), workers=workers, interrupt=interrupt)
+    found = solve(
+        placed.model, (limits or Limits()).after(watch.seconds()), workers=workers, interrupt=interrupt
+    )
     ended = found.termination
     if ended.reason is TerminationReason.INFEASIBLE:
         raise VerifyError("CP-SAT says that there is no layout, though one is known")
@@ -143,13 +146,6 @@ def _end_to_end(problem: LayoutProblem) -> Layout:
         offsets.append(offset)
         top = offset + buffer.nbytes
     return Layout.of(problem, tuple(offsets))
-
-
-def _left(limits: Limits | None, watch: Stopwatch) -> Limits | None:
-    """Limits less the time for writing the model."""
-    if limits is None or limits.time_s is None:
-        return limits
-    return replace(limits, time_s=limits.time_s - watch.seconds())
 
 
 def _outcome(

@@ -74,9 +74,8 @@ def place_with_cp_sat(
         ended = Termination(TerminationReason.OPTIMAL, best=known.cost, bound=known.cost)
         return Outcome(known, ended, watch.seconds())
     model = _pooled_model(pooled, bound, hint)
-    if limits is not None and limits.time_s is not None:
-        limits = replace(limits, time_s=limits.time_s - watch.seconds())
-    found = solve(model.model, limits, workers=workers, interrupt=interrupt)
+    left = (limits or Limits()).after(watch.seconds())
+    found = solve(model.model, left, workers=workers, interrupt=interrupt)
     best = hint
     if found.value is not None:
         layout = model.layout(pooled, found.value.values)

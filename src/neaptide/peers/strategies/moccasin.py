@@ -54,7 +54,7 @@ def solve(
         return handed_back(problem, guard, start, "the start is within the budget")
     warm = start
     if start.peak_with_workspace_bytes > problem.budget_bytes:
-        greedy = greedy_recompute.solve(problem, _left(guard), interrupt)
+        greedy = greedy_recompute.solve(problem, guard.left(), interrupt)
         guard.exhausted(greedy.work)
         warm = greedy.require()
     units = stage_units(step, tuple(dict.fromkeys(warm.sequence)))
@@ -95,13 +95,8 @@ def solve(
     return ended(guard, best, reason, said.limit, f"the bound is of {_SPACE}", bound)
 
 
-def _left(guard: LimitGuard) -> Limits:
-    work = None if guard.limits.work is None else max(guard.limits.work - guard.work, 0)
-    return Limits(guard.remaining_s(), work, guard.limits.seed)
-
-
 def _for_solver(guard: LimitGuard) -> Limits:
-    left = _left(guard)
+    left = guard.left()
     if left.time_s is None and left.work is None:
         return replace(left, work=_MOST_WORK)
     return left

@@ -363,17 +363,7 @@ class _Portfolio:
 
     def _share(self) -> LimitGuard:
         """Limits for a method that others come after: half of what is left of each."""
-        time_left, work_left = self.guard.remaining_s(), None
-        if self.guard.limits.work is not None:
-            work_left = (self.guard.limits.work - self.guard.work) // 2
-        return LimitGuard(
-            Limits(
-                time_s=None if time_left is None else time_left / 2,
-                work=work_left,
-                seed=self.guard.limits.seed,
-            ),
-            self.interrupt,
-        )
+        return LimitGuard(self.guard.left(2), self.interrupt)
 
     def _exact(self, most_states: int) -> None:
         """Forwards and reversed in turn, each continuing where it stopped."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -133,8 +132,7 @@ def dominant_order(
     guard = LimitGuard(limits or Limits(), interrupt)
 
     def oracle(part: OrderProblem) -> Order:
-        work = None if guard.limits.work is None else guard.limits.work - guard.work
-        outcome = solver(part, replace(guard.limits, time_s=guard.remaining_s(), work=work), interrupt)
+        outcome = solver(part, guard.left(), interrupt)
         guard.exhausted(outcome.work)
         if not outcome.termination.is_proved:
             guard.check_now()
