@@ -36,7 +36,7 @@ STRATEGIES: Final = (
 
 CP_WINDOWS: Final = "cp_windows"
 """The way to order operations that needs the extra `exact`."""
-ORDERS: Final = ("serenity_dp", CP_WINDOWS)
+ORDERS: Final = ("serenity_dp", "hierarchical", CP_WINDOWS)
 """Ways to order operations."""
 
 LAYOUTS: Final = ("cp_sat",)

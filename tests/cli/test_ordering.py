@@ -67,7 +67,7 @@ def test_table_has_all_methods(call, problem_file):
         assert re.search(rf"\| {name} +\|", ending.out)
         assert f"`{name}`" in PAGE
     assert "not run" not in ending.out
-    assert "hierarchical, peak after each round: 105 B" in ending.out
+    assert "hierarchical: peak after each round: 105 B" in ending.out
     assert "No order has a lower peak" in ending.out
     some = call("order", problem_file, "--method", "lpmf", "--work-limit", "5")
     assert "not run" in some.out

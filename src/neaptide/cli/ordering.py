@@ -90,7 +90,6 @@ def order_content(
                 "peak_bytes": method.peak_bytes,
                 "solve_seconds": method.seconds,
                 "states": method.states,
-                **({"rounds_peak_bytes": list(method.rounds)} if method.rounds else {}),
                 **({"note": method.note} if method.note else {}),
             }
             for name, method in result.methods.items()
@@ -131,14 +130,9 @@ def order_document(problem: OrderProblem, result: OrderResult, arena: LayoutResu
         else f"No order has a peak below {format_bytes(result.order_lower_bound_bytes)}; "
         f"the gap is {result.gap:.2%}."
     )
-    hierarchical = result.methods.get("hierarchical")
-    rounds = None
-    if hierarchical is not None and hierarchical.rounds:
-        rounds = "hierarchical, peak after each round: " + ", ".join(map(format_bytes, hierarchical.rounds))
     return document(
         f"{problem.name or 'problem'}: {problem.op_count} operations",
         Table(("method", "peak", "above the best", "seconds"), tuple(rows)),
-        rounds,
         *(f"{name}: {method.note}." for name, method in result.methods.items() if method.note),
         _parts_table(result),
         f"peak: {format_bytes(result.peak_bytes)}. {proof}",

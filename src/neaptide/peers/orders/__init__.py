@@ -1,1 +1,1 @@
-"""Orders of others: `find_order(problem, order, *, guard, lower_bytes)` in each module; None when nothing is found."""
+"""Orders of others: `find_order(problem, order, *, guard, lower_bytes)` in each module."""

@@ -13,6 +13,7 @@ from neaptide.peers.orders.cp_model import order_model
 from neaptide.schedule.order.bounds.lower import cut_bound
 from neaptide.schedule.order.evaluate import check_order, evaluate_order
 from neaptide.schedule.order.problem import OrderProblem
+from neaptide.schedule.order.result import FoundOrder
 from neaptide.schedule.order.search.bitset_lattice import mask_of
 from neaptide.schedule.order.search.improve import window_at
 from neaptide.schedule.order.search.windows import window_problem
@@ -59,7 +60,7 @@ def solve_window_with_cp(
 
 def find_order(
     problem: OrderProblem, order: Sequence[int], *, guard: LimitGuard, lower_bytes: int = 0, workers: int = 1
-) -> tuple[int, ...]:
+) -> FoundOrder:
     """Solve windows around the peak with CP-SAT until that lowers it no more. Never returns a worse order.
 
     Args:
@@ -79,7 +80,7 @@ def find_order(
         while True:
             profile = evaluate_order(problem, current)
             if profile.peak_position is None or profile.peak_bytes <= lower_bytes:
-                return current
+                return FoundOrder(current)
             for reach in _REACHES:
                 window = window_at(problem, current, profile.peak_position, reach)
                 work = _MOST_WORK
@@ -93,9 +94,9 @@ def find_order(
                     current = found
                     break
                 if guard.check_now() is not None or window == (0, len(current)):
-                    return current
+                    return FoundOrder(current)
             else:
-                return current
+                return FoundOrder(current)
 
 
 def _solve_window(

@@ -7,6 +7,7 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard
 from neaptide.schedule.order.problem import OrderProblem
+from neaptide.schedule.order.result import FoundOrder
 from neaptide.schedule.order.search.bitset_lattice import Lattice, Ready
 
 _MOST_STATES: Final = 300_000  # beside other methods
@@ -18,8 +19,8 @@ def find_order(
     *,
     guard: LimitGuard,
     lower_bytes: int = 0,  # noqa: ARG001
-) -> tuple[int, ...] | None:
-    """An order with the lowest peak; None when a limit was hit. Needs no order to start from.
+) -> FoundOrder:
+    """An order with the lowest peak; none when a limit was hit. Needs no order to start from.
 
     Args:
         problem: storages and ops.
@@ -27,7 +28,7 @@ def find_order(
         guard: one unit of work per downset.
         lower_bytes: not looked at.
     """
-    return downset_dp(problem, guard, most_states=_MOST_STATES)
+    return FoundOrder(downset_dp(problem, guard, most_states=_MOST_STATES))
 
 
 def downset_dp(

@@ -19,11 +19,10 @@ from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.regions.parts import SolvedPart
 from neaptide.schedule.order.regions.reduce import REGION_STATES, Reduced, ReductionStats, reduce
 from neaptide.schedule.order.regions.structured import STRUCTURES, Method, dominant_order
-from neaptide.schedule.order.result import Certificate, MethodResult, OrderResult
+from neaptide.schedule.order.result import Certificate, FoundOrder, MethodResult, OrderResult
 from neaptide.schedule.order.search.beam import beam_order
 from neaptide.schedule.order.search.bitset_lattice import Lattice
 from neaptide.schedule.order.search.downsets import DownsetSearch, SearchEnd
-from neaptide.schedule.order.search.hierarchical import hierarchical_order
 from neaptide.schedule.order.search.improve import improve_peak, lower_second_peaks
 
 _BEAM_WIDTHS: Final = (1, 8)
@@ -41,7 +40,7 @@ _MOST_STATES: Final = (
 _STATES_OF_TURNS: Final = (10_000, 50_000, _MOST_STATES)  # of each exact search, other methods in between
 _MOST_SMOOTHED_OPS: Final = 20_000  # some seconds
 _MOST_BITSET_OPS: Final = 30_000  # closures are quadratic in bits: 2 x 110 MB here
-_ON_BITSETS: Final = frozenset({"beam", "hierarchical", "serenity_dp", "exact"})  # those that need closures
+_ON_BITSETS: Final = frozenset({"beam", "exact", *ORDERS})  # those that need closures
 DOMINANT: Final = "dominant"
 _BOUND: Final = "bound"  # computed whatever methods are named
 _HILLS: Final = "hills"  # below the peak, lowered in the end
@@ -60,8 +59,8 @@ def best_order(
     First minimum cuts at the peak of the list order, a quick exact reduction, and lists with cuts at their best peak:
     where one of them proves the answer it is there in milliseconds, and the others do not run. Then, on what exact
     reductions leave: windows around the peak, beams in both directions, exact searches over downsets forwards and
-    reversed in turn, with the bound of certified sub-problems between them, and the hierarchical method. In the end
-    hills below the peak are lowered. Under a work limit alone (a unit is a state or a cut) the answer is the same on
+    reversed in turn, with the bound of certified sub-problems between them. In the end hills below the peak are
+    lowered. Under a work limit alone (a unit is a state or a cut) the answer is the same on
     every machine.
 
     Args:
@@ -83,11 +82,11 @@ def best_order(
 
 
 class FindOrder(Protocol):
-    """A peer: looks for an order of a problem, from an order that is known; None when it has none."""
+    """A peer: looks for an order of a problem, from an order that is known."""
 
     def __call__(
         self, problem: OrderProblem, order: Sequence[int], *, guard: LimitGuard, lower_bytes: int = 0
-    ) -> tuple[int, ...] | None: ...
+    ) -> FoundOrder: ...
 
 
 class _Portfolio:
@@ -162,14 +161,13 @@ class _Portfolio:
 
     def _searches(self) -> list[tuple[str, Callable[[], None]]]:
         windows, beam = ("windows", self._windows), ("beam", self._beams)
-        hierarchical = ("hierarchical", self._hierarchical)
         first, second, last = [("exact", partial(self._exact, states)) for states in _STATES_OF_TURNS]
         if self.wanted is not None:
             peers = [(name, partial(self._peer, name)) for name in ORDERS]
-            return [windows, beam, *peers, first, second, hierarchical, last]
+            return [windows, beam, *peers, first, second, last]
         bound = (_BOUND, self._escape_bound)
         large = ("reduction", partial(self._reduce, LARGE_REGION))
-        return [windows, bound, beam, first, large, second, hierarchical, last]
+        return [windows, bound, beam, first, large, second, last]
 
     def _structures(self) -> list[tuple[str, Callable[[], None]]]:
         """Methods for problems of one structure. By name only: `reduction` does as much for every part."""
@@ -191,8 +189,15 @@ class _Portfolio:
     def _peer(self, name: str) -> None:
         inner = self._share()
         find: FindOrder = peer("orders", name).find_order
-        search = partial(find, self.core, self.core_order, guard=inner, lower_bytes=self.lower)
+        notes = []
+
+        def search() -> tuple[int, ...] | None:
+            order, note = find(self.core, self.core_order, guard=inner, lower_bytes=self.lower)
+            notes.append(note)
+            return order
+
         self._try(name, search, inner)
+        self.results[name] = replace(self.results[name], note=notes[-1])
 
     def _cut_bound(self, *, only_proof: bool = False) -> None:
         if self.peak > self.lower:
@@ -349,18 +354,6 @@ class _Portfolio:
         improve = partial(improve_peak, self.core, self.core_order, guard=inner, lower_bytes=self.lower)
         self._try("windows", improve, inner)
 
-    def _hierarchical(self) -> None:
-        inner = self._share()
-        rounds: list[int] = []
-
-        def run() -> tuple[int, ...]:
-            found = hierarchical_order(self.core, guard=inner, lower_bytes=self.lower)
-            rounds.extend(entry.peak_bytes for entry in found.rounds)
-            return found.order
-
-        self._try("hierarchical", run, inner)
-        self.results["hierarchical"] = replace(self.results["hierarchical"], rounds=tuple(rounds))
-
     def _share(self) -> LimitGuard:
         """Limits for a method that others come after: half of what is left of each."""
         return LimitGuard(self.guard.left(2), self.interrupt)
@@ -439,8 +432,7 @@ METHODS: Final[tuple[str, ...]] = (
     "reduction",
     "windows",
     "beam",
-    "hierarchical",
-    "serenity_dp",
+    *(name for name in ORDERS if name != CP_WINDOWS),
     "exact",
 )
 
@@ -451,7 +443,6 @@ STAGES: Final = (
     "windows",
     "beam",
     "exact",
-    "hierarchical",
     _HILLS,
 )
 """What the default tries beside program order."""

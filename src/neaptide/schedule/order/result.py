@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from neaptide.schedule.order.regions.parts import SolvedPart
 
@@ -33,14 +34,24 @@ class MethodResult:
         peak_bytes: of its order; None when it found none within its limits.
         seconds: wall-clock time that it took.
         states: that it looked at; 0 for list methods.
-        rounds: peak after each round, for the hierarchical method; they never rise.
-        note: of a method for one structure: what it has found, or which op breaks the structure.
+        note: what a method says besides; one for one structure what it has found, or which op breaks the structure.
     """
 
     peak_bytes: int | None
     seconds: float
     states: int = 0
-    rounds: tuple[int, ...] = ()
+    note: str = ""
+
+
+class FoundOrder(NamedTuple):
+    """What a peer finds.
+
+    Attributes:
+        order: op indices; None where it has none.
+        note: one sentence for the user, without its full stop; may be empty.
+    """
+
+    order: tuple[int, ...] | None
     note: str = ""
 
 

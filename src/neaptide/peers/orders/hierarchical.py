@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from neaptide.outcome import LimitGuard
+from neaptide.peers.orders.block_tree import Block, blocks, cut_to_size
+from neaptide.peers.orders.macros import expand, macro_problem
 from neaptide.schedule.order.evaluate import check_order, evaluate_order
 from neaptide.schedule.order.heuristics import LIST_METHODS
 from neaptide.schedule.order.problem import OrderProblem
+from neaptide.schedule.order.result import FoundOrder
 from neaptide.schedule.order.search.bitset_lattice import Lattice, closures, mask_of
 from neaptide.schedule.order.search.downsets import DownsetSearch, SearchEnd
-from neaptide.schedule.order.search.hierarchy import Block, blocks, cut_to_size
 from neaptide.schedule.order.search.improve import improve_peak
-from neaptide.schedule.order.search.macros import expand, macro_problem
 from neaptide.schedule.order.search.windows import window_problem
+from neaptide.units import format_bytes
 
 _LARGEST_BLOCK: Final = 64
 _LEAF_STATES: Final = 400
@@ -51,6 +53,26 @@ class HierarchicalResult:
 
     order: tuple[int, ...]
     rounds: tuple[Round, ...]
+
+
+def find_order(
+    problem: OrderProblem,
+    order: Sequence[int],  # noqa: ARG001 - of the other ways to find an order
+    *,
+    guard: LimitGuard,
+    lower_bytes: int = 0,
+) -> FoundOrder:
+    """The order of the last round, with the peak after each round. Needs no order to start from.
+
+    Args:
+        problem: storages and ops.
+        order: not looked at.
+        guard: one unit of work per state.
+        lower_bytes: stop at this peak.
+    """
+    found = hierarchical_order(problem, guard=guard, lower_bytes=lower_bytes)
+    peaks = ", ".join(format_bytes(entry.peak_bytes) for entry in found.rounds)
+    return FoundOrder(found.order, f"peak after each round: {peaks}")
 
 
 def hierarchical_order(
