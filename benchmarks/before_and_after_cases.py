@@ -24,7 +24,7 @@ from neaptide.schedule.order.neutral import to_json
 
 Row = dict[str, Any]
 WORK: Final[Mapping[str, int]] = MappingProxyType(
-    {"order": 50_000, "layout": 200_000, "recompute": 20_000, "curve": 20_000}
+    {"order": 20_000, "layout": 20_000, "recompute": 6_000, "curve": 6_000}
 )
 """By room, units of work of one search: states, nodes, changes tried."""
 _CAPTURED: Final = (
@@ -69,7 +69,7 @@ def order_files(folder: Path, instances: Path | None) -> Iterator[Row]:
             for m in (2, 3)
         },
         "blocks n=10000": repeated_blocks(10_000, 0),
-        "wide n=1000": wide(1000, 0),
+        "wide n=300": wide(300, 0),
     }
     for name, form in forms.items():
         yield _written(folder, "order", "structure", name, json.dumps(form))

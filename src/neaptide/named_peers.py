@@ -34,6 +34,9 @@ STRATEGIES: Final = (
 )
 """Ways to choose what is recomputed."""
 
+LISTS: Final = ("reverse_post_order", "lpmf", "xla_list", "xla_dfs", "xla_post_order", "forward_list")
+"""Orders made at once, of `orders.lists`."""
+
 CP_WINDOWS: Final = "cp_windows"
 """The way to order operations that needs the extra `exact`."""
 ORDERS: Final = ("serenity_dp", "hierarchical", CP_WINDOWS)

@@ -12,9 +12,9 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard
 from neaptide.peers.orders.block_tree import Block, blocks, cut_to_size
+from neaptide.peers.orders.lists import ALL_LISTS
 from neaptide.peers.orders.macros import expand, macro_problem
 from neaptide.schedule.order.evaluate import check_order, evaluate_order
-from neaptide.schedule.order.heuristics import LIST_METHODS
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.result import FoundOrder
 from neaptide.schedule.order.search.bitset_lattice import Lattice, closures, mask_of
@@ -125,7 +125,7 @@ class _Hierarchy:
         """
         runs = [self._leaf(block) for block in groups]
         coarse = macro_problem(self.problem, runs)
-        for method in LIST_METHODS.values():
+        for method in ALL_LISTS.values():
             self._offer(expand(runs, method(coarse)))
         lower = self.lower
         for reverse in (False, True):
@@ -183,7 +183,7 @@ class _Hierarchy:
             for op in ops:
                 done |= self.before[op]
             inner = window_problem(self.problem, done & ~mask_of(ops), ops)
-            candidates = [method(inner) for method in LIST_METHODS.values()]
+            candidates = [method(inner) for method in ALL_LISTS.values()]
             best = min(candidates, key=lambda order: evaluate_order(inner, order).peak_bytes)
             search = DownsetSearch(
                 Lattice(inner), lower_bytes=0, upper_bytes=evaluate_order(inner, best).peak_bytes

@@ -9,12 +9,12 @@ from functools import partial
 from typing import Final, Protocol
 
 from neaptide.errors import UsageError
-from neaptide.named_peers import CP_WINDOWS, ORDERS, peer
+from neaptide.named_peers import CP_WINDOWS, LISTS, ORDERS, peer
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.schedule.order.bounds.escape import escape_bound
 from neaptide.schedule.order.bounds.lower import cut_bound, per_op_bound, sub_problem_bound
 from neaptide.schedule.order.evaluate import evaluate_order
-from neaptide.schedule.order.heuristics import LIST_METHODS, program_order
+from neaptide.schedule.order.heuristics import LIST_METHODS, ListMethod, program_order
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.regions.parts import SolvedPart
 from neaptide.schedule.order.regions.reduce import REGION_STATES, Reduced, ReductionStats, reduce
@@ -42,6 +42,7 @@ _MOST_SMOOTHED_OPS: Final = 20_000  # some seconds
 _MOST_BITSET_OPS: Final = 30_000  # closures are quadratic in bits: 2 x 110 MB here
 _ON_BITSETS: Final = frozenset({"beam", "exact", *ORDERS})  # those that need closures
 DOMINANT: Final = "dominant"
+_FIRST_LIST: Final = "backward_list"  # what searches begin with where it is better than the order of the list
 _BOUND: Final = "bound"  # computed whatever methods are named
 _HILLS: Final = "hills"  # below the peak, lowered in the end
 
@@ -56,7 +57,7 @@ def best_order(
 ) -> Outcome[OrderResult]:
     """The best order found within limits; the list order is always a candidate, so it is never worse than that.
 
-    First minimum cuts at the peak of the list order, a quick exact reduction, and lists with cuts at their best peak:
+    First minimum cuts at the peak of the list order, a quick exact reduction, and one more list with cuts at its peak:
     where one of them proves the answer it is there in milliseconds, and the others do not run. Then, on what exact
     reductions leave: windows around the peak, beams in both directions, exact searches over downsets forwards and
     reversed in turn, with the bound of certified sub-problems between them. In the end hills below the peak are
@@ -143,16 +144,17 @@ class _Portfolio:
 
     def _plan(self) -> list[tuple[str, Callable[[], None]]]:
         """All that may be done, by method, cheap things first. What is done twice has learnt something in between."""
-        lists = [(name, partial(self._list, name)) for name in LIST_METHODS if name != "program_order"]
         if self.wanted is not None:
+            lists = [(name, partial(self._list, name)) for name in (_FIRST_LIST, *LISTS)]
             reduction = ("reduction", partial(self._reduce, REGION_STATES))
             bounds = [(_BOUND, self._cut_bound), (_BOUND, self._escape_bound)]
             return [*lists, *bounds, *self._structures(), reduction, *self._searches()]
         quick = ("reduction", partial(self._reduce, _QUICK_REGION))
+        first = (_FIRST_LIST, partial(self._list, _FIRST_LIST))
         is_quick = self.problem.op_count <= _MOST_QUICK_OPS
         return [
             (_BOUND, partial(self._cut_bound, only_proof=True)),
-            *([quick, *lists] if is_quick else [*lists, quick]),
+            *([quick, first] if is_quick else [first, quick]),
             (_BOUND, partial(self._cut_bound, only_proof=True)),
             (_BOUND, self._escape_bound),
             ("reduction", partial(self._reduce, REGION_STATES)),
@@ -184,7 +186,10 @@ class _Portfolio:
         self.results[name] = replace(self.results[name], note=outcome.termination.detail)
 
     def _list(self, name: str) -> None:
-        self._try(name, partial(LIST_METHODS[name], self.problem), is_core=False)
+        method: ListMethod = (
+            LIST_METHODS[name] if name in LIST_METHODS else peer("orders", "lists").LISTS[name]
+        )
+        self._try(name, partial(method, self.problem), is_core=False)
 
     def _peer(self, name: str) -> None:
         inner = self._share()
@@ -427,6 +432,7 @@ class _Portfolio:
 ALL: Final = "all"
 METHODS: Final[tuple[str, ...]] = (
     *LIST_METHODS,
+    *LISTS,
     *STRUCTURES,
     DOMINANT,
     "reduction",
@@ -437,7 +443,7 @@ METHODS: Final[tuple[str, ...]] = (
 )
 
 STAGES: Final = (
-    *(name for name in LIST_METHODS if name != "program_order"),
+    _FIRST_LIST,
     _BOUND,
     "reduction",
     "windows",

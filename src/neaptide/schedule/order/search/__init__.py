@@ -1,1 +1,1 @@
-"""Searches over orders: exact over downsets, beams, windows, hierarchies, CP-SAT."""
+"""Searches over orders: exact over downsets, beams, windows."""

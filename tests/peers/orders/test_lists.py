@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
+from neaptide.peers.orders.lists import ALL_LISTS, lpmf, xla_list
 from neaptide.schedule.order.evaluate import DownsetState, evaluate_order
-from neaptide.schedule.order.heuristics import LIST_METHODS, lpmf, xla_list
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide.schedule.order.search.beam import beam_order
 from neaptide.schedule.order.search.bitset_lattice import Lattice
@@ -16,13 +16,13 @@ problems = st.builds(
 )
 
 
-@pytest.mark.parametrize("name", LIST_METHODS)
+@pytest.mark.parametrize("name", ALL_LISTS)
 @given(problem=problems)
 @settings(max_examples=40, deadline=None)
 def test_lists_give_legal_orders_again_and_again_the_same(name, problem):
-    order = LIST_METHODS[name](problem)
+    order = ALL_LISTS[name](problem)
     assert problem.is_order(order)
-    assert order == LIST_METHODS[name](problem)
+    assert order == ALL_LISTS[name](problem)
 
 
 @given(problems)
