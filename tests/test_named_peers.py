@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from neaptide.named_peers import EVICTION, LAYOUTS, ORDERS, RULES, STRATEGIES, peer
+from neaptide.named_peers import EVICTION, GRID, LAYOUTS, LISTS, ORDERS, RULES, STRATEGIES, peer
 
 DEFAULTS = """
 import sys
@@ -49,7 +49,8 @@ def test_a_peer_is_had_by_name(room, name, function):
 
 
 def test_all_rules_that_are_named_are_there():
-    assert tuple(peer("layouts", "rules").RULES) == RULES
+    assert tuple(peer("layouts", "rules").RULES) == (*RULES, *GRID)
+    assert tuple(peer("orders", "lists").LISTS) == LISTS
 
 
 def test_no_default_answer_loads_a_peer():

@@ -59,7 +59,27 @@ RULES: Final = (
     "tags",
     "hill_climb",
 )
-"""Placement rules of `layouts.rules`."""
+"""Placement rules of other planners, of `layouts.rules`."""
+
+_ORDERS_OF_BUFFERS: Final = (
+    "size",
+    "life",
+    "start",
+    "breadth",
+    "area",
+    "section_area",
+    "overlaps",
+    "overlap_size",
+    "contention",
+    "contention_area",
+    "sections",
+    "end",
+)
+_OWN_RULE: Final = "size_first"
+GRID: Final = tuple(
+    name for order in _ORDERS_OF_BUFFERS for name in (f"{order}_first", f"{order}_best") if name != _OWN_RULE
+)
+"""Placement rules of `layouts.rules` by order and fit, but for the one of the default."""
 
 
 def peer(room: str, name: str) -> ModuleType:

@@ -12,13 +12,12 @@ from neaptide.layout.bounds import arena_lower_bound, live_bytes
 from neaptide.layout.exact.decompose import decompose
 from neaptide.layout.exact.leaf_search import Exact, LeafSearch
 from neaptide.layout.exact.valley import Verdict
-from neaptide.layout.heuristics.greedy import greedy_layout
 from neaptide.layout.heuristics.rules import RULES, Rule
 from neaptide.layout.heuristics.watched import RuleStopped
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Certificate, Layout, LayoutResult, MethodResult
 from neaptide.layout.validate import check_layout
-from neaptide.named_peers import LAYOUTS, peer
+from neaptide.named_peers import GRID, LAYOUTS, peer
 from neaptide.named_peers import RULES as PEER_RULES
 from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason
 
@@ -26,7 +25,7 @@ _FIRST_RULE: Final = "size_first"
 _FIRST_NODES: Final = 20_000
 """Of the first exact decisions; each later round has twice as many as the last."""
 _FIRST_DECISIONS: Final = 3
-"""Before other methods have their turn, each with a seed of its own: how long a search takes has a heavy tail."""
+"""At the bound alone, each with a seed of its own: how long a search takes has a heavy tail."""
 _MOST_NODES: Final = 1_000_000
 """Of all exact decisions, where no limit says otherwise: about a minute."""
 _COARSEST: Final = 1000
@@ -190,15 +189,6 @@ class _Portfolio:
             used_s = self.guard.seconds() - before
             self.guard.limits = replace(self.guard.limits, time_s=max(0.0, time_s - used_s))
 
-    def _greedy(self) -> int | None:
-        found = greedy_layout(self.problem, self._share().limits, self.interrupt, target_bytes=self._goal())
-        self.guard.exhausted(found.work)
-        return self._offer(found.value.layout if found.value is not None else None)
-
-    def _share(self) -> LimitGuard:
-        """Limits for a method that others come after: a quarter of what is left of each."""
-        return LimitGuard(self.guard.left(4), self.interrupt)
-
     def _open_leaves(self) -> None:
         """Make a search of every leaf, once, and take the sharper of two bounds."""
         assert self.decomposition is not None
@@ -235,22 +225,20 @@ class _Portfolio:
         assert self.decomposition is not None
         self._open_leaves()
         most, total = _FIRST_NODES, self.nodes + _MOST_NODES
-        is_turn = self.wanted is None and str(method) not in self.results
         is_limited = self.guard.limits.time_s is not None or self.guard.limits.work is not None
         arena = self._assemble()
         rounds = 0
         while not self._is_proved() and self._goes_on() and (is_limited or self.nodes < total):
             before = self.nodes
             verdict = self._decide(self._goal(), method, most)
-            if verdict is Verdict.OUT_OF_BUDGET and self.capacity is None and not is_turn:
+            is_open = verdict is Verdict.OUT_OF_BUDGET and rounds >= _FIRST_DECISIONS
+            if is_open and self.capacity is None:
                 self._narrow(method, most)
             arena = self._assemble()
             rounds += 1
-            if is_turn and rounds == _FIRST_DECISIONS:
-                break
             if self.nodes == before and verdict is Verdict.OUT_OF_BUDGET:
                 break  # too large for this method, not a matter of limits
-            if verdict is Verdict.OUT_OF_BUDGET and not is_turn:
+            if is_open:
                 most *= 2
         return arena
 
@@ -342,11 +330,10 @@ class _Portfolio:
 
 _SPECIAL: Final[Mapping[str, Callable[[_Portfolio], int | None]]] = {
     "dive": _Portfolio._dive,  # noqa: SLF001 - the table of this module's own methods
-    "greedy": _Portfolio._greedy,  # noqa: SLF001
     "valley": lambda portfolio: portfolio._exact(Exact.VALLEY),  # noqa: SLF001
     "canonical": lambda portfolio: portfolio._exact(Exact.CANONICAL),  # noqa: SLF001
 }
-STAGES: Final = ("dive", "valley", "greedy", "valley")
-"""What follows the first rule; `valley` first has a turn and ends with all that is left."""
+STAGES: Final = ("dive", "valley")
+"""What follows the first rule."""
 ALL: Final = "all"
-METHODS: Final[tuple[str, ...]] = (*RULES, *PEER_RULES, "dive", "greedy", "valley", "canonical", *LAYOUTS)
+METHODS: Final[tuple[str, ...]] = (*RULES, *PEER_RULES, *GRID, "dive", "valley", "canonical", *LAYOUTS)

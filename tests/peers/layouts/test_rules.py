@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from layout_play import from_rows, nothing_shared, random_problem, renumbered
 from neaptide.corpus.layouts import equal_sizes, nested, training_shaped
 from neaptide.layout.bounds import arena_lower_bound, live_bytes
-from neaptide.layout.heuristics.rules import GRID
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.validate import check_layout
+from neaptide.peers.layouts.grid import GRID
 from neaptide.peers.layouts.rules import ALL_RULES as RULES
 
 SEEDS = st.integers(0, 10**9)

@@ -17,7 +17,7 @@ from neaptide.layout.exact.sections import part_sections
 from neaptide.layout.exact.skyline import dive
 from neaptide.layout.exact.strip import Strip
 from neaptide.layout.exact.valley import Verdict
-from neaptide.layout.heuristics.rules import RULES
+from neaptide.layout.heuristics.rules import place_by_size
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.outcome import LimitGuard
@@ -52,7 +52,7 @@ class LeafSearch:
 
     def __init__(self, problem: LayoutProblem, known: Layout | None = None) -> None:
         self.problem = problem
-        layout = known or RULES["size_first"](problem)
+        layout = known or place_by_size(problem)
         self.offsets = layout.offsets
         self.arena_bytes = layout.arena_bytes
         self.lower_bytes = arena_lower_bound(problem)

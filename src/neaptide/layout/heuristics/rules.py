@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from neaptide.layout.heuristics.orders import ORDERS, BufferKeys, order_by
+from neaptide.layout.heuristics.orders import by_size
 from neaptide.layout.heuristics.placement import Fit, place
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Layout
@@ -20,21 +19,13 @@ class Rule(Protocol):
     def __call__(self, problem: LayoutProblem, guard: LimitGuard | None = None) -> Layout: ...
 
 
-def place_ordered(problem: LayoutProblem, guard: LimitGuard | None = None, *, order: str, fit: Fit) -> Layout:
-    """Buffers in one of the `ORDERS`, by name. O(n^2), vectorised.
+def place_by_size(problem: LayoutProblem, guard: LimitGuard | None = None) -> Layout:
+    """The largest first, each at its lowest address. O(n^2), vectorised.
 
     The arena does not depend on how buffers are numbered, as long as they have no gaps.
     """
-    keys = BufferKeys.of(problem)
-    return place(problem, order_by(keys, ORDERS[order](keys)), fit, guard)
+    return place(problem, by_size(problem), Fit.FIRST, guard)
 
 
-GRID: Final[Mapping[str, tuple[str, Fit]]] = MappingProxyType(
-    {f"{order}_{fit}": (order, fit) for order in ORDERS for fit in (Fit.FIRST, Fit.BEST)}
-)
-"""Every order with both fits that use holes."""
-
-RULES: Final[Mapping[str, Rule]] = MappingProxyType(
-    {name: partial(place_ordered, order=order, fit=fit) for name, (order, fit) in GRID.items()}
-)
-"""The rules of the grid by name: `size_first`, `size_best` and so on."""
+RULES: Final[Mapping[str, Rule]] = MappingProxyType({"size_first": place_by_size})
+"""Those of the default. Beside the searches that follow it, no other rule decides an answer (`ablation.py layout`)."""

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from neaptide.errors import LayoutProblemError
 from neaptide.layout.bounds import live_bytes
-from neaptide.layout.heuristics.greedy import PORTFOLIO
-from neaptide.layout.heuristics.orders import ORDERS, BufferKeys, order_by, program_order
+from neaptide.layout.heuristics.orders import by_life, by_size, program_order
 from neaptide.layout.heuristics.placement import Fit, Shelf, fixed_shelf, place_below
 from neaptide.layout.problem import ANYWHERE, LIMIT, LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.layout.validate import check_layout
-
-_QUICK_RULES: Final = 8
-"""So many of the portfolio, best first: each of the others is best of all on few problems."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +124,13 @@ def check_packing(problem: LayoutProblem, packing: Packing) -> None:
 
 
 def _quick_orders(problem: LayoutProblem) -> list[tuple[list[int], Fit]]:
-    keys = BufferKeys.of(problem)
+    """Rules that meet the bound on most training graphs, the best first."""
+    size, life, program = by_size(problem), by_life(problem), program_order(problem)
     return [
-        (program_order(problem) if name == "program" else order_by(keys, ORDERS[name](keys)), fit)
-        for name, fit in PORTFOLIO[:_QUICK_RULES]
+        (size, Fit.FIRST),
+        (size, Fit.BEST),
+        (life, Fit.BEST),
+        (program, Fit.FIRST),
+        (program, Fit.BEST),
+        (life, Fit.FIRST),
     ]

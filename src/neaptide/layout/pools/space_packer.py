@@ -8,7 +8,6 @@ from typing import Final
 
 from neaptide.layout.best_layout import best_layout
 from neaptide.layout.bounds import live_bytes
-from neaptide.layout.heuristics.greedy import greedy_layout
 from neaptide.layout.pools.arenas import Packing, pack_quickly
 from neaptide.layout.pools.spaces import PooledProblem
 from neaptide.layout.problem import LayoutProblem
@@ -45,13 +44,9 @@ class SpacePacker:
         problem = self._pooled.part(space, members)
         capacity = self._pooled.spaces[space].capacity_bytes
         most = self._pooled.spaces[space].max_arena_bytes
-        if capacity is None and most is None:
-            found = greedy_layout(problem, restarts=0).require().layout
-            assert found is not None
-            return Packing.of(found)
         packing = pack_quickly(problem, capacity, most)
         limits = [limit for limit in (capacity, most) if limit is not None]
-        return packing or self._search(space, problem, min(limits))
+        return packing or (self._search(space, problem, min(limits)) if limits else None)
 
     def _search(self, space: int, problem: LayoutProblem, limit: int) -> Packing | None:
         """One arena by an exact search that ends early."""

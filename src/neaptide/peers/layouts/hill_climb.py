@@ -9,12 +9,13 @@ from typing import Final
 import numpy as np
 
 from neaptide.layout.bounds import arena_lower_bound
-from neaptide.layout.heuristics.orders import BufferKeys, order_by
+from neaptide.layout.heuristics.orders import order_by
 from neaptide.layout.heuristics.placement import Fit, Shelf, fixed_shelf
 from neaptide.layout.heuristics.watched import watched
 from neaptide.layout.problem import ANYWHERE, Ints, LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.outcome import LimitGuard, Limits, Outcome
+from neaptide.peers.layouts.orders import BufferKeys
 
 ATTEMPTS: Final = 500
 _MOST_WORK: Final = 25_000
@@ -76,7 +77,7 @@ class _Climb:
         self.lower = arena_lower_bound(problem)
         self.random = random.Random(guard.limits.seed)  # noqa: S311 - no secrets here
         keys = BufferKeys.of(problem)
-        order = order_by(keys, (-keys.sizes, -keys.overlaps))
+        order = order_by(problem, -keys.sizes, -keys.overlaps)
         fixed = [index for index in order if problem.fixed[index] != ANYWHERE]
         self.first = len(fixed)
         self.order: Ints = np.array(

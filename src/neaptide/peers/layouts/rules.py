@@ -13,16 +13,18 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from neaptide.layout.heuristics.orders import ORDERS, BufferKeys, order_by, program_order
+from neaptide.layout.heuristics.orders import by_life, by_size, order_by, program_order
 from neaptide.layout.heuristics.placement import Fit, place, place_below
 from neaptide.layout.heuristics.rules import RULES as OWN_RULES
-from neaptide.layout.heuristics.rules import Rule, place_ordered
+from neaptide.layout.heuristics.rules import Rule
 from neaptide.layout.heuristics.tags import place_tags
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.outcome import LimitGuard
+from neaptide.peers.layouts.grid import GRID_RULES, place_ordered
 from neaptide.peers.layouts.hill_climb import climb_layout
 from neaptide.peers.layouts.inductor_pool import place_inductor
+from neaptide.peers.layouts.orders import BufferKeys
 from neaptide.peers.layouts.shared_objects import place_breadth_objects, place_executorch
 
 
@@ -45,16 +47,14 @@ def place_tflm(problem: LayoutProblem, guard: LimitGuard | None = None) -> Layou
 
 def place_xla(problem: LayoutProblem, guard: LimitGuard | None = None) -> Layout:
     """XLA: by size and by life, each descending, with BEST; the smaller arena of the two, by size among equals."""
-    keys = BufferKeys.of(problem)
-    spatial = place(problem, order_by(keys, ORDERS["size"](keys)), Fit.BEST, guard)
-    by_life = order_by(keys, ORDERS["life"](keys))
-    return place_below(problem, by_life, Fit.BEST, spatial.arena_bytes, guard) or spatial
+    spatial = place(problem, by_size(problem), Fit.BEST, guard)
+    return place_below(problem, by_life(problem), Fit.BEST, spatial.arena_bytes, guard) or spatial
 
 
 def place_tvm_size(problem: LayoutProblem, guard: LimitGuard | None = None) -> Layout:
     """TVM USMP `greedy_by_size`: by size, then number of conflicts; always on top of what is live with it."""
     keys = BufferKeys.of(problem)
-    return place(problem, order_by(keys, (-keys.sizes, -keys.overlaps)), Fit.STACK, guard)
+    return place(problem, order_by(problem, -keys.sizes, -keys.overlaps), Fit.STACK, guard)
 
 
 def place_tvm_conflicts(problem: LayoutProblem, guard: LimitGuard | None = None) -> Layout:
@@ -76,8 +76,9 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "breadth": place_breadth_objects,
         "tags": place_tags,
         "hill_climb": climb_layout,
+        **{name: rule for name, rule in GRID_RULES.items() if name not in OWN_RULES},
     }
 )
-"""As `neaptide.named_peers.RULES` names them."""
+"""As `neaptide.named_peers.RULES` and `GRID` name them."""
 ALL_RULES: Final[Mapping[str, Rule]] = MappingProxyType({**OWN_RULES, **RULES})
 """With neaptide's own, to compare."""

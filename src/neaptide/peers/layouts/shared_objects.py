@@ -8,11 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 from neaptide.layout.heuristics.end_to_end import lay_end_to_end
-from neaptide.layout.heuristics.orders import ORDERS, BufferKeys, order_by, program_order
+from neaptide.layout.heuristics.orders import order_by, program_order
 from neaptide.layout.heuristics.watched import watched
 from neaptide.layout.problem import ANYWHERE, Ints, LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.outcome import LimitGuard
+from neaptide.peers.layouts.orders import ORDERS, BufferKeys
 
 
 def place_executorch(problem: LayoutProblem, guard: LimitGuard | None = None) -> Layout:
@@ -49,7 +50,7 @@ def place_breadth_objects(problem: LayoutProblem, guard: LimitGuard | None = Non
     """
     keys = BufferKeys.of(problem)
     objects = _Objects(problem)
-    for index in watched(order_by(keys, ORDERS["breadth"](keys)), guard):
+    for index in watched(order_by(problem, *ORDERS["breadth"](keys)), guard):
         if problem.fixed[index] != ANYWHERE:
             continue
         free = np.flatnonzero(objects.tops(index) == 0)

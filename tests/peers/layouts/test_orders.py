@@ -2,8 +2,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layout_play import random_problem, renumbered
-from neaptide.layout.heuristics.orders import ORDERS, BufferKeys, order_by, program_order
+from neaptide.layout.heuristics.orders import by_life, by_size, order_by, program_order
 from neaptide.layout.problem import Buffer, LayoutProblem
+from neaptide.peers.layouts.orders import ORDERS, BufferKeys
 
 SEEDS = st.integers(0, 10**9)
 
@@ -46,7 +47,7 @@ def test_orders_do_not_depend_on_numbering(seed):
         rows = [
             [
                 (b.start, b.end, b.nbytes, b.alignment)
-                for b in map(p.buffers.__getitem__, order_by(k, columns(k)))
+                for b in map(p.buffers.__getitem__, order_by(p, *columns(k)))
             ]
             for p, k in ((problem, keys), (other, other_keys))
         ]
@@ -59,7 +60,7 @@ def test_areas_beyond_64_bits_are_compared_exactly():
         (Buffer("a", 0, large, large - 1), Buffer("b", 0, large, large), Buffer("c", 0, 9, 1))
     )
     keys = BufferKeys.of(problem)
-    assert order_by(keys, ORDERS["area"](keys)) == [1, 0, 2]
+    assert order_by(problem, *ORDERS["area"](keys)) == [1, 0, 2]
 
 
 def test_program_order_is_by_start_and_then_as_listed():
@@ -73,4 +74,12 @@ def test_breadth_goes_through_steps_by_bytes_live():
         (Buffer("a", 0, 1, 10), Buffer("b", 1, 2, 6), Buffer("c", 1, 2, 7), Buffer("d", 2, 3, 11))
     )
     keys = BufferKeys.of(problem)
-    assert order_by(keys, ORDERS["breadth"](keys)) == [2, 1, 3, 0]
+    assert order_by(problem, *ORDERS["breadth"](keys)) == [2, 1, 3, 0]
+
+
+@given(SEEDS)
+def test_orders_of_the_default_are_those_of_the_grid(seed):
+    problem = random_problem(seed, 25)
+    keys = BufferKeys.of(problem)
+    assert by_size(problem) == order_by(problem, *ORDERS["size"](keys))
+    assert by_life(problem) == order_by(problem, *ORDERS["life"](keys))
