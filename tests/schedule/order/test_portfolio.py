@@ -18,6 +18,7 @@ from neaptide.schedule.order.regions.parts import PartKind, summarise_parts
 from neaptide.schedule.order.regions.reduce import reduce
 from neaptide.schedule.order.regions.structured import STRUCTURES
 from neaptide.schedule.order.result import Certificate
+from neaptide.schedule.order.settings import DEFAULT
 from schedule.order.order_problems import brute_force, random_problem
 
 small = st.builds(
@@ -119,7 +120,7 @@ def test_a_hard_pumpkin_is_solved_by_the_reduction_of_large_regions(monkeypatch)
     assert result.certificate.is_optimal
     assert result.peak_bytes == gadget.threshold_bytes
     assert [solved for _, solved in done] == [False, False, True]
-    assert done[-1] == (portfolio.LARGE_REGION, True)
+    assert done[-1] == (DEFAULT.large_region_states, True)
 
 
 @pytest.mark.parametrize(("degree", "seed"), [(3, 0), (5, 0), (5, 1)])

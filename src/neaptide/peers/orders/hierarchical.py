@@ -21,10 +21,12 @@ from neaptide.schedule.order.search.bitset_lattice import Lattice, closures, mas
 from neaptide.schedule.order.search.downsets import DownsetSearch, SearchEnd
 from neaptide.schedule.order.search.improve import improve_peak
 from neaptide.schedule.order.search.windows import window_problem
+from neaptide.schedule.order.settings import OrderSettings
 from neaptide.units import format_bytes
 
 _LARGEST_BLOCK: Final = 64
 _LEAF_STATES: Final = 400
+_LEAF: Final = OrderSettings(window_states=_LEAF_STATES)
 _IDLE_ROUNDS: Final = 3  # without a lower peak; then all blocks are taken apart at once
 _ROUND_STATES: Final = 1000
 
@@ -139,7 +141,7 @@ class _Hierarchy:
             if end is not SearchEnd.OPEN:
                 break
         polished = improve_peak(
-            self.problem, self.order, guard=self.guard, lower_bytes=self.lower, states=_LEAF_STATES
+            self.problem, self.order, guard=self.guard, lower_bytes=self.lower, settings=_LEAF
         )
         self._offer(polished)
         self.rounds.append(Round(len(groups), self.peak))

@@ -17,29 +17,15 @@ from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.heuristics import LIST_METHODS, ListMethod, program_order
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.regions.parts import SolvedPart
-from neaptide.schedule.order.regions.reduce import REGION_STATES, Reduced, ReductionStats, reduce
+from neaptide.schedule.order.regions.reduce import Reduced, ReductionStats, reduce
 from neaptide.schedule.order.regions.structured import STRUCTURES, Method, dominant_order
 from neaptide.schedule.order.result import Certificate, FoundOrder, MethodResult, OrderResult
 from neaptide.schedule.order.search.beam import beam_order
 from neaptide.schedule.order.search.bitset_lattice import Lattice
 from neaptide.schedule.order.search.downsets import DownsetSearch, SearchEnd
 from neaptide.schedule.order.search.improve import improve_peak, lower_second_peaks
+from neaptide.schedule.order.settings import DEFAULT, OrderSettings
 
-_BEAM_WIDTHS: Final = (1, 8)
-_FIRST_STATES: Final = (
-    256  # of the first turn of an exact search; each turn has half as many again as the last
-)
-_QUICK_REGION: Final = 300  # downsets of one region, for the first look: bounds prove most of what is wider (order_structures.py)
-_MOST_QUICK_OPS: Final = 5_000  # beyond, lists come before the first reduction
-LARGE_REGION: Final = 200_000
-"""Downsets of one region, a second or two: tried when an exact search has not ended soon."""
-
-_MOST_STATES: Final = (
-    1_000_000  # of one search: about a gigabyte; more than that is another way of not answering
-)
-_STATES_OF_TURNS: Final = (10_000, 50_000, _MOST_STATES)  # of each exact search, other methods in between
-_MOST_SMOOTHED_OPS: Final = 20_000  # some seconds
-_MOST_BITSET_OPS: Final = 30_000  # closures are quadratic in bits: 2 x 110 MB here
 _ON_BITSETS: Final = frozenset({"beam", "exact", *ORDERS})  # those that need closures
 DOMINANT: Final = "dominant"
 _FIRST_LIST: Final = "backward_list"  # what searches begin with where it is better than the order of the list
@@ -54,6 +40,7 @@ def best_order(
     *,
     methods: Sequence[str] | None = None,
     without: Collection[str] = (),
+    settings: OrderSettings = DEFAULT,
 ) -> Outcome[OrderResult]:
     """The best order found within limits; the list order is always a candidate, so it is never worse than that.
 
@@ -71,6 +58,7 @@ def best_order(
         methods: names out of `METHODS`, or `all` of them; by default as many as it takes. The list order is always
             there. `cp_windows`, CP-SAT on windows around the peak, runs only by name: it needs the extra `exact`.
         without: stages to leave out by default, of `STAGES`, to measure what they earn.
+        settings: how far each method goes.
 
     Raises:
         UsageError: for an unknown method.
@@ -79,7 +67,7 @@ def best_order(
     if methods is not None and ALL in methods:
         methods = METHODS
     guard = LimitGuard(limits or Limits(), interrupt)
-    return _Portfolio(problem, guard, interrupt, methods, frozenset(without)).solve()
+    return _Portfolio(problem, guard, interrupt, methods, frozenset(without), settings).solve()
 
 
 class FindOrder(Protocol):
@@ -98,6 +86,7 @@ class _Portfolio:
         interrupt: threading.Event | None,
         methods: Sequence[str] | None,
         without: frozenset[str],
+        settings: OrderSettings = DEFAULT,
     ) -> None:
         for name in methods or ():
             if name not in (*METHODS, CP_WINDOWS):
@@ -110,6 +99,7 @@ class _Portfolio:
         self.interrupt = interrupt
         self.wanted = methods
         self.without = without
+        self.settings = settings
         self.results: dict[str, MethodResult] = {}
         self.order = tuple(range(problem.op_count))
         profile = evaluate_order(problem, self.order)
@@ -133,12 +123,12 @@ class _Portfolio:
             # Named methods are compared as they are, on the problem as it is, though another has the proof already.
             is_open = not self._is_proved() and name not in self.without
             is_due = is_open if self.wanted is None else name in (*self.wanted, _BOUND)
-            fits = name not in _ON_BITSETS or self.core.op_count <= _MOST_BITSET_OPS
+            fits = name not in _ON_BITSETS or self.core.op_count <= self.settings.bitset_ops
             if is_due and fits and self._goes_on():
                 step()
         is_smoothed = self.wanted is None and _HILLS not in self.without
-        if is_smoothed and self._goes_on() and self.problem.op_count <= _MOST_SMOOTHED_OPS:
-            smooth = lower_second_peaks(self.problem, self.order, guard=self.guard)
+        if is_smoothed and self._goes_on() and self.problem.op_count <= self.settings.smoothed_ops:
+            smooth = lower_second_peaks(self.problem, self.order, guard=self.guard, settings=self.settings)
             self._offer(smooth, is_core=False)
         return self._finish()
 
@@ -146,30 +136,31 @@ class _Portfolio:
         """All that may be done, by method, cheap things first. What is done twice has learnt something in between."""
         if self.wanted is not None:
             lists = [(name, partial(self._list, name)) for name in (_FIRST_LIST, *LISTS)]
-            reduction = ("reduction", partial(self._reduce, REGION_STATES))
+            reduction = ("reduction", partial(self._reduce, self.settings.region_states))
             bounds = [(_BOUND, self._cut_bound), (_BOUND, self._escape_bound)]
             return [*lists, *bounds, *self._structures(), reduction, *self._searches()]
-        quick = ("reduction", partial(self._reduce, _QUICK_REGION))
+        quick = ("reduction", partial(self._reduce, self.settings.quick_region_states))
         first = (_FIRST_LIST, partial(self._list, _FIRST_LIST))
-        is_quick = self.problem.op_count <= _MOST_QUICK_OPS
+        is_quick = self.problem.op_count <= self.settings.quick_ops
         return [
             (_BOUND, partial(self._cut_bound, only_proof=True)),
             *([quick, first] if is_quick else [first, quick]),
             (_BOUND, partial(self._cut_bound, only_proof=True)),
             (_BOUND, self._escape_bound),
-            ("reduction", partial(self._reduce, REGION_STATES)),
+            ("reduction", partial(self._reduce, self.settings.region_states)),
             *self._searches(),
         ]
 
     def _searches(self) -> list[tuple[str, Callable[[], None]]]:
         windows, beam = ("windows", self._windows), ("beam", self._beams)
-        first, second, last = [("exact", partial(self._exact, states)) for states in _STATES_OF_TURNS]
+        turns = (self.settings.early_states, self.settings.most_states)
+        first, last = [("exact", partial(self._exact, states)) for states in turns]
         if self.wanted is not None:
             peers = [(name, partial(self._peer, name)) for name in ORDERS]
-            return [windows, beam, *peers, first, second, last]
+            return [windows, beam, *peers, first, last]
         bound = (_BOUND, self._escape_bound)
-        large = ("reduction", partial(self._reduce, LARGE_REGION))
-        return [windows, bound, beam, first, large, second, last]
+        large = ("reduction", partial(self._reduce, self.settings.large_region_states))
+        return [windows, bound, beam, first, large, last]
 
     def _structures(self) -> list[tuple[str, Callable[[], None]]]:
         """Methods for problems of one structure. By name only: `reduction` does as much for every part."""
@@ -337,7 +328,7 @@ class _Portfolio:
     def _beams(self) -> None:
         inner = self._share()
         before = self.peak
-        for width in _BEAM_WIDTHS:
+        for width in self.settings.beam_widths:
             for reverse in (False, True):
                 is_enough = self._is_proved() and (self.wanted is None or "beam" in self.results)
                 if is_enough or inner.check_now() is not None:
@@ -356,7 +347,14 @@ class _Portfolio:
 
     def _windows(self) -> None:
         inner = self._share()
-        improve = partial(improve_peak, self.core, self.core_order, guard=inner, lower_bytes=self.lower)
+        improve = partial(
+            improve_peak,
+            self.core,
+            self.core_order,
+            guard=inner,
+            lower_bytes=self.lower,
+            settings=self.settings,
+        )
         self._try("windows", improve, inner)
 
     def _share(self) -> LimitGuard:
@@ -377,10 +375,12 @@ class _Portfolio:
                 DownsetSearch(self._lattice(reverse), lower_bytes=self.lower, upper_bytes=upper)
                 for reverse in (False, True)
             ]
-        turn = _FIRST_STATES
+        turn = self.settings.first_states
         found: int | None = None
         # Before the last turn, time is shared with the methods that follow.
-        shared = self._share() if most_states < _MOST_STATES and self.wanted is None else self.guard
+        shared = (
+            self._share() if most_states < self.settings.most_states and self.wanted is None else self.guard
+        )
         while self._goes_on() and shared.check_now() is None and not done:
             for search in self.searches:
                 if self.wanted is None:

@@ -11,6 +11,7 @@ from neaptide.schedule.order.search import improve
 from neaptide.schedule.order.search.bitset_lattice import Lattice, mask_of
 from neaptide.schedule.order.search.improve import bytes_between, improve_peak, lower_second_peaks, window_at
 from neaptide.schedule.order.search.windows import window_problem
+from neaptide.schedule.order.settings import OrderSettings
 from schedule.order.order_problems import brute_force, random_problem
 
 problems = st.builds(
@@ -62,9 +63,13 @@ def test_windows_solve_small_problems(problem):
 def test_improving_never_raises_a_peak(seed, in_place):
     problem = random_problem(seed, 60, in_place=in_place)
     before = evaluate_order(problem, range(60)).peak_bytes
-    better = improve_peak(problem, range(60), guard=LimitGuard(Limits()), states=100)
+    better = improve_peak(
+        problem, range(60), guard=LimitGuard(Limits()), settings=OrderSettings(window_states=100)
+    )
     assert evaluate_order(problem, better).peak_bytes <= before
-    smooth = lower_second_peaks(problem, better, guard=LimitGuard(Limits()), width=8)
+    smooth = lower_second_peaks(
+        problem, better, guard=LimitGuard(Limits()), settings=OrderSettings(hill_width=8)
+    )
     assert evaluate_order(problem, smooth).peak_bytes <= evaluate_order(problem, better).peak_bytes
     start, end = window_at(problem, better, 30, 16)
     assert 0 <= start <= 30 < end <= 60
@@ -77,7 +82,9 @@ def test_lowering_hills_across_stretches(seed, in_place, mutation):
     problem = random_problem(seed, 50, in_place=in_place, mutation=mutation)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(improve, "_STRETCH", 12)
-        smooth = lower_second_peaks(problem, range(50), guard=LimitGuard(Limits()), width=6)
+        smooth = lower_second_peaks(
+            problem, range(50), guard=LimitGuard(Limits()), settings=OrderSettings(hill_width=6)
+        )
     before, after = evaluate_order(problem, range(50)), evaluate_order(problem, smooth)
     assert after.peak_bytes <= before.peak_bytes
 
@@ -106,6 +113,8 @@ def test_a_lower_second_peak_is_found():
         OrderOp("top", (), (2,), after=(2, 3)),
     )
     problem = OrderProblem(tuple(storages), ops)
-    smooth = lower_second_peaks(problem, range(5), guard=LimitGuard(Limits()), width=4)
+    smooth = lower_second_peaks(
+        problem, range(5), guard=LimitGuard(Limits()), settings=OrderSettings(hill_width=4)
+    )
     assert evaluate_order(problem, range(5)).bytes_at == (9, 18, 18, 9, 40)
     assert evaluate_order(problem, smooth).bytes_at == (9, 9, 9, 9, 40)

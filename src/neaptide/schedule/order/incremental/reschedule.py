@@ -20,11 +20,12 @@ from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.search.bitset_lattice import Lattice, mask_of
 from neaptide.schedule.order.search.downsets import SearchEnd
 from neaptide.schedule.order.search.improve import bytes_between, improve_peak, solve_window
+from neaptide.schedule.order.settings import OrderSettings
 from neaptide.schedule.order.steps import Steps, to_steps
 
 _MOST_OPS: Final = 200  # of the stretch that is solved; beyond that its width is more than a leaf can take
-_STATES: Final = 40  # of the stretch, in each direction
-_WINDOW_STATES: Final = 20  # elsewhere the old order was good already
+_AT_THE_EDIT: Final = OrderSettings(window_states=40)
+_ELSEWHERE: Final = OrderSettings(window_states=20)  # the old order was good there already
 _PROOF_STATES: Final = 20_000
 _SETTLE_STATES: Final = 60_000
 _FIRST_TURN: Final = 256
@@ -249,7 +250,7 @@ class _Rescheduling:
             guard=self.guard,
             lower_bytes=max(self.lower, outside, self.before.peak_bytes),
             upper_bytes=self.peak,
-            states=_STATES,
+            settings=_AT_THE_EDIT,
         )
         self._take(found)
 
@@ -260,7 +261,7 @@ class _Rescheduling:
         enough = self.before.peak_bytes if before > self.before.peak_bytes else 0
         lower = max(self.lower, enough)
         found = improve_peak(
-            self.problem, self.order, guard=self.guard, lower_bytes=lower, states=_WINDOW_STATES
+            self.problem, self.order, guard=self.guard, lower_bytes=lower, settings=_ELSEWHERE
         )
         self._take(found)
         return self.peak < before

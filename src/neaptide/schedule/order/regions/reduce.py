@@ -12,10 +12,8 @@ from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.regions.contraction import REGION_CHAINS, ChainGraph
 from neaptide.schedule.order.regions.parts import SkippedRegion, SolvedPart
 from neaptide.schedule.order.regions.pieces import rebuild
+from neaptide.schedule.order.settings import DEFAULT
 from neaptide.schedule.order.steps import to_steps
-
-REGION_STATES = 20_000
-"""Most downsets of one region: a tenth of a second or two. Beyond, the region stays for the search."""
 
 _REBUILD_SHARE: Final = 4
 
@@ -81,7 +79,7 @@ def reduce(
     problem: OrderProblem,
     limits: Limits | None = None,
     *,
-    region_states: int = REGION_STATES,
+    region_states: int = DEFAULT.region_states,
     region_chains: int = REGION_CHAINS,
     interrupt: threading.Event | None = None,
     sizes: Sequence[int] = (),

@@ -17,12 +17,13 @@ from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.regions.dominant import OracleStopped, dominant
 from neaptide.schedule.order.regions.pumpkins import order_pumpkin, pumpkin_of
-from neaptide.schedule.order.regions.reduce import REGION_STATES, reduce
+from neaptide.schedule.order.regions.reduce import reduce
 from neaptide.schedule.order.regions.refusal import Refusal
 from neaptide.schedule.order.regions.segments import flatten
 from neaptide.schedule.order.regions.series_parallel import compose
 from neaptide.schedule.order.regions.trees import tree_of
 from neaptide.schedule.order.result import OrderResult
+from neaptide.schedule.order.settings import DEFAULT
 from neaptide.schedule.order.steps import to_steps
 
 Order = tuple[int, ...]
@@ -47,7 +48,7 @@ def series_parallel_order(
     limits: Limits | None = None,
     interrupt: threading.Event | None = None,
     *,
-    region_states: int = REGION_STATES,
+    region_states: int = DEFAULT.region_states,
 ) -> Outcome[Order]:
     """Best order of a series-parallel problem.
 
@@ -89,7 +90,7 @@ def pumpkin_order(
     limits: Limits | None = None,
     interrupt: threading.Event | None = None,
     *,
-    state_limit: int = 10 * REGION_STATES,
+    state_limit: int = 10 * DEFAULT.region_states,
 ) -> Outcome[Order]:
     """Best order of a pumpkin: over downsets, or by phase split where that is smaller.
 

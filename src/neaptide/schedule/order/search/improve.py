@@ -14,10 +14,8 @@ from neaptide.schedule.order.search.beam import beam_order
 from neaptide.schedule.order.search.bitset_lattice import Lattice, mask_of
 from neaptide.schedule.order.search.downsets import DownsetSearch, SearchEnd
 from neaptide.schedule.order.search.windows import window_problem
+from neaptide.schedule.order.settings import DEFAULT, OrderSettings
 
-_WIDTHS: Final = (16, 32, 64, 128, 256)
-_BEAM_WIDTH: Final = 4
-_STATES: Final = 2000  # per window and direction
 _FEWEST_STATES: Final = 8  # of a window whose hills are to be lowered
 _STRETCH: Final = 256  # ops that windows are cut out of, so that each costs no more than that
 
@@ -28,7 +26,7 @@ def improve_peak(
     *,
     guard: LimitGuard,
     lower_bytes: int = 0,
-    states: int = _STATES,
+    settings: OrderSettings = DEFAULT,
 ) -> tuple[int, ...]:
     """Solve windows around the peak exactly until that lowers it no more. Never returns a worse order.
 
@@ -37,14 +35,14 @@ def improve_peak(
         order: a legal order.
         guard: one unit of work per state.
         lower_bytes: stop at this peak.
-        states: of each search.
+        settings: widths of windows, and how far each is searched.
     """
     current = tuple(order)
     while True:
         profile = evaluate_order(problem, current)
         if profile.peak_position is None or profile.peak_bytes <= lower_bytes:
             return current
-        for width in _WIDTHS:
+        for width in settings.window_widths:
             start, end = window_at(problem, current, profile.peak_position, width)
             better = solve_window(
                 problem,
@@ -54,7 +52,7 @@ def improve_peak(
                 guard=guard,
                 lower_bytes=lower_bytes,
                 upper_bytes=profile.peak_bytes,
-                states=states,
+                settings=settings,
             )
             if better is not None:
                 current = better
@@ -66,7 +64,7 @@ def improve_peak(
 
 
 def lower_second_peaks(
-    problem: OrderProblem, order: Sequence[int], *, guard: LimitGuard, width: int = 32, states: int = 200
+    problem: OrderProblem, order: Sequence[int], *, guard: LimitGuard, settings: OrderSettings = DEFAULT
 ) -> tuple[int, ...]:
     """Lower the hills of each window of an order where that costs nothing elsewhere, first to last, once.
 
@@ -78,9 +76,9 @@ def lower_second_peaks(
         problem: storages and ops.
         order: a legal order.
         guard: one unit of work per state.
-        width: ops of a window; each overlaps the next by half.
-        states: most for one window.
+        settings: width of a window, which overlaps the next by half, and most states for one.
     """
+    width, states = settings.hill_width, settings.hill_states
     current = list(order)
     step = max(1, width // 2)
     length = max(_STRETCH, 2 * width)
@@ -163,11 +161,11 @@ def solve_window(
     guard: LimitGuard,
     lower_bytes: int,
     upper_bytes: int,
-    states: int,
+    settings: OrderSettings,
 ) -> tuple[int, ...] | None:
     """The order with the ops at `[start, end)` in their best order, if their highest hill falls below `upper_bytes`.
 
-    Searches both directions in turn, at most `states` states each; where that proves nothing, a beam in each
+    Searches both directions in turn, at most `settings.window_states` states each; where that proves nothing, a beam in each
     direction, with free moves up to what the searches have proved.
     """
     ops = order[start:end]
@@ -176,7 +174,7 @@ def solve_window(
     lattices = [Lattice(inner, reverse=reverse) for reverse in (False, True)]
     for lattice in lattices:
         search = DownsetSearch(lattice, lower_bytes=lower_bytes, upper_bytes=upper_bytes)
-        end_of_search = search.advance(guard, states)
+        end_of_search = search.advance(guard, settings.window_states)
         if end_of_search is SearchEnd.FOUND:
             found = search.order
             break
@@ -186,6 +184,6 @@ def solve_window(
     else:
         for lattice in lattices:
             found = found or beam_order(
-                lattice, _BEAM_WIDTH, level=lower_bytes, upper_bytes=upper_bytes, guard=guard
+                lattice, settings.window_beam_width, level=lower_bytes, upper_bytes=upper_bytes, guard=guard
             )
     return None if found is None else (*order[:start], *(ops[k] for k in found), *order[end:])
