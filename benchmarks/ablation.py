@@ -1,6 +1,7 @@
 """What each stage of the portfolios earns: `python benchmarks/ablation.py [ROOM ...] --instances FOLDER`.
 
-Rooms: `recompute`, `layout`, `order`; all of them if none is named. Every case is solved by the whole portfolio, then
+Rooms: `recompute`, `layout`, `order`, `order_settings` (each number of the settings halved and doubled); all of them if
+none is named. Every case is solved by the whole portfolio, then
 without each of its stages in turn, under a limit of work and none of time, so that answers are the same on every
 machine. Cases are the recorded instances, those of a folder with `remat/` and `minimalloc/` where it is given, and
 generated ones of fresh seeds. Prints by stage in how many cases the answer is worse or better without it, by how much

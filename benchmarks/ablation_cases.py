@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -11,7 +12,7 @@ from typing import Any, Final
 
 from layout_cases import CHALLENGING_CAPACITY, network_problem, problem_of
 from neaptide.corpus.layouts import pipelined, random_layout, staggered, training_shaped
-from neaptide.corpus.random_orders import gnp, layered, local, random_order
+from neaptide.corpus.random_orders import gnp, layered, local, random_order, wide
 from neaptide.corpus.recompute_forms import FAMILIES
 from neaptide.corpus.training_networks import TRAINING_STEPS, training_step
 from neaptide.layout import best_layout as layouts
@@ -43,21 +44,47 @@ _LAYOUTS: Final[Mapping[str, Callable[[int, int], Iterable[Any]]]] = MappingProx
     }
 )
 _ORDERS: Final[Mapping[str, Callable[[int, int], Any]]] = MappingProxyType(
-    {"gnp": gnp, "local": local, "layered": layered, "random": lambda nodes, seed: random_order(seed, nodes)}
+    {
+        "gnp": gnp,
+        "local": local,
+        "layered": layered,
+        "random": lambda nodes, seed: random_order(seed, nodes),
+        "wide": wide,
+    }
 )
 _LAYOUT_SIZES: Final = {"training": 2000, "pipelined": 500, "staggered": 101, "mixed": 60}
 _ORDER_NODES: Final = 120
 _STEP_NODES: Final = 300
 _SHARES: Final = ("0.7", "0.45", "0.3")
+_FACTORS: Final = {"half": 0.5, "twice": 2.0}
+
+
+def changed(settings: Any) -> dict[str, Any]:
+    """By `FIELD half` and `FIELD twice`, settings with that field changed; of several numbers each."""
+    found = {}
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        for name, factor in _FACTORS.items():
+            several = value if isinstance(value, tuple) else (value,)
+            scaled = tuple(type(number)(max(factor * number, 1)) for number in several)
+            new = scaled if isinstance(value, tuple) else scaled[0]
+            found[f"{field.name} {name}"] = replace(settings, **{field.name: new})
+    return found
+
+
+_ORDER_SETTINGS: Final = changed(orders.DEFAULT)
 STAGES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "recompute": sequences.STAGES,
         "layout": tuple(dict.fromkeys(layouts.STAGES)),
         "order": orders.STAGES,
+        "order_settings": tuple(_ORDER_SETTINGS),
     }
 )
-"""By room, what is switched off in turn."""
-WORK: Final[Mapping[str, int]] = MappingProxyType({"recompute": 20_000, "layout": 200_000, "order": 50_000})
+"""By room, what is switched off or changed in turn."""
+WORK: Final[Mapping[str, int]] = MappingProxyType(
+    {"recompute": 20_000, "layout": 200_000, "order": 50_000, "order_settings": 50_000}
+)
 """By room, units of work of one search: changes tried, nodes, states."""
 
 
@@ -173,7 +200,10 @@ def _order(case: Case, folder: Path | None) -> _Solve:
         problem = from_mapping(_ORDERS[name](int(rest[0]), int(rest[1])))
 
     def solve(limits: Limits, without: tuple[str, ...]) -> Row:
-        outcome = orders.best_order(problem, limits, without=without)
+        settings = [_ORDER_SETTINGS[name] for name in without if name in _ORDER_SETTINGS]
+        outcome = orders.best_order(
+            problem, limits, without=() if settings else without, settings=(*settings, orders.DEFAULT)[0]
+        )
         found = outcome.require()
         return {
             "value": found.peak_bytes,
@@ -191,5 +221,5 @@ def _network(name: str) -> OrderProblem:
 
 
 _SOLVERS: Final[Mapping[str, Callable[[Case, Path | None], _Solve]]] = MappingProxyType(
-    {"recompute": _recompute, "layout": _layout, "order": _order}
+    {"recompute": _recompute, "layout": _layout, "order": _order, "order_settings": _order}
 )
