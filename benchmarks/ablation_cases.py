@@ -73,17 +73,25 @@ def changed(settings: Any) -> dict[str, Any]:
 
 
 _ORDER_SETTINGS: Final = changed(orders.DEFAULT)
+_LAYOUT_SETTINGS: Final = changed(layouts.DEFAULT)
 STAGES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "recompute": sequences.STAGES,
         "layout": tuple(dict.fromkeys(layouts.STAGES)),
+        "layout_settings": tuple(_LAYOUT_SETTINGS),
         "order": orders.STAGES,
         "order_settings": tuple(_ORDER_SETTINGS),
     }
 )
 """By room, what is switched off or changed in turn."""
 WORK: Final[Mapping[str, int]] = MappingProxyType(
-    {"recompute": 20_000, "layout": 200_000, "order": 50_000, "order_settings": 50_000}
+    {
+        "recompute": 20_000,
+        "layout": 200_000,
+        "layout_settings": 200_000,
+        "order": 50_000,
+        "order_settings": 50_000,
+    }
 )
 """By room, units of work of one search: changes tried, nodes, states."""
 
@@ -98,7 +106,7 @@ def cases(room: str, folder: Path | None, seeds: Sequence[int]) -> list[Case]:
             for family in FAMILIES
             for share in _SHARES
         ]
-    elif room == "layout":
+    elif room.startswith("layout"):
         recorded = [("network", name) for name in EARLIER_OPTIMA]
         found = () if folder is None else sorted((folder / "minimalloc").glob("*.csv"))
         recorded += [("challenging", path.stem) for path in found]
@@ -162,7 +170,10 @@ def _layout(case: Case, folder: Path | None) -> _Solve:
     capacity = CHALLENGING_CAPACITY if case[0] == "challenging" else None
 
     def solve(limits: Limits, without: tuple[str, ...]) -> Row:
-        outcome = layouts.best_layout(problem, limits, without=without)
+        settings = [_LAYOUT_SETTINGS[name] for name in without if name in _LAYOUT_SETTINGS]
+        outcome = layouts.best_layout(
+            problem, limits, without=() if settings else without, settings=(*settings, layouts.DEFAULT)[0]
+        )
         found = outcome.require()
         assert found.layout is not None
         return {
@@ -221,5 +232,11 @@ def _network(name: str) -> OrderProblem:
 
 
 _SOLVERS: Final[Mapping[str, Callable[[Case, Path | None], _Solve]]] = MappingProxyType(
-    {"recompute": _recompute, "layout": _layout, "order": _order, "order_settings": _order}
+    {
+        "recompute": _recompute,
+        "layout": _layout,
+        "layout_settings": _layout,
+        "order": _order,
+        "order_settings": _order,
+    }
 )

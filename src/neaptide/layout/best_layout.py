@@ -16,20 +16,13 @@ from neaptide.layout.heuristics.rules import RULES, Rule
 from neaptide.layout.heuristics.watched import RuleStopped
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Certificate, Layout, LayoutResult, MethodResult
+from neaptide.layout.settings import DEFAULT, LayoutSettings
 from neaptide.layout.validate import check_layout
 from neaptide.named_peers import GRID, LAYOUTS, peer
 from neaptide.named_peers import RULES as PEER_RULES
 from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason
 
 _FIRST_RULE: Final = "size_first"
-_FIRST_NODES: Final = 20_000
-"""Of the first exact decisions; each later round has twice as many as the last."""
-_FIRST_DECISIONS: Final = 3
-"""At the bound alone, each with a seed of its own: how long a search takes has a heavy tail."""
-_MOST_NODES: Final = 1_000_000
-"""Of all exact decisions, where no limit says otherwise: about a minute."""
-_COARSEST: Final = 1000
-"""Looking for a smaller arena between a bound and the best ends at this fraction of the bound."""
 
 
 def best_layout(
@@ -41,6 +34,7 @@ def best_layout(
     methods: Sequence[str] | None = None,
     start: Layout | None = None,
     without: Collection[str] = (),
+    settings: LayoutSettings = DEFAULT,
 ) -> Outcome[LayoutResult]:
     """The smallest arena found within limits, or a layout within a capacity.
 
@@ -58,6 +52,7 @@ def best_layout(
         methods: names out of `METHODS`, or `all` of them; by default as many as it takes.
         start: a layout that is known already.
         without: stages to leave out by default, of `STAGES`, to measure what they earn.
+        settings: how far each method goes.
 
     Returns:
         The value is always there; its layout is None when nothing was found within the capacity, which is
@@ -80,7 +75,9 @@ def best_layout(
     if start is not None:
         check_layout(problem, start)
     guard = LimitGuard(limits or Limits(), interrupt)
-    return _Portfolio(problem, guard, interrupt, capacity_bytes, methods, frozenset(without)).solve(start)
+    return _Portfolio(problem, guard, interrupt, capacity_bytes, methods, frozenset(without), settings).solve(
+        start
+    )
 
 
 class FindLayout(Protocol):
@@ -105,6 +102,7 @@ class _Portfolio:
         capacity: int | None,
         methods: Sequence[str] | None,
         without: frozenset[str],
+        settings: LayoutSettings,
     ) -> None:
         self.problem = problem
         self.guard = guard
@@ -112,6 +110,7 @@ class _Portfolio:
         self.capacity = capacity
         self.wanted = methods
         self.without = without
+        self.settings = settings
         self.results: dict[str, MethodResult] = {}
         self.bound = self.lower = arena_lower_bound(problem)
         self.best: Layout | None = None
@@ -198,9 +197,11 @@ class _Portfolio:
         for index in self.decomposition.leaves():
             inside = tuple(buffers[i] for i in self.decomposition.pieces[index].leaf)
             if len(inside) == len(buffers) and _FIRST_RULE in self.results:
-                self.leaves[index] = LeafSearch(self.problem, self.first)
+                self.leaves[index] = LeafSearch(self.problem, self.first, settings=self.settings)
             else:
-                self.leaves[index] = LeafSearch(LayoutProblem(inside, self.problem.name))
+                self.leaves[index] = LeafSearch(
+                    LayoutProblem(inside, self.problem.name), settings=self.settings
+                )
         self.bound = self.lower = max(self.lower, self._leaf_bound())
 
     def _leaf_bound(self) -> int:
@@ -224,14 +225,14 @@ class _Portfolio:
         """Decide capacities with growing node limits until the proof is there or the limits are used up."""
         assert self.decomposition is not None
         self._open_leaves()
-        most, total = _FIRST_NODES, self.nodes + _MOST_NODES
+        most, total = self.settings.first_nodes, self.nodes + self.settings.most_nodes
         is_limited = self.guard.limits.time_s is not None or self.guard.limits.work is not None
         arena = self._assemble()
         rounds = 0
         while not self._is_proved() and self._goes_on() and (is_limited or self.nodes < total):
             before = self.nodes
             verdict = self._decide(self._goal(), method, most)
-            is_open = verdict is Verdict.OUT_OF_BUDGET and rounds >= _FIRST_DECISIONS
+            is_open = verdict is Verdict.OUT_OF_BUDGET and rounds >= self.settings.first_decisions
             if is_open and self.capacity is None:
                 self._narrow(method, most)
             arena = self._assemble()
@@ -246,7 +247,7 @@ class _Portfolio:
         """Look for smaller arenas between the bound and the best by bisection; what is not decided counts as too small."""
         low = self.lower
         assert self.best is not None
-        while self.best.arena_bytes - low > max(1, low // _COARSEST) and self._goes_on():
+        while self.best.arena_bytes - low > max(1, low // self.settings.narrowing_parts) and self._goes_on():
             middle = (low + self.best.arena_bytes) // 2
             verdict = self._decide(middle, method, most)
             if verdict is Verdict.FITS:

@@ -20,14 +20,11 @@ from neaptide.layout.exact.valley import Verdict
 from neaptide.layout.heuristics.rules import place_by_size
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Layout
+from neaptide.layout.settings import DEFAULT, LayoutSettings
 from neaptide.outcome import LimitGuard
 
-_MOST_COVERED: Final = 5_000_000
-"""Sections of all lifetimes together, for exact searches: a second or two to begin one."""
 _MOST_CANONICAL: Final = 5_000
 """Rectangles, for the search that holds all pairs."""
-_MOST_MEETINGS: Final = 5_000_000
-"""Pairs that are live together, at all sections, for the rigid search: some seconds to begin it."""
 
 
 class Exact(StrEnum):
@@ -43,6 +40,7 @@ class LeafSearch:
     Args:
         problem: the buffers of the leaf.
         known: a layout of them; by default a rule makes one.
+        settings: how far each search goes.
 
     Attributes:
         offsets: of the best layout.
@@ -50,8 +48,11 @@ class LeafSearch:
         lower_bytes: no layout of the leaf is smaller.
     """
 
-    def __init__(self, problem: LayoutProblem, known: Layout | None = None) -> None:
+    def __init__(
+        self, problem: LayoutProblem, known: Layout | None = None, *, settings: LayoutSettings = DEFAULT
+    ) -> None:
         self.problem = problem
+        self.settings = settings
         layout = known or place_by_size(problem)
         self.offsets = layout.offsets
         self.arena_bytes = layout.arena_bytes
@@ -70,7 +71,7 @@ class LeafSearch:
         strip = self._strip or self._relaxed
         if self.arena_bytes <= capacity_bytes or strip is None:
             return
-        found = dive(strip, capacity_bytes, guard, seed=guard.limits.seed)
+        found = dive(strip, capacity_bytes, guard, seed=guard.limits.seed, settings=self.settings)
         if found.offsets is not None and found.arena_bytes is not None:
             self._take(tuple(offset * strip.unit for offset in found.offsets))
 
@@ -112,14 +113,16 @@ class LeafSearch:
             core, core_limits = strip.choose(kept), [limits[index] for index in kept]
             covered = sum(last - first for first, last in zip(core.firsts, core.lasts, strict=True))
             is_pairs = method is Exact.CANONICAL and len(kept) > _MOST_CANONICAL
-            if covered > _MOST_COVERED or is_pairs:
+            if covered > self.settings.most_covered or is_pairs:
                 return Verdict.OUT_OF_BUDGET, 0
             self._seed += 1
             if method is Exact.CANONICAL:
                 found = CanonicalSearch(core, core_limits).decide(guard, max_nodes)
             else:
                 seed = guard.limits.seed + self._seed
-                found = decide(core, core_limits, guard, seed=seed, max_nodes=max_nodes)
+                found = decide(
+                    core, core_limits, guard, seed=seed, max_nodes=max_nodes, settings=self.settings
+                )
             nodes = found.nodes
             if found.verdict is Verdict.REFUTED:
                 # An arena is the top of some rectangle, a multiple of the unit less its padding.
@@ -137,7 +140,7 @@ class LeafSearch:
         """Whether the rigid search, which holds every meeting of two parts at every section, cannot begin."""
         parts = part_sections(self.problem)
         live = parts.sections.totals(np.ones(len(parts.lows), dtype=np.int64))
-        return bool((live * live).sum() > _MOST_MEETINGS)
+        return bool((live * live).sum() > self.settings.most_meetings)
 
     def _take(self, offsets: tuple[int, ...]) -> None:
         """Keep a layout if it is better."""

@@ -15,20 +15,21 @@ from typing import Final
 
 from neaptide.layout.exact.strip import Strip
 from neaptide.layout.exact.valley import Decision, SectionRule, ValleySearch, Verdict
+from neaptide.layout.settings import DEFAULT, LayoutSettings
 from neaptide.outcome import LimitGuard
 
-_NOISE: Final = 0.3
-"""Keys are multiplied by 1 +- this."""
-_FIRST_EXTRA_NODES: Final = 100
-"""Nodes of a run of the first round beyond one for each rectangle."""
-_GROWTH: Final = 1.2
-_FADING: Final = 0.7
 _RULES: Final = (SectionRule.TIGHT, SectionRule.OPTIONS)
 _KEYS: Final = ("width", "contention", "area", "size")
 
 
 def decide(
-    strip: Strip, limits: list[int], guard: LimitGuard, *, seed: int = 0, max_nodes: int | None = None
+    strip: Strip,
+    limits: list[int],
+    guard: LimitGuard,
+    *,
+    seed: int = 0,
+    max_nodes: int | None = None,
+    settings: LayoutSettings = DEFAULT,
 ) -> Decision:
     """Whether a strip fits below its limits, by restarts of the valley search with growing node limits.
 
@@ -40,16 +41,17 @@ def decide(
         guard: a unit of work is a node.
         seed: of the noise on the keys.
         max_nodes: of all runs together.
+        settings: noise, node limits and fading.
     """
     lasting, fading = [0.0] * strip.sections, [0.0] * strip.sections
     runs_each_round = len(_KEYS) * len(_RULES)
     nodes = 0
-    for number, (order, rule, limit) in enumerate(_runs(strip, limits, seed)):
+    for number, (order, rule, limit) in enumerate(_runs(strip, limits, seed, settings)):
         most = limit if max_nodes is None else min(limit, max_nodes - nodes)
         if rule is not SectionRule.TIGHT:
             failures = [0.0] * strip.sections
         elif number // runs_each_round % 2:
-            fading = failures = [_FADING * count for count in fading]
+            fading = failures = [settings.run_fading * count for count in fading]
         else:
             failures = lasting
         decision = ValleySearch(strip, limits, order, rule, failures).run(guard, most)
@@ -61,16 +63,18 @@ def decide(
     return Decision(Verdict.OUT_OF_BUDGET, None, nodes)
 
 
-def _runs(strip: Strip, limits: list[int], seed: int) -> Iterator[tuple[list[int], SectionRule, int]]:
+def _runs(
+    strip: Strip, limits: list[int], seed: int, settings: LayoutSettings
+) -> Iterator[tuple[list[int], SectionRule, int]]:
     """Order, rule and node limit of one run after another, without end."""
     rng = random.Random(seed)  # noqa: S311 - a reproducible stream, no secret
     keys = _keys(strip)
-    extra = float(_FIRST_EXTRA_NODES)
+    extra = float(settings.run_extra_nodes)
     while True:
         for rule, name in product(_RULES, _KEYS):
-            key = [value * (1 + rng.uniform(-_NOISE, _NOISE)) for value in keys[name]]
+            key = [value * (1 + rng.uniform(-settings.run_noise, settings.run_noise)) for value in keys[name]]
             yield order_by(strip, limits, key), rule, len(strip) + int(extra)
-        extra *= _GROWTH
+        extra *= settings.run_growth
 
 
 def _keys(strip: Strip) -> dict[str, list[float]]:

@@ -17,13 +17,12 @@ import numpy as np
 
 from neaptide.layout.exact.strip import Strip
 from neaptide.layout.problem import Ints
+from neaptide.layout.settings import DEFAULT, LayoutSettings
 from neaptide.outcome import LimitGuard
 
 _WALL: Final = 1 << 80
 _MOST_BITS: Final = 3_000_000_000
 """Rectangles times sections: two tables of bit masks of that many bits, at most 750 MB."""
-_NOISE: Final = 0.1
-_BOOST: Final = 1.5
 """What blamed keys are multiplied by."""
 
 
@@ -42,7 +41,9 @@ class DiveResult:
     placed: int
 
 
-def dive(strip: Strip, aim_bytes: int, guard: LimitGuard, *, seed: int = 0, passes: int = 12) -> DiveResult:
+def dive(
+    strip: Strip, aim_bytes: int, guard: LimitGuard, *, seed: int = 0, settings: LayoutSettings = DEFAULT
+) -> DiveResult:
     """The best of some passes; ends early when one meets the aim. O(n) set operations of n bits for each pass.
 
     Args:
@@ -50,7 +51,7 @@ def dive(strip: Strip, aim_bytes: int, guard: LimitGuard, *, seed: int = 0, pass
         aim_bytes: an arena that is small enough.
         guard: a unit of work is a placement.
         seed: of the noise.
-        passes: at most so many.
+        settings: number of passes, noise and boost.
     """
     if len(strip) * strip.sections > _MOST_BITS or not len(strip):
         return DiveResult(None, None, 0)
@@ -63,11 +64,13 @@ def dive(strip: Strip, aim_bytes: int, guard: LimitGuard, *, seed: int = 0, pass
     best: list[int] | None = None
     arena: int | None = None
     placed = 0
-    for number in range(passes):
+    for number in range(settings.dives):
         which = number % len(bases)
         key = bases[which] * boosts[which]
         if number >= len(bases):
-            key = key * [1 + rng.uniform(-_NOISE, _NOISE) for _ in range(len(strip))]
+            key = key * [
+                1 + rng.uniform(-settings.dive_noise, settings.dive_noise) for _ in range(len(strip))
+            ]
         order = np.lexsort((np.arange(len(strip)), -table.sizes, -widths, -key))
         found = table.descend(order, guard)
         placed += len(strip)
@@ -79,7 +82,7 @@ def dive(strip: Strip, aim_bytes: int, guard: LimitGuard, *, seed: int = 0, pass
             best, arena = offsets, height
         if arena <= aim_bytes:
             break
-        boosts[which][blamed] *= _BOOST
+        boosts[which][blamed] *= settings.dive_boost
     return DiveResult(None if best is None else tuple(best), arena, placed)
 
 

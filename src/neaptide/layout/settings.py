@@ -1,0 +1,46 @@
+"""How far each method of a layout search goes before the next one has its turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutSettings:
+    """Numbers that steer single methods. Limits of the whole search are `Limits`.
+
+    `benchmarks/ablation.py layout_settings` measures what half and twice of each number cost and win.
+
+    Attributes:
+        first_nodes: of the first exact decisions; each later round has twice as many as the last.
+        first_decisions: at the bound alone, each with a seed of its own: how long a search takes has a heavy tail.
+        most_nodes: of all exact decisions, where no limit says otherwise: about a minute.
+        narrowing_parts: looking for a smaller arena between a bound and the best ends at the bound over this.
+        dives: passes without going back.
+        dive_noise: keys of later dives are multiplied by 1 +- this.
+        dive_boost: what was to blame for an excess is placed earlier: its key is multiplied by this.
+        run_noise: keys of a run of the valley search are multiplied by 1 +- this.
+        run_extra_nodes: of a run of the first round, beyond one for each rectangle.
+        run_growth: of those, from round to round.
+        run_fading: what counts of earlier failures in every other round.
+        most_covered: sections of all lifetimes together, for exact searches: a second or two to begin one.
+        most_meetings: pairs that are live together, at all sections, for the rigid search: seconds to begin it.
+    """
+
+    first_nodes: int = 20_000
+    first_decisions: int = 3
+    most_nodes: int = 1_000_000
+    narrowing_parts: int = 1_000
+    dives: int = 12
+    dive_noise: float = 0.1
+    dive_boost: float = 1.5
+    run_noise: float = 0.3
+    run_extra_nodes: int = 100
+    run_growth: float = 1.2
+    run_fading: float = 0.7
+    most_covered: int = 5_000_000
+    most_meetings: int = 5_000_000
+
+
+DEFAULT: Final = LayoutSettings()
