@@ -1,0 +1,102 @@
+"""Means taken as sums and divided: the same numbers up to rounding, whatever the loss, its weights and what it ignores."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from fission_play import assert_close, edited_step, random_inputs, run_measured
+from neaptide.errors import RewriteError
+from neaptide.frontends.state_finder import find_state
+from neaptide.frontends.torch_step import capture_step
+from neaptide.ops import registry
+from neaptide.ops.means import MEAN_LOSS_GRADIENTS, MEAN_LOSSES, MEANS
+from neaptide.runtime.planned_step import PlannedStep
+from neaptide.runtime.verification import compare_records, record_eager, record_planned
+from neaptide.transform.applying import apply_rule
+from neaptide.transform.rewrite import Rewrite, replay
+from neaptide.transform.rules import RULES
+from neaptide.transform.rules.mean_as_sum import takes_mean
+from step_checks import as_variant
+
+RULE = RULES["mean_as_sum"]
+CLASSES, ROWS = 5, 6
+ON_OUTPUTS = {
+    "mse": F.mse_loss,
+    "smooth_l1": lambda y, t: F.smooth_l1_loss(y, t, beta=0.5),
+    "huber": lambda y, t: F.huber_loss(y, t, delta=0.7),
+    "soft_margin": lambda y, t: F.soft_margin_loss(y, t.sign()),
+    "binary": lambda y, t: F.binary_cross_entropy(y.sigmoid(), t.sigmoid()),
+    "binary_weighted": lambda y, t: F.binary_cross_entropy(y.sigmoid(), t.sigmoid(), weight=t.abs()),
+    "binary_with_logits": lambda y, t: F.binary_cross_entropy_with_logits(y, t.sigmoid()),
+    "l1": F.l1_loss,
+    "mean": lambda y, t: (y - t).square().mean(),
+    "mean_of_rows": lambda y, t: (y - t).square().mean(1).mean(0),
+}
+WEIGHTS = torch.arange(1.0, CLASSES + 1)
+ON_CLASSES = {
+    "classes": F.cross_entropy,
+    "ignored": lambda y, t: F.cross_entropy(y, t, ignore_index=2),
+    "weighted": lambda y, t: F.cross_entropy(y, t, weight=WEIGHTS, ignore_index=0),
+    "smoothed": lambda y, t: F.cross_entropy(y, t, label_smoothing=0.1),
+    "pixels": lambda y, t: F.cross_entropy(y.view(2, 3, CLASSES, 1).transpose(1, 2), t.view(2, 3, 1)),
+}
+
+
+def make(name):
+    """A training step of a linear layer with one of the losses."""
+    torch.manual_seed(0)
+    model = nn.Linear(4, CLASSES)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    of = (ON_OUTPUTS | ON_CLASSES)[name]
+
+    def step(batch):
+        optimizer.zero_grad()
+        loss = of(model(batch[0]), batch[1])
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    labels = torch.tensor([0, 2, 4, 2, 1, 3]) if name in ON_CLASSES else torch.randn(ROWS, CLASSES)
+    return step, (torch.randn(ROWS, 4), labels)
+
+
+def without_means(graph):
+    edited = apply_rule(graph, registry(), RULE).edited
+    assert not any(takes_mean(node) for node in edited.graph.nodes)
+    return edited
+
+
+@pytest.mark.parametrize("name", ON_OUTPUTS | ON_CLASSES)
+def test_a_step_trains_as_eager_does(name):
+    step, batch = make(name)
+    expected = record_eager(step, (batch,), steps=2, seed=1)
+    step, batch = make(name)
+    captured = capture_step(step, (batch,))
+    assert any(takes_mean(node) for node in captured.steady.graph.nodes)
+    runner = PlannedStep(step, None, as_variant(edited_step(captured, without_means)))
+    found = compare_records(record_planned(runner, find_state(step), (batch,), steps=2, seed=1), expected)
+    assert max(found.max_abs_diff.values()) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["mse", "ignored", "weighted"])
+def test_it_takes_the_bytes_that_are_predicted(name):
+    step, batch = make(name)
+    graph = capture_step(step, (batch,)).steady.graph
+    inputs = random_inputs(graph)
+    assert_close(run_measured(without_means(graph).graph, inputs), run_measured(graph, inputs))
+
+
+def test_every_row_names_an_operation_of_the_table():
+    for name in {*MEAN_LOSSES, *MEAN_LOSS_GRADIENTS, *MEANS, *MEANS.values()}:
+        assert registry().find(name) is not None
+
+
+def test_what_takes_no_mean_is_refused():
+    step, batch = make("mse")
+    graph = capture_step(step, (batch,)).steady.graph
+    other = next(node.id for node in graph.nodes if not takes_mean(node))
+    with pytest.raises(RewriteError, match="takes no mean"):
+        replay(graph, registry(), [Rewrite(RULE.name, (other,), keeps_bits=False)], RULES)
