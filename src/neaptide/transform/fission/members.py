@@ -2,72 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from neaptide.ir.dependencies import predecessors
 from neaptide.ir.graph import Graph
 
 # What members need complete is made in front of the loop where it takes at most this share of the bytes they make.
 _LIGHT = 0.05
+_NONE: frozenset[int] = frozenset()
 
 
-def convex_members(graph: Graph, wanted: Collection[int], sizes: Sequence[int]) -> frozenset[int]:
-    """The largest part of some nodes found that one loop can stand for. O(size of the graph, times cones made outside).
+def convex_members(
+    graph: Graph, wanted: Collection[int], complete: Mapping[int, Collection[int]], sizes: Sequence[int]
+) -> frozenset[int]:
+    """A part of some nodes, as large as found, that one loop can stand for. O(size of the graph, times cones made outside).
 
-    Some nodes outside need results of the loop, so they run behind it; a node that needs one of those cannot be in it.
-    Where such a result follows from little, as the number of labels that count, all that it follows from is left in front
-    of the loop: it is made whole, once. Otherwise the node that needs it stays outside, with all that follows from it.
+    A node outside that needs results of the loop runs behind it, and a node that needs one of those cannot be in it.
+    Neither can one that needs a sum over all parts. Where such a result follows from little, as the number of labels that
+    count, all that it follows from is left in front of the loop: it is made whole, once. Otherwise the node that needs it
+    stays outside, with all that follows from it.
 
     Args:
         graph: the program.
         wanted: nodes that may run in parts.
+        complete: by node, the nodes whose results it needs complete although they may run in parts.
         sizes: bytes by storage.
     """
-    before = predecessors(graph)
-    members = set(wanted)
-    while True:
-        behind = _behind(members, before)
-        light = _LIGHT * sum(_made_bytes(graph, node, sizes) for node in members)
-        for node in sorted(behind[0]):
-            cone = _cone(node, members, before)
-            if sum(_made_bytes(graph, inner, sizes) for inner in cone) <= light:
-                members -= cone
-                break
-        else:
-            return frozenset(members - behind[1])
+    return _Choice(graph, set(wanted), complete, sizes, predecessors(graph)).made()
 
 
-def _behind(members: Collection[int], before: Sequence[Sequence[int]]) -> tuple[set[int], set[int]]:
-    """Nodes outside that a member needs and that need a member; and members that cannot run before those have."""
-    late: set[int] = set()  # need a member, and are outside or need one that is late
-    wanted: set[int] = set()
-    blocked: set[int] = set()
-    for node, earlier in enumerate(before):
-        if node in members:
-            found = late.intersection(earlier)
-            if found:
-                wanted |= found - blocked
-                blocked.add(node)
+@dataclass
+class _Choice:
+    graph: Graph
+    members: set[int]
+    complete: Mapping[int, Collection[int]]
+    sizes: Sequence[int]
+    before: Sequence[Sequence[int]]
+
+    def made(self) -> frozenset[int]:
+        while True:
+            needed, blocked = self._conflicts()
+            light = _LIGHT * sum(map(self._made_bytes, self.members))
+            cones = (self._cone(node) for node in sorted(needed))
+            cone = next((c for c in cones if sum(map(self._made_bytes, c)) <= light), None)
+            if cone is None:
+                return frozenset(self.members - blocked)
+            self.members -= cone
+
+    def _conflicts(self) -> tuple[set[int], set[int]]:
+        """Nodes that a member needs complete and that need a member, or are one; and members that cannot be members."""
+        late: set[int] = set()  # cannot run before the loop ends
+        needed: set[int] = set()
+        blocked: set[int] = set()
+        for node, earlier in enumerate(self.before):
+            if node in self.members:
+                found = late.intersection(earlier)
+                found |= self.members.intersection(self.complete.get(node, _NONE))
+                if found:
+                    needed |= found - blocked
+                    blocked.add(node)
+                    late.add(node)
+            elif any(other in self.members or other in late for other in earlier):
                 late.add(node)
-        elif any(other in members or other in late for other in earlier):
-            late.add(node)
-    return wanted, blocked
+        return needed, blocked
 
+    def _cone(self, node: int) -> set[int]:
+        """Members that a node follows from, itself among them."""
+        found = self.members & {node}
+        seen = {node}
+        stack = [node]
+        while stack:
+            for other in self.before[stack.pop()]:
+                if other not in seen:
+                    seen.add(other)
+                    stack.append(other)
+                    if other in self.members:
+                        found.add(other)
+        return found
 
-def _cone(node: int, members: Collection[int], before: Sequence[Sequence[int]]) -> set[int]:
-    """Members that a node follows from."""
-    found: set[int] = set()
-    seen = {node}
-    stack = [node]
-    while stack:
-        for other in before[stack.pop()]:
-            if other not in seen:
-                seen.add(other)
-                stack.append(other)
-                if other in members:
-                    found.add(other)
-    return found
-
-
-def _made_bytes(graph: Graph, node: int, sizes: Sequence[int]) -> int:
-    return sum(sizes[storage] for storage in graph.created_storages(graph.nodes[node]))
+    def _made_bytes(self, node: int) -> int:
+        return sum(self.sizes[storage] for storage in self.graph.created_storages(self.graph.nodes[node]))

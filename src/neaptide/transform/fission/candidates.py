@@ -1,0 +1,156 @@
+"""Regions of a training step that are worth a look: where splitting them frees bytes, before anybody asks what it costs.
+
+All of forward and backward along each axis of the inputs (whole-step micro-batching is one of these), and what lies behind
+each narrow place of the forward along each axis of what crosses there. DESIGN of regions that end at the loss: they need
+no sums over the step's gradients to be kept, and the largest activations, as logits are, lie there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from neaptide.analysis.axes import Carried, follow
+from neaptide.analysis.sizes import evaluate_storage_bytes
+from neaptide.errors import RewriteError
+from neaptide.ir.axes import Along, Need
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node
+from neaptide.ir.registry import OpRegistry
+from neaptide.ir.values import Kind
+from neaptide.transform.fission.members import convex_members
+from neaptide.transform.fission.spans import Span, suffixes, whole_step
+
+# A region that makes fewer bytes than this share of all that forward and backward make is not worth a loop.
+_SMALL = 0.02
+# Regions behind narrow places that are looked at: the longest and the shortest, and some in between.
+_MOST_SUFFIXES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A region, and the axis along which it may run in parts.
+
+    Attributes:
+        kind: `step` or `suffix`.
+        origin: the value that names the axis, and its dim: the input, or the largest value that crosses where a suffix
+            begins.
+        length: of the axis.
+        seeds: values handed to the region in parts, and where the axis lies in them.
+        members: the region.
+        nbytes: of the storages that it makes in parts.
+        means: nodes that take a mean along the axis, to be taken as sums first; the region is then to be found anew.
+    """
+
+    kind: str
+    origin: tuple[str, int]
+    length: int
+    seeds: Mapping[int, Along]
+    members: frozenset[int]
+    nbytes: int
+    means: tuple[int, ...]
+
+
+def candidates(graph: Graph, registry: OpRegistry) -> tuple[Candidate, ...]:
+    """Regions that may run in parts, those that make the most bytes in parts first. O(suffixes x axes x nodes).
+
+    Args:
+        graph: a static training step.
+        registry: what its operations mean.
+    """
+    finder = _Finder(graph, registry, evaluate_storage_bytes(graph))
+    found = {made.members: made for made in finder.all()}
+    return tuple(sorted(found.values(), key=lambda made: (-made.nbytes, made.origin)))
+
+
+class _Finder:
+    def __init__(self, graph: Graph, registry: OpRegistry, sizes: Sequence[int]) -> None:
+        self.graph, self.registry, self.sizes = graph, registry, sizes
+
+    def all(self) -> Iterator[Candidate]:
+        step = whole_step(self.graph)
+        if step is None:
+            return
+        least = _SMALL * sum(self._made_bytes(self.graph.nodes[n]) for n in range(step.start, step.end))
+        for value in self._batch():
+            yield from self._along_dims("step", step, value, least)
+        for span in _spread(suffixes(self.graph), _MOST_SUFFIXES):
+            yield from self._along_dims("suffix", span, span.crossing[0], least)
+
+    def _batch(self) -> list[int]:
+        """Inputs that are neither state nor numbers."""
+        found = []
+        for number in self.graph.inputs:
+            storage = self.graph.values[number].storage
+            if storage is not None and self.graph.storages[storage].kind is Kind.INPUT:
+                found.append(number)
+        return found
+
+    def _along_dims(self, kind: str, span: Span, value: int, least: float) -> Iterator[Candidate]:
+        for dim, extent in enumerate(self.graph.values[value].shape):
+            if extent.is_constant and extent.constant_value() > 1:
+                made = self._found(kind, span, value, dim, extent.constant_value())
+                if made is not None and made.nbytes > least:
+                    yield made
+
+    def _found(self, kind: str, span: Span, value: int, dim: int, length: int) -> Candidate | None:
+        try:
+            carried = follow(
+                self.graph, self.registry, {value: Along(dim)}, length, range(span.start, span.end)
+            )
+        except RewriteError:
+            return None  # the axis contradicts itself: no region along it
+        means = tuple(c.node for c in carried.conditions if c.need is Need.MEAN)
+        left_out = {c.node for c in carried.conditions if c.need not in (Need.COMPLETE, Need.MEAN)}
+        wanted = {n for n in carried.members if n not in left_out and self._may_repeat(self.graph.nodes[n])}
+        members = convex_members(self.graph, wanted, self._complete(carried), self.sizes)
+        nbytes = sum(
+            self.sizes[self.graph.values[v].storage or 0]
+            for n in members
+            for v in self._created(self.graph.nodes[n])
+            if v in carried.axes
+        )
+        used = {v for n in members for v in self.graph.nodes[n].inputs}
+        made = {v for n in members for v in self.graph.nodes[n].outputs}
+        seeds = {v: carried.axes[v] for v in sorted(used - made) if v in carried.axes}
+        name = self.graph.values[value].name
+        return Candidate(kind, (name, dim), length, seeds, members, nbytes, means) if members else None
+
+    def _complete(self, carried: Carried) -> dict[int, set[int]]:
+        """By node that needs sums complete, the nodes that make their terms."""
+        found: dict[int, set[int]] = {}
+        for condition in carried.conditions:
+            if condition.need is Need.COMPLETE:
+                makers = (self.graph.producer(value) for value in condition.values)
+                found.setdefault(condition.node, set()).update(n for n in makers if n is not None)
+        return found
+
+    def _may_repeat(self, node: Node) -> bool:
+        """Whether a node may run once for each part: it changes nothing of the caller's, and tells nobody anything."""
+        owned = (self.graph.producer(v) is None for v in node.inputs if self._is_written(node, v))
+        return not (node.effects.rng or node.effects.collective or node.effects.host or node.regions or any(owned))
+
+    def _is_written(self, node: Node, value: int) -> bool:
+        storage = self.graph.values[value].storage
+        return any(access.storage == storage for access in node.effects.writes)
+
+    def _created(self, node: Node) -> list[int]:
+        """The first value on each storage that a node creates."""
+        first: dict[int, int] = {}
+        created = set(self.graph.created_storages(node))
+        for value in node.outputs:
+            storage = self.graph.values[value].storage
+            if storage in created:
+                first.setdefault(storage, value)
+        return list(first.values())
+
+    def _made_bytes(self, node: Node) -> int:
+        return sum(self.sizes[storage] for storage in self.graph.created_storages(node))
+
+
+def _spread(spans: Sequence[Span], count: int) -> tuple[Span, ...]:
+    """Some of the spans, with the first and the last, evenly in between."""
+    if len(spans) <= count:
+        return tuple(spans)
+    places = {round(k * (len(spans) - 1) / (count - 1)) for k in range(count)}
+    return tuple(spans[place] for place in sorted(places))
