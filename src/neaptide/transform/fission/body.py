@@ -63,7 +63,7 @@ class _Body:
                     f"%{value.name} is handed to the region, and a part of it lies in several places"
                 )
             block = self.graph.storages[value.storage]
-            shape = self.shapes.value(value).shape
+            shape = self.shapes.value(replace(value, offset=_ZERO)).shape
             span = _span(shape, value.strides) * DTYPE_BYTES[value.dtype]
             self.storages.append(Storage(len(self.storages), span, block.device, block.kind, value.name))
             self.values.append(
@@ -84,7 +84,7 @@ class _Body:
         if number not in self.shapes.split.axes:
             return
         here = self.values[handed]
-        wanted = replace(self.shapes.value(self.graph.values[number]), offset=_ZERO)
+        wanted = self.shapes.value(replace(self.graph.values[number], offset=_ZERO))
         if same_layout(here, wanted):
             return
         if wanted.strides != contiguous_strides(wanted.shape):
@@ -171,29 +171,25 @@ class _Body:
                 self.storages[storage] = replace(self.storages[storage], nbytes=nbytes)
 
     def _output(self, number: int, seen: dict[int | None, list[int | None]]) -> int:
-        value = self.shapes.value(self.graph.values[number])
-        storage = seen[value.storage][0]
-        handed = value.storage not in self.storage
-        self.values.append(
-            replace(
-                value,
-                id=len(self.values),
-                storage=storage,
-                version=0 if handed else value.version,
-                offset=value.offset if not handed else self._offset_in_part(number, value),
-            )
-        )
+        whole = self.graph.values[number]
+        storage = seen[whole.storage][0]
+        if whole.storage in self.storage:
+            value = self.shapes.value(whole)
+        else:
+            value = replace(self._view_of_handed(number), version=0)
+        self.values.append(replace(value, id=len(self.values), storage=storage))
         self.number[number] = len(self.values) - 1
         return self.number[number]
 
-    def _offset_in_part(self, number: int, value: Value) -> SizeExpr:
-        """The offset of a view of what is handed over: counted from where that begins, which is 0 here."""
-        producer = self.graph.producer(number)
+    def _view_of_handed(self, number: int) -> Value:
+        """A part of a view of what is handed over; it begins as far behind what it shows as the whole does."""
+        value, producer = self.graph.values[number], self.graph.producer(number)
         assert producer is not None
         node = self.graph.nodes[producer]
-        base = next(n for n in node.inputs if self.graph.values[n].storage == value.storage)
-        whole = self.shapes.value(self.graph.values[base])
-        return value.offset - whole.offset + self.values[self.number[base]].offset
+        shown = next(n for n in node.inputs if self.graph.values[n].storage == value.storage)
+        behind = replace(value, offset=value.offset - self.graph.values[shown].offset)
+        part = self.shapes.value(behind)
+        return replace(part, offset=part.offset + self.values[self.number[shown]].offset)
 
     def _accesses(self, access: Access, seen: dict[int | None, list[int | None]]) -> list[Access]:
         version = access.version if access.storage in self.storage else 0

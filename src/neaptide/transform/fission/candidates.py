@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from neaptide.analysis.axes import Carried, follow
+from neaptide.analysis.axes.carried import Carried
+from neaptide.analysis.axes.follow import follow
 from neaptide.analysis.sizes import evaluate_storage_bytes
 from neaptide.errors import RewriteError
 from neaptide.ir.axes import Along, Need

@@ -39,7 +39,7 @@ def extract_loop(graph: Graph, registry: OpRegistry, nodes: Collection[int], spl
         RewriteError: the nodes cannot run as one loop, with the reason.
     """
     region = find_region(graph, registry, nodes, split)
-    shapes = PartShapes(graph, split)
+    shapes = PartShapes(graph, registry, split)
     values = [graph.values[number] for number in region.outputs]
     for value in values:
         if not is_dense(value):

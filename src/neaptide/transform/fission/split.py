@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from neaptide.errors import RewriteError
 from neaptide.ir.axes import Along
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Node
+from neaptide.ir.registry import OpRegistry, Trait
 from neaptide.ir.values import Value
 from neaptide.symbolic.size_expr import SizeExpr
 
@@ -26,12 +27,15 @@ class Split:
         step: elements of the axis in a part; the last part may be shorter.
         axes: by value that carries the axis, where; values without an entry are handed over, or made, whole.
         sums: values that the region makes as a part of a sum, and that leave it added up.
+        sizes: by node whose row in the op table says how it runs in parts, positions of the arguments, beside the shape
+            of its first result, that hold an extent of the axis. Of other nodes, no number may be the length.
     """
 
     length: int
     step: int
     axes: Mapping[int, Along]
     sums: frozenset[int] = frozenset()
+    sizes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def trip_count(self) -> int:
@@ -44,16 +48,18 @@ class PartShapes:
 
     Args:
         graph: where the region is.
+        registry: what its operations mean.
         split: how it is run in parts.
 
     Raises:
         RewriteError: the parts are none, or longer than the axis.
     """
 
-    def __init__(self, graph: Graph, split: Split) -> None:
+    def __init__(self, graph: Graph, registry: OpRegistry, split: Split) -> None:
         if not 1 <= split.step < split.length:
             raise RewriteError(f"parts of {split.step} do not split an axis of {split.length}")
         self.graph = graph
+        self.registry = registry
         self.split = split
         if split.length % split.step:
             self.part = SizeExpr.dim(_untaken(graph))
@@ -107,8 +113,12 @@ class PartShapes:
         Raises:
             RewriteError: another argument is as large as the axis, so it may mean its length.
         """
+        sizes = self.split.sizes.get(node.id, ())
         return (
-            tuple(self._argument(node, arg) for arg in node.args),
+            tuple(
+                self._extents(node, arg) if position in sizes else self._argument(node, arg)
+                for position, arg in enumerate(node.args)
+            ),
             tuple((key, self._argument(node, arg)) for key, arg in node.kwargs),
         )
 
@@ -122,7 +132,7 @@ class PartShapes:
 
     def _argument(self, node: Node, arg: Arg) -> Arg:
         sizes = _sizes(arg)
-        if sizes is not None and node.outputs:
+        if sizes is not None and node.outputs and not self._takes_dims(node):
             whole = self.graph.values[node.outputs[0]]
             part = self.value(whole)
             for old, new in ((whole.shape, part.shape), (whole.strides, part.strides)):
@@ -130,8 +140,27 @@ class PartShapes:
                     a in (_INFERRED, o) for a, o in zip(sizes, old, strict=True)
                 ):
                     return tuple(_plain(a if a == _INFERRED else n) for a, n in zip(sizes, new, strict=True))
-        self._refuse_lengths(node, arg)
+        if node.id not in self.split.sizes:
+            self._refuse_lengths(node, arg)
         return arg
+
+    def _takes_dims(self, node: Node) -> bool:
+        """Whether a list of numbers among the arguments names dims, whatever the result's shape is."""
+        spec = self.registry.find(node.op)
+        return spec is not None and spec.is_a(Trait.REDUCTION)
+
+    def _extents(self, node: Node, arg: Arg) -> Arg:
+        """An extent of the axis as an argument, or a list of one, for a part."""
+        if isinstance(arg, tuple) and len(arg) == 1:
+            return (self._extents(node, arg[0]),)
+        size = _size(arg)
+        factor = None if size is None else size // self.split.length
+        if size is None or factor is None or factor * self.split.length != size:
+            raise RewriteError(
+                f"{node.op} is given {arg}, and that is no extent of the axis",
+                where=node.source.location or None,
+            )
+        return _plain(factor * self.part)
 
     def _refuse_lengths(self, node: Node, arg: Arg) -> None:
         if isinstance(arg, tuple):

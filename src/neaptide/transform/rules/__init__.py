@@ -10,11 +10,11 @@ from typing import Final
 from neaptide.errors import UsageError
 from neaptide.transform.rewrite import Rewrite, Rule
 from neaptide.transform.rules.equal_operations import EqualOperations
-from neaptide.transform.rules.loop import PlacedLoop
+from neaptide.transform.rules.fission import Fission
 from neaptide.transform.rules.mean_as_sum import MeanAsSum
 
 RULES: Final[Mapping[str, Rule]] = MappingProxyType(
-    {rule.name: rule for rule in (EqualOperations(), MeanAsSum(), PlacedLoop())}
+    {rule.name: rule for rule in (EqualOperations(), Fission(), MeanAsSum())}
 )
 """Every rule that a plan may name."""
 

@@ -52,6 +52,11 @@ class MeanAsSum:
         return edit.finish()
 
 
+def mean_as_sum(nodes: Collection[int]) -> Rewrite:
+    """The rewrite that takes the means of some nodes as sums."""
+    return Rewrite(MeanAsSum().name, tuple(sorted(nodes)), (), keeps_bits=False)
+
+
 def takes_mean(node: Node) -> bool:
     """Whether an operation divides by a number of elements that parts of its operands would not have."""
     loss = MEAN_LOSSES.get(node.op) or MEAN_LOSS_GRADIENTS.get(node.op)

@@ -1,0 +1,98 @@
+"""A variant: what some rewrites make of a graph, and the rewrites that are worth a look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from neaptide.errors import RewriteError
+from neaptide.ir.edit import Edited
+from neaptide.ir.graph import Graph
+from neaptide.ir.registry import OpRegistry
+from neaptide.transform.fission.candidates import Candidate, candidates
+from neaptide.transform.rewrite import Rewrite, replay
+from neaptide.transform.rules import RULES
+from neaptide.transform.rules.fission import fission
+from neaptide.transform.rules.mean_as_sum import mean_as_sum
+
+# Numbers of parts, each about one and a half times the one before.
+_LADDER = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+
+Objection = Callable[[Edited], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A graph after some rewrites.
+
+    Attributes:
+        label: what was done, in words.
+        kind: of the region that runs in parts.
+        parts: how many.
+        rewrites: to be replayed from the graph that was captured.
+        edited: what they make of it.
+    """
+
+    label: str
+    kind: str
+    parts: int
+    rewrites: tuple[Rewrite, ...]
+    edited: Edited
+
+
+class Variants:
+    """The variants of a graph.
+
+    Args:
+        graph: as captured.
+        registry: what its operations mean.
+        objection: why a changed graph is not wanted, for reasons that the graph does not tell; None where it is.
+    """
+
+    def __init__(self, graph: Graph, registry: OpRegistry, objection: Objection) -> None:
+        self.graph, self.registry, self.objection = graph, registry, objection
+        self.first, self.begun = self._without_means()
+        self.regions = candidates(self.begun.graph, registry)
+        """Regions that may run in parts, of the graph whose means are sums; those that make most bytes in parts first."""
+        self.refusals: dict[Candidate, str] = {}
+
+    def in_parts(self, region: Candidate, parts: int) -> Variant | None:
+        """The variant with one region in parts; None where it cannot be, and `refusals` says why."""
+        rewrite = fission(
+            self.begun.graph, region.members, length=region.length, parts=parts, inputs=region.seeds
+        )
+        try:
+            edited = self.begun.then(replay(self.begun.graph, self.registry, [rewrite], RULES))
+            reason = self.objection(edited)
+        except RewriteError as error:
+            reason = error.what
+        if reason is not None:
+            self.refusals[region] = reason
+            return None
+        return Variant(described(region, parts), region.kind, parts, (*self.first, rewrite), edited)
+
+    def _without_means(self) -> tuple[tuple[Rewrite, ...], Edited]:
+        """What makes sums of the means that would stand in the way of parts."""
+        means = sorted({node for region in candidates(self.graph, self.registry) for node in region.means})
+        if not means:
+            return (), Edited.unchanged(self.graph)
+        rewrite = mean_as_sum(means)
+        return (rewrite,), replay(self.graph, self.registry, [rewrite], RULES)
+
+
+def ladder(length: int) -> Sequence[int]:
+    """Numbers of parts that are tried for an axis, ascending; each makes parts of another length."""
+    steps = {}
+    for parts in (*_LADDER, length):
+        if 2 <= parts <= length:
+            step = -(-length // parts)
+            steps.setdefault(step, -(-length // step))
+    return sorted(set(steps.values()) - {1})
+
+
+def described(region: Candidate, parts: int) -> str:
+    """A region in parts, in words: `forward and backward in 4 parts along dim 0 of batch_0`."""
+    name, dim = region.origin
+    what = "forward and backward" if region.kind == "step" else "what lies behind"
+    along = f"along dim {dim} of {name}"
+    return f"{what} in {parts} parts {along}" if region.kind == "step" else f"{what} {name} in {parts} parts {along}"

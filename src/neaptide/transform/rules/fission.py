@@ -1,0 +1,150 @@
+"""Fission: a region of the graph runs in parts along an axis, the last of them maybe shorter.
+
+Fission of MAGIS (Chen et al., ASPLOS 2024), as a loop instead of an unrolled graph, for parts of any length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from neaptide.analysis.axes.follow import follow
+from neaptide.errors import RewriteError
+from neaptide.ir.axes import Along, Need
+from neaptide.ir.edit import Edited
+from neaptide.ir.graph import Graph
+from neaptide.ir.registry import OpRegistry
+from neaptide.transform.fission.loop import extract_loop
+from neaptide.transform.fission.split import Split
+from neaptide.transform.rewrite import Refusal, Rewrite, Setting
+
+_NAMES = ("inputs", "length", "parts")
+_RUN = 4
+_WORDS = {
+    Need.COMPLETE: "needs a sum over all parts before they are there",
+    Need.MEAN: "takes a mean: that of a part is none of the whole (`mean_as_sum` makes it a sum)",
+    Need.ADDEND: "adds an operand that each part would add once more",
+    Need.RANDOM: "draws random numbers: in parts it would draw others",
+    Need.HALO: "needs the edge of the parts next to its own",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fission:
+    """Runs the nodes of a rewrite as one loop. `fission` makes such rewrites; the rule proposes none by itself.
+
+    Settings: `length` of the axis and number of `parts`; `inputs` as runs of (node, place, dim, outer) for each value that
+    is handed to the region in parts. A node is its position in the rewrite's nodes; place -1 is its first input, -2 its
+    second. Where the axis lies in all other values, and which results are sums, follows from the op table.
+    """
+
+    name: str = "fission"
+    keeps_bits: bool = False
+    summary: str = "a region runs in parts"
+
+    def find(
+        self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
+    ) -> Iterator[Rewrite | Refusal]:
+        """Nothing: which regions are worth it is a question of prices, which rules do not know."""
+        del graph, registry, near
+        return iter(())
+
+    def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
+        """As `Rule.apply`. O(size of the graph)."""
+        settings = dict(rewrite.settings)
+        if tuple(settings) != _NAMES or len(set(rewrite.nodes)) < len(rewrite.nodes) or not rewrite.nodes:
+            raise RewriteError(f"it must name nodes, each once, and the settings {', '.join(_NAMES)}")
+        length, parts = _number(settings, "length"), _number(settings, "parts")
+        if not 2 <= parts <= length:
+            raise RewriteError(f"an axis of {length} cannot be split into {parts} parts")
+        seeds: dict[int, Along] = {}
+        for node, place, dim, outer in _runs(settings["inputs"]):
+            value = _operand(graph, rewrite, node, place)
+            if outer < 1 or seeds.setdefault(value, Along(dim, outer)) != Along(dim, outer):
+                raise RewriteError(f"%{graph.values[value].name} is handed over along two axes, or along none")
+        split = _split_of(graph, registry, rewrite.nodes, seeds, length, parts)
+        return extract_loop(graph, registry, rewrite.nodes, split)
+
+
+def fission(
+    graph: Graph, nodes: Collection[int], *, length: int, parts: int, inputs: Mapping[int, Along]
+) -> Rewrite:
+    """The rewrite that runs some nodes of a graph in parts.
+
+    Args:
+        graph: in which the nodes are.
+        nodes: the region.
+        length: of the axis.
+        parts: how many at most; each is as long as the first but for the last, which may be shorter.
+        inputs: by value that is handed to the region in parts, where the axis lies in it; others are handed over whole.
+    """
+    members = tuple(sorted(nodes))
+    places: dict[int, tuple[int, int]] = {}
+    for position, number in enumerate(members):
+        for slot, value in enumerate(graph.nodes[number].inputs):
+            places.setdefault(value, (position, -slot - 1))
+    runs = [(*places[value], along.dim, along.outer) for value, along in inputs.items() if value in places]
+    settings: tuple[tuple[str, Setting], ...] = (
+        ("inputs", tuple(number for run in sorted(runs) for number in run)),
+        ("length", length),
+        ("parts", parts),
+    )
+    return Rewrite(Fission().name, members, settings, keeps_bits=False)
+
+
+def _split_of(
+    graph: Graph,
+    registry: OpRegistry,
+    nodes: Collection[int],
+    seeds: Mapping[int, Along],
+    length: int,
+    parts: int,
+) -> Split:
+    """What rows of the op table say of a region in parts.
+
+    Raises:
+        RewriteError: a node of the region cannot run in parts, with the reason.
+    """
+    carried = follow(graph, registry, seeds, length, nodes)
+    if carried.barriers:
+        first = carried.barriers[0]
+        node = graph.nodes[first.node]
+        raise RewriteError(f"{node.op} {first.reason}", where=node.source.location or None)
+    if carried.conditions:
+        first_condition = carried.conditions[0]
+        node = graph.nodes[first_condition.node]
+        raise RewriteError(
+            f"{node.op} {_WORDS[first_condition.need]}", where=node.source.location or None
+        )
+    if idle := carried.untouched.intersection(nodes):
+        node = graph.nodes[min(idle)]
+        raise RewriteError(
+            f"{node.op} does not depend on the axis, and would run whole in each part",
+            where=node.source.location or None,
+        )
+    sizes = {node: line.axis.sizes for node, line in carried.members.items()}
+    return Split(length, -(-length // parts), carried.axes, carried.sums, sizes)
+
+
+def _number(settings: Mapping[str, Setting], name: str) -> int:
+    found = settings[name]
+    if type(found) is not int:
+        raise RewriteError(f"its setting {name} is no number")
+    return found
+
+
+def _runs(found: Setting) -> Iterator[tuple[int, ...]]:
+    if not isinstance(found, tuple) or len(found) % _RUN:
+        raise RewriteError(f"its setting inputs is no list of runs of {_RUN} numbers")
+    for at in range(0, len(found), _RUN):
+        yield found[at : at + _RUN]
+
+
+def _operand(graph: Graph, rewrite: Rewrite, node: int, place: int) -> int:
+    if not 0 <= node < len(rewrite.nodes):
+        raise RewriteError(f"it has no node {node}")
+    found = graph.nodes[rewrite.nodes[node]]
+    slot = -place - 1
+    if not 0 <= slot < len(found.inputs):
+        raise RewriteError(f"{found.op} has no place {place}", where=found.source.location or None)
+    return found.inputs[slot]
