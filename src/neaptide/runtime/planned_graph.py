@@ -54,6 +54,14 @@ class PlannedGraph:
         order = Schedule.program_order(program.graph) if schedule is None else schedule
         return PlannedGraph(program, program.graph, order, program.observations, program.checkpoints)
 
+    def objection(self, edited: Edited) -> str | None:
+        """Why this graph may not become another one, for what verify runs observe; None where it may."""
+        try:
+            self.rewritten(edited, ())
+        except RewriteError as error:
+            return error.what
+        return None
+
     def rewritten(self, edited: Edited, rewrites: tuple[Rewrite, ...]) -> PlannedGraph:
         """The graph after further rewrites, in program order. O(size).
 
@@ -101,16 +109,8 @@ def with_rule(planned: PlannedGraph, registry: OpRegistry, name: str) -> Planned
     Raises:
         UsageError: no rule of that name.
     """
-
-    def objection(edited: Edited) -> str | None:
-        try:
-            planned.rewritten(edited, ())
-        except RewriteError as error:
-            return error.what
-        return None
-
     check_rules([name])
-    made = apply_rule(planned.graph, registry, RULES[name], objection)
+    made = apply_rule(planned.graph, registry, RULES[name], planned.objection)
     return planned.rewritten(made.edited, made.rewrites) if made.rewrites else planned
 
 

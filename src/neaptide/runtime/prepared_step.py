@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 import threading
 from collections.abc import Callable, Mapping
@@ -28,7 +29,7 @@ from neaptide.interruption import keeping
 from neaptide.ir.graph import Graph
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner import DEFAULT_STRATEGY
+from neaptide.planner import BITWISE, CLOSE, DEFAULT_STRATEGY
 from neaptide.planner.budget import Budget, allowed_bytes
 from neaptide.planner.graph_search import check_strategy
 from neaptide.planner.judge_plan import judge_program
@@ -39,6 +40,7 @@ from neaptide.planner.plan_graph import GraphPlan, PlanRequest, plan_graph
 from neaptide.planner.pricing import Prices, Pricing
 from neaptide.planner.rewritten_plan import of_captured, replayed
 from neaptide.planner.strategies import early_updates
+from neaptide.planner.variants.search import plan_variants
 from neaptide.plans import BudgetRecord, Plan, PlannedProgram, described_role
 from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.arena_planning import plan_arena
@@ -49,7 +51,10 @@ from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant, with_ru
 from neaptide.schedule.problem import StepProblem
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
+from neaptide.units import format_bytes, format_seconds
 from neaptide.version import VERSION
+
+_log = logging.getLogger(__name__)
 
 Progress = Callable[[str], None]
 
@@ -67,6 +72,7 @@ class SearchOptions:
         least_bytes: allowed in any case, up to the baseline: those of an earlier plan of the same step.
         rewrites: what is done to the graphs first, one after the other: names of rules, each applied wherever it finds
             that it can be, and rewrites of the usual step.
+        numerics: `close` where sums may be taken in another order, so that the graph may run in parts.
         bodies: what the body of each loop may use, as `planner.loop_bodies.BodyPlanner.plan` means it. None: what is
             left where it runs.
     """
@@ -79,6 +85,7 @@ class SearchOptions:
     least_bytes: int = 0
     rewrites: tuple[str | Rewrite, ...] = ()
     bodies: Budget | None = None
+    numerics: str = BITWISE
 
 
 class PreparedStep:
@@ -249,18 +256,25 @@ class PreparedStep:
         role = "steady" if index == 0 else f"first_{index}"
         planned = self.rewritten(index, options.rewrites)
         self._say(f"planning the program of {described_role(role)}: {len(planned.graph.nodes)} operations")
+
+        def asked(planned: PlannedGraph) -> PlanRequest:
+            written = self._own(planned) if planned.checkpoints else None
+            return PlanRequest(
+                options.budget,
+                role,
+                options.strategy,
+                budget_bytes=allowed,
+                atomic=options.atomic,
+                own=written,
+                names=self.user_names(index, planned.graph),
+            )
+
+        if options.numerics == CLOSE:
+            planned, found = self._searched_variants(planned, asked, options)
+        else:
+            pricing = self.pricing(planned.graph)
+            found = self._with_bodies(planned.graph, pricing, asked(planned), options)
         pricing = self.pricing(planned.graph)
-        written = self._own(planned) if planned.rewrites else self.as_written(index)
-        asked = PlanRequest(
-            options.budget,
-            role,
-            options.strategy,
-            budget_bytes=allowed,
-            atomic=options.atomic,
-            own=written if planned.checkpoints else None,
-            names=self.user_names(index, planned.graph),
-        )
-        found = self._with_bodies(planned.graph, pricing, asked, options)
         planned = replace(planned, schedule=found.schedule, saved=found.program.saved)
         if not planned.rewrites:
             return found.program, planned
@@ -277,6 +291,25 @@ class PreparedStep:
             allow_nondeterministic=self.allow_nondeterministic,
         )
         return program, planned
+
+    def _searched_variants(
+        self, planned: PlannedGraph, asked: Callable[[PlannedGraph], PlanRequest], options: SearchOptions
+    ) -> tuple[PlannedGraph, GraphPlan]:
+        """What is to run, after the rewrites that the search over variants chose, and the plan of it."""
+        made = plan_variants(
+            planned.graph,
+            lambda edited: asked(planned.rewritten(edited, ())),
+            options.limits,
+            quick=self._pricing,
+            exact=self.pricing,
+            objection=planned.objection,
+            interrupt=options.interrupt,
+        )
+        for tried in made.tried:
+            _log.info(
+                "%s: %s in %s", tried.label, format_bytes(tried.peak_bytes), format_seconds(tried.seconds)
+            )
+        return (planned.rewritten(made.edited, made.rewrites) if made.rewrites else planned), made.found
 
     def _with_bodies(
         self, graph: Graph, pricing: Pricing, asked: PlanRequest, options: SearchOptions

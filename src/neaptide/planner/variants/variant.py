@@ -54,7 +54,7 @@ class Variants:
         self.first, self.begun = self._without_means()
         self.regions = candidates(self.begun.graph, registry)
         """Regions that may run in parts, of the graph whose means are sums; those that make most bytes in parts first."""
-        self.refusals: dict[Candidate, str] = {}
+        self.refusals: list[tuple[Candidate, str]] = []
 
     def in_parts(self, region: Candidate, parts: int) -> Variant | None:
         """The variant with one region in parts; None where it cannot be, and `refusals` says why."""
@@ -67,7 +67,7 @@ class Variants:
         except RewriteError as error:
             reason = error.what
         if reason is not None:
-            self.refusals[region] = reason
+            self.refusals.append((region, reason))
             return None
         return Variant(described(region, parts), region.kind, parts, (*self.first, rewrite), edited)
 
@@ -82,7 +82,7 @@ class Variants:
 
 def ladder(length: int) -> Sequence[int]:
     """Numbers of parts that are tried for an axis, ascending; each makes parts of another length."""
-    steps = {}
+    steps: dict[int, int] = {}
     for parts in (*_LADDER, length):
         if 2 <= parts <= length:
             step = -(-length // parts)
@@ -95,4 +95,8 @@ def described(region: Candidate, parts: int) -> str:
     name, dim = region.origin
     what = "forward and backward" if region.kind == "step" else "what lies behind"
     along = f"along dim {dim} of {name}"
-    return f"{what} in {parts} parts {along}" if region.kind == "step" else f"{what} {name} in {parts} parts {along}"
+    return (
+        f"{what} in {parts} parts {along}"
+        if region.kind == "step"
+        else f"{what} {name} in {parts} parts {along}"
+    )

@@ -39,7 +39,8 @@ class Candidate:
         length: of the axis.
         seeds: values handed to the region in parts, and where the axis lies in them.
         members: the region.
-        nbytes: of the storages that it makes in parts.
+        in_parts: storages that it makes in parts.
+        nbytes: of these.
         means: nodes that take a mean along the axis, to be taken as sums first; the region is then to be found anew.
     """
 
@@ -48,6 +49,7 @@ class Candidate:
     length: int
     seeds: Mapping[int, Along]
     members: frozenset[int]
+    in_parts: frozenset[int]
     nbytes: int
     means: tuple[int, ...]
 
@@ -105,17 +107,20 @@ class _Finder:
         left_out = {c.node for c in carried.conditions if c.need not in (Need.COMPLETE, Need.MEAN)}
         wanted = {n for n in carried.members if n not in left_out and self._may_repeat(self.graph.nodes[n])}
         members = convex_members(self.graph, wanted, self._complete(carried), self.sizes)
-        nbytes = sum(
-            self.sizes[self.graph.values[v].storage or 0]
+        in_parts = frozenset(
+            storage
             for n in members
             for v in self._created(self.graph.nodes[n])
-            if v in carried.axes
+            if v in carried.axes and (storage := self.graph.values[v].storage) is not None
         )
+        nbytes = sum(self.sizes[storage] for storage in in_parts)
         used = {v for n in members for v in self.graph.nodes[n].inputs}
         made = {v for n in members for v in self.graph.nodes[n].outputs}
         seeds = {v: carried.axes[v] for v in sorted(used - made) if v in carried.axes}
         name = self.graph.values[value].name
-        return Candidate(kind, (name, dim), length, seeds, members, nbytes, means) if members else None
+        if not members or any(along.outer > 1 for along in seeds.values()):
+            return None  # a part of what is handed over would lie in several places
+        return Candidate(kind, (name, dim), length, seeds, members, in_parts, nbytes, means)
 
     def _complete(self, carried: Carried) -> dict[int, set[int]]:
         """By node that needs sums complete, the nodes that make their terms."""
@@ -129,7 +134,9 @@ class _Finder:
     def _may_repeat(self, node: Node) -> bool:
         """Whether a node may run once for each part: it changes nothing of the caller's, and tells nobody anything."""
         owned = (self.graph.producer(v) is None for v in node.inputs if self._is_written(node, v))
-        return not (node.effects.rng or node.effects.collective or node.effects.host or node.regions or any(owned))
+        return not (
+            node.effects.rng or node.effects.collective or node.effects.host or node.regions or any(owned)
+        )
 
     def _is_written(self, node: Node, value: int) -> bool:
         storage = self.graph.values[value].storage

@@ -61,7 +61,9 @@ class Fission:
         for node, place, dim, outer in _runs(settings["inputs"]):
             value = _operand(graph, rewrite, node, place)
             if outer < 1 or seeds.setdefault(value, Along(dim, outer)) != Along(dim, outer):
-                raise RewriteError(f"%{graph.values[value].name} is handed over along two axes, or along none")
+                raise RewriteError(
+                    f"%{graph.values[value].name} is handed over along two axes, or along none"
+                )
         split = _split_of(graph, registry, rewrite.nodes, seeds, length, parts)
         return extract_loop(graph, registry, rewrite.nodes, split)
 
@@ -113,9 +115,7 @@ def _split_of(
     if carried.conditions:
         first_condition = carried.conditions[0]
         node = graph.nodes[first_condition.node]
-        raise RewriteError(
-            f"{node.op} {_WORDS[first_condition.need]}", where=node.source.location or None
-        )
+        raise RewriteError(f"{node.op} {_WORDS[first_condition.need]}", where=node.source.location or None)
     if idle := carried.untouched.intersection(nodes):
         node = graph.nodes[min(idle)]
         raise RewriteError(

@@ -1,0 +1,48 @@
+"""What is asked of a search over variants: one measure that all of them are ranked by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neaptide.planner.budget import Budget
+from neaptide.plans import PlannedProgram
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """Either the fewest bytes within a time, or the least time within bytes.
+
+    Attributes:
+        allowed: bytes with workspace.
+        longest: seconds within which the lowest peak is wanted; None where the least time within `allowed` is.
+    """
+
+    allowed: int
+    longest: float | None
+
+    @staticmethod
+    def of(budget: Budget, allowed: int, baseline_seconds: float) -> Goal:
+        """What a budget asks for.
+
+        Args:
+            budget: as it was given.
+            allowed: bytes that it comes to.
+            baseline_seconds: that a share of the time is of.
+        """
+        if budget.peak is not None and not budget.is_min:
+            return Goal(allowed, None)
+        limit = budget.resolve_latency(baseline_seconds)
+        if limit is None:
+            limit = float("inf") if budget.is_min else baseline_seconds
+        return Goal(allowed, limit)
+
+    def rank(self, peak_bytes: int, seconds: float) -> tuple[float, float, float]:
+        """Lower is better: what is beyond the limit, what is asked for, the rest."""
+        if self.longest is not None:
+            return max(seconds - self.longest, 0.0), float(peak_bytes), seconds
+        return float(max(peak_bytes - self.allowed, 0)), seconds, float(peak_bytes)
+
+    def rank_of(self, program: PlannedProgram) -> tuple[float, float, float]:
+        """The same of a plan."""
+        made = program.predictions
+        return self.rank(made.peak_with_workspace_bytes, made.seconds)

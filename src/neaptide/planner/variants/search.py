@@ -1,0 +1,188 @@
+"""The outer search: which variant of a graph, planned by the inner search, answers best.
+
+Prices lead. What recomputation costs in the graph as it is says how far it would bring each variant; the few that would
+come furthest are measured and planned exactly, their loops' bodies by the same search under what is left of the budget.
+The graph as it is stands among them, so no answer is worse than without variants. (Two searches, one inside the other;
+fission and its place in the search: MAGIS, Chen et al., ASPLOS 2024.)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from neaptide.ir.edit import Edited
+from neaptide.ir.graph import Graph
+from neaptide.outcome import LimitGuard, Limits
+from neaptide.planner.loop_bodies import BodyPlanner
+from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.plan_graph import GraphPlan, PlanRequest
+from neaptide.planner.pricing import Pricing
+from neaptide.planner.strategies.program_order import baseline
+from neaptide.planner.variants.estimate import Estimate, Outlook, Price
+from neaptide.planner.variants.goal import Goal
+from neaptide.planner.variants.variant import Objection, Variants, ladder
+from neaptide.transform.fission.candidates import Candidate
+from neaptide.transform.rewrite import Rewrite
+
+# Of the time for a program: what the graph as it is gets, and what each variant does.
+_PLAIN_SHARE = 0.3
+_VARIANT_SHARE = 0.15
+# Variants that are planned exactly.
+_MOST_PLANNED = 5
+
+PricingOf = Callable[[Graph], Pricing]
+Request = Callable[[Edited], PlanRequest]
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A variant that was planned.
+
+    Attributes:
+        label: what was done to the graph.
+        peak_bytes: of its plan, with workspace.
+        seconds: of its plan.
+    """
+
+    label: str
+    peak_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class VariantPlan:
+    """The plan that was found, and what was done to the graph before.
+
+    Attributes:
+        found: of the graph after the rewrites.
+        rewrites: to be replayed from the graph that was captured; none where the graph as it is was best.
+        edited: what they make.
+        tried: all variants that were planned, in that order.
+    """
+
+    found: GraphPlan
+    rewrites: tuple[Rewrite, ...]
+    edited: Edited
+    tried: tuple[Tried, ...]
+
+
+def plan_variants(
+    graph: Graph,
+    asked: Request,
+    limits: Limits,
+    *,
+    quick: Pricing,
+    exact: PricingOf,
+    objection: Objection,
+    only: Callable[[Candidate], bool] = lambda _: True,
+    interrupt: threading.Event | None = None,
+) -> VariantPlan:
+    """Search over variants of a graph, each planned within the budget.
+
+    Args:
+        graph: as captured.
+        asked: what for, of each variant; `budget_bytes` must be given, and shares of the time are of this graph's.
+        limits: of the whole search.
+        quick: prices any graph at once, from what is known.
+        exact: what prices a graph that is to be planned; it may run operations to learn what they take.
+        objection: why a changed graph is not wanted; None where it is.
+        only: regions that may be split; all by default.
+        interrupt: set it to get the best so far.
+
+    Returns:
+        The best plan found, judged; the graph as it is where no variant is better.
+    """
+    return _Search(graph, asked, limits, quick, exact, objection, only, interrupt).run()
+
+
+class _Search:
+    def __init__(
+        self,
+        graph: Graph,
+        asked: Request,
+        limits: Limits,
+        quick: Pricing,
+        exact: PricingOf,
+        objection: Objection,
+        only: Callable[[Candidate], bool],
+        interrupt: threading.Event | None,
+    ) -> None:
+        self.graph, self.asked, self.limits = graph, asked, limits
+        self.quick, self.exact, self.objection = quick, exact, objection
+        self.only, self.interrupt = only, interrupt
+        self.guard = LimitGuard(limits, interrupt)
+        self.before = baseline(exact(graph).problem(graph))
+        self.plain = Edited.unchanged(graph)
+        first = asked(self.plain)
+        assert first.budget_bytes is not None
+        self.goal = Goal.of(first.budget, first.budget_bytes, self.before.seconds)
+        self.tried: list[Tried] = []
+
+    def run(self) -> VariantPlan:
+        plain = self._planned("as it is", self.plain, _PLAIN_SHARE)
+        best = VariantPlan(plain, (), self.plain, ())
+        if self._is_free(plain):
+            return replace(best, tried=tuple(self.tried))
+        variants = Variants(self.graph, self.quick.registry, self.objection)
+        price = Price.of(self.before, _sequence(plain))
+        looked = self._looked_at(variants)
+        looked.sort(key=lambda estimate: price.rank(estimate, self.goal))
+        planned = 0
+        for estimate in looked:
+            if planned == _MOST_PLANNED or self.guard.check_now() is not None:
+                break
+            variant = variants.in_parts(estimate.region, estimate.parts)
+            if variant is None:
+                continue
+            planned += 1
+            found = self._planned(variant.label, variant.edited, _VARIANT_SHARE)
+            if self.goal.rank_of(found.program) < self.goal.rank_of(best.found.program):
+                best = VariantPlan(found, variant.rewrites, variant.edited, ())
+        return replace(best, tried=tuple(self.tried))
+
+    def _looked_at(self, variants: Variants) -> list[Estimate]:
+        """Every region in every number of parts."""
+        outlook = Outlook(variants.begun.graph, self.quick)
+        return [
+            seen.in_parts(parts)
+            for region in variants.regions
+            if self.only(region)
+            for seen in (outlook.of(region),)
+            for parts in ladder(region.length)
+        ]
+
+    def _planned(self, label: str, edited: Edited, share: float) -> GraphPlan:
+        """The plan of one variant."""
+        planner = BodyPlanner(self.exact(edited.graph), self._part(share), self.interrupt)
+        asked = self.asked(edited)
+        if self.goal.longest is not None and self.goal.longest != float("inf"):
+            asked = replace(asked, budget=replace(asked.budget, latency=self.goal.longest))
+        found = planner.around(edited.graph, asked)
+        made = found.program.predictions
+        self.tried.append(Tried(label, made.peak_with_workspace_bytes, made.seconds))
+        return found
+
+    def _part(self, share: float) -> Limits:
+        """Limits of one inner search."""
+        time_s = None if self.limits.time_s is None else share * self.limits.time_s
+        work = None if self.limits.work is None else max(int(share * self.limits.work), 1)
+        return Limits(time_s, work, self.limits.seed)
+
+    def _is_free(self, plain: GraphPlan) -> bool:
+        """Whether the graph as it is keeps to its budget at no more time than it takes anyway."""
+        made = plain.program.predictions
+        fits = made.peak_with_workspace_bytes <= self.goal.allowed
+        return self.goal.longest is None and fits and made.seconds <= self.before.seconds
+
+
+def _sequence(plan: GraphPlan) -> PlannedSequence:
+    made = plan.program.predictions
+    return PlannedSequence(
+        plan.program.sequence,
+        plan.program.strategy,
+        made.peak_bytes,
+        made.peak_with_workspace_bytes,
+        made.seconds,
+    )
