@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from neaptide.errors import UsageError
-from neaptide.planner import DEFAULT_STRATEGY
+from neaptide.planner import BITWISE, CLOSE, DEFAULT_STRATEGY
 from neaptide.setting_readers import (
     integer_reader,
     one_of_reader,
@@ -94,6 +94,7 @@ class Settings:
         eager: measure eager too.
         atomic: keep all updates behind the last operation that can fail.
         allow_nondeterministic: recompute operations too that give other bits on every run.
+        numerics: `bitwise` keeps eager's bits; `close` may take sums in another order.
         rewrite: rules by which the graph is rewritten before it is planned.
         refresh: time operations again that were timed before.
         arena: run inside one block of memory.
@@ -208,6 +209,12 @@ class Settings:
         False,
         read_boolean,
         "Recompute operations too whose kernels give other bits on every run.",
+    )
+    numerics: str = setting(
+        BITWISE,
+        one_of_reader(BITWISE, CLOSE),
+        "Numbers of the plan: bitwise (default) as eager's, or close: sums may be taken in another order.",
+        metavar="HOW",
     )
     rewrite: tuple[str, ...] = setting(
         (),

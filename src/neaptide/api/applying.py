@@ -76,6 +76,7 @@ def compile_step(
     arena: bool | ArenaOptions = False,
     eviction: str | EvictionOptions | None = None,
     rewrites: Sequence[str | Rewrite] = (),
+    numerics: str = DEFAULTS.numerics,
 ) -> PlannedStep:
     """A callable that plans a step when it is first called, and runs it under the plan from then on.
 
@@ -94,7 +95,9 @@ def compile_step(
         InfeasibleBudget: at a call: no plan within its bytes was found.
     """
     check_on_mismatch(on_mismatch)
-    options = search_options(budget, strategy, time_limit_s, work_limit, seed, atomic, None, rewrites)
+    options = search_options(
+        budget, strategy, time_limit_s, work_limit, seed, atomic, None, rewrites, numerics
+    )
     evicting = eviction_options(
         eviction,
         beside={
@@ -103,6 +106,7 @@ def compile_step(
             "an arena": bool(arena),
             "a latency": options.budget.latency is not None,
             "rewrites": bool(options.rewrites),
+            "numerics": options.numerics != DEFAULTS.numerics,
         },
     )
     first_bytes = 0

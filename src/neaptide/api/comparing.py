@@ -40,6 +40,7 @@ def compare(
     progress: Progress | None = None,
     allow_nondeterministic: bool = False,
     rewrites: Sequence[str | Rewrite] = (),
+    numerics: str = DEFAULTS.numerics,
     name: str = "",
     arena: bool | ArenaOptions = False,
 ) -> Comparison:
@@ -64,6 +65,7 @@ def compare(
         progress: told what is going on.
         allow_nondeterministic: as for `plan`.
         rewrites: as for `plan`, in all rows but `baseline`.
+        numerics: as for `plan`, in all rows but `baseline`.
         name: for the report.
         arena: add a row `arena`: the plan, or the baseline where there is none, as `apply(arena=True)` runs it.
 
@@ -72,7 +74,15 @@ def compare(
     """
     asked = Budget(None) if budget is None else budget
     search = search_options(
-        asked, strategy, time_limit_s, work_limit, seed, atomic=False, interrupt=interrupt, rewrites=rewrites
+        asked,
+        strategy,
+        time_limit_s,
+        work_limit,
+        seed,
+        atomic=False,
+        interrupt=interrupt,
+        rewrites=rewrites,
+        numerics=numerics,
     )
     for other in also:
         check_strategy(other, atomic=False)

@@ -32,6 +32,7 @@ def plan(
     atomic: bool = False,
     allow_nondeterministic: bool = False,
     rewrites: Sequence[str | Rewrite] = (),
+    numerics: str = DEFAULTS.numerics,
     name: str = "",
 ) -> Plan:
     """Plan a training step so that its peak stays within a budget at the least time.
@@ -61,6 +62,8 @@ def plan(
         rewrites: what is done to the graph before it is planned, one after the other: names of rules
             (`neaptide.transform.rules.RULES`), each applied wherever it finds that it can be, and `Rewrite`s of the
             usual step.
+        numerics: `bitwise`: every number has eager's bits. `close`: sums may be taken in another order, so that regions
+            of the graph may run in parts; what comes out agrees within the tolerance of its dtype.
         name: of the plan.
 
     Raises:
@@ -70,7 +73,9 @@ def plan(
         UsageError: no strategy, rule or device of that name, or a factory instead of a step.
         RewriteError: a rewrite that is asked for is not legal.
     """
-    options = search_options(budget, strategy, time_limit_s, work_limit, seed, atomic, interrupt, rewrites)
+    options = search_options(
+        budget, strategy, time_limit_s, work_limit, seed, atomic, interrupt, rewrites, numerics
+    )
     prepared = prepare(
         step,
         args,

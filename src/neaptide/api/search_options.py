@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
 from neaptide.planner.graph_search import check_strategy
+from neaptide.planner.variants import check_variants
 from neaptide.report.profiling import over_budget
 from neaptide.runtime.arena_plan import ArenaOptions, arena_options
 from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.prepared_step import PreparedStep, SearchOptions, StepPlan
-from neaptide.settings import check_setting
+from neaptide.settings import DEFAULTS, check_setting
 from neaptide.transform.rewrite import Rewrite
 from neaptide.transform.rules import check_rules
 
@@ -26,11 +27,12 @@ def search_options(
     atomic: bool,
     interrupt: threading.Event | None,
     rewrites: Sequence[str | Rewrite] = (),
+    numerics: str = DEFAULTS.numerics,
 ) -> SearchOptions:
     """What is asked of a search, checked by the table of settings.
 
     Raises:
-        UsageError: no such strategy or rule, or a seed or a limit that none can be.
+        UsageError: no such strategy or rule, or a seed or a limit that none can be, or things that exclude each other.
         InvalidBudget: no such budget.
     """
     asked = budget if isinstance(budget, Budget) else Budget(peak=budget)
@@ -39,8 +41,12 @@ def search_options(
     if work_limit is not None:
         check_setting("work_limit", work_limit)
     limits = Limits(time_s=time_limit_s, work=work_limit, seed=seed)
+    check_setting("numerics", numerics)
+    check_variants(strategy, numerics, atomic=atomic)
     check_rules(rule for rule in rewrites if isinstance(rule, str))
-    return SearchOptions(asked, strategy, limits, atomic, interrupt, rewrites=tuple(rewrites))
+    return SearchOptions(
+        asked, strategy, limits, atomic, interrupt, rewrites=tuple(rewrites), numerics=numerics
+    )
 
 
 def plan_within_budget(prepared: PreparedStep, options: SearchOptions) -> StepPlan:

@@ -79,6 +79,7 @@ def plan(request: Request) -> int:
                     atomic=settings.atomic,
                     allow_nondeterministic=settings.allow_nondeterministic,
                     rewrites=settings.rewrite,
+                    numerics=settings.numerics,
                     name=request.target,
                 )
     except InfeasibleBudget as error:
@@ -159,6 +160,7 @@ def compare(request: Request) -> int:
                 progress=console.progress,
                 allow_nondeterministic=settings.allow_nondeterministic,
                 rewrites=settings.rewrite,
+                numerics=settings.numerics,
                 name=request.target,
                 arena=_arena(settings),
             )

@@ -40,6 +40,7 @@ from neaptide.planner.plan_graph import GraphPlan, PlanRequest, plan_graph
 from neaptide.planner.pricing import Prices, Pricing
 from neaptide.planner.rewritten_plan import of_captured, replayed
 from neaptide.planner.strategies import early_updates
+from neaptide.planner.variants import MICRO_BATCH
 from neaptide.planner.variants.search import plan_variants
 from neaptide.plans import BudgetRecord, Plan, PlannedProgram, described_role
 from neaptide.runtime.arena_plan import ArenaOptions
@@ -262,7 +263,7 @@ class PreparedStep:
             return PlanRequest(
                 options.budget,
                 role,
-                options.strategy,
+                DEFAULT_STRATEGY if options.strategy == MICRO_BATCH else options.strategy,
                 budget_bytes=allowed,
                 atomic=options.atomic,
                 own=written,
@@ -296,6 +297,7 @@ class PreparedStep:
         self, planned: PlannedGraph, asked: Callable[[PlannedGraph], PlanRequest], options: SearchOptions
     ) -> tuple[PlannedGraph, GraphPlan]:
         """What is to run, after the rewrites that the search over variants chose, and the plan of it."""
+        only_steps = options.strategy == MICRO_BATCH
         made = plan_variants(
             planned.graph,
             lambda edited: asked(planned.rewritten(edited, ())),
@@ -303,6 +305,7 @@ class PreparedStep:
             quick=self._pricing,
             exact=self.pricing,
             objection=planned.objection,
+            only=lambda region: region.kind == "step" or not only_steps,
             interrupt=options.interrupt,
         )
         for tried in made.tried:

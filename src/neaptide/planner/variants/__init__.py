@@ -1,1 +1,26 @@
 """The outer search: variants of a graph, each planned by the inner search."""
+
+from typing import Final
+
+from neaptide.errors import UsageError
+from neaptide.planner import CLOSE
+
+MICRO_BATCH: Final = "micro_batch"
+"""Whole-step micro-batching, each part planned by itself: the strategy that a search over variants has to beat."""
+
+
+def check_variants(strategy_name: str, numerics: str, *, atomic: bool) -> None:
+    """Refuse what cannot be asked of a search over variants.
+
+    Raises:
+        UsageError: naming what to change.
+    """
+    if strategy_name == MICRO_BATCH and numerics != CLOSE:
+        raise UsageError(
+            f"the strategy {MICRO_BATCH!r} takes sums in another order", next_step='say numerics="close"'
+        )
+    if numerics == CLOSE and atomic:
+        raise UsageError(
+            'an atomic plan is made with numerics="bitwise" alone',
+            why="what waits for everything that can fail is not known of a loop",
+        )

@@ -107,11 +107,11 @@ class RegionOutlook:
 
     @cached_property
     def _elsewhere(self) -> float:
-        """Most bytes in front of the region and behind it."""
-        everything = self._all_bytes_at
-        return float(
-            max(everything[: self.first].max(initial=0.0), everything[self.last + 1 :].max(initial=0.0))
-        )
+        """Most bytes while other nodes run; those among the members run without what these make."""
+        everything = self._all_bytes_at.copy()
+        everything[self.first : self.last + 1] -= self._carried + self._whole
+        everything[list(self.region.members)] = 0.0
+        return float(everything.max(initial=0.0))
 
     @cached_property
     def _all_bytes_at(self) -> NDArray[np.float64]:

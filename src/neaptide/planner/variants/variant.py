@@ -73,7 +73,9 @@ class Variants:
 
     def _without_means(self) -> tuple[tuple[Rewrite, ...], Edited]:
         """What makes sums of the means that would stand in the way of parts."""
-        means = sorted({node for region in candidates(self.graph, self.registry) for node in region.means})
+        # Means stand between the forward and its loss, which lies in all regions.
+        regions = candidates(self.graph, self.registry, most=1)
+        means = sorted({node for region in regions for node in region.means})
         if not means:
             return (), Edited.unchanged(self.graph)
         rewrite = mean_as_sum(means)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from neaptide.analysis.axes.carried import Carried
 from neaptide.analysis.axes.follow import follow
@@ -23,9 +24,8 @@ from neaptide.transform.fission.members import convex_members
 from neaptide.transform.fission.spans import Span, suffixes, whole_step
 
 # A region that makes fewer bytes than this share of all that forward and backward make is not worth a loop.
-_SMALL = 0.02
-# Regions behind narrow places that are looked at: the longest and the shortest, and some in between.
-_MOST_SUFFIXES = 8
+_SMALL: Final = 0.02
+MOST_SUFFIXES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +54,22 @@ class Candidate:
     means: tuple[int, ...]
 
 
-def candidates(graph: Graph, registry: OpRegistry) -> tuple[Candidate, ...]:
+def candidates(graph: Graph, registry: OpRegistry, most: int = MOST_SUFFIXES) -> tuple[Candidate, ...]:
     """Regions that may run in parts, those that make the most bytes in parts first. O(suffixes x axes x nodes).
 
     Args:
         graph: a static training step.
         registry: what its operations mean.
+        most: suffixes that are looked at, the shortest and the longest among them.
     """
-    finder = _Finder(graph, registry, evaluate_storage_bytes(graph))
+    finder = _Finder(graph, registry, evaluate_storage_bytes(graph), most)
     found = {made.members: made for made in finder.all()}
     return tuple(sorted(found.values(), key=lambda made: (-made.nbytes, made.origin)))
 
 
 class _Finder:
-    def __init__(self, graph: Graph, registry: OpRegistry, sizes: Sequence[int]) -> None:
-        self.graph, self.registry, self.sizes = graph, registry, sizes
+    def __init__(self, graph: Graph, registry: OpRegistry, sizes: Sequence[int], most: int) -> None:
+        self.graph, self.registry, self.sizes, self.most = graph, registry, sizes, most
 
     def all(self) -> Iterator[Candidate]:
         step = whole_step(self.graph)
@@ -77,7 +78,7 @@ class _Finder:
         least = _SMALL * sum(self._made_bytes(self.graph.nodes[n]) for n in range(step.start, step.end))
         for value in self._batch():
             yield from self._along_dims("step", step, value, least)
-        for span in _spread(suffixes(self.graph), _MOST_SUFFIXES):
+        for span in _spread(suffixes(self.graph), self.most):
             yield from self._along_dims("suffix", span, span.crossing[0], least)
 
     def _batch(self) -> list[int]:
@@ -160,5 +161,5 @@ def _spread(spans: Sequence[Span], count: int) -> tuple[Span, ...]:
     """Some of the spans, with the first and the last, evenly in between."""
     if len(spans) <= count:
         return tuple(spans)
-    places = {round(k * (len(spans) - 1) / (count - 1)) for k in range(count)}
+    places = {len(spans) - 1 - round(k * (len(spans) - 1) / max(count - 1, 1)) for k in range(count)}
     return tuple(spans[place] for place in sorted(places))
