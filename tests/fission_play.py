@@ -20,7 +20,7 @@ from neaptide.ops import registry
 from neaptide.runtime.executor import Executable
 from neaptide.runtime.meter import LiveBytesMeter
 from neaptide.transform.rewrite import Rewrite
-from neaptide.transform.rules.loop import placed_loop
+from neaptide.transform.rules.fission import fission
 
 Wanted = Callable[[Graph, int], bool]
 
@@ -50,12 +50,12 @@ def touching(graph: Graph, values: Collection[int]) -> list[int]:
 
 
 def split(graph: Graph, region: Collection[int], length: int, parts: int, inner: int = 1) -> Rewrite:
-    """The rewrite that runs a region in parts; what leaves it without the axis is a sum."""
+    """The rewrite that runs a region in parts."""
     axes = along(graph, length, inner)
     made = {value for number in region for value in graph.nodes[number].outputs}
-    used = {value for node in graph.nodes if node.id not in region for value in node.inputs}
-    sums = [value for value in made & (used | set(graph.outputs)) if value not in axes]
-    return placed_loop(graph, region, length=length, parts=parts, axes=axes, sums=sums)
+    used = {value for number in region for value in graph.nodes[number].inputs}
+    inputs = {value: axes[value] for value in sorted(used - made) if value in axes}
+    return fission(graph, region, length=length, parts=parts, inputs=inputs)
 
 
 def random_inputs(graph: Graph, indices_below: int = 5, seed: int = 0) -> list[Any]:

@@ -64,7 +64,7 @@ print(json.dumps([report.max_abs_diff, report.predicted_peak_bytes, report.measu
 def test_a_plan_with_a_loop_runs_in_another_process_as_predicted(tmp_path):
     made = planned()
     (rewrite,) = made.programs[0].rewrites
-    assert rewrite.rule == "placed_loop"
+    assert rewrite.rule == "fission"
     made.save(tmp_path / "plan.json")
     paths = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
     ran = subprocess.run(

@@ -17,6 +17,7 @@ from neaptide.transform.fission.loop import extract_loop
 from neaptide.transform.fission.split import Split
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
+from neaptide.transform.rules.fission import fission
 
 ROWS = OpRegistry(
     [
@@ -379,10 +380,11 @@ def test_a_loop_in_the_body_of_a_loop():
 
 
 LEGAL = Rewrite(
-    "placed_loop",
-    (0, 1),
-    (("axes", (0, -1, 0, 1, 0, 0, 0, 1, 1, 0, 0, 1)), ("length", 7), ("parts", 4), ("sums", ())),
-    keeps_bits=False,
+    "fission", (0, 1), (("inputs", (0, -1, 0, 1)), ("length", 7), ("parts", 4)), keeps_bits=False
+)
+REAL = (
+    "%a: f32[7, 4] = aten.exp.default(%x) reads(@x)",
+    "%b: f32[7, 4] = aten.mul.Tensor(%a, %w) reads(@a, @w)",
 )
 
 
@@ -394,28 +396,61 @@ def with_setting(name, setting):
     ("rewrite", "why"),
     [
         (replace(LEGAL, nodes=(0, 0)), "each once"),
-        (replace(LEGAL, settings=LEGAL.settings[1:]), "the settings axes, length, parts, sums"),
+        (replace(LEGAL, settings=LEGAL.settings[1:]), "the settings inputs, length, parts"),
         (replace(LEGAL, keeps_bits=True), "says that it keeps the bits"),
-        (with_setting("length", 8), "which are no 1 times an axis of 8"),
+        (with_setting("length", 8), "an axis of 8 does not lie in dim 0 of %x"),
         (with_setting("length", "7"), "its setting length is no number"),
         (with_setting("parts", 1), "an axis of 7 cannot be split into 1 parts"),
         (with_setting("parts", 8), "an axis of 7 cannot be split into 8 parts"),
-        (with_setting("axes", (0, -1, 0)), "no list of runs of 4 numbers"),
-        (with_setting("axes", (0, -2, 0, 1)), "toy.exp has no place -2"),
-        (with_setting("axes", (2, 0, 0, 1)), "it has no node 2"),
-        (with_setting("axes", (0, -1, 5, 1, 0, 0, 0, 1, 1, 0, 0, 1)), "%x has no dim 5"),
-        (with_setting("axes", (0, 0, 0, 1, 0, 0, 1, 1)), "carry the axis twice"),
-        (with_setting("axes", (0, 0, 0, 0)), "%a has no axis that lies in it 0 times"),
-        (with_setting("sums", (1, 0)), "a sum over all parts and to carry the axis"),
+        (with_setting("inputs", (0, -1, 0)), "no list of runs of 4 numbers"),
+        (with_setting("inputs", (0, -2, 0, 1)), "aten.exp.default has no place -2"),
+        (with_setting("inputs", (2, -1, 0, 1)), "it has no node 2"),
+        (with_setting("inputs", (0, -1, 5, 1)), "does not lie in dim 5 of %x"),
+        (with_setting("inputs", (0, -1, 0, 1, 0, -1, 1, 1)), "handed over along two axes"),
+        (with_setting("inputs", (0, -1, 0, 0)), "handed over along two axes, or along none"),
+        (with_setting("inputs", ()), "does not depend on the axis"),
     ],
 )
 def test_a_rewrite_from_a_file_is_checked(rewrite, why):
-    graph = graph_of(EXP, MUL, outputs=["b"])
-    assert "loop" in ops(replay(graph, ROWS, [LEGAL], RULES).graph)
+    graph = graph_of(*REAL, outputs=["b"])
+    assert "loop" in ops(replay(graph, registry(), [LEGAL], RULES).graph)
     with pytest.raises(RewriteError, match=why):
-        replay(graph, ROWS, [rewrite], RULES)
+        replay(graph, registry(), [rewrite], RULES)
+
+
+@pytest.mark.parametrize(
+    ("lines", "outputs", "why"),
+    [
+        (("%s: f32[7, 4] = aten._softmax.default(%x, 0, false) reads(@x)",), ["s"], "needs the whole axis"),
+        (("%s: f32[4] = aten.mean.dim(%x, [0]) reads(@x)",), ["s"], "takes a mean"),
+        (("%s: f32[7, 4] = mylib.secret.default(%x) reads(@x)",), ["s"], "no row says"),
+        (
+            (
+                "%s: f32[4] = aten.sum.dim_IntList(%x, [0]) reads(@x)",
+                "%r: f32[4] = aten.relu.default(%s) reads(@s)",
+            ),
+            ["r"],
+            "needs the complete %s",
+        ),
+        (
+            (
+                "%s: f32[4] = aten.sum.dim_IntList(%x, [0]) reads(@x)",
+                "%r: f32[7, 4] = aten.sub.Tensor(%x, %s) reads(@x, @s)",
+            ),
+            ["r"],
+            "needs a sum over all parts",
+        ),
+    ],
+)
+def test_what_parts_would_change_is_refused_with_the_reason(lines, outputs, why):
+    graph = graph_of(*lines, outputs=outputs)
+    rewrite = fission(
+        graph, range(len(lines)), length=7, parts=2, inputs={graph.inputs[0]: Along(0)}
+    )
+    with pytest.raises(RewriteError, match=why):
+        replay(graph, registry(), [rewrite], RULES)
 
 
 def test_the_rule_finds_no_loop_by_itself():
-    graph = graph_of(EXP, MUL, outputs=["b"])
-    assert list(RULES["placed_loop"].find(graph, ROWS)) == []
+    graph = graph_of(*REAL, outputs=["b"])
+    assert list(RULES["fission"].find(graph, registry())) == []

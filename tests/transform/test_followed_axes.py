@@ -10,7 +10,7 @@ from neaptide.analysis.axes.follow import follow
 from neaptide.ir.axes import Along, Need
 from neaptide.ops import registry
 from neaptide.runtime.capturing import capture
-from neaptide.transform.rules.loop import PlacedLoop, placed_loop
+from neaptide.transform.rules.fission import Fission, fission
 
 BATCH, WORDS, SEQUENCE, WIDTH = 7, 11, 6, 8
 
@@ -100,8 +100,9 @@ def test_a_whole_step_runs_in_parts_of_the_batch(made, parts):
     found = follow(graph, registry(), batch_inputs(graph), BATCH, before_updates(graph))
     assert not found.barriers
     assert not found.conditions
-    rewrite = placed_loop(graph, found.members, length=BATCH, parts=parts, axes=found.axes, sums=found.sums)
-    split = PlacedLoop().apply(graph, registry(), rewrite).graph
+    inputs = batch_inputs(graph)
+    rewrite = fission(graph, found.members, length=BATCH, parts=parts, inputs=inputs)
+    split = Fission().apply(graph, registry(), rewrite).graph
     inputs = random_inputs(graph)
     assert_close(run_measured(split, inputs), run_measured(graph, inputs))
 

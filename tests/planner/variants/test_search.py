@@ -1,0 +1,129 @@
+"""Plans over variants: within the budget, no worse than the graph as it is, right in bytes, close in numbers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import neaptide
+from neaptide.errors import InfeasibleBudget, UsageError
+from neaptide.planner.budget import Budget
+from neaptide.planner.variants.goal import Goal
+
+LIMITS = {"time_limit_s": None, "work_limit": 2000}
+
+
+def rows_step():
+    """Wide activations over 24 rows, few weights."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 64), nn.GELU(), nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(batch):
+        x, y = batch
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step, (torch.randn(24, 10, 8), torch.randint(0, 3, (24, 10)))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def plans(cache):
+    step, batch = rows_step()
+    budget = neaptide.Budget(None, latency=3600.0)  # time is no limit here: what it takes depends on the machine
+    return {
+        numerics: neaptide.plan(step, batch, budget=budget, numerics=numerics, **LIMITS)
+        for numerics in ("bitwise", "close")
+    }
+
+
+def test_sums_in_another_order_buy_bytes(plans):
+    made = {name: plan.programs[0] for name, plan in plans.items()}
+    peaks = {name: program.predictions.peak_with_workspace_bytes for name, program in made.items()}
+    assert peaks["close"] < 0.8 * peaks["bitwise"]
+    assert "fission" in [rewrite.rule for rewrite in made["close"].rewrites]
+    assert not made["bitwise"].rewrites
+
+
+def test_the_plan_runs_as_predicted_and_close_to_eager(plans, tmp_path):
+    plans["close"].save(tmp_path / "plan.json")
+    report = neaptide.run(rows_step, str(tmp_path / "plan.json"), verify=True)
+    assert report.predicted_peak_bytes == report.measured_peak_bytes
+    assert max(report.max_abs_diff.values()) < 1e-5
+
+
+def test_the_first_step_is_split_as_well(plans):
+    assert all(program.rewrites for program in plans["close"].programs)
+
+
+def test_within_bytes_the_graph_is_left_as_it_is_where_that_is_free():
+    step, batch = rows_step()
+    plan = neaptide.plan(step, batch, budget="100%", numerics="close", **LIMITS)
+    assert not plan.programs[0].rewrites
+
+
+def test_a_budget_that_recomputation_cannot_reach_is_reached():
+    step, batch = rows_step()
+    with pytest.raises(InfeasibleBudget) as refused:
+        neaptide.plan(step, batch, budget="30%", **LIMITS)
+    assert refused.value.plan is not None
+    plan = neaptide.plan(step, batch, budget="30%", numerics="close", **LIMITS)
+    made = plan.programs[0].predictions
+    assert made.peak_with_workspace_bytes <= 0.3 * made.baseline_peak_with_workspace_bytes
+
+
+def test_micro_batching_is_a_strategy_of_its_own():
+    step, batch = rows_step()
+    plan = neaptide.plan(step, batch, budget="min", numerics="close", strategy="micro_batch", **LIMITS)
+    assert [rewrite.rule for rewrite in plan.programs[0].rewrites][-1] == "fission"
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"strategy": "micro_batch"}, "takes sums in another order"),
+        ({"numerics": "close", "atomic": True}, "an atomic plan is made with"),
+        ({"numerics": "nearly"}, "numerics"),
+    ],
+)
+def test_what_excludes_each_other_is_refused(options, why):
+    step, batch = rows_step()
+    with pytest.raises(UsageError, match=why):
+        neaptide.plan(step, batch, budget="60%", **options)
+
+
+@pytest.mark.parametrize(
+    ("budget", "goal"),
+    [
+        (Budget("50%"), Goal(500, None)),
+        (Budget("min"), Goal(1000, float("inf"))),
+        (Budget(None), Goal(1000, 2.0)),
+        (Budget(None, latency="+10%"), Goal(1000, 2.2)),
+        (Budget("min", latency=3.0), Goal(1000, 3.0)),
+    ],
+)
+def test_a_budget_asks_for_bytes_or_for_time(budget, goal):
+    made = Goal.of(budget, budget.resolve(1000), 2.0)
+    assert made.allowed == goal.allowed
+    assert made.longest == (None if goal.longest is None else pytest.approx(goal.longest))
+
+
+def test_what_is_beyond_the_limit_ranks_first():
+    in_time = Goal(1000, 2.0)
+    assert in_time.rank(900, 2.0) < in_time.rank(100, 2.1)
+    assert in_time.rank(800, 2.0) < in_time.rank(900, 1.0)
+    in_bytes = Goal(1000, None)
+    assert in_bytes.rank(1000, 5.0) < in_bytes.rank(1001, 1.0)
+    assert in_bytes.rank(1000, 1.0) < in_bytes.rank(900, 1.1)
