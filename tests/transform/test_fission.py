@@ -379,9 +379,7 @@ def test_a_loop_in_the_body_of_a_loop():
     assert_close(run_measured(nested, inputs), run_measured(graph, inputs))
 
 
-LEGAL = Rewrite(
-    "fission", (0, 1), (("inputs", (0, -1, 0, 1)), ("length", 7), ("parts", 4)), keeps_bits=False
-)
+LEGAL = Rewrite("fission", (0, 1), (("inputs", (0, -1, 0, 1)), ("length", 7), ("parts", 4)), keeps_bits=False)
 REAL = (
     "%a: f32[7, 4] = aten.exp.default(%x) reads(@x)",
     "%b: f32[7, 4] = aten.mul.Tensor(%a, %w) reads(@a, @w)",
@@ -444,9 +442,7 @@ def test_a_rewrite_from_a_file_is_checked(rewrite, why):
 )
 def test_what_parts_would_change_is_refused_with_the_reason(lines, outputs, why):
     graph = graph_of(*lines, outputs=outputs)
-    rewrite = fission(
-        graph, range(len(lines)), length=7, parts=2, inputs={graph.inputs[0]: Along(0)}
-    )
+    rewrite = fission(graph, range(len(lines)), length=7, parts=2, inputs={graph.inputs[0]: Along(0)})
     with pytest.raises(RewriteError, match=why):
         replay(graph, registry(), [rewrite], RULES)
 

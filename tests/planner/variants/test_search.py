@@ -42,7 +42,9 @@ def cache(tmp_path_factory):
 @pytest.fixture(scope="module")
 def plans(cache):
     step, batch = rows_step()
-    budget = neaptide.Budget(None, latency=3600.0)  # time is no limit here: what it takes depends on the machine
+    budget = neaptide.Budget(
+        None, latency=3600.0
+    )  # time is no limit here: what it takes depends on the machine
     return {
         numerics: neaptide.plan(step, batch, budget=budget, numerics=numerics, **LIMITS)
         for numerics in ("bitwise", "close")
