@@ -35,13 +35,15 @@ def _failing_stages_raise():
         yield
 
 
-@pytest.fixture(scope="module")
-def own_costs(tmp_path_factory: pytest.TempPathFactory):
-    """Operations are measured once for all tests of a file, and nothing is left in the user's cache; its folder."""
+@pytest.fixture(autouse=True, scope="session")
+def _kept_measurements(tmp_path_factory: pytest.TempPathFactory):
+    """What the machine and its operations take is measured once for all tests of a process, away from the user's own.
+
+    A test that is about the cache has one of its own.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("costs")
-        patch.setenv("NEAPTIDE_CACHE_DIR", str(folder))
-        yield folder
+        patch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "neaptide-cache"))
+        yield
 
 
 @pytest.fixture

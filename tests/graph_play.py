@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
-from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
+from neaptide.ir.edit import Edited, GraphEdit
 from neaptide.ir.graph import Graph
 
 
@@ -52,9 +54,7 @@ def doubled(draw: st.DrawFn, graph: Graph) -> Edited:
         size = graph.storages[made[0]].nbytes
         draft = edit.draft(node.id)
         copy = edit.fresh(old.name, old.dtype, old.shape, strides=old.strides, nbytes=size)
-        again = NodeDraft(
-            draft.op, draft.inputs, (copy,), draft.args, draft.kwargs, draft.reads, source=draft.source
-        )
+        again = replace(draft, outputs=(copy,))
         edit.insert_after(node.id, again)
         users = [user for user in consumers[old.id] if draw(st.booleans())]
         edit.replace_uses(old.id, copy, nodes=users, outputs=False)

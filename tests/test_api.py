@@ -36,9 +36,6 @@ from neaptide.report.model import to_json
 ROOT = Path(__file__).parent
 
 
-pytestmark = pytest.mark.usefixtures("own_costs")
-
-
 @pytest.fixture(scope="module")
 def plan():
     _, _, step, batch = deep()

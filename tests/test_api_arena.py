@@ -14,8 +14,6 @@ from neaptide.report.model import to_json
 from neaptide.report.text import comparison_document, run_document
 from neaptide.runtime.arena_plan import ArenaOptions
 
-pytestmark = pytest.mark.usefixtures("own_costs")
-
 
 @pytest.fixture(scope="module")
 def plan():

@@ -17,12 +17,6 @@ from neaptide.report.text import comparison_document, is_within_budget
 from neaptide.units import format_bytes
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    """Costs measured by these tests stay out of the user's cache."""
-    monkeypatch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "neaptide-cache"))
-
-
 @pytest.mark.parametrize("budget", [float("nan"), "nan", -5, "-5GiB", "140%", "0%", "20 GBi", "", True])
 def test_a_budget_that_is_none_is_refused_before_anything_is_captured(budget):
     def step(_batch: Any) -> None:

@@ -110,25 +110,18 @@ def run_console(block: Block, monkeypatch, printed_before: dict[tuple[str, ...],
 
 
 @pytest.fixture(scope="session")
-def measurements(tmp_path_factory):
-    """Measurements are kept for all pages, so that each operation is run once."""
-    return tmp_path_factory.mktemp("measurements")
-
-
-@pytest.fixture(scope="session")
 def printed_before():
     """What commands have printed, by their words."""
     return {}
 
 
 @pytest.fixture
-def folder(tmp_path, measurements, monkeypatch):
+def folder(tmp_path, monkeypatch):
     """A folder with the examples, in which everything is forgotten afterwards."""
     for script in (ROOT / "examples").glob("*.py"):
         shutil.copy(script, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("NEAPTIDE_CACHE_DIR", str(measurements))
     monkeypatch.setenv("NO_COLOR", "1")
     before = set(sys.modules)
     path = list(sys.path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -38,13 +39,7 @@ def rows_step():
     return step, (torch.randn(ROWS, 8), torch.randint(0, 3, (ROWS,)))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
+@functools.cache
 def planned():
     step, batch = rows_step()
     graph = capture(step, (batch,)).steady.graph

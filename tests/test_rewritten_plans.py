@@ -25,9 +25,6 @@ RULE = "equal_operations"
 FORMAT_1 = Path(__file__).parent / "golden" / "plans" / "format_1.json"
 
 
-pytestmark = pytest.mark.usefixtures("own_costs")
-
-
 def planned(rewrites=(RULE,), budget=None, **options):
     step, batch = autocast_step()
     return neaptide.plan(step, batch, budget=neaptide.Budget(budget), rewrites=rewrites, **QUICK, **options)
@@ -46,27 +43,30 @@ def captured():
 
 ELSEWHERE = """
 import sys, json, neaptide, plan_steps
-report = neaptide.run(plan_steps.autocast_step, sys.argv[1], verify=True)
-print(json.dumps([report.bitwise_equal, report.predicted_peak_bytes, report.measured_peak_bytes]))
+for path in sys.argv[1:]:
+    report = neaptide.run(plan_steps.autocast_step, path, verify=True)
+    print(json.dumps([report.bitwise_equal, report.predicted_peak_bytes, report.measured_peak_bytes]))
 """
 
 
-@pytest.mark.parametrize("budget", [None, "75%"])
-def test_a_rewritten_plan_runs_in_another_process_as_predicted(tmp_path, budget):
-    made = planned(budget=budget)
-    assert [rewrite.rule for rewrite in made.programs[0].rewrites] == [RULE] * 2
-    made.save(tmp_path / "plan.json")
+def test_rewritten_plans_run_in_another_process_as_predicted(tmp_path, plan):
+    plans = [plan, planned(budget="75%")]
+    files = [str(tmp_path / f"plan_{number}.json") for number in range(len(plans))]
+    for made, file in zip(plans, files, strict=True):
+        assert [rewrite.rule for rewrite in made.programs[0].rewrites] == [RULE] * 2
+        made.save(file)
     paths = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
     ran = subprocess.run(
-        [sys.executable, "-c", ELSEWHERE, str(tmp_path / "plan.json")],
+        [sys.executable, "-c", ELSEWHERE, *files],
         env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
         check=True,
     )
-    is_equal, predicted, measured = json.loads(ran.stdout.splitlines()[-1])
-    assert is_equal
-    assert predicted == measured == made.programs[0].predictions.peak_bytes
+    for made, line in zip(plans, ran.stdout.splitlines()[-len(plans) :], strict=True):
+        is_equal, predicted, measured = json.loads(line)
+        assert is_equal
+        assert predicted == measured == made.programs[0].predictions.peak_bytes
 
 
 def test_it_takes_fewer_bytes_than_the_captured_graph(plan):

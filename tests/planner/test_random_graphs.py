@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.analysis.legality import check_schedule
 from neaptide.corpus.random_graphs import random_graph
 from neaptide.corpus.training_steps import conv_step, pooled_step, toy_registry, transformer_step
@@ -135,7 +136,7 @@ def test_the_machine_hears_what_is_said_twice_and_sees_other_contents():
 
 
 @given(SEEDS)
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_no_plan_breaks_the_program_or_says_other_bytes(seed):
     check(seed, random.Random(seed + 1).sample(OWN, 4))
 

@@ -95,14 +95,14 @@ class _Ended(Exception):
         self.outcome, self.told = outcome, told
 
 
-def check(program: Program, limits: Limits = LIMITS) -> Checked:
-    """Check a program at both budgets. Whatever happens is a result, no exception."""
+def check(program: Program, limits: Limits = LIMITS, budgets: tuple[str, ...] = (SHARE, LOWEST)) -> Checked:
+    """Check a program at each budget. Whatever happens is a result, no exception."""
     began = time.process_time()
     checked = Checked(program.name, Outcome.EXACT)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what the program's author is warned of is not judged here
         try:
-            _check(program.factory, checked, limits)
+            _check(program.factory, checked, limits, budgets)
         except _Ended as end:
             checked.outcome, checked.told = end.outcome, end.told
         except NeaptideError as error:
@@ -115,7 +115,7 @@ def check(program: Program, limits: Limits = LIMITS) -> Checked:
     return checked
 
 
-def _check(plain: Factory, checked: Checked, limits: Limits) -> None:
+def _check(plain: Factory, checked: Checked, limits: Limits, budgets: tuple[str, ...]) -> None:
     def factory() -> tuple[Callable[..., Any], Any]:
         random.seed(SEED)
         np.random.seed(SEED)  # noqa: NPY002 - what users' code draws from
@@ -126,7 +126,7 @@ def _check(plain: Factory, checked: Checked, limits: Limits) -> None:
     step, batch = contestants.build(factory, SEED)
     prepared = prepare(step, (batch,), name=checked.name)
     checked.operations = len(prepared.captured.steady.graph.nodes)
-    plans, floors = _plans(prepared, limits)
+    plans, floors = _plans(prepared, limits, budgets)
     compared = compare_programs(
         factory,
         prepared,
@@ -150,10 +150,12 @@ def _check(plain: Factory, checked: Checked, limits: Limits) -> None:
         checked.outcome, checked.told = Outcome.FLOOR, floors[SHARE]
 
 
-def _plans(prepared: PreparedStep, limits: Limits) -> tuple[dict[str, StepPlan], dict[str, str]]:
+def _plans(
+    prepared: PreparedStep, limits: Limits, budgets: tuple[str, ...]
+) -> tuple[dict[str, StepPlan], dict[str, str]]:
     """A plan for each budget, and what is said of those that are out of reach; theirs is the lowest found."""
     plans, floors = {}, {}
-    for name in (SHARE, LOWEST):
+    for name in budgets:
         plans[name] = prepared.plan(SearchOptions(_budget(name), limits=limits))
         error = over_budget(prepared, plans[name])
         if error is not None:

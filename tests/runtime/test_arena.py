@@ -30,9 +30,6 @@ from neaptide.zoo import factory as zoo_factory
 LIMITS = Limits(work=200)
 
 
-pytestmark = pytest.mark.usefixtures("own_costs")
-
-
 @functools.cache
 def prepared(factory, seed=0):
     step, batch = contestants.build(factory, seed)

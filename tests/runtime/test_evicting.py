@@ -32,9 +32,6 @@ WIDTH = 16
 RANDOM_STATE_BYTES = 5056
 
 
-pytestmark = pytest.mark.usefixtures("own_costs")
-
-
 def mlp():
     model = nn.Sequential(
         *(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Dropout(0.2)) for _ in range(6))

@@ -13,11 +13,6 @@ from neaptide.runtime.prepared_step import SearchOptions, described_signature, p
 LIMITS = Limits(work=100)
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path))
-
-
 def test_a_plan_has_every_program_of_the_step_within_the_same_bytes():
     step, batch = steps.adamw()
     prepared = prepare(step, (batch,), run_operations=False, name="small")

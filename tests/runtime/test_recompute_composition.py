@@ -23,11 +23,6 @@ from neaptide.runtime.verification import verify_eager, verify_planned
 WIDTH = 16
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path))
-
-
 class Block(nn.Module):
     def __init__(self, probability: float = 0.0) -> None:
         super().__init__()

@@ -24,9 +24,7 @@ ALLOCATOR_TOLERANCE = 0.01
 
 
 @pytest.fixture(autouse=True)
-def isolated(tmp_path_factory, monkeypatch):
-    """Costs measured by these tests are shared among them and left nowhere else."""
-    monkeypatch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "costs"))
+def one_thread():
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

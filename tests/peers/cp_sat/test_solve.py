@@ -60,7 +60,7 @@ def test_one_process_solves_several_models():
 @needs_ortools
 def test_limits_and_their_answers(session):
     model = market_split()
-    short = session.solve(model, Limits(time_s=2.0))
+    short = session.solve(model, Limits(time_s=1.0))
     assert short.termination.reason is TerminationReason.FEASIBLE
     assert short.termination.limit == "time"
     assert 0 <= short.termination.bound < short.termination.best == short.value.objective
@@ -151,7 +151,7 @@ def test_a_worker_that_overruns_is_ended_and_what_it_found_is_kept(worker):
     assert (ended.reason, ended.limit) == (TerminationReason.NO_SOLUTION_FOUND, "time")
     found = '{"type":"found","values":[2,5]}\\n{"type":"bound","objective":11.0}'
     worker(READY + f"print('{found}', flush=True)\ntime.sleep(60)")
-    outcome = solve(small(), Limits(time_s=3.0))
+    outcome = solve(small(), Limits(time_s=1.5))
     assert outcome.value.values == (2, 5)
     assert outcome.termination.reason is TerminationReason.FEASIBLE
     assert (outcome.termination.best, outcome.termination.bound) == (14, 11)

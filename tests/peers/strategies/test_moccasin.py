@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.peers.cp_sat import process
@@ -30,7 +31,7 @@ def session():
 
 
 @needs_ortools
-@pytest.mark.parametrize("number", [50, pytest.param(1_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [20, pytest.param(1_000, marks=pytest.mark.slow)])
 def test_it_agrees_with_brute_force_and_bounds_lie_below(number):
     instances = cases(number)
     models = [IntervalModel(stage_units(step, range(step.node_count)), budget) for step, budget in instances]
@@ -91,7 +92,7 @@ def test_training_steps_are_no_slower_than_what_it_was_started_from(made):
 
 @needs_ortools
 @given(st.data(), st.floats(0.3, 1.0))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_solutions_on_any_graph_are_legal_sequences_within_their_bytes(session, data, share):
     graph = data.draw(graphs(min_nodes=2, max_nodes=12))
     step = compile_problem(graph, toy_registry())

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.corpus.recompute_forms import recompute_form
 from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.outcome import LimitGuard, Limits
@@ -39,7 +40,7 @@ def even(step, count, low=0.0):
     st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9), st.booleans()), min_size=3, max_size=4),
     st.floats(0.3, 1.0),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_no_sequence_is_faster_than_lines_drawn_elsewhere(chain, share):
     nodes = [
         InstanceNode(f"f{k}", size, [k - 1] if k else [], seconds=float(seconds))
