@@ -43,14 +43,6 @@ NONSENSE = (
 )
 
 
-def factory():
-    """Dropout, a batch norm and a state that the first step makes: repetitions, copies and two programs."""
-    torch.manual_seed(0)
-    layers = [layer for _ in range(3) for layer in (nn.Linear(16, 16), nn.GELU(), nn.Dropout(0.5))]
-    model = nn.Sequential(nn.BatchNorm1d(16), *layers)
-    return steps.make_step(model, torch.optim.AdamW(model.parameters(), lr=0.01)), torch.randn(256, 16)
-
-
 @pytest.fixture(scope="module")
 def captured():
     step, batch = dropout_factory()

@@ -65,13 +65,6 @@ def language_step():
     return step, tuple(torch.randint(0, KNOWN_WORDS, (SENTENCES, WORDS_EACH)) for _ in range(2))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture(scope="module")
 def captured():
     step, batch = language_step()

@@ -182,9 +182,7 @@ def test_ladder_of_a_graph(call, tmp_path):
 
 def test_the_ladder_says_what_norms_would_save(call, tmp_path):
     pytest.importorskip("torch")
-    content = json.loads(call("layout", "zoo:vit@tiny", "--ladder", "--json").out)[
-        "norms_from_output"
-    ]
+    content = json.loads(call("layout", "zoo:vit@tiny", "--ladder", "--json").out)["norms_from_output"]
     assert content["norms"] >= content["recoverable"] > 0
     assert content["recovered_peak_bytes"] <= content["peak_bytes"]
     shown = call("layout", "zoo:vit@tiny", "--ladder").out
