@@ -298,3 +298,32 @@ def test_results_that_are_the_same_in_each_part_are_no_sums():
     (line,) = found.members.values()
     assert line.results == {0: Along(0), 1: Merge.SAME, 2: Merge.SAME}
     assert not found.sums
+
+
+def test_numbers_that_count_within_a_part_stay_in_it():
+    p = Play()
+    x = p.input("x", (1, 2, 8, 4))
+    y, places = p.run(
+        "aten.max_pool2d_with_indices.default", x, [2, 2], [2, 2],
+        to=["y: f32[1, 2, 4, 2]", "places: i64[1, 2, 4, 2]"],
+    )  # fmt: skip
+    grad = p.run("aten.neg.default", y, to="grad: f32[1, 2, 4, 2]")
+    args = (grad, x, [2, 2], [2, 2], [0, 0], [1, 1], False, places)
+    back = p.run("aten.max_pool2d_with_indices_backward.default", *args, to="back: f32[1, 2, 8, 4]")
+    later = p.run("aten.add.Tensor", places, 1, to="later: i64[1, 2, 4, 2]")
+    found = p.follow({x: Along(2)}, 4, (back, later))
+    assert found.axes[back] == Along(2)
+    assert found.private == {places}
+    assert p.why() == {("aten.add.Tensor", Why.WHOLE)}
+
+
+def test_overlapping_windows_need_a_halo():
+    p = Play()
+    x, w = p.input("x", (1, 2, 8, 4)), p.input("w", (3, 2, 3, 3), Kind.PARAMETER)
+    args = (x, w, None, [2, 2], [1, 1], [1, 1], False, [0, 0], 1)
+    y = p.run("aten.convolution.default", *args, to="y: f32[1, 3, 4, 2]")
+    found = p.follow({x: Along(2)}, 4, (y,))
+    assert found.axes[y] == Along(2)
+    assert found.conditions == (Condition(p.graph.producer(y), Need.HALO),)
+    (line,) = found.members.values()
+    assert (line.axis.window.kernel, line.axis.window.stride, line.axis.window.before) == (3, 2, 1)

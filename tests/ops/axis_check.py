@@ -75,6 +75,8 @@ class Sample:
             counts = [part[1] for part in parts]
             weights = [count / sum(counts) for count in counts]
         for k, how in axis.results.items():
+            if k in axis.private:
+                continue
             found = [part[k] for part in parts]
             if Need.MEAN in axis.needs and not ("nll" in str(self.op) and k == 1):
                 found = [item * weight for item, weight in zip(found, weights, strict=True)]
@@ -95,6 +97,8 @@ class Sample:
             return tensor.narrow(dim, begin * inner, (end - begin) * inner)
 
         args, kwargs = self.with_operands(cut)
+        if axis.own:
+            args = (*args[:-1], torch.ops.aten.max_pool2d_with_indices(*args[1:7])[1])
         return tensors(self.run(self.resized(axis, args, length, end - begin), kwargs))
 
     def read(self, tensor, dim, window, begin, end):

@@ -116,6 +116,9 @@ def _convolutions():
             args = ([stride] * 2, [padding] * 2, [dilation] * 2, False, [0, 0], 1)
             yield "convolution.default", (real(7, 3, 12, 14), real(5, 3, *size), bias, *args)
         yield "convolution.default", (real(7, 5, 12, 14), real(5, 1, *size), None, *args[:-1], 5)
+    for output_padding in ([0, 0], [1, 0]):
+        args = ([2, 3], [0, 0], [1, 1], True, output_padding, 1)
+        yield "convolution.default", (real(7, 3, 6, 5), real(3, 5, 2, 3), real(5), *args)
     for mask in ([True, True, True], [True, True, False], [True, False, False], [False, True, True]):
         for stride, padding, size in ((1, 1, 3), (2, 0, 2)):
             out = 12 if stride == 1 else 6
@@ -246,7 +249,7 @@ def _gathers():
 
 def _pools():
     x = real(7, 5, 12, 8)
-    for args in (([2, 2], [2, 2]), ([3, 3], [2, 2], [1, 1]), ([2, 4],)):
+    for args in (([2, 2], [2, 2]), ([3, 3], [2, 2], [1, 1]), ([2, 4],), ([3, 2], [2, 2])):
         out, indices = torch.ops.aten.max_pool2d_with_indices(x, *args)
         yield "max_pool2d_with_indices.default", (x, *args)
         full = (args[0], args[1] if len(args) > 1 else args[0], args[2] if len(args) > 2 else [0, 0])

@@ -16,6 +16,8 @@ from neaptide.ops.axes import table
 NOT_COMPARED = {
     "aten.empty.memory_format",
     "aten.new_empty.default",
+    "aten.empty_strided.default",
+    "aten.new_empty_strided.default",
     "aten.rand.default",
     "aten.randn.default",
     "aten.rand.generator",

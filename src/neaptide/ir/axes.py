@@ -49,6 +49,7 @@ class Window:
         dilation: distance between elements that are read.
         before: elements of padding in front of the operand.
         operands: slots of the operands that are read so; the others are read like the result.
+        inverse: the result has `stride` elements for one of the operand, each made of that one alone.
     """
 
     kernel: int
@@ -56,6 +57,7 @@ class Window:
     dilation: int = 1
     before: int = 0
     operands: tuple[int, ...] = (0,)
+    inverse: bool = False
 
     @property
     def halo(self) -> int:
@@ -77,6 +79,8 @@ class OpAxis:
         window: where operands and results differ in extent, how one is read for the other.
         whole: the axis runs through the operation, which needs all of it at once, as softmax does: it does not run in
             parts, but its results can be cut.
+        private: results whose numbers mean something within their part only, such as places counted from its start.
+        own: slots of operands that must be such numbers of the same part.
     """
 
     operands: Mapping[int, int]
@@ -87,3 +91,5 @@ class OpAxis:
     sizes: tuple[int, ...] = ()
     window: Window | None = None
     whole: bool = False
+    private: tuple[int, ...] = ()
+    own: tuple[int, ...] = ()

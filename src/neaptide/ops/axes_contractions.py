@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from neaptide.ir.axes import Merge, Need, OpAxis, Window
 from neaptide.ir.registry import AxisRow, Call
@@ -56,6 +57,7 @@ def _convolution(call: Call) -> Iterator[OpAxis]:
     given, weight, bias = slot(call, 0), slot(call, 1), slot(call, 2)
     yield from op_axis(call, [(given, 0)], [(0, 0)])
     if call.arg(6) is not False:
+        yield from _unfolded(call)
         return
     if number(call.arg(8)) == 1:
         yield from op_axis(call, [(weight, 0), (bias, 0)], [(0, 1)])
@@ -66,6 +68,16 @@ def _convolution(call: Call) -> Iterator[OpAxis]:
     for dim, window in _windows(call, 1, 3, (0,)):
         for axis in op_axis(call, [(given, dim)], [(0, dim)], *_halo(window)):
             yield OpAxis(axis.operands, axis.results, axis.needs, window=window)
+
+
+def _unfolded(call: Call) -> Iterator[OpAxis]:
+    """Transposed, with as many elements of the result for each of the input as the kernel has, and none shared."""
+    if any(numbers(call.arg(7)) or (1,)):
+        return
+    for dim, window in _windows(call, 1, 3, (0,)):
+        if window.halo == 0 and window.before == 0 and window.dilation == 1:
+            for axis in op_axis(call, [(0, dim)], [(0, dim)]):
+                yield OpAxis(axis.operands, axis.results, window=replace(window, inverse=True))
 
 
 def _with_addend(axis: OpAxis, bias: int | None) -> OpAxis:
@@ -120,9 +132,9 @@ def _convolution_backward(call: Call) -> Iterator[OpAxis]:
             sizes=(9, 3) if to_bias is not None else (9,),
         )
     for dim, window in _windows(call, 2, 4, (1,)):
-        if window.halo == 0 and window.before == 0:
-            for axis in op_axis(call, [(grad, dim), (given, dim)], [(to_input, dim), *added]):
-                yield OpAxis(axis.operands, axis.results, window=window)
+        parallel = window.halo == 0 and window.before == 0
+        for axis in op_axis(call, [(grad, dim), (given, dim)], [(to_input, dim), *added]):
+            yield OpAxis(axis.operands, axis.results, window=window, whole=not parallel)
 
 
 def _attention(call: Call) -> Iterator[OpAxis]:

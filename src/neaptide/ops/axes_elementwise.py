@@ -8,6 +8,7 @@ from neaptide.ir.axes import Need, OpAxis
 from neaptide.ir.nodes import ADD_OP, COPY_OP, PUT_OP
 from neaptide.ir.registry import AxisRow, Call
 from neaptide.ops.axes_forms import Axed, Axes, op_axis, pointwise
+from neaptide.ops.structural import CONSTANT_OP
 from neaptide.symbolic.size_expr import SizeExpr
 
 _ONE = SizeExpr.const(1)
@@ -26,6 +27,12 @@ def _filled_like(call: Call) -> Iterator[OpAxis]:
     for dim, extent in enumerate(call.output().shape):
         if extent != _ONE:
             yield from op_axis(call, [(0, dim)], [(0, dim)])
+
+
+def _pointwise_axes(call: Call) -> Iterator[OpAxis]:
+    axes = pointwise().axes
+    assert axes is not None
+    yield from axes(call)
 
 
 def _drawn(axes: Axes) -> Axes:
@@ -68,13 +75,13 @@ _TABLE = (
         pointwise(_FIRST, positions=(0,)),
     ),
     Axed("prelu.default where.default one_hot.default fill_.Tensor mvlgamma.default", AxisRow()),
-    # Each element depends on its place, so a part is no part of the whole.
+    # Each element depends on its place, so what is made for a part is no part of the whole.
     Axed("arange.default,start,start_step linspace.default eye.default,m", AxisRow()),
-    Axed("native_dropout.default", AxisRow(_drawn(pointwise().axes or _filled))),
+    Axed("native_dropout.default", AxisRow(_drawn(_pointwise_axes))),
     Axed(
         """
         zeros.default ones.default full.default empty.memory_format new_zeros.default new_ones.default
-        new_full.default new_empty.default
+        new_full.default new_empty.default new_empty_strided.default empty_strided.default
         """,
         AxisRow(_filled),
     ),
@@ -83,7 +90,12 @@ _TABLE = (
         "rand.default randn.default rand.generator randn.generator",
         AxisRow(_drawn(_filled)),
     ),
+    Axed(
+        "bernoulli_.float,Tensor uniform_.default normal_.default exponential_.default",
+        AxisRow(_drawn(_pointwise_axes)),
+    ),
     Axed("rand_like.default randn_like.default bernoulli.p", AxisRow(_drawn(_filled_like))),
+    Axed(f"{CONSTANT_OP.partition('.')[2]}.", AxisRow(), namespace="neaptide"),
     Axed(f"{COPY_OP.partition('.')[2]}.", pointwise(_FIRST), namespace="neaptide"),
     Axed(f"{PUT_OP.partition('.')[2]}. {ADD_OP.partition('.')[2]}.", pointwise(), namespace="neaptide"),
 )

@@ -61,6 +61,8 @@ class Carried:
             each part.
         conditions: what must be seen to before all members may run in parts.
         barriers: nodes that depend on the axis and do not run in parts.
+        private: values that carry the axis, and whose numbers mean something within their part only: they must neither
+            enter nor leave the nodes that run in parts together.
         behind: values that depend on the axis and are made by barriers, or from what barriers make.
         untouched: nodes that do not depend on the axis.
     """
@@ -72,5 +74,6 @@ class Carried:
     members: Mapping[int, Line]
     conditions: tuple[Condition, ...]
     barriers: tuple[Barrier, ...]
+    private: frozenset[int]
     behind: frozenset[int]
     untouched: frozenset[int]

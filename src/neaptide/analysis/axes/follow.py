@@ -100,6 +100,7 @@ class _Walk:
     axes: dict[int, Along] = field(default_factory=dict)
     sums: set[int] = field(default_factory=set)
     maxima: set[int] = field(default_factory=set)
+    private: set[int] = field(default_factory=set)
     behind: set[int] = field(default_factory=set)
     members: dict[int, Line] = field(default_factory=dict)
     conditions: list[Condition] = field(default_factory=list)
@@ -124,6 +125,7 @@ class _Walk:
             self.members,
             tuple(self.conditions),
             tuple(self.barriers),
+            frozenset(self.private),
             frozenset(self.behind),
             frozenset(self.untouched),
         )
@@ -216,6 +218,10 @@ class _Walk:
                 if isinstance(how, Along):
                     self.axes[node.outputs[k]] = how
             return
+        own = {s for s in line.operands if operands[s] in self.private}
+        if own != set(line.axis.own):
+            self._bar(node, Why.WHOLE, f"needs numbers that are counted within a part: {self._listed(node)}")
+            return
         late = terms - set(line.axis.unread)
         blocked = [s for s in late if s in line.operands]
         if blocked:
@@ -243,6 +249,8 @@ class _Walk:
             value = node.outputs[k]
             if isinstance(how, Along):
                 self.axes[value] = how
+                if k in line.axis.private:
+                    self.private.add(value)
             elif how is Merge.SUM:
                 self.sums.add(value)
             elif how is not Merge.SAME:
@@ -284,6 +292,9 @@ class _Walk:
     def _needed(self, node: Node, required: Mapping[int, Along]) -> str:
         names = dict.fromkeys(f"dim {a.dim} of %{self._name(node.inputs[s])}" for s, a in required.items())
         return f"needs the whole axis: {', '.join(names)}"
+
+    def _listed(self, node: Node) -> str:
+        return ", ".join(f"%{self._name(v)}" for v in node.inputs)
 
     def _name(self, value: int) -> str:
         return self.graph.values[value].name
