@@ -6,7 +6,6 @@ import math
 import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
@@ -16,40 +15,11 @@ from neaptide.planner.recompute.bounds.certificate import RecomputeBound, recomp
 from neaptide.planner.recompute.curve.least_memory import least_memory
 from neaptide.planner.recompute.engine import RecomputeEngine, bounded_ending
 from neaptide.planner.recompute.recomputations import repetition_pairs
+from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.planner.strategies import Strategy
 from neaptide.planner.strategies.block_dp import has_many_alike
-from neaptide.planner.strategies.greedy_recompute import descent_tries, solve_with_noise
 from neaptide.schedule.problem import StepProblem
 from neaptide.units import format_bytes
-
-# Restarts with noisy prices: many where they cost nothing, few on large graphs.
-_RESTART_NODES: Final = 2000
-_MOST_RESTARTS: Final = 16
-_NOISE: Final = 0.5
-_SLACKS: Final = (0.0, 0.1, 0.5, 1.5)
-# States and cuts of the search for a better order, times squared nodes: about a second.
-_ORDER_SQUARED_WORK: Final = 500_000_000
-# Another order counts when the peak falls by a hundredth.
-_WORTHWHILE: Final = 0.99
-# A plan this close to the proved least time, as a share of the baseline's, is not searched further.
-_CLOSE_ENOUGH: Final = 1e-4
-# One this close needs no search on the whole graph beside the one by blocks.
-_NEAR: Final = 5e-4
-# One this far above it needs the program over blocks, which also recomputes a unit twice, and more polish.
-_FAR: Final = 3e-3
-# Changes tried by a descent from a whole order, and by the two polishes of a plan.
-_DESCENT_TRIES: Final = 20_000
-_RUIN_TRIES: Final = 15_000
-_PRICES_TRIES: Final = 15_000
-# A polish takes at most one of so many parts of the work that is left.
-_SHARES: Final = 3
-# A plan of another order that runs this much more again may still overtake the best.
-_NOT_FAR_BEHIND: Final = 1.25
-# Turns of ruin and prices; one that closes less than this share of the gap is the last.
-_MOST_TURNS: Final = 6
-_CLOSED: Final = 0.05
-# What the first look at prices may take.
-_QUICK_TRIES: Final = 2500
 
 STAGES: Final = (
     "early_updates",
@@ -59,7 +29,6 @@ STAGES: Final = (
     "closure",
     "least_memory",
     "lagrangian",
-    "restarts",
     "ruin_recreate",
 )
 """What the portfolio tries beside program order."""
@@ -122,27 +91,25 @@ class _Portfolio:
             self._hoist_updates(starts)
             self._order_again(starts)
         for start in starts:
-            self._search("greedy_recompute", start, _DESCENT_TRIES)
-        is_blocked = "block_dp" not in self.without and self._goes_on() and self._gap() > _NEAR
+            self._search("greedy_recompute", start, SETTINGS.descent_tries)
+        is_blocked = "block_dp" not in self.without and self._goes_on() and self._gap() > SETTINGS.near
         by_blocks = is_blocked and self._has_many_alike(starts[0])
         if by_blocks:
             # What is solved once for all blocks that are alike costs little, and often leaves nothing to win.
             self._search("block_dp", starts[0])
         if self._is_met():
-            self._polish("lagrangian", _QUICK_TRIES)
+            self._polish("lagrangian", SETTINGS.quick_tries)
         for start in starts:
-            if self._gap() > _NEAR:
+            if self._gap() > SETTINGS.near:
                 self._search("closure", start)
         self._find_floor()
         if self._is_out_of_reach():
             # What has been found says how far one gets.
             return self._outcome()
-        if self._is_met() and self._gap() > _NEAR:
-            self._polish("lagrangian", _PRICES_TRIES, all_orders=self._gap() > _FAR)
-        if self._gap() > _FAR:
-            if not by_blocks:
-                self._search("block_dp", starts[0])
-            self._restart(starts)
+        if self._is_met() and self._gap() > SETTINGS.near:
+            self._polish("lagrangian", SETTINGS.polish_tries, all_orders=self._gap() > SETTINGS.far)
+        if self._gap() > SETTINGS.far and not by_blocks:
+            self._search("block_dp", starts[0])
         self._alternate()
         return self._outcome()
 
@@ -155,13 +122,13 @@ class _Portfolio:
 
     def _alternate(self) -> None:
         """Ruin and prices in turn: each finds repetitions that the other would not, until both find little."""
-        for _ in range(_MOST_TURNS):
-            if self._gap() <= _FAR or not self._goes_on():
+        for _ in range(SETTINGS.turns):
+            if self._gap() <= SETTINGS.far or not self._goes_on():
                 return
             before = self._gap()
-            self._polish("ruin_recreate", _RUIN_TRIES)
-            self._polish("lagrangian", _PRICES_TRIES)
-            if self._gap() > (1.0 - _CLOSED) * before:
+            self._polish("ruin_recreate", SETTINGS.polish_tries)
+            self._polish("lagrangian", SETTINGS.polish_tries)
+            if self._gap() > (1.0 - SETTINGS.least_turn) * before:
                 return
 
     def _polish(self, name: str, work: int | None = None, *, all_orders: bool = False) -> None:
@@ -171,12 +138,12 @@ class _Portfolio:
         """
         if work is not None:
             # Something is to be left for the others.
-            work = self.engine.part_of_work(_SHARES, work)
+            work = self.engine.part_of_work(SETTINGS.polish_parts, work)
         first = self._extra(self.best)
         plans = sorted(self._by_order.values(), key=lambda plan: plan.rank(self.budget))
         for plan in plans if all_orders else plans[:1]:
-            if not self._is_done() and self._extra(plan) <= _NOT_FAR_BEHIND * first:
-                enough = self._bound().seconds + _CLOSE_ENOUGH * self.step.baseline_seconds
+            if not self._is_done() and self._extra(plan) <= SETTINGS.not_far_behind * first:
+                enough = self._bound().seconds + SETTINGS.close_enough * self.step.baseline_seconds
                 start = self.engine.problem(self.budget, plan.sequence)
                 start = replace(start, known=frozenset(self.known), enough_seconds=enough)
                 self._search(name, start, work)
@@ -193,29 +160,16 @@ class _Portfolio:
             return
         first = starts[0]
         lowest = PlannedSequence.evaluate(self.step, first.first_sequence(), "").peak_with_workspace_bytes
-        if self.step.order_lower_bound_bytes > max(_WORTHWHILE * lowest, self.budget) or not self._goes_on():
+        if (
+            self.step.order_lower_bound_bytes > max(SETTINGS.lower_order * lowest, self.budget)
+            or not self._goes_on()
+        ):
             return
-        work = self.engine.part_of_work(4, _ORDER_SQUARED_WORK // max(self.step.node_count, 1) ** 2)
+        work = self.engine.part_of_work(4, SETTINGS.order_work // max(self.step.node_count, 1) ** 2)
         found = self._try("best_order", first, work)
-        if found.peak_with_workspace_bytes < _WORTHWHILE * lowest:
+        if found.peak_with_workspace_bytes < SETTINGS.lower_order * lowest:
             starts.insert(0, replace(first, start=found.sequence))
             del starts[2:]
-
-    def _restart(self, starts: list[PlanningProblem]) -> None:
-        """Noisy searches from the orders in turn, until time, work or their number is used up."""
-        if "restarts" in self.without:
-            return
-        restarts = min(_MOST_RESTARTS, _RESTART_NODES // max(self.step.node_count, 1))
-        for number in range(restarts):
-            if self._is_done() or not self._goes_on():
-                return
-            self._try(
-                "greedy_recompute with noise",
-                starts[number // len(_SLACKS) % len(starts)],
-                descent_tries(self.step.node_count),
-                seed=self.engine.seed * _MOST_RESTARTS + number,
-                solve=partial(solve_with_noise, noise=_NOISE, slack=_SLACKS[number % len(_SLACKS)]),
-            )
 
     def _find_floor(self) -> None:
         """Where nothing has met the budget, search for the lowest peak: the same search, whatever the budget.
@@ -252,11 +206,10 @@ class _Portfolio:
         problem: PlanningProblem,
         work: int | None = None,
         *,
-        seed: int | None = None,
         solve: Strategy | None = None,
     ) -> PlannedSequence:
         """What a strategy finds; where it fails, the sequence that it was started from."""
-        found = self.engine.run(name, problem, tries=work, seed=seed, solve=solve, counts=self._is_best)
+        found = self.engine.run(name, problem, tries=work, solve=solve, counts=self._is_best)
         if found is None:
             return PlannedSequence.evaluate(self.step, problem.first_sequence(), name)
         self._note(found)
@@ -318,7 +271,7 @@ class _Portfolio:
 
     def _is_done(self) -> bool:
         """Whether nothing can be faster, or not by an amount that matters."""
-        return self._gap() <= _CLOSE_ENOUGH
+        return self._gap() <= SETTINGS.close_enough
 
     def _outcome(self) -> Outcome[PlannedSequence]:
         best, guard = self.best, self.engine.guard

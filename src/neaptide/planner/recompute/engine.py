@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Termination, TerminationReason
 from neaptide.planner.failed_stages import attempt
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.bounds.certificate import RecomputeBound
 from neaptide.planner.recompute.chain.known import KnownChains
+from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.planner.strategies import Strategy, strategy
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.problem import StepProblem
-
-PROVED: Final = 1e-8
-"""A plan within this part of the baseline's time of its bound is the fastest: sums of times err by about as much."""
-CONTRADICTION: Final = 1e-6
-"""A bound that is above a plan by more than this part of the baseline's time is wrong, and is not shown."""
 
 
 class RecomputeEngine:
@@ -150,11 +145,11 @@ def bounded_ending(
         unproved: the reason where the plan is above its bound.
     """
     above = found.seconds - proved.seconds
-    if proved.is_infeasible or above < -CONTRADICTION * step.baseline_seconds:
+    if proved.is_infeasible or above < -SETTINGS.contradiction * step.baseline_seconds:
         detail = "what was proved contradicts this plan, so no bound is given: a fault of neaptide, please report it"
         return Termination(unproved, limit, detail, found.seconds)
     bound = min(proved.seconds, found.seconds)
     detail = "the bound holds for this order of first executions"
-    if above <= PROVED * step.baseline_seconds:
+    if above <= SETTINGS.proved * step.baseline_seconds:
         return Termination(TerminationReason.OPTIMAL, None, detail, found.seconds, bound)
     return Termination(unproved, limit, detail, found.seconds, bound)

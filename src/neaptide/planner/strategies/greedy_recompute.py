@@ -22,6 +22,7 @@ from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.closure_model import ClosureModel
 from neaptide.planner.recompute.recomputations import recompute_units
+from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.evaluate import Evaluator, Remove
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.replays import ChargedReplays, Closure, Replays
@@ -36,10 +37,6 @@ _WORTHWHILE: Final = 0.002
 _MOST_EXECUTIONS: Final = 8
 _PUT_BACK_ROUNDS: Final = 4
 _DROPS_PER_STORAGE: Final = 3
-# Changes tried by one descent of a search that makes many: one that works needs one or two a node, one that thrashes
-# takes any number.
-_TRIES_PER_NODE: Final = 5
-_LEAST_TRIES: Final = 1000
 
 Gap: TypeAlias = tuple[int, int]
 """Executions between which a storage lies idle."""
@@ -52,29 +49,8 @@ def solve(
 
     The peak is never higher than that of the start. O(drops x (steps + idle storages)).
     """
-    return solve_with_noise(problem, limits, interrupt, noise=0.0, slack=0.0)
-
-
-def solve_with_noise(
-    problem: PlanningProblem,
-    limits: Limits,
-    interrupt: threading.Event | None = None,
-    *,
-    noise: float,
-    slack: float,
-) -> Outcome[PlannedSequence]:
-    """A variation of `solve`, for restarts; it may end above the peak of its start when the budget is not met.
-
-    Args:
-        problem: the step and its budget.
-        limits: time, work, and the seed of the noise.
-        interrupt: set it to stop.
-        noise: prices are multiplied by 2 to the power of a normal number of this deviation.
-        slack: a drop may raise another step, as long as it stays below budget plus this share of what the start
-            has above it. Gets over humps that no single drop gets over.
-    """
     guard = LimitGuard(limits, interrupt)
-    search = GreedyRecompute(problem, guard, noisy_factors(problem.step, noise, limits.seed), slack)
+    search = GreedyRecompute(problem, guard)
     search.repair()
     value = PlannedSequence.of(search.evaluator, NAME)
     is_whole = len(value.sequence) == problem.step.node_count
@@ -82,14 +58,9 @@ def solve_with_noise(
     return guard.finish(value, best=value.seconds, bound=value.seconds if is_free else None)
 
 
-def descent_tries(nodes: int) -> int:
-    """Changes tried by one descent of many: one that works needs one or two a node, one that thrashes takes any number."""
-    return _TRIES_PER_NODE * nodes + _LEAST_TRIES
-
-
 def descent_guard(guard: LimitGuard, nodes: int, interrupt: threading.Event | None) -> LimitGuard:
     """What one descent of many may take of a search's limits; its work is still to be charged to that."""
-    tries = descent_tries(nodes)
+    tries = SETTINGS.descent_tries_per_node * nodes + SETTINGS.least_descent_tries
     if guard.limits.work is not None:
         tries = min(tries, max(guard.limits.work - guard.work, 0))
     return LimitGuard(Limits(guard.remaining_s(), tries, guard.limits.seed), interrupt)
@@ -136,9 +107,15 @@ class GreedyRecompute:
         slack: float = 0.0,
         evaluator: Evaluator | None = None,
     ) -> None:
-        """`factors` multiply the prices of storages; `slack` is as in `solve_with_noise`.
+        """Nothing has been dropped yet.
 
-        `evaluator` stands for the problem's start where that is at hand; it is changed.
+        Args:
+            problem: the step and its budget.
+            guard: charged with the changes that are tried.
+            factors: that multiply the prices of storages.
+            slack: a drop may raise another step, as long as it stays below the budget plus this share of what the start
+                has above it. So the search gets over humps that no single drop gets over, and may end above its start.
+            evaluator: stands for the problem's start where that is at hand; it is changed.
         """
         self.step = problem.step
         self.budget = problem.budget_bytes

@@ -20,22 +20,19 @@ from typing import Final
 import numpy as np
 
 from neaptide.outcome import LimitGuard
+from neaptide.planner.recompute.bounds.first_positions import first_positions
 from neaptide.planner.recompute.bounds.floor import pinned_bytes
 from neaptide.planner.recompute.bounds.joint_lifetimes import joint_repetitions
 from neaptide.planner.recompute.bounds.joint_program import JointProgram, JointSolution
 from neaptide.planner.recompute.bounds.joint_rounds import JointAnswer, JointRounds, RoundLimits, worst_steps
 from neaptide.planner.recompute.bounds.step_tables import StepTables
+from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.evaluate import Ints
 from neaptide.schedule.problem import StepProblem
 
-_GRID: Final = 16
 _COARSE_GRID: Final = 6
-_FATTEST: Final = 8
-_FIRST_BACKWARD: Final = 12
 # A bound that rises by less than this share has not risen.
 _RISE: Final = 1e-5
-# Steps this close to one that has been looked at say the same.
-_APART: Final = 6
 # What runs again to a smaller share in an answer is not worth naming.
 _LEAST_SHARE: Final = 0.5
 # Steps that the rounds start from.
@@ -126,7 +123,9 @@ class _Search:
     def run(self, *, thorough: bool) -> RecomputeBound:
         """One step at a time, several together, whole numbers."""
         self._look_at_operands()
-        self._look_at_single_steps(_choice(self.tables, self.is_above, few=not thorough))
+        self._look_at_single_steps(
+            first_positions(self.tables, self.is_above) if thorough else self._few_positions()
+        )
         self._look_at_several()
         baseline = self.tables.step.baseline_seconds
         if self.refuted_at >= 0:
@@ -146,6 +145,17 @@ class _Search:
                 *(joint_repetitions(self.tables, positions, a, _LEAST_SHARE) for a in answers)
             ),
         )
+
+    def _few_positions(self) -> list[int]:
+        """Where the backward begins, the highest step, and a coarse grid."""
+        above: Ints = np.flatnonzero(self.is_above)
+        phases = self.tables.step.phases
+        backward = (k for k, node in enumerate(self.tables.order.tolist()) if phases[node] == "backward")
+        first = next(backward, len(self.is_above))
+        begin = above[(above >= first - 1) & (above < first + SETTINGS.begin_steps)][:2]
+        highest = above[np.argsort(-self.tables.profile[above], kind="stable")][:1]
+        grid = above[np.linspace(0, len(above) - 1, _COARSE_GRID).astype(np.int64)]
+        return list(dict.fromkeys([*begin.tolist(), *highest.tolist(), *grid.tolist()]))
 
     def _goes_on(self) -> bool:
         return self.refuted_at < 0 and (self.guard is None or self.guard.check_now() is None)
@@ -204,7 +214,7 @@ class _Search:
             return
         first: list[int] = []
         for position in sorted(self.tried, key=lambda p: (-self.tried[p], p)):
-            if len(first) < _FIRST_STEPS and all(abs(position - other) >= _APART for other in first):
+            if len(first) < _FIRST_STEPS and all(abs(position - other) >= SETTINGS.apart for other in first):
                 first.append(position)
         rounds = JointRounds(self.tables, self.budget, self.effort.rounds, self.guard)
         rounds.run(first)
@@ -221,16 +231,3 @@ class _Search:
         below = answer.solution.bound * (1.0 + level)
         self.programs += 1
         return answer.program.solve_whole(below, nodes=self.effort.whole_nodes, time_s=self._remaining_s())
-
-
-def _choice(tables: StepTables, is_above: np.typing.NDArray[np.bool_], *, few: bool) -> list[int]:
-    """Positions to start from: where the backward begins and the highest; or more of them, and an even grid."""
-    above: Ints = np.flatnonzero(is_above)
-    highest = above[np.argsort(-tables.profile[above], kind="stable")]
-    phases = tables.step.phases
-    first = next((k for k, node in enumerate(tables.order.tolist()) if phases[node] == "backward"), None)
-    begin = [] if first is None else above[(above >= first - 1) & (above < first + _FIRST_BACKWARD)].tolist()
-    grid = above[np.linspace(0, len(above) - 1, _COARSE_GRID if few else _GRID).astype(np.int64)].tolist()
-    if few:
-        return list(dict.fromkeys([*begin[:2], *highest[:1].tolist(), *grid]))
-    return list(dict.fromkeys([*begin, *highest[:_FATTEST].tolist(), *grid]))

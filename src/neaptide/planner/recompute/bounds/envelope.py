@@ -15,19 +15,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from neaptide.outcome import LimitGuard
 from neaptide.planner.recompute.bounds.certificate import RecomputeBound, recompute_bound
+from neaptide.planner.recompute.bounds.first_positions import first_positions
 from neaptide.planner.recompute.bounds.floor import floor_bound
 from neaptide.planner.recompute.bounds.joint_program import JointProgram
 from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.schedule.problem import StepProblem
 
-# Positions that the lowest budget asks: an even grid, the highest ones, those where the backward begins.
-_GRID: Final = 16
-_FATTEST: Final = 8
-_FIRST_BACKWARD: Final = 12
 # Which steps are above a budget depends on it: so many budgets choose, those after the lowest a share of the positions.
 _CHOOSERS: Final = 4
 _FEWER: Final = 2
@@ -114,7 +109,8 @@ class BoundEnvelope:
         wanted = sorted({b for b in budgets if self.floor_bytes <= b < highest})
         for part in range(_CHOOSERS if wanted else 0):
             budget = wanted[part * (len(wanted) - 1) // (_CHOOSERS - 1)]
-            for position in self._choice(budget, 1 if part == 0 else _FEWER):
+            is_above = self._tables.profile > budget
+            for position in first_positions(self._tables, is_above, divisor=1 if part == 0 else _FEWER):
                 self._ask(position, budget)
             self._climb(budget)
         for budget in _halving(wanted):
@@ -187,18 +183,6 @@ class BoundEnvelope:
             return float("inf")
         (low, most), (high, least) = asked[index - 1], asked[index]
         return most + (least - most) * (budget - low) / (high - low)
-
-    def _choice(self, budget: int, divisor: int) -> list[int]:
-        """Positions to ask first: where the backward begins, the highest ones, an even grid."""
-        profile = self._tables.profile
-        above = np.flatnonzero(profile > budget)
-        grid = above[np.linspace(0, len(above) - 1, min(_GRID // divisor, len(above))).astype(np.int64)]
-        highest = above[np.argsort(-profile[above], kind="stable")[: _FATTEST // divisor]]
-        phases = self.step.phases
-        order = self._tables.order.tolist()
-        first = next((k for k, node in enumerate(order) if phases[node] == "backward"), len(order))
-        begin = above[(above >= first - 1) & (above < first + _FIRST_BACKWARD // divisor)]
-        return list(dict.fromkeys([*begin.tolist(), *highest.tolist(), *grid.tolist()]))
 
     def _goes_on(self) -> bool:
         return self._guard is None or self._guard.check_now() is None

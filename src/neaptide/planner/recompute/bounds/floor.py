@@ -15,12 +15,12 @@ import numpy as np
 from neaptide.outcome import LimitGuard
 from neaptide.planner.recompute.bounds.joint_program import JointProgram
 from neaptide.planner.recompute.bounds.step_tables import StepTables
+from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.evaluate import Ints
 from neaptide.schedule.problem import StepProblem
 
-# Positions at which the program is asked, no two this close, and how far its answer is narrowed down.
+# Positions at which the program is asked, and how far its answer is narrowed down.
 _PROGRAMS: Final = 3
-_APART: Final = 6
 _CLOSENESS: Final = 0.01
 
 
@@ -109,7 +109,7 @@ def _highest(pinned: Ints) -> list[int]:
     """A few of the highest positions, apart from each other."""
     chosen: list[int] = []
     for position in np.argsort(-pinned, kind="stable").tolist():
-        if all(abs(position - other) > _APART for other in chosen):
+        if all(abs(position - other) > SETTINGS.apart for other in chosen):
             chosen.append(position)
         if len(chosen) == _PROGRAMS:
             break

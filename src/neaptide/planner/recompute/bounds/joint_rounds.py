@@ -21,9 +21,8 @@ from neaptide.planner.recompute.bounds.joint_program import JointProgram, JointS
 from neaptide.planner.recompute.bounds.longer_windows import broken_windows
 from neaptide.planner.recompute.bounds.rounded_rows import RoundedRow, rounded_rows
 from neaptide.planner.recompute.bounds.step_tables import StepTables
+from neaptide.planner.recompute.settings import SETTINGS
 
-# Steps this close to one that is new already say the same.
-_APART: Final = 6
 _ROWS_A_STEP: Final = 8
 
 
@@ -126,7 +125,7 @@ def worst_steps(tables: StepTables, budget_bytes: int, answer: JointAnswer, most
     while len(found) < most and float(excess.max(initial=0.0)) > 0.0:
         worst = int(excess.argmax())
         found.append(worst)
-        excess[max(worst - _APART, 0) : worst + _APART + 1] = 0.0
+        excess[max(worst - SETTINGS.apart, 0) : worst + SETTINGS.apart + 1] = 0.0
     return found
 
 

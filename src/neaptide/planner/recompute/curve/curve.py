@@ -14,7 +14,7 @@ from neaptide.errors import UsageError
 from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
 from neaptide.planner.recompute.curve.points import CurvePoint, RecomputeCurve
 from neaptide.planner.recompute.curve.search import CurveSearch
-from neaptide.planner.recompute.engine import CONTRADICTION, PROVED
+from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.problem import StepProblem
 from neaptide.units import format_bytes
 
@@ -78,7 +78,7 @@ def _outcome(search: CurveSearch, budgets: Sequence[int]) -> Outcome[RecomputeCu
         lowest.peak_with_workspace_bytes,
         bound_bytes,
     )
-    slack = PROVED * search.step.baseline_seconds
+    slack = SETTINGS.proved * search.step.baseline_seconds
     proved = sum(
         point.seconds - point.bound_seconds <= slack
         if point.is_reached
@@ -103,7 +103,7 @@ def _point(search: CurveSearch, budget: int) -> CurvePoint:
     bound = search.bounds.seconds(budget)
     if best is not None:
         # Within rounding a bound may be above its plan; further above it is wrong, and not shown.
-        is_sound = bound <= best.seconds + CONTRADICTION * search.step.baseline_seconds
+        is_sound = bound <= best.seconds + SETTINGS.contradiction * search.step.baseline_seconds
         bound = min(bound if is_sound else search.step.baseline_seconds, best.seconds)
     shown = best or search.archive.lowest()
     return CurvePoint(

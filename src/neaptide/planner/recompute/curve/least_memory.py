@@ -18,7 +18,8 @@ from neaptide.planner.failed_stages import attempt
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.recompute.curve.points import PlanArchive
 from neaptide.planner.recompute.curve.search import CurveSearch
-from neaptide.planner.recompute.engine import PROVED, RecomputeEngine
+from neaptide.planner.recompute.engine import RecomputeEngine
+from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.planner.strategies import strategy
 from neaptide.schedule.problem import StepProblem
 from neaptide.units import format_bytes, format_seconds
@@ -33,9 +34,8 @@ _RUNGS: Final = 20
 _CLOSE_ENOUGH: Final = 1e-3
 # Times that the bound is proved again where it crosses the limit.
 _PROOFS: Final = 4
-# A budget is given up after so many attempts in a row that brought its plan closer to the limit by less than a share.
+# A budget is given up after so many attempts in a row that helped too little.
 _MOST_MISSES: Final = 5
-_IMPROVEMENT: Final = 0.1
 # Budgets that are worked on at most, and with more effort; how often that is turned to.
 _MOST_BUDGETS: Final = 20
 _COSTLY_BUDGETS: Final = 3
@@ -148,7 +148,7 @@ class _Curve:
 
     def least_bytes(self) -> int:
         """The budget at which the lines below the curve cross the limit."""
-        longest = self._longest + PROVED * self._search.step.baseline_seconds
+        longest = self._longest + SETTINGS.proved * self._search.step.baseline_seconds
         low, high = self._search.bounds.floor_bytes, self.start.peak_with_workspace_bytes
         while low < high:
             middle = (low + high) // 2
@@ -291,7 +291,7 @@ class _Search:
             now = self._above(budget)
             if now <= 0.0:
                 break
-            misses = 0 if now < (1.0 - _IMPROVEMENT) * above else misses + 1
+            misses = 0 if now < (1.0 - SETTINGS.least_progress) * above else misses + 1
             above = min(above, now)
             if misses >= _MOST_MISSES:
                 break

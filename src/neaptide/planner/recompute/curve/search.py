@@ -20,17 +20,16 @@ from neaptide.planner.recompute.bounds.envelope import BoundEnvelope
 from neaptide.planner.recompute.closure_model import ClosureModel, held_creators, model_at
 from neaptide.planner.recompute.curve.points import PlanArchive
 from neaptide.planner.recompute.curve.starts import chain_plans
-from neaptide.planner.recompute.engine import PROVED, RecomputeEngine
+from neaptide.planner.recompute.engine import RecomputeEngine
 from neaptide.planner.recompute.forward_units import turning_point
 from neaptide.planner.recompute.recomputations import repetition_pairs
+from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 
-# Work of one descent: changes tried, and some for the nodes that they repeat. One that works needs one or two a node,
-# one that thrashes takes any number.
-_TRIES_PER_NODE: Final = 5
+# Changes tried by one descent, at most.
 _MOST_TRIES: Final = 8000
 # All descents behind the floor together, unless the caller's limits allow less.
 _ALL_TRIES_PER_NODE: Final = 100
@@ -39,12 +38,9 @@ _SHARES: Final = (0.96, 0.92, 0.85, 0.78, 0.7, 0.62, 0.55)
 # Whole numbers where branch and bound takes a fraction of a second.
 _WHOLE_NODES: Final = 3000
 _WHOLE_WORK: Final = 4
-# Parts of the baseline's time: a budget closer to its bound is left alone; a gap is worth no more than the second.
-_CLOSE_ENOUGH: Final = 1e-4
+# Parts of the baseline's time: a gap is worth no more than the first, and is left alone below the second.
 _WORTH_MOST: Final = 0.02
 _WORTH_LEAST: Final = 2e-4
-# An improvement by this share of the gap is one.
-_IMPROVEMENT: Final = 0.1
 _RUINS: Final = 6
 # For single budgets only, where what is cheap does not do.
 _BY_PRICES: Final = "lagrangian"
@@ -58,10 +54,6 @@ _CHAIN_SINKS: Final = 2
 # Budgets whose certificates are asked for, at most so far up: they look at several steps together, and take longer.
 _CERTIFICATES: Final = 1
 _CERTIFIED_NODES: Final = 3000
-_FAR: Final = 3e-3
-# States and cuts of the search for a better order, times nodes; another order counts when the peak falls by this much.
-_ORDER_NODE_WORK: Final = 500_000
-_WORTHWHILE: Final = 0.99
 
 
 @dataclass(slots=True)
@@ -123,7 +115,7 @@ class CurveSearch:
         # Plans of orders that were not chosen are not kept: what is proved holds for this one.
         self.archive.note(self.start)
         self.bounds = BoundEnvelope(step, self.start.sequence, guard=self.guard)
-        self.tries = min(_TRIES_PER_NODE * step.node_count + 100, _MOST_TRIES)
+        self.tries = min(SETTINGS.descent_tries_per_node * step.node_count + 100, _MOST_TRIES)
         self._models: dict[int, ClosureModel] = {}
 
     def find_floor(self, budget: int, count: int) -> None:
@@ -182,7 +174,7 @@ class CurveSearch:
             before = self.gap(budget)
             if not self._attempt(budget, efforts[budget]):
                 del efforts[budget]
-            elif self.gap(budget) < (1.0 - _IMPROVEMENT) * before:
+            elif self.gap(budget) < (1.0 - SETTINGS.least_progress) * before:
                 efforts[budget].misses = 0
             else:
                 efforts[budget].misses += 1
@@ -234,7 +226,7 @@ class CurveSearch:
         if self._is_settled(budget):
             return 0.0
         gap = self.gap(budget)
-        return 0.0 if gap <= _CLOSE_ENOUGH else min(gap, _WORTH_MOST) / 2**effort.misses
+        return 0.0 if gap <= SETTINGS.close_enough else min(gap, _WORTH_MOST) / 2**effort.misses
 
     def _attempt(self, budget: int, effort: _Effort) -> bool:
         """The next thing that has not been tried on a budget; False when nothing is left."""
@@ -278,7 +270,7 @@ class CurveSearch:
 
     def _certify(self, budgets: Sequence[int]) -> None:
         """The certificates of those budgets that are farthest from their bounds."""
-        far = [b for b in budgets if self.gap(b) > _FAR and self.archive.best(b) is not None]
+        far = [b for b in budgets if self.gap(b) > SETTINGS.far and self.archive.best(b) is not None]
         for budget in sorted(far, key=self.gap)[:_CERTIFICATES]:
             self.certify(budget)
 
@@ -287,7 +279,7 @@ class CurveSearch:
         best = self.archive.best(budget)
         if best is not None and len(best.sequence) == self.step.node_count:
             return True
-        return best is not None and self.gap(budget) <= PROVED
+        return best is not None and self.gap(budget) <= SETTINGS.proved
 
     # Ways to a plan.
 
@@ -298,11 +290,14 @@ class CurveSearch:
         if early.peak_with_workspace_bytes <= found.peak_with_workspace_bytes:
             # Even where the peak is elsewhere: gradients that are gone leave room under smaller budgets.
             found = early
-        if self.step.order_lower_bound_bytes > _WORTHWHILE * found.peak_with_workspace_bytes or self._stops():
+        if (
+            self.step.order_lower_bound_bytes > SETTINGS.lower_order * found.peak_with_workspace_bytes
+            or self._stops()
+        ):
             return found
-        work = self.engine.part_of_work(4, _ORDER_NODE_WORK // max(self.step.node_count, 1))
+        work = self.engine.part_of_work(4, SETTINGS.order_work_of_curve // max(self.step.node_count, 1))
         other = self._run_strategy("best_order", found, found.peak_with_workspace_bytes, work)
-        is_better = other.peak_with_workspace_bytes < _WORTHWHILE * found.peak_with_workspace_bytes
+        is_better = other.peak_with_workspace_bytes < SETTINGS.lower_order * found.peak_with_workspace_bytes
         return other if is_better else found
 
     def _sink(self, plan: PlannedSequence, budget: int) -> None:

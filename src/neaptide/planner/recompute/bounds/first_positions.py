@@ -1,0 +1,26 @@
+"""Which steps the bounds look at first: where the backward begins, the highest ones, and an even grid."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from neaptide.linear.arrays import Flags
+from neaptide.planner.recompute.bounds.step_tables import StepTables
+from neaptide.planner.recompute.settings import SETTINGS
+
+
+def first_positions(tables: StepTables, is_above: Flags, *, divisor: int = 1) -> list[int]:
+    """Positions to ask first, without repetition. O(positions).
+
+    Args:
+        tables: of the order.
+        is_above: by position, whether its bytes are above the budget; at least one is.
+        divisor: only one of so many of each kind.
+    """
+    above = np.flatnonzero(is_above)
+    grid = above[np.linspace(0, len(above) - 1, SETTINGS.first_steps // divisor).astype(np.int64)]
+    highest = above[np.argsort(-tables.profile[above], kind="stable")[: SETTINGS.highest_steps // divisor]]
+    phases, order = tables.step.phases, tables.order.tolist()
+    first = next((k for k, node in enumerate(order) if phases[node] == "backward"), len(order))
+    begin = above[(above >= first - 1) & (above < first + SETTINGS.begin_steps // divisor)]
+    return list(dict.fromkeys([*begin.tolist(), *highest.tolist(), *grid.tolist()]))
