@@ -35,8 +35,6 @@ _HOLD_SHARE: Final = 1 / 16
 _WORTHWHILE: Final = 0.002
 # No node runs more often than this; ends the search on graphs where every drop requires another.
 _MOST_EXECUTIONS: Final = 8
-_PUT_BACK_ROUNDS: Final = 4
-_DROPS_PER_STORAGE: Final = 3
 
 Gap: TypeAlias = tuple[int, int]
 """Executions between which a storage lies idle."""
@@ -113,8 +111,8 @@ class GreedyRecompute:
             problem: the step and its budget.
             guard: charged with the changes that are tried.
             factors: that multiply the prices of storages.
-            slack: a drop may raise another step, as long as it stays below the budget plus this share of what the start
-                has above it. So the search gets over humps that no single drop gets over, and may end above its start.
+            slack: a drop may raise another step to the budget and this share of what the start has above it: a way over
+                humps, which may end above the start.
             evaluator: stands for the problem's start where that is at hand; it is changed.
         """
         self.step = problem.step
@@ -137,7 +135,7 @@ class GreedyRecompute:
         """Drop storages until the budget is met or nothing helps any more."""
         retried = True
         # With slack one drop can require the next for ever; without it every drop lowers something.
-        self.drops_left = _DROPS_PER_STORAGE * len(self.candidates)
+        self.drops_left = 3 * len(self.candidates)
         while self.evaluator.peak > self.budget and self.drops_left > 0 and not self.guard.exhausted():
             if self._lower_peak():
                 retried = False
@@ -184,7 +182,7 @@ class GreedyRecompute:
     def put_back(self) -> None:
         """Take repetitions back, dearest per byte first, while the peak stays within budget (or where it is)."""
         allowed = max(self.budget, self.evaluator.peak)
-        for _ in range(_PUT_BACK_ROUNDS):
+        for _ in range(4):  # what one round takes back makes room for the next; later ones find nothing
             units = recompute_units(self.evaluator)
             units.sort(key=lambda unit: (-unit.seconds / max(unit.nbytes, 1), unit.before, unit.creator))
             taken = 0
