@@ -182,7 +182,7 @@ class GreedyRecompute:
     def put_back(self) -> None:
         """Take repetitions back, dearest per byte first, while the peak stays within budget (or where it is)."""
         allowed = max(self.budget, self.evaluator.peak)
-        for _ in range(4):  # what one round takes back makes room for the next; later ones find nothing
+        for _ in range(4):  # what one round takes back may make room for more
             units = recompute_units(self.evaluator)
             units.sort(key=lambda unit: (-unit.seconds / max(unit.nbytes, 1), unit.before, unit.creator))
             taken = 0
