@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
-from neaptide.outcome import Limits, TerminationReason
-from neaptide.planner.objective import PlanningProblem
+from neaptide.outcome import LimitGuard, Limits, TerminationReason
+from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.strategies import greedy_recompute, program_order
 from neaptide.schedule.problem import compile_problem
 from planner_problems import compiled, judge, units_of
@@ -84,8 +84,10 @@ def test_any_graph_stays_legal_and_no_higher(data, share):
     after = outcome.require()
     judge(graph, after, workspace)
     assert after.peak_with_workspace_bytes <= before.peak_with_workspace_bytes
-    noisy = greedy_recompute.solve_with_noise(problem, Limits(seed=1), noise=1.0, slack=0.5).require()
-    judge(graph, noisy, workspace)
+    factors = greedy_recompute.noisy_factors(step, 1.0, 1)
+    noisy = greedy_recompute.GreedyRecompute(problem, LimitGuard(Limits()), factors, slack=0.5)
+    noisy.repair()
+    judge(graph, PlannedSequence.of(noisy.evaluator, "noisy"), workspace)
 
 
 def test_a_budget_that_is_met_costs_nothing_and_is_proved():
