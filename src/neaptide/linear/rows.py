@@ -47,18 +47,20 @@ class SparseRows:
 
     def add_row(self, columns: Ints, entries: Floats, upper: float) -> int:
         """One row; its number."""
-        return self.add_entries(np.zeros(len(columns), dtype=np.int64), columns, entries, np.array([upper]))
+        row = self.row_count
+        self._add(np.full(len(columns), row), columns, entries)
+        self._upper.append(np.array([upper]))
+        self.row_count += 1
+        return row
 
     def add_rows(self, terms: Sequence[tuple[Ints, float]], upper: float) -> slice:
         """Rows of the same shape, the k-th with the k-th variable of each term; their numbers."""
-        count = len(terms[0][0])
-        rows = np.arange(count)
-        first = self.add_entries(
-            np.concatenate([rows] * len(terms)),
-            np.concatenate([columns for columns, _ in terms]),
-            np.repeat([factor for _, factor in terms], count),
-            np.full(count, upper),
-        )
+        count, first = len(terms[0][0]), self.row_count
+        rows = first + np.arange(count)
+        for columns, factor in terms:
+            self._add(rows, columns, np.full(count, factor))
+        self._upper.append(np.full(count, upper))
+        self.row_count += count
         return slice(first, self.row_count)
 
     def add_terms(
@@ -73,12 +75,15 @@ class SparseRows:
     def add_entries(self, rows: Ints, columns: Ints, entries: Floats, upper: Floats) -> int:
         """Several rows at once, with `rows` counted from the first of them; the number of that one."""
         first = self.row_count
-        self._rows.append(first + rows)
-        self._columns.append(columns)
-        self._entries.append(entries)
+        self._add(first + rows, columns, entries)
         self._upper.append(upper)
         self.row_count += len(upper)
         return first
+
+    def _add(self, rows: Ints, columns: Ints, entries: Floats) -> None:
+        self._rows.append(rows)
+        self._columns.append(columns)
+        self._entries.append(entries)
 
     def matrix(self) -> csr_array:
         """The entries of all rows."""
