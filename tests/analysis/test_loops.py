@@ -195,9 +195,9 @@ def test_a_repetition_in_a_body_is_paid_in_every_trip():
     graph = summing_graph()
     body = graph.nodes[0].regions[0].body
     again = Schedule.from_nodes(body, [0, 1, 2, 2, 3, 4])
-    seconds = loop_seconds(graph, graph.nodes[0], {}, lambda *_: 1.0, {0: again})
+    seconds = loop_seconds(graph, graph.nodes[0], {}, lambda *_: 1.0, {0: again}, call_s=0.0)
     assert seconds == 3 * 6
-    assert loop_seconds(graph, graph.nodes[0], {}, lambda *_: 1.0) == 3 * 5
+    assert loop_seconds(graph, graph.nodes[0], {}, lambda *_: 1.0, call_s=0.0) == 3 * 5
 
 
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(0, 3), st.integers(0, 3), st.integers(1, 3))

@@ -47,6 +47,11 @@ def has_argument(operation: Any, name: str) -> bool:
     return schema is not None and any(argument.name == name for argument in schema.arguments)
 
 
+def direct_call(operation: Any) -> Any:
+    """What an operator overload calls in its turn, which saves a Python frame (0.3 µs of about 1.7); else itself."""
+    return getattr(operation, "_op", operation) if isinstance(operation, torch._ops.OpOverload) else operation
+
+
 def memory_profiler() -> Any:
     """A context manager that records CPU allocator events; read them with `read_events` after its end."""
     # Kineto prints a line to stderr at every start and stop unless its log level is above all of them.

@@ -1,4 +1,4 @@
-"""A short calibration of this machine's CPU: rates, bandwidth and call cost, cached on disk.
+"""A short calibration of this machine's CPU: rates, bandwidth, call cost and fresh memory, cached on disk.
 
 The best of several repetitions is taken, not the mean: other programs can only make a repetition slower.
 The whole takes under three seconds and runs once per processor, thread count and PyTorch version.
@@ -18,6 +18,7 @@ import torch
 
 from neaptide.cost import cache, host
 from neaptide.cost.devices import HOST_SPACE, Device, MemorySpace
+from neaptide.cost.fresh_pages import seconds_per_fresh_byte, smallest_fresh_bytes
 from neaptide.errors import UsageError
 from neaptide.reading import read_bytes
 
@@ -32,6 +33,8 @@ _SMALL_MATMUL_SIZE: Final = 64
 _COPY_BYTES: Final = 128 * 2**20
 _BUDGET_PER_PROBE_S: Final = 0.35
 _CALLS_PER_LAUNCH_PROBE: Final = 500
+# Raised when a device has more figures: what was measured before lacks them.
+_FIGURES: Final = 2
 
 
 def this_machine(*, refresh: bool = False, directory: Path | None = None) -> Device:
@@ -77,6 +80,8 @@ def measure() -> Device:
         half_bytes=0.0,
         links=(),
         source=f"measured: {host.cpu_model()}, {torch.get_num_threads()} threads, torch {torch.__version__}",
+        fresh_s_per_byte=seconds_per_fresh_byte(),
+        fresh_from_bytes=smallest_fresh_bytes(),
     )
 
 
@@ -86,6 +91,7 @@ def _cache_key() -> str:
         "memory_bytes": host.memory_capacity_bytes(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
+        "figures": _FIGURES,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 

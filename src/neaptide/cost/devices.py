@@ -85,6 +85,9 @@ class Device:
         links: copy engines; a space they name and `spaces` lacks is the `"host"`.
         source: where the numbers come from.
         reserved_bytes: of the first space, never available to tensors (context, library workspaces).
+        fresh_s_per_byte: time that a byte of a block takes, beyond writing it, that the system has just handed out.
+        fresh_from_bytes: blocks of so many bytes are handed out anew at each allocation; 0 where the allocator keeps
+            what is freed, as those of accelerators do.
     """
 
     name: str
@@ -97,6 +100,8 @@ class Device:
     links: tuple[Link, ...]
     source: str
     reserved_bytes: int = 0
+    fresh_s_per_byte: float = 0.0
+    fresh_from_bytes: int = 0
 
     def __post_init__(self) -> None:
         where = f"device {self.name!r}"
@@ -111,6 +116,8 @@ class Device:
             (self.half_flops, "half_flops"),
             (self.half_bytes, "half_bytes"),
             (self.reserved_bytes, "reserved_bytes"),
+            (self.fresh_s_per_byte, "fresh_s_per_byte"),
+            (self.fresh_from_bytes, "fresh_from_bytes"),
         ):
             _require_not_negative(value, where, label)
         _require(self.reserved_bytes < self.spaces[0].capacity_bytes, where, "reserved_bytes leaves nothing")
@@ -144,6 +151,15 @@ class Device:
             if (link.source, link.target) == (source, target):
                 return link
         return None
+
+    @property
+    def host_call_s(self) -> float:
+        """Time that a call adds which computes nothing: none where the host makes it while the device works."""
+        return self.launch_s if self.kind == "cpu" else 0.0
+
+    def fresh_seconds(self, nbytes: int) -> float:
+        """Time that a newly allocated block takes beyond what works on it: 0 for one that the allocator has kept."""
+        return nbytes * self.fresh_s_per_byte if 0 < self.fresh_from_bytes <= nbytes else 0.0
 
     def rate_flops_per_s(self, dtype: str) -> float:
         """Dense arithmetic rate for a dtype; one without its own rate computes at that of float32."""

@@ -42,13 +42,15 @@ class GraphCalls:
         self._environment = environment
         self._binding = binding
         self._plain = [keyed_call(graph, node, environment, binding) for node in graph.nodes]
-        self._bodies = tuple(
-            keyed
+        self._bodies = {
+            node.id: [
+                GraphCalls(loop.body, environment, sizes)
+                for loop in node.regions
+                for _, sizes in trips(graph, node, loop, binding)
+            ]
             for node in graph.nodes
-            for loop in node.regions
-            for _, sizes in trips(graph, node, loop, binding)
-            for keyed in GraphCalls(loop.body, environment, sizes).distinct(lambda _key: None)
-        )
+            if node.regions
+        }
 
     def resolved(self, find: FindRecord) -> list[KeyedCall | None]:
         """Calls by node; where an operand turned out to be other than the graph says, its producer makes it.
@@ -71,10 +73,18 @@ class GraphCalls:
     def distinct(self, find: FindRecord) -> Iterator[KeyedCall]:
         """Every call once, those in loops included."""
         seen: set[str] = set()
-        for keyed in (*self.resolved(find), *self._bodies):
-            if keyed is not None and keyed.key not in seen:
+        for keyed in self.in_order(find):
+            if keyed.key not in seen:
                 seen.add(keyed.key)
                 yield keyed
+
+    def in_order(self, find: FindRecord) -> Iterator[KeyedCall]:
+        """The calls in program order; of a loop, those of one trip of each kind of trip."""
+        for node, keyed in zip(self.graph.nodes, self.resolved(find), strict=True):
+            if keyed is not None:
+                yield keyed
+            for body in self._bodies.get(node.id, ()):
+                yield from body.in_order(lambda _key: None)
 
     def _opaque(self, find: FindRecord) -> Iterator[int]:
         for node, keyed in zip(self.graph.nodes, self._plain, strict=True):

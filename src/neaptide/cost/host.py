@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import platform
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -59,3 +61,17 @@ def memory_available_bytes() -> int:
         if label == "MemAvailable" and value.split()[:1]:
             return min(capacity_bytes, int(value.split()[0]) * 1024)
     return capacity_bytes
+
+
+def page_bytes() -> int:
+    """Bytes of a page of main memory."""
+    return mmap.PAGESIZE
+
+
+def page_faults() -> int | None:
+    """Pages that this process has touched for the first time so far; None where the system does not tell."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

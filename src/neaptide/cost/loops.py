@@ -13,9 +13,17 @@ NodeBytes = Callable[[Graph, Node, Binding], int]
 
 
 def loop_seconds(
-    graph: Graph, node: Node, binding: Binding, inner: NodeSeconds, bodies: Bodies = NO_BODIES
+    graph: Graph,
+    node: Node,
+    binding: Binding,
+    inner: NodeSeconds,
+    bodies: Bodies = NO_BODIES,
+    *,
+    call_s: float,
 ) -> float:
     """Seconds of all trips, one after another, repetitions in the body included.
+
+    A trip is one call of the body, and one call for each part that it is handed: of an input, or of a result to fill.
 
     Args:
         graph: where the loop is.
@@ -23,15 +31,18 @@ def loop_seconds(
         binding: values of symbolic dims around it.
         inner: what a node of the body takes that is no loop.
         bodies: by node, the order of one trip of its loop.
+        call_s: time of one call that computes nothing, where that adds up.
     """
     total = 0.0
     for loop in node.regions:
         order = body_schedule(node, bodies)
+        calls = 1 + len(loop.slices) + sum(merge.how == "concat" for merge in loop.merges)
         for count, sizes in trips(graph, node, loop, binding):
+            total += count * calls * call_s
             for step in order.node_steps():
                 part = loop.body.nodes[step.target]
                 total += count * (
-                    loop_seconds(loop.body, part, sizes, inner, order.bodies)
+                    loop_seconds(loop.body, part, sizes, inner, order.bodies, call_s=call_s)
                     if part.regions
                     else inner(loop.body, part, sizes)
                 )

@@ -13,12 +13,16 @@ from neaptide.analysis.profile_bytes import loop_workspace_bytes
 from neaptide.cost import host
 from neaptide.cost.cache import OpCostCache
 from neaptide.cost.calibrate import this_machine
+from neaptide.cost.call_clock import CallClock
+from neaptide.cost.devices import Device
+from neaptide.cost.fresh_pages import SMALLEST_FRESH_BYTES
 from neaptide.cost.graph_calls import GraphCalls, KeyedCall, keyed_call
 from neaptide.cost.loops import loop_scratch, loop_seconds
 from neaptide.cost.model import HOST_SCALAR_S, CostModel, EstimatedCost, is_host_arithmetic
 from neaptide.cost.op_key import OpCall
 from neaptide.cost.op_record import OpRecord
-from neaptide.cost.op_session import environment, is_out_of_memory, run_calls, why_not_run
+from neaptide.cost.op_session import environment, is_out_of_memory, run_calls, undisturbed, why_not_run
+from neaptide.cost.rehearsal import rehearse
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
@@ -127,6 +131,7 @@ class MeasuredCost:
         left = self._complete(first, guard, ran)
         final = {keyed.key: keyed.call for keyed in calls.distinct(self._records.get)}
         left = self._complete(final, guard, ran) or left
+        self._rehearse(calls, ran, guard)
         # What was just learnt may change which calls other graphs are made of.
         self._graphs.clear()
         self._remember(calls)
@@ -140,7 +145,7 @@ class MeasuredCost:
         )
 
     def seconds(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
-        """Median seconds of the call run alone; an estimate where it was not run."""
+        """Median seconds of the call, and of fresh memory for large results; an estimate where it was not run."""
         return self.seconds_under(self._binding, graph, node, bodies)
 
     def workspace_bytes(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
@@ -150,7 +155,8 @@ class MeasuredCost:
     def seconds_under(self, sizes: Binding, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
         """The same as `seconds` under other values of dims."""
         if node.regions:
-            return loop_seconds(graph, node, sizes, self._seconds, bodies)
+            call_s = self._device().host_call_s
+            return loop_seconds(graph, node, sizes, self._seconds, bodies, call_s=call_s)
         return self._seconds(graph, node, sizes)
 
     def workspace_under(self, sizes: Binding, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
@@ -252,6 +258,18 @@ class MeasuredCost:
         self._records.update(found)
         self._store({key: r for key, r in found.items() if not is_out_of_memory(r.failure)})
 
+    def _rehearse(self, calls: GraphCalls, ran: set[str], guard: LimitGuard) -> None:
+        """Times the short ones of the calls that were just run where they stand in the program."""
+        known = {key: record.seconds for key, record in self._records.items() if not record.failure}
+        new = ran.intersection(known)
+        if not new:
+            return
+        with undisturbed([]):
+            found = rehearse(list(calls.in_order(self._records.get)), known, new, CallClock(), guard)
+        updated = {key: replace(self._records[key], seconds=seconds) for key, seconds in found.items()}
+        self._records.update(updated)
+        self._store(updated)
+
     def _load(self, keys: list[str]) -> None:
         for key, plain in self._kept().get_many(keys).items():
             record = OpRecord.from_json(plain)
@@ -273,7 +291,11 @@ class MeasuredCost:
         if is_host_arithmetic(graph, node):
             return HOST_SCALAR_S
         record = self._record(graph, node, binding)
-        return self._estimate(binding).seconds(graph, node) if record is None else record.seconds
+        if record is None:
+            return self._estimate(binding).seconds(graph, node)
+        blocks = [n for n in (*record.fresh_blocks, record.workspace_bytes) if n >= SMALLEST_FRESH_BYTES]
+        # Only large blocks are worth a calibration of the machine.
+        return record.seconds + (sum(map(self._device().fresh_seconds, blocks)) if blocks else 0.0)
 
     def _workspace_bytes(self, graph: Graph, node: Node, binding: Binding) -> int:
         record = self._record(graph, node, binding)
@@ -282,6 +304,9 @@ class MeasuredCost:
         # Without a row there is no formula, so no reason to calibrate the machine for one.
         known = self._registry.find(node.op) is not None
         return self._estimate(binding).workspace_bytes(graph, node) if known else 0
+
+    def _device(self) -> Device:
+        return self._estimate(self._binding).device
 
     def _estimate(self, binding: Binding) -> EstimatedCost:
         if self._fallback is None:

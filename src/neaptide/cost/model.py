@@ -81,13 +81,15 @@ class EstimatedCost:
         return False
 
     def seconds(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
-        """Seconds by the roofline: arithmetic or traffic, whichever takes longer, and the call itself.
+        """Seconds by the roofline: arithmetic or traffic, whichever takes longer, the call itself, and fresh memory.
 
         Raises:
             SymbolicError: a dim has no value.
         """
         if node.regions:
-            return loop_seconds(graph, node, self.binding, self._seconds, bodies)
+            return loop_seconds(
+                graph, node, self.binding, self._seconds, bodies, call_s=self.device.host_call_s
+            )
         return self._seconds(graph, node, self.binding)
 
     def workspace_bytes(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
@@ -121,15 +123,13 @@ class EstimatedCost:
         if is_host_arithmetic(graph, node):
             return HOST_SCALAR_S
         if is_pure_view(graph, node):
-            # On an accelerator a view is made by the host while the device works.
-            return roofline.seconds(
-                self.device, flops=0, bytes_moved=0, dtype="float32", launches=int(self.device.kind == "cpu")
-            )
+            return self.device.host_call_s
         call, row = Call(graph, node), self.registry.find(node.op)
         # A row of a view moves nothing; a reshape that had to copy is no view.
         copies = row is None or row.is_a(Trait.VIEW)
         moved = tensor_traffic(call) if row is None or copies else row.bytes_moved(call)
-        return roofline.seconds(
+        made = [graph.storages[s].nbytes.evaluate(binding) for s in graph.created_storages(node)]
+        return sum(map(self.device.fresh_seconds, made)) + roofline.seconds(
             self.device,
             flops=0 if row is None else row.flops(call).evaluate(binding),
             bytes_moved=moved.evaluate(binding),

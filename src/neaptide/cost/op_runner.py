@@ -5,20 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import median, median_low
 from typing import Any, Final
 
 import torch
 
-from neaptide.cost._torch_private import has_argument, storage_identity
+from neaptide.cost._torch_private import direct_call, has_argument, storage_identity
+from neaptide.cost.call_clock import CallClock
 from neaptide.cost.op_key import OpCall, Operand, index_limits
 from neaptide.cost.op_record import OutputFacts
 from neaptide.ir.nodes import Arg, Named, Ref
 from neaptide.ir.values import DTYPE_BYTES
 
 LONG_RUN_S: Final = 0.05
-"""A call that takes this long is not repeated."""
+"""A call that takes this long is repeated at most twice."""
 _REPEATS: Final = 5
+_LONG_REPEATS: Final = 2
+_MOST_REPEATED_S: Final = 0.5
 _PATTERN_LENGTH: Final = 1 << 16
 _SEED: Final = 0
 
@@ -87,22 +90,23 @@ class PreparedCall:
 
     call: OpCall
     operands: list[Any]
-    _function: Any = field(init=False)
+    _direct: Any = field(init=False)
     _args: list[Any] = field(init=False)
     _kwargs: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._function = find_op(self.call.op)
+        function = find_op(self.call.op)
+        self._direct = direct_call(function)
         self._args = [_argument(a, self.operands) for a in self.call.args]
         self._kwargs = {k: _argument(a, self.operands) for k, a in self.call.kwargs}
         stands_in = any(o.shape_only for o in self.call.operands)
-        if stands_in and self._kwargs.get("device") is None and has_argument(self._function, "device"):
+        if stands_in and self._kwargs.get("device") is None and has_argument(function, "device"):
             devices = [o.device for o in self.call.outputs if not o.is_host_scalar]
             self._kwargs["device"] = torch.device(devices[0] if devices else "cpu")
 
     def run(self) -> Any:
         """What the operation returns."""
-        return self._function(*self._args, **self._kwargs)
+        return self._direct(*self._args, **self._kwargs)
 
     @property
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:
@@ -137,30 +141,26 @@ class PreparedCall:
             seen.setdefault(identity, position)
         return found
 
-    def seconds(self, kept: list[object] | None = None) -> float:
-        """Seconds of one run, on an accelerator until it is done; the result is put into `kept`, or dropped.
-
-        Where this thread does all the work, the time that other programs took from it is left out.
-        """
-        synchronize(self.call)
-        own_before = time.thread_time()
+    def seconds(self, clock: CallClock, kept: list[object] | None = None) -> float:
+        """Seconds of one run, on an accelerator until it is done; the result is put into `kept`, or dropped within."""
+        if not is_on_cuda(self.call):
+            return clock.seconds(self.run if kept is None else lambda: kept.append(self.run()))
+        torch.cuda.synchronize()
         before = time.perf_counter()
         result = self.run()
-        synchronize(self.call)
+        torch.cuda.synchronize()
         elapsed = time.perf_counter() - before
-        if torch.get_num_threads() == 1 and not is_on_cuda(self.call):
-            # The smaller one: reading the thread's clock takes longer than some operations do.
-            elapsed = min(elapsed, time.thread_time() - own_before)
         if kept is not None:
             kept.append(result)
         return elapsed
 
-    def median_seconds(self, first_s: float) -> float:
+    def median_seconds(self, clock: CallClock, first_s: float) -> float:
         """Median of a few runs after a first one that took `first_s`; that one counts when it was long."""
         if first_s > LONG_RUN_S:
-            return first_s
+            more = min(_LONG_REPEATS, int(_MOST_REPEATED_S / first_s))
+            return median_low([first_s, *(self.seconds(clock) for _ in range(more))])
         repeats = max(1, min(_REPEATS, int(LONG_RUN_S / max(first_s, 1e-6))))
-        return median(self.seconds() for _ in range(repeats))
+        return median(self.seconds(clock) for _ in range(repeats))
 
 
 def flat_results(call: OpCall, result: Any) -> list[Any]:
@@ -188,12 +188,6 @@ def find_op(op: str) -> Any:
         if found is None:
             return None
     return found if len(parts) == 3 else None
-
-
-def synchronize(call: OpCall) -> None:
-    """Waits until an accelerator has run what it was given."""
-    if is_on_cuda(call):
-        torch.cuda.synchronize()
 
 
 def is_on_cuda(call: OpCall) -> bool:

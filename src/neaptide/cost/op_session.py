@@ -14,6 +14,7 @@ import torch
 
 from neaptide.cost import host
 from neaptide.cost.allocator_events import cuda_region, record, region
+from neaptide.cost.call_clock import CallClock
 from neaptide.cost.op_key import OpCall
 from neaptide.cost.op_record import OpRecord, OutputFacts
 from neaptide.cost.op_runner import LONG_RUN_S, OperandMaker, PreparedCall, find_op, is_on_cuda
@@ -46,19 +47,19 @@ def run_calls(calls: Mapping[str, OpCall], guard: LimitGuard, registry: OpRegist
     seen: dict[str, OpRecord] = {}
     devices = sorted({d for call in calls.values() for d in call.devices if d.startswith("cuda")})
     with undisturbed(devices):
-        maker = OperandMaker()
+        maker, clock = OperandMaker(), CallClock()
         on_host = {key: call for key, call in calls.items() if not is_on_cuda(call)}
-        seen.update(_audit_on_host(on_host, maker, guard, registry))
+        seen.update(_audit_on_host(on_host, maker, clock, guard, registry))
         for key, call in calls.items():
             if is_on_cuda(call) and guard.check_now() is None:
-                seen[key] = _audit_on_cuda(call, maker)
+                seen[key] = _audit_on_cuda(call, maker, clock)
         for key, audited in seen.items():
             if (
                 not audited.failure
                 and audited.seconds < _TIMED_WHILE_RECORDED_S
                 and guard.check_now() is None
             ):
-                seen[key] = _timed(audited, calls[key], maker)
+                seen[key] = _timed(audited, calls[key], maker, clock)
     return seen
 
 
@@ -111,7 +112,11 @@ def is_out_of_memory(failure: str) -> bool:
 
 
 def _audit_on_host(
-    calls: Mapping[str, OpCall], maker: OperandMaker, guard: LimitGuard, registry: OpRegistry
+    calls: Mapping[str, OpCall],
+    maker: OperandMaker,
+    clock: CallClock,
+    guard: LimitGuard,
+    registry: OpRegistry,
 ) -> dict[str, OpRecord]:
     found: dict[str, OpRecord] = {}
     if not calls:
@@ -121,10 +126,10 @@ def _audit_on_host(
         for key, call in calls.items():
             if guard.check_now() is not None:
                 return
-            found[key] = _audited(key, call, maker)
+            found[key] = _audited(key, call, maker, clock)
             row = registry.find(call.op)
             if row is not None and row.is_a(Trait.DATA_SIZED) and not found[key].failure:
-                _audited(_large(key), call, OperandMaker(_LARGE))
+                _audited(_large(key), call, OperandMaker(_LARGE), clock)
 
     trace = record(run_all)
     peaks: dict[str, int] = {}
@@ -144,34 +149,38 @@ def _large(key: str) -> str:
     return f"{key} on large numbers"
 
 
-def _audited(key: str, call: OpCall, maker: OperandMaker) -> OpRecord:
+def _audited(key: str, call: OpCall, maker: OperandMaker, clock: CallClock) -> OpRecord:
     try:
         prepared = PreparedCall(call, maker.operands(call))
-        first_s, facts = _run_in_region(prepared, key)
+        first_s, facts = _run_in_region(prepared, key, clock)
         if first_s < LONG_RUN_S:
-            second_s, facts = _run_in_region(prepared, key)
-            first_s = second_s if second_s < _TIMED_WHILE_RECORDED_S else prepared.median_seconds(second_s)
+            second_s, facts = _run_in_region(prepared, key, clock)
+            first_s = (
+                second_s if second_s < _TIMED_WHILE_RECORDED_S else prepared.median_seconds(clock, second_s)
+            )
     except _RUN_ERRORS as error:
         return OpRecord(call.op, failure=_text_of(error))
     return OpRecord(call.op, first_s, 0, facts)
 
 
-def _run_in_region(prepared: PreparedCall, key: str) -> tuple[float, tuple[OutputFacts | None, ...]]:
+def _run_in_region(
+    prepared: PreparedCall, key: str, clock: CallClock
+) -> tuple[float, tuple[OutputFacts | None, ...]]:
     """Seconds and results of one run whose allocations are recorded under `key`."""
     kept: list[object] = []
     with region(key):
-        elapsed = prepared.seconds(kept)
+        elapsed = prepared.seconds(clock, kept)
     return elapsed, tuple(prepared.facts(kept.pop()))
 
 
-def _audit_on_cuda(call: OpCall, maker: OperandMaker) -> OpRecord:
+def _audit_on_cuda(call: OpCall, maker: OperandMaker, clock: CallClock) -> OpRecord:
     try:
         prepared = PreparedCall(call, maker.operands(call))
         kept: list[object] = []
-        first_s = prepared.seconds(kept)
+        first_s = prepared.seconds(clock, kept)
         facts = tuple(prepared.facts(kept.pop()))
         seen = cuda_region(prepared.run)
-        spent_s = first_s if first_s > LONG_RUN_S else prepared.median_seconds(prepared.seconds())
+        spent_s = first_s if first_s > LONG_RUN_S else prepared.median_seconds(clock, prepared.seconds(clock))
     except _RUN_ERRORS as error:
         return OpRecord(call.op, failure=_text_of(error))
     found = OpRecord(call.op, spent_s, 0, facts)
@@ -182,11 +191,11 @@ def _with_workspace(seen: OpRecord, nbytes: int) -> OpRecord:
     return OpRecord(seen.op, seen.seconds, max(0, nbytes), seen.outputs)
 
 
-def _timed(seen: OpRecord, call: OpCall, maker: OperandMaker) -> OpRecord:
+def _timed(seen: OpRecord, call: OpCall, maker: OperandMaker, clock: CallClock) -> OpRecord:
     """The time of a short call, away from the recorder."""
     try:
         prepared = PreparedCall(call, maker.operands(call))
-        spent_s = prepared.median_seconds(prepared.seconds())
+        spent_s = prepared.median_seconds(clock, prepared.seconds(clock))
     except _RUN_ERRORS as error:
         return OpRecord(call.op, failure=_text_of(error))
     return OpRecord(seen.op, spent_s, seen.workspace_bytes, seen.outputs)

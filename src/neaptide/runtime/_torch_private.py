@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from neaptide.cost._torch_private import direct_call
+
 __all__ = [
     "TorchDispatchMode",
     "changes_inputs",
@@ -54,11 +56,6 @@ def changes_inputs(func: Any) -> bool:
     """Whether an operator may write to or resize an input; an operator without a schema may."""
     schema = getattr(func, "_schema", None)
     return schema is None or bool(schema.is_mutable)
-
-
-def direct_call(operation: Any) -> Any:
-    """What an operator overload calls in its turn, which saves a Python frame (0.3 µs of about 1.7); else itself."""
-    return getattr(operation, "_op", operation) if isinstance(operation, torch._ops.OpOverload) else operation
 
 
 def note_optimizer_step(optimizer: torch.optim.Optimizer) -> None:

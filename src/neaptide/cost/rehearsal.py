@@ -1,0 +1,156 @@
+"""Times short calls where they stand: in the order of the program, on made-up operands, with the other calls around them.
+
+A short call that is run again and again alone finds its code, the interpreter's and its operands in the innermost
+caches, and takes down to half of what it takes in a program. A long one takes the same in both.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import groupby
+from statistics import fmean, median
+from typing import Final
+
+import torch
+
+from neaptide.cost.call_clock import CallClock
+from neaptide.cost.graph_calls import KeyedCall
+from neaptide.cost.op_key import OpCall
+from neaptide.cost.op_runner import OperandMaker, PreparedCall, is_on_cuda
+from neaptide.outcome import LimitGuard
+
+SHORT_S: Final = 1e-3
+"""Calls that take less are rehearsed."""
+_SHORT_BYTES: Final = 4 * 2**20
+"""Operands and results of calls that are rehearsed, each, at most; all of them are held at the same time."""
+_ALL_BYTES: Final = 256 * 2**20
+# Of each stretch of the program that is played, calls in front of the first that is wanted.
+_LEAD: Final = 16
+_PASSES: Final = 5
+# What stands in for a long call works on so many bytes, and takes them from the caches.
+_SWEPT_BYTES: Final = 4 * 2**20
+
+_Play = tuple[str, Callable[[], object]]
+"""Key of a call, empty for a stand-in, and what runs it."""
+
+
+def rehearse(
+    order: Sequence[KeyedCall],
+    seconds: Mapping[str, float],
+    wanted: Collection[str],
+    clock: CallClock,
+    guard: LimitGuard,
+) -> dict[str, float]:
+    """Mean seconds of a call over its places in the program, by key, for those of `wanted` that are short.
+
+    Plays the program, or of a long one the calls in front of what is wanted, a few times. Which part each call takes is
+    told by passes with a clock at each; how long all take together, by passes without one between them.
+
+    Args:
+        order: the calls of a program.
+        seconds: of each call run alone, by key; those without are left out.
+        wanted: keys.
+        clock: times calls.
+        guard: asked before every pass; when it says so, nothing is found.
+    """
+    short = _short_calls(order, seconds)
+    if not short.keys() & set(wanted):
+        return {}
+    stage = _Stage(short)
+    plays = [
+        (keyed.key if keyed.key in short else "", stage.player(keyed.key, seconds[keyed.key]))
+        for keyed in _played(order, set(wanted) & short.keys())
+        if keyed.key in seconds
+    ]
+    apart: dict[str, list[float]] = defaultdict(list)
+    apart_s, together_s = [], []
+    for number in range(_PASSES + 1):
+        if guard.check_now() is not None:
+            return {}
+        found = stage.pass_apart(plays, clock)
+        whole_s = stage.pass_together(plays, clock)
+        if number:  # the first one fills the caches
+            for key, spans in found.items():
+                apart[key].append(fmean(spans))
+            apart_s.append(sum(map(sum, found.values())))
+            together_s.append(whole_s)
+    scale = median(together_s) / median(apart_s) if median(apart_s) else 1.0
+    return {key: median(spans) * scale for key, spans in apart.items() if key in wanted}
+
+
+def _short_calls(order: Sequence[KeyedCall], seconds: Mapping[str, float]) -> dict[str, OpCall]:
+    """Calls that can be rehearsed, the first ones where not all fit."""
+    short: dict[str, OpCall] = {}
+    left = _ALL_BYTES
+    for keyed in order:
+        call = keyed.call
+        if keyed.key in short or is_on_cuda(call) or seconds.get(keyed.key, SHORT_S) >= SHORT_S:
+            continue
+        nbytes = call.operand_bytes + call.output_bytes
+        if call.is_view or (nbytes <= _SHORT_BYTES and nbytes <= left):
+            short[keyed.key] = call
+            left -= 0 if call.is_view else nbytes
+    return short
+
+
+def _played(order: Sequence[KeyedCall], wanted: Collection[str]) -> list[KeyedCall]:
+    """What is wanted, and the calls in front of it."""
+    near, distance = [], _LEAD + 1
+    for keyed in reversed(order):
+        distance = 0 if keyed.key in wanted else distance + 1
+        if distance <= _LEAD:
+            near.append(keyed)
+    return near[::-1]
+
+
+class _Stage:
+    """Prepared calls, and bytes to sweep the caches with."""
+
+    def __init__(self, calls: Mapping[str, OpCall]) -> None:
+        maker = OperandMaker()
+        self._prepared = {key: PreparedCall(call, maker.operands(call)) for key, call in calls.items()}
+        self._swept = torch.zeros(_SWEPT_BYTES // 4)
+        written = [p for p in self._prepared.values() if not p.call.is_pure]
+        tensors = [t for p in written for t in p.operands if isinstance(t, torch.Tensor) and not t.is_meta]
+        self._kept = [(tensor, tensor.clone()) for tensor in tensors]
+
+    def player(self, key: str, seconds: float) -> Callable[[], object]:
+        """What runs a call, or stands in for it."""
+        if key in self._prepared:
+            return self._prepared[key].run
+        part = self._swept if seconds >= SHORT_S else self._swept[: _SWEPT_BYTES // 16]
+        return lambda: part.add_(1)
+
+    def pass_apart(self, plays: Sequence[_Play], clock: CallClock) -> dict[str, list[float]]:
+        """Seconds of each call, by key."""
+        self._reset()
+        found: dict[str, list[float]] = defaultdict(list)
+        for key, run in plays:
+            if key:
+                found[key].append(clock.seconds(run))
+            else:
+                run()
+        return found
+
+    def pass_together(self, plays: Sequence[_Play], clock: CallClock) -> float:
+        """Seconds of all calls, with a clock at stand-ins alone."""
+        self._reset()
+        total_s = 0.0
+        for is_call, stretch in groupby(plays, key=lambda play: bool(play[0])):
+            runs = [run for _, run in stretch]
+            if is_call:
+                total_s += clock.seconds(lambda runs=runs: _run_all(runs))  # type: ignore[misc]
+            else:
+                _run_all(runs)
+        return total_s
+
+    def _reset(self) -> None:
+        """Numbers as they were: what is worked on in place over and over ends in denormals, which take long."""
+        for tensor, saved in self._kept:
+            tensor.copy_(saved)
+
+
+def _run_all(runs: Sequence[Callable[[], object]]) -> None:
+    for run in runs:
+        run()
