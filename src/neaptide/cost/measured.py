@@ -76,6 +76,7 @@ class MeasuredCost:
             free at the time.
         binding: values of symbolic dims.
         refresh: measure what is in the cache again, and keep the new results there.
+        rehearse: time short calls where they stand in the program; else alone, to see what that is worth.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class MeasuredCost:
         max_bytes: int | None = None,
         binding: Binding | None = None,
         refresh: bool = False,
+        rehearse: bool = True,
     ) -> None:
         self._registry = registry
         self._cache = cache
@@ -94,6 +96,7 @@ class MeasuredCost:
         self._max_bytes = max_bytes
         self._binding: Binding = dict(binding or {})
         self._refresh = refresh
+        self._rehearses = rehearse
         self._records: dict[str, OpRecord] = {}
         self._reasons: dict[str, str] = {}
         self._graphs: dict[int, _Remembered] = {}
@@ -131,7 +134,8 @@ class MeasuredCost:
         left = self._complete(first, guard, ran)
         final = {keyed.key: keyed.call for keyed in calls.distinct(self._records.get)}
         left = self._complete(final, guard, ran) or left
-        self._rehearse(calls, ran, guard)
+        if self._rehearses:
+            self._rehearse(calls, ran, guard)
         # What was just learnt may change which calls other graphs are made of.
         self._graphs.clear()
         self._remember(calls)

@@ -1,0 +1,299 @@
+"""How well step times are predicted: `python benchmarks/predicted_time.py`.
+
+For each model the program in program order and a plan that recomputes at 70 % of its peak; for a language model of a
+long context also a loop over its logits, placed by hand. Every round measures the costs of the operations anew and then
+runs the programs in turns, so that a machine that is busy with other things is so for prediction and measurement.
+Times are processor time of the process on one thread, since other programs do not add to it. The ratios are medians over rounds.
+
+`step` is the whole call of a planned step, guards included; `program` is what is predicted. Two columns leave a term out:
+`alone` times short calls alone in a loop, `reused` takes all memory to be used again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from bench_record import RESULTS, recorded, run_part, save, say, table
+
+SEED = 0
+ROUNDS = 3
+PEAK = "70%"
+SIZES = ("tiny", "small")
+LONG_CONTEXT = "long context"
+TOKENS = 1021  # a length that no other dim has
+WORDS = 16000
+PARTS = 16
+SECONDS_A_ROUND = 1.5  # of each program
+MOST_STEPS = 100
+CLOSE, CLOSE_RATIO = 0.10, 0.05
+
+
+def long_context() -> tuple[Callable[..., Any], Any]:
+    """A step of a small language model on one long text; its logits are 62 MiB."""
+    import torch
+    from torch import nn
+
+    model = nn.Sequential(nn.Embedding(WORDS, 128), nn.Linear(128, 512), nn.GELU(), nn.Linear(512, 128))
+    head = nn.Linear(128, WORDS, bias=False)
+    optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.1)
+
+    def step(batch: Any) -> Any:
+        words, following = batch
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(head(model(words)), following, reduction="sum") / TOKENS
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step, (torch.randint(0, WORDS, (TOKENS,)), torch.randint(0, WORDS, (TOKENS,)))
+
+
+def logits_loop(graph: Any) -> Any:
+    """The rewrite that runs all that touches logits in parts along the tokens."""
+    from neaptide.transform.fission.split import Along
+    from neaptide.transform.rules.loop import placed_loop
+
+    extents = [tuple(extent.constant_value() for extent in value.shape) for value in graph.values]
+    axes = {v: Along(shape.index(TOKENS)) for v, shape in enumerate(extents) if TOKENS in shape}
+    logits = {v for v, shape in enumerate(extents) if TOKENS in shape and WORDS in shape}
+    region = [n.id for n in graph.nodes if logits.intersection((*n.inputs, *n.outputs))]
+    made = {v for n in region for v in graph.nodes[n].outputs}
+    used = {v for n in graph.nodes if n.id not in region for v in n.inputs} | set(graph.outputs)
+    sums = [v for v in made & used if v not in axes]
+    return placed_loop(graph, region, length=TOKENS, parts=PARTS, axes=axes, sums=sums)
+
+
+@dataclass
+class Timed:
+    """A program and what was seen of it; lists have an entry for each round."""
+
+    name: str
+    run: Callable[[], object]
+    graph: Any
+    schedule: Any
+    predicted: list[float] = field(default_factory=list)
+    alone: list[float] = field(default_factory=list)
+    reused: list[float] = field(default_factory=list)
+    program_s: list[float] = field(default_factory=list)
+    step_s: list[float] = field(default_factory=list)
+    fresh_pages: list[int] = field(default_factory=list)
+
+
+def measure(spec: str, rounds: int) -> dict[str, Any]:
+    """All programs of one model."""
+    import torch
+
+    from neaptide import zoo
+    from neaptide.runtime import contestants
+    from neaptide.runtime.executor import Executable
+    from neaptide.runtime.prepared_step import prepare
+
+    torch.set_num_threads(1)
+    factory = long_context if spec == LONG_CONTEXT else zoo.factory(spec)
+    step, batch = contestants.build(factory, SEED)
+    prepared = prepare(step, (batch,), name=spec)
+    variants = {"baseline": prepared.baseline_variant()} | plans(prepared, spec)
+    programs = []
+    for name, variant in variants.items():
+        contestant = contestants.planned_contestant(name, factory, SEED, contestants.rebind(variant))
+        planned = variant.graphs[0]
+        programs.append(Timed(name, contestant.run, planned.graph, planned.schedule))
+        for _ in range(3):
+            contestant.run()
+
+    inside: list[float] = []
+    run = Executable.run
+
+    def timed(self: Any, *args: Any) -> Any:
+        before = time.process_time()
+        try:
+            return run(self, *args)
+        finally:
+            inside.append(time.process_time() - before)
+
+    Executable.run = timed  # type: ignore[method-assign]
+    for _ in range(rounds):
+        steps = _round(programs, inside, prepared.device)
+    return {"name": spec, "steps": steps, "programs": [summary(p, programs[0]) for p in programs]}
+
+
+def plans(prepared: Any, spec: str) -> dict[str, Any]:
+    """The planned programs of a model, by name."""
+    from neaptide.outcome import Limits
+    from neaptide.planner.budget import Budget
+    from neaptide.runtime.prepared_step import SearchOptions
+
+    limits = Limits(time_s=5.0, seed=SEED)
+    found = {"recompute": prepared.plan(SearchOptions(Budget(peak=PEAK), limits=limits)).variant}
+    if spec == LONG_CONTEXT:
+        loop = logits_loop(prepared.captured.steady.graph)
+        found["loop"] = prepared.plan(
+            SearchOptions(Budget(peak="100%"), limits=limits, rewrites=(loop,))
+        ).variant
+    return found
+
+
+def _round(programs: list[Timed], inside: list[float], device: Any) -> int:
+    """Costs anew, then all programs in turns; how many steps of each."""
+    from neaptide.cost.cache import OpCostCache
+    from neaptide.cost.fresh_pages import seconds_per_fresh_byte
+    from neaptide.cost.host import page_faults
+    from neaptide.cost.measured import MeasuredCost
+    from neaptide.cost.model import EstimatedCost
+    from neaptide.ops import registry
+
+    now = EstimatedCost(replace(device, fresh_s_per_byte=seconds_per_fresh_byte()), registry())
+    with tempfile.TemporaryDirectory() as folder:
+        kept = OpCostCache(Path(folder) / "alone.sqlite3")
+        costs = MeasuredCost(registry(), kept, fallback=now)
+        alone = MeasuredCost(registry(), kept, fallback=now, rehearse=False)
+        for program in programs:
+            alone.prepare(program.graph)
+            program.alone.append(seconds(alone, program))
+        costs = MeasuredCost(registry(), OpCostCache(Path(folder) / "all.sqlite3"), fallback=now)
+        for program in programs:
+            costs.prepare(program.graph)
+            program.predicted.append(seconds(costs, program))
+            program.reused.append(program.predicted[-1] - fresh_seconds(costs, program, now.device))
+    steps = max(3, min(MOST_STEPS, int(SECONDS_A_ROUND / min(program.predicted[-1] for program in programs))))
+    seen: dict[str, list[tuple[float, float, int]]] = {program.name: [] for program in programs}
+    for _ in range(steps):
+        for program in programs:
+            pages, before = page_faults() or 0, time.process_time()
+            program.run()
+            seen[program.name].append(
+                (inside[-1], time.process_time() - before, (page_faults() or 0) - pages)
+            )
+    for program in programs:
+        ran, stepped, pages = zip(*seen[program.name], strict=True)
+        program.program_s.append(statistics.median(ran))
+        program.step_s.append(statistics.median(stepped))
+        program.fresh_pages.append(int(statistics.median(pages)))
+    return steps
+
+
+def seconds(cost: Any, program: Timed) -> float:
+    """What a cost model says of a program."""
+    graph, schedule = program.graph, program.schedule
+    return sum(
+        cost.seconds(graph, graph.nodes[step.target], schedule.bodies) for step in schedule.node_steps()
+    )
+
+
+def fresh_seconds(cost: Any, program: Timed, device: Any) -> float:
+    """The part of it that is fresh memory, of operations outside of loops."""
+    graph = program.graph
+    total = 0.0
+    for step in program.schedule.node_steps():
+        record = cost.record(graph, graph.nodes[step.target])
+        if record is not None:
+            total += sum(map(device.fresh_seconds, (*record.fresh_blocks, record.workspace_bytes)))
+    return total
+
+
+def summary(program: Timed, baseline: Timed) -> dict[str, Any]:
+    """Medians over rounds; each ratio is taken within a round."""
+
+    def ratio(above: list[float], below: list[float]) -> float:
+        return statistics.median(a / b for a, b in zip(above, below, strict=True))
+
+    return {
+        "name": program.name,
+        "program_seconds": statistics.median(program.program_s),
+        "step_seconds": statistics.median(program.step_s),
+        "fresh_pages": int(statistics.median(program.fresh_pages)),
+        "predicted_seconds": statistics.median(program.predicted),
+        "predicted_over_measured": ratio(program.predicted, program.program_s),
+        "alone_over_measured": ratio(program.alone, program.program_s),
+        "reused_over_measured": ratio(program.reused, program.program_s),
+        "predicted_ratio": ratio(program.predicted, baseline.predicted),
+        "alone_ratio": ratio(program.alone, baseline.alone),
+        "reused_ratio": ratio(program.reused, baseline.reused),
+        "measured_ratio": ratio(program.program_s, baseline.program_s),
+        "rounds": {
+            "predicted": program.predicted,
+            "alone": program.alone,
+            "reused": program.reused,
+            "program": program.program_s,
+            "step": program.step_s,
+        },
+    }
+
+
+def text(result: dict[str, Any]) -> str:
+    lines = []
+    programs = []
+    for row in result["rows"]:
+        if "failure" in row:
+            lines.append([row["name"], "failed", row["failure"], *[""] * 7])
+            continue
+        for made in row["programs"]:
+            programs.append(made)
+            lines.append(
+                [
+                    row["name"] if made["name"] == "baseline" else f"  {made['name']}",
+                    f"{made['step_seconds'] * 1e3:.2f}",
+                    f"{made['program_seconds'] * 1e3:.2f}",
+                    f"{made['predicted_seconds'] * 1e3:.2f}",
+                    f"{made['predicted_over_measured']:.2f}",
+                    f"{made['alone_over_measured']:.2f}",
+                    f"{made['reused_over_measured']:.2f}",
+                    str(made["fresh_pages"]),
+                    f"{made['measured_ratio']:.3f}",
+                    f"{made['predicted_ratio']:.3f}",
+                ]
+            )
+    columns = ("model", "step (ms)", "program (ms)", "predicted (ms)", "over program", "alone", "reused")
+    shown = table((*columns, "fresh pages", "to baseline", "predicted"), lines)
+    return "\n".join([shown, *bars(programs)])
+
+
+def bars(programs: list[dict[str, Any]]) -> list[str]:
+    """How many programs each way of predicting comes close to."""
+    others = [p for p in programs if p["name"] != "baseline"]
+    found = []
+    for way in ("predicted", "alone", "reused"):
+        close = sum(abs(p[f"{way}_over_measured"] - 1) <= CLOSE for p in programs)
+        ratios = sum(abs(p[f"{way}_ratio"] / p["measured_ratio"] - 1) <= CLOSE_RATIO for p in others)
+        found.append(
+            f"{way}: {close} of {len(programs)} programs within {CLOSE:.0%} of the measured time, "
+            f"{ratios} of {len(others)} ratios to the baseline within {CLOSE_RATIO:.0%}"
+        )
+    return found
+
+
+def main() -> None:
+    from neaptide import zoo
+
+    specs = [f"{name}@{size}" for size in SIZES for name in zoo.names()] + [LONG_CONTEXT]
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of measuring costs and then steps")
+    parser.add_argument("--models", nargs="*", default=specs, help="specifications of the zoo")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the JSON")
+    parser.add_argument("--one", metavar="SPEC", help="measure one model here and print JSON")
+    asked = parser.parse_args()
+    if asked.one:
+        print(json.dumps(measure(asked.one, asked.rounds)))
+        return
+    rows = []
+    for spec in asked.models:
+        say(spec)
+        part = run_part("predicted_time.py", "--one", spec, f"--rounds={asked.rounds}", timeout_s=900)
+        rows.append({"name": spec} | part)
+        result = recorded(rows, seed=SEED, repeats=asked.rounds, peak=PEAK, parts=PARTS, tokens=TOKENS)
+        save("predicted_time", result, asked.output)
+    print(text(result))
+
+
+if __name__ == "__main__":
+    main()
