@@ -58,17 +58,16 @@ def long_context() -> tuple[Callable[..., Any], Any]:
 
 def logits_loop(graph: Any) -> Any:
     """The rewrite that runs all that touches logits in parts along the tokens."""
-    from neaptide.transform.fission.split import Along
-    from neaptide.transform.rules.loop import placed_loop
+    from neaptide.ir.axes import Along
+    from neaptide.transform.rules.fission import fission
 
     extents = [tuple(extent.constant_value() for extent in value.shape) for value in graph.values]
-    axes = {v: Along(shape.index(TOKENS)) for v, shape in enumerate(extents) if TOKENS in shape}
     logits = {v for v, shape in enumerate(extents) if TOKENS in shape and WORDS in shape}
     region = [n.id for n in graph.nodes if logits.intersection((*n.inputs, *n.outputs))]
     made = {v for n in region for v in graph.nodes[n].outputs}
-    used = {v for n in graph.nodes if n.id not in region for v in n.inputs} | set(graph.outputs)
-    sums = [v for v in made & used if v not in axes]
-    return placed_loop(graph, region, length=TOKENS, parts=PARTS, axes=axes, sums=sums)
+    handed = {v for n in region for v in graph.nodes[n].inputs} - made
+    inputs = {v: Along(extents[v].index(TOKENS)) for v in sorted(handed) if TOKENS in extents[v]}
+    return fission(graph, region, length=TOKENS, parts=PARTS, inputs=inputs)
 
 
 @dataclass
@@ -154,7 +153,7 @@ def _round(programs: list[Timed], inside: list[float], device: Any) -> int:
     with tempfile.TemporaryDirectory() as folder:
         kept = OpCostCache(Path(folder) / "alone.sqlite3")
         costs = MeasuredCost(registry(), kept, fallback=now)
-        alone = MeasuredCost(registry(), kept, fallback=now, rehearse=False)
+        alone = MeasuredCost(registry(), kept, fallback=now, in_program=False)
         for program in programs:
             alone.prepare(program.graph)
             program.alone.append(seconds(alone, program))
@@ -195,7 +194,7 @@ def fresh_seconds(cost: Any, program: Timed, device: Any) -> float:
     for step in program.schedule.node_steps():
         record = cost.record(graph, graph.nodes[step.target])
         if record is not None:
-            total += sum(map(device.fresh_seconds, (*record.fresh_blocks, record.workspace_bytes)))
+            total += sum(map(device.fresh_seconds, record.fresh_blocks))
     return total
 
 

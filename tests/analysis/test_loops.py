@@ -258,3 +258,9 @@ def test_an_order_of_a_body_is_judged():
         )
     with pytest.raises(VerifyError, match="is no loop"):
         check_schedule(graph, Schedule(steps, {1: Schedule.from_nodes(body, range(5))}), toy_registry())
+
+
+def test_a_trip_is_a_call_and_one_more_for_each_part_that_it_is_handed():
+    graph = summing_graph()
+    # Three trips: the body, a part of the input, and a part of the result that is joined.
+    assert loop_seconds(graph, graph.nodes[0], {}, lambda *_: 0.0, call_s=1.0) == 3 * (1 + 1 + 1)

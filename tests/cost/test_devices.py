@@ -57,6 +57,18 @@ def test_dtype_without_a_rate_computes_like_float32():
     assert device.rate_flops_per_s("bfloat16") == device.rate_flops_per_s("float32") == 100.0
 
 
+def test_only_blocks_from_a_size_on_are_fresh_and_none_where_the_allocator_keeps_all():
+    device = make_device(fresh_s_per_byte=0.5, fresh_from_bytes=100)
+    assert [device.fresh_seconds(n) for n in (0, 99, 100, 200)] == [0.0, 0.0, 50.0, 100.0]
+    assert make_device(fresh_s_per_byte=0.5).fresh_seconds(10**9) == 0.0
+    assert all(preset.fresh_seconds(10**9) == 0.0 for preset in PRESETS.values())
+
+
+def test_the_host_runs_ahead_of_an_accelerator():
+    assert make_device().host_call_s == 0.5
+    assert make_device(kind="cuda").host_call_s == 0.0
+
+
 def test_links_are_found_by_direction():
     device = get_device("a100-80g")
     there = device.link("device", "host")
@@ -76,6 +88,8 @@ def test_links_are_found_by_direction():
         ({"flops_per_s": {"float16": 1.0}}, "float32"),
         ({"flops_per_s": {"float32": 0.0}}, "above zero"),
         ({"launch_s": -1.0}, "launch_s"),
+        ({"fresh_s_per_byte": -1.0}, "fresh_s_per_byte"),
+        ({"fresh_from_bytes": -1}, "fresh_from_bytes"),
         ({"half_flops": float("nan")}, "half_flops"),
         ({"reserved_bytes": 1000}, "leaves nothing"),
         ({"links": (Link("host", "disk", 1.0, 0.0),)}, "disk"),

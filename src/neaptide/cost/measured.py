@@ -22,7 +22,7 @@ from neaptide.cost.model import HOST_SCALAR_S, CostModel, EstimatedCost, is_host
 from neaptide.cost.op_key import OpCall
 from neaptide.cost.op_record import OpRecord
 from neaptide.cost.op_session import environment, is_out_of_memory, run_calls, undisturbed, why_not_run
-from neaptide.cost.rehearsal import rehearse
+from neaptide.cost.program_timing import seconds_in_program
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
@@ -76,7 +76,7 @@ class MeasuredCost:
             free at the time.
         binding: values of symbolic dims.
         refresh: measure what is in the cache again, and keep the new results there.
-        rehearse: time short calls where they stand in the program; else alone, to see what that is worth.
+        in_program: time short calls where they stand in the program; else alone, to see what that is worth.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class MeasuredCost:
         max_bytes: int | None = None,
         binding: Binding | None = None,
         refresh: bool = False,
-        rehearse: bool = True,
+        in_program: bool = True,
     ) -> None:
         self._registry = registry
         self._cache = cache
@@ -96,7 +96,7 @@ class MeasuredCost:
         self._max_bytes = max_bytes
         self._binding: Binding = dict(binding or {})
         self._refresh = refresh
-        self._rehearses = rehearse
+        self._in_program = in_program
         self._records: dict[str, OpRecord] = {}
         self._reasons: dict[str, str] = {}
         self._graphs: dict[int, _Remembered] = {}
@@ -134,8 +134,8 @@ class MeasuredCost:
         left = self._complete(first, guard, ran)
         final = {keyed.key: keyed.call for keyed in calls.distinct(self._records.get)}
         left = self._complete(final, guard, ran) or left
-        if self._rehearses:
-            self._rehearse(calls, ran, guard)
+        if self._in_program:
+            self._time_in_program(calls, ran, guard)
         # What was just learnt may change which calls other graphs are made of.
         self._graphs.clear()
         self._remember(calls)
@@ -262,14 +262,16 @@ class MeasuredCost:
         self._records.update(found)
         self._store({key: r for key, r in found.items() if not is_out_of_memory(r.failure)})
 
-    def _rehearse(self, calls: GraphCalls, ran: set[str], guard: LimitGuard) -> None:
+    def _time_in_program(self, calls: GraphCalls, ran: set[str], guard: LimitGuard) -> None:
         """Times the short ones of the calls that were just run where they stand in the program."""
         known = {key: record.seconds for key, record in self._records.items() if not record.failure}
         new = ran.intersection(known)
         if not new:
             return
         with undisturbed([]):
-            found = rehearse(list(calls.in_order(self._records.get)), known, new, CallClock(), guard)
+            found = seconds_in_program(
+                list(calls.in_order(self._records.get)), known, new, CallClock(), guard
+            )
         updated = {key: replace(self._records[key], seconds=seconds) for key, seconds in found.items()}
         self._records.update(updated)
         self._store(updated)
@@ -297,8 +299,8 @@ class MeasuredCost:
         record = self._record(graph, node, binding)
         if record is None:
             return self._estimate(binding).seconds(graph, node)
-        blocks = [n for n in (*record.fresh_blocks, record.workspace_bytes) if n >= SMALLEST_FRESH_BYTES]
-        # Only large blocks are worth a calibration of the machine.
+        # Only large blocks are worth a calibration of the machine. Scratch is many blocks, and is used again.
+        blocks = [nbytes for nbytes in record.fresh_blocks if nbytes >= SMALLEST_FRESH_BYTES]
         return record.seconds + (sum(map(self._device().fresh_seconds, blocks)) if blocks else 0.0)
 
     def _workspace_bytes(self, graph: Graph, node: Node, binding: Binding) -> int:

@@ -21,13 +21,13 @@ from neaptide.cost.op_runner import OperandMaker, PreparedCall, is_on_cuda
 from neaptide.outcome import LimitGuard
 
 SHORT_S: Final = 1e-3
-"""Calls that take less are rehearsed."""
+"""Calls that take less are timed in the program."""
 _SHORT_BYTES: Final = 4 * 2**20
-"""Operands and results of calls that are rehearsed, each, at most; all of them are held at the same time."""
+"""Operands and results of such a call at most; those of all calls are held at the same time."""
 _ALL_BYTES: Final = 256 * 2**20
 # Of each stretch of the program that is played, calls in front of the first that is wanted.
 _LEAD: Final = 16
-_PASSES: Final = 5
+_ROUNDS: Final = 5
 # What stands in for a long call works on so many bytes, and takes them from the caches.
 _SWEPT_BYTES: Final = 4 * 2**20
 
@@ -35,9 +35,9 @@ _Play = tuple[str, Callable[[], object]]
 """Key of a call, empty for a stand-in, and what runs it."""
 
 
-def rehearse(
+def seconds_in_program(
     order: Sequence[KeyedCall],
-    seconds: Mapping[str, float],
+    alone_s: Mapping[str, float],
     wanted: Collection[str],
     clock: CallClock,
     guard: LimitGuard,
@@ -45,31 +45,31 @@ def rehearse(
     """Mean seconds of a call over its places in the program, by key, for those of `wanted` that are short.
 
     Plays the program, or of a long one the calls in front of what is wanted, a few times. Which part each call takes is
-    told by passes with a clock at each; how long all take together, by passes without one between them.
+    told by rounds with a clock at each; how long all take together, by rounds without one between them.
 
     Args:
         order: the calls of a program.
-        seconds: of each call run alone, by key; those without are left out.
+        alone_s: of each call run alone, by key; those without are left out.
         wanted: keys.
         clock: times calls.
-        guard: asked before every pass; when it says so, nothing is found.
+        guard: asked before every round; when it says so, nothing is found.
     """
-    short = _short_calls(order, seconds)
+    short = _short_calls(order, alone_s)
     if not short.keys() & set(wanted):
         return {}
-    stage = _Stage(short)
+    prepared = _Prepared(short)
     plays = [
-        (keyed.key if keyed.key in short else "", stage.player(keyed.key, seconds[keyed.key]))
+        (keyed.key if keyed.key in short else "", prepared.player(keyed.key, alone_s[keyed.key]))
         for keyed in _played(order, set(wanted) & short.keys())
-        if keyed.key in seconds
+        if keyed.key in alone_s
     ]
     apart: dict[str, list[float]] = defaultdict(list)
     apart_s, together_s = [], []
-    for number in range(_PASSES + 1):
+    for number in range(_ROUNDS + 1):
         if guard.check_now() is not None:
             return {}
-        found = stage.pass_apart(plays, clock)
-        whole_s = stage.pass_together(plays, clock)
+        found = prepared.round_apart(plays, clock)
+        whole_s = prepared.round_together(plays, clock)
         if number:  # the first one fills the caches
             for key, spans in found.items():
                 apart[key].append(fmean(spans))
@@ -79,13 +79,13 @@ def rehearse(
     return {key: median(spans) * scale for key, spans in apart.items() if key in wanted}
 
 
-def _short_calls(order: Sequence[KeyedCall], seconds: Mapping[str, float]) -> dict[str, OpCall]:
-    """Calls that can be rehearsed, the first ones where not all fit."""
+def _short_calls(order: Sequence[KeyedCall], alone_s: Mapping[str, float]) -> dict[str, OpCall]:
+    """Calls that are timed in the program, the first ones where not all fit."""
     short: dict[str, OpCall] = {}
     left = _ALL_BYTES
     for keyed in order:
         call = keyed.call
-        if keyed.key in short or is_on_cuda(call) or seconds.get(keyed.key, SHORT_S) >= SHORT_S:
+        if keyed.key in short or is_on_cuda(call) or alone_s.get(keyed.key, SHORT_S) >= SHORT_S:
             continue
         nbytes = call.operand_bytes + call.output_bytes
         if call.is_view or (nbytes <= _SHORT_BYTES and nbytes <= left):
@@ -104,8 +104,8 @@ def _played(order: Sequence[KeyedCall], wanted: Collection[str]) -> list[KeyedCa
     return near[::-1]
 
 
-class _Stage:
-    """Prepared calls, and bytes to sweep the caches with."""
+class _Prepared:
+    """Calls with operands, and bytes to sweep the caches with."""
 
     def __init__(self, calls: Mapping[str, OpCall]) -> None:
         maker = OperandMaker()
@@ -122,7 +122,7 @@ class _Stage:
         part = self._swept if seconds >= SHORT_S else self._swept[: _SWEPT_BYTES // 16]
         return lambda: part.add_(1)
 
-    def pass_apart(self, plays: Sequence[_Play], clock: CallClock) -> dict[str, list[float]]:
+    def round_apart(self, plays: Sequence[_Play], clock: CallClock) -> dict[str, list[float]]:
         """Seconds of each call, by key."""
         self._reset()
         found: dict[str, list[float]] = defaultdict(list)
@@ -133,7 +133,7 @@ class _Stage:
                 run()
         return found
 
-    def pass_together(self, plays: Sequence[_Play], clock: CallClock) -> float:
+    def round_together(self, plays: Sequence[_Play], clock: CallClock) -> float:
         """Seconds of all calls, with a clock at stand-ins alone."""
         self._reset()
         total_s = 0.0

@@ -1,0 +1,114 @@
+"""Timing short calls where they stand: what is run, how often, on which numbers, and how the time is divided."""
+
+import threading
+
+import pytest
+
+# ruff: noqa: E402  (what follows needs torch, which is an extra)
+torch = pytest.importorskip("torch")
+
+from neaptide.cost import program_timing
+from neaptide.cost.graph_calls import GraphCalls
+from neaptide.cost.op_runner import PreparedCall
+from neaptide.cost.program_timing import SHORT_S, seconds_in_program
+from neaptide.ir.builder import GraphBuilder
+from neaptide.ops import registry
+from neaptide.outcome import LimitGuard, Limits
+
+SHORT = SHORT_S / 10
+
+
+class CountingClock:
+    """Every call that it sees takes one second, however many run in it."""
+
+    def __init__(self):
+        self.seen = 0
+
+    def seconds(self, work):
+        self.seen += 1
+        work()
+        return 1.0
+
+
+def chain(ops):
+    """Calls on one small matrix after another."""
+    b = GraphBuilder("chain", registry())
+    x = b.input("x", (4, 4))
+    for position, op in enumerate(ops):
+        if op == "mul_":
+            (x,) = b.node("aten.mul_.Tensor", x, 1e-9, outputs=[f"v{position}: f32[4, 4] @x"])
+        else:
+            (x,) = b.node(f"aten.{op}.default", x, outputs=[f"v{position}: f32[4, 4]"])
+    b.output(x)
+    calls = list(GraphCalls(b.finish(), "here", {}).in_order(lambda _key: None))
+    return calls, {keyed.call.op.split(".")[1]: keyed.key for keyed in calls}
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """Names of the operations that were run, in order."""
+    names = []
+    run = PreparedCall.run
+
+    def counted(self):
+        names.append(self.call.op.split(".")[1])
+        return run(self)
+
+    monkeypatch.setattr(PreparedCall, "run", counted)
+    return names
+
+
+def timed(calls, alone_s, wanted, guard=None):
+    return seconds_in_program(calls, alone_s, wanted, CountingClock(), guard or LimitGuard(Limits()))
+
+
+def test_the_time_of_a_stretch_is_divided_among_its_calls(ran):
+    calls, key = chain(["relu", "relu", "exp", "relu"])
+    found = timed(calls, dict.fromkeys(key.values(), SHORT), key.values())
+    # Four calls, one second each by themselves, and one second together.
+    assert found == {key["relu"]: 0.25, key["exp"]: 0.25}
+    assert ran[:4] == ["relu", "relu", "exp", "relu"]
+
+
+def test_long_calls_are_not_run_and_unknown_ones_are_left_out(ran):
+    calls, key = chain(["relu", "exp", "tanh"])
+    found = timed(calls, {key["relu"]: SHORT, key["exp"]: 1.0}, key.values())
+    assert set(found) == {key["relu"]}
+    assert set(ran) == {"relu"}
+
+
+def test_only_what_is_wanted_and_what_lies_in_front_of_it_is_run(ran):
+    before = program_timing._LEAD
+    calls, key = chain(["tanh", *["relu"] * before, "exp", "sigmoid"])
+    found = timed(calls, dict.fromkeys(key.values(), SHORT), [key["exp"]])
+    assert set(found) == {key["exp"]}
+    assert set(ran) == {"relu", "exp"}
+    assert timed(calls, dict.fromkeys(key.values(), SHORT), []) == {}
+
+
+def test_numbers_that_are_worked_on_in_place_begin_anew_each_round(monkeypatch):
+    seen = []
+    run = PreparedCall.run
+
+    def looked_at(self):
+        seen.append(float(self.operands[0].max()))
+        return run(self)
+
+    monkeypatch.setattr(PreparedCall, "run", looked_at)
+    calls, key = chain(["mul_"])
+    timed(calls, {key["mul_"]: SHORT}, key.values())
+    assert len(seen) > 4
+    assert len(set(seen)) == 1
+
+
+def test_what_does_not_fit_is_left_out(monkeypatch):
+    monkeypatch.setattr(program_timing, "_ALL_BYTES", 0)
+    calls, key = chain(["relu"])
+    assert timed(calls, {key["relu"]: SHORT}, key.values()) == {}
+
+
+def test_nothing_is_found_once_it_is_stopped():
+    calls, key = chain(["relu"])
+    stop = threading.Event()
+    stop.set()
+    assert timed(calls, {key["relu"]: SHORT}, key.values(), LimitGuard(Limits(), stop)) == {}
