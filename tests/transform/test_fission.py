@@ -450,3 +450,32 @@ def test_what_parts_would_change_is_refused_with_the_reason(lines, outputs, why)
 def test_the_rule_finds_no_loop_by_itself():
     graph = graph_of(*REAL, outputs=["b"])
     assert list(RULES["fission"].find(graph, registry())) == []
+
+
+def pooled(*outputs):
+    return parse_graph(
+        'graph "g" {\n  input %x: f32[1, 2, 8, 4] kind(input)\n'
+        "  %y: f32[1, 2, 4, 2], %places: i64[1, 2, 4, 2] = aten.max_pool2d_with_indices.default(%x, [2, 2], [2, 2])"
+        " reads(@x)\n"
+        "  %grad: f32[1, 2, 4, 2] = aten.neg.default(%y) reads(@y)\n"
+        "  %back: f32[1, 2, 8, 4] = aten.max_pool2d_with_indices_backward.default("
+        "%grad, %x, [2, 2], [2, 2], [0, 0], [1, 1], false, %places) reads(@grad, @x, @places)\n"
+        f"  output({', '.join(outputs)})\n}}"
+    )
+
+
+def in_rows(graph, nodes):
+    rewrite = fission(graph, nodes, length=4, parts=2, inputs={graph.inputs[0]: Along(2)})
+    return replay(graph, registry(), [rewrite], RULES).graph
+
+
+def test_places_within_a_part_are_used_within_it():
+    graph = pooled("%back")
+    inputs = random_inputs(graph)
+    assert_close(run_measured(in_rows(graph, [0, 1, 2]), inputs), run_measured(graph, inputs))
+
+
+@pytest.mark.parametrize(("outputs", "nodes"), [(("%back", "%places"), [0, 1, 2]), (("%back",), [0, 1])])
+def test_places_within_a_part_must_not_leave_it(outputs, nodes):
+    with pytest.raises(RewriteError, match="%places count from the start of their part"):
+        in_rows(pooled(*outputs), nodes)

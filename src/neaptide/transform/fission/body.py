@@ -87,7 +87,8 @@ class _Body:
         wanted = self.shapes.value(replace(self.graph.values[number], offset=_ZERO))
         if same_layout(here, wanted):
             return
-        if wanted.strides != contiguous_strides(wanted.shape):
+        copied = replace(wanted, strides=contiguous_strides(wanted.shape))
+        if not same_layout(wanted, copied):
             raise RewriteError(
                 f"a part of %{here.name} is not dense, and neither is what it is a part of",
                 next_step="leave the view that makes it in the region",
@@ -98,7 +99,7 @@ class _Body:
             Storage(len(self.storages), wanted.nbytes, block.device, name=f"part_of_{here.name}")
         )
         made = replace(
-            wanted,
+            copied,
             id=len(self.values),
             name=self._untaken(f"part_of_{here.name}"),
             storage=len(self.storages) - 1,

@@ -122,8 +122,19 @@ def _split_of(
             f"{node.op} does not depend on the axis, and would run whole in each part",
             where=node.source.location or None,
         )
+    if (outside := _used_outside(graph, nodes, carried.private)) is not None:
+        raise RewriteError(
+            f"the numbers of %{graph.values[outside].name} count from the start of their part, and leave the region"
+        )
     sizes = {node: line.axis.sizes for node, line in carried.members.items()}
     return Split(length, -(-length // parts), carried.axes, carried.sums, sizes)
+
+
+def _used_outside(graph: Graph, nodes: Collection[int], values: frozenset[int]) -> int | None:
+    """The first of some values that a node outside a region needs, or that the graph returns."""
+    inside = frozenset(nodes)
+    needed = {v for node in graph.nodes if node.id not in inside for v in node.inputs} | {*graph.outputs}
+    return min(values & needed, default=None)
 
 
 def _number(settings: Mapping[str, Setting], name: str) -> int:
