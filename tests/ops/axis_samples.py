@@ -73,6 +73,10 @@ def _views():
         yield name, ([x, real(7, 5, 3)], 1)
     yield "constant_pad_nd.default", (x, [1, 2], 0.5)
     yield "constant_pad_nd.default", (x, [0, 0, 1, 0])
+    yield "glu.default", (real(7, 5, 4), -1)
+    yield "unfold.default", (x, 1, 3, 2)
+    yield "view_as_real.default", (torch.complex(real(7, 5), real(7, 5)),)
+    yield "view_as_complex.default", (real(7, 5, 2),)
     yield "roll.default", (x, [2, 1], [1, -1])
     yield "flip.default", (x, [1, -1])
     yield "tril.default", (x,)
@@ -161,6 +165,10 @@ def _reductions():
     names = "prod.dim_int max.dim min.dim median.dim mode.default cumsum.default cumprod.default"
     for name in (*names.split(), "logcumsumexp.default", "cummax.default", "cummin.default"):
         yield name, (x, 1)
+    for name in ("linalg_vector_norm.default", "norm.ScalarOpt_dim"):
+        yield name, (x, 2, [1])
+        yield name, (x, 2, [0, -1], True)
+    yield "linalg_vector_norm.default", (x,)
     yield "logsumexp.default", (x, [1])
     for name in ("var.correction", "std.correction", "var_mean.correction", "std_mean.correction"):
         yield name, (x, [1])
@@ -188,6 +196,7 @@ def _norms():
         mask = [True, weight is not None, bias is not None]
         args = (real(*x.shape), x, shape, mean, scale, weight, bias, mask)
         yield "native_layer_norm_backward.default", args
+        yield "_fused_rms_norm.default", (x, shape, weight, 1e-5)
     x = real(7, 6, 4, 3)
     _, mean, scale = aten.native_group_norm(x, real(6), real(6), 7, 6, 12, 2, 1e-5)
     yield "native_group_norm.default", (x, real(6), real(6), 7, 6, 12, 2, 1e-5)
@@ -227,6 +236,14 @@ def _losses():
             more = () if name == "mse_loss" else (1.0,)
             yield f"{name}_backward.default", (grad, a, b, reduction, *more)
         yield "l1_loss.default", (a, b, reduction)
+        yield "soft_margin_loss.default", (a, b, reduction)
+        grad = real(*(a.shape if reduction == 0 else ()))
+        yield "soft_margin_loss_backward.default", (grad, a, b, reduction)
+        for weight in (None, real(7, 1), real(5)):
+            yield "binary_cross_entropy.default", (a, b, weight, reduction)
+            yield "binary_cross_entropy_backward.default", (grad, a, b, weight, reduction)
+            for positive in (None, real(5)):
+                yield "binary_cross_entropy_with_logits.default", (a, b, weight, positive, reduction)
 
 
 def _gathers():
@@ -242,6 +259,12 @@ def _gathers():
     yield "gather.default", (real(7, 5, 3), 1, whole(5, 7, 2, 3))
     yield "gather.default", (real(7, 5, 3), 1, whole(5, 4, 2, 3))
     yield "index_select.default", (real(7, 5, 3), 1, whole(5, 4))
+    yield "index_add.default", (real(7, 5, 3), 1, whole(5, 4), real(7, 4, 3))
+    for accumulate in (False, True):
+        distinct = torch.tensor([3, 0, 4])
+        yield "index_put.default", (real(7, 5, 3), [None, distinct], real(7, 3, 3), accumulate)
+        yield "index_put.default", (real(7, 5, 3), [distinct, distinct], real(3, 3), accumulate)
+    yield "index_put.default", (real(7, 5, 3), [whole(7, 4, 1), None, whole(3, 6)], real(4, 6, 5), True)
     yield "scatter.src", (real(7, 5, 3), 1, torch.tensor([3, 0]).view(1, 2, 1).repeat(7, 1, 3), real(7, 2, 3))
     yield "scatter.value", (real(7, 5, 3), 1, whole(5, 7, 2, 3), 0.25)
     yield "scatter_add.default", (real(7, 5, 3), 1, whole(5, 7, 2, 3), real(7, 2, 3))
@@ -258,6 +281,25 @@ def _pools():
         yield "avg_pool2d.default", (x, *args)
         rest = (False, True, None)
         yield "avg_pool2d_backward.default", (real(*out.shape), x, *full, *rest)
+    cube = real(7, 5, 4, 6, 2)
+    out, indices = torch.ops.aten.max_pool3d_with_indices(cube, [2, 3, 2])
+    yield "max_pool3d_with_indices.default", (cube, [2, 3, 2])
+    args = ([2, 3, 2], [2, 3, 2], [0, 0, 0], [1, 1, 1], False, indices)
+    yield "max_pool3d_with_indices_backward.default", (real(*out.shape), cube, *args)
+    yield "adaptive_max_pool3d.default", (cube, [2, 3, 1])
+    yield "avg_pool3d.default", (cube, [2, 3, 2])
+    args = ([2, 3, 2], [2, 3, 2], [0, 0, 0], False, True, None)
+    yield "avg_pool3d_backward.default", (real(7, 5, 2, 2, 1), cube, *args)
+    yield "_adaptive_avg_pool3d.default", (cube, [2, 3, 1])
+    out, indices = torch.ops.aten.adaptive_max_pool2d(x, [3, 2])
+    yield "adaptive_max_pool2d.default", (x, [3, 2])
+    yield "adaptive_max_pool2d_backward.default", (real(*out.shape), x, indices)
+    for kind in ("reflection", "replication"):
+        yield f"{kind}_pad1d.default", (real(7, 5, 4), [1, 2])
+        yield f"{kind}_pad2d.default", (x, [1, 2, 0, 3])
+    yield "pixel_shuffle.default", (real(7, 8, 3, 5), 2)
+    yield "im2col.default", (x, [3, 2], [1, 1], [1, 0], [2, 1])
+    yield "grid_sampler_2d.default", (x, real(7, 3, 4, 2), 0, 0, False)
     yield "_adaptive_avg_pool2d.default", (x, [3, 2])
     yield "_adaptive_avg_pool2d_backward.default", (real(7, 5, 3, 2), x)
     yield "upsample_nearest1d.default", (real(7, 5, 3), [6])

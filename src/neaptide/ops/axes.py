@@ -7,11 +7,18 @@ from dataclasses import replace
 from functools import cache
 
 from neaptide.ir.registry import AxisRow, OpSpec, Trait
-from neaptide.ops import axes_contractions, axes_elementwise, axes_gathers, axes_reductions, axes_views
+from neaptide.ops import (
+    axes_contractions,
+    axes_elementwise,
+    axes_gathers,
+    axes_losses,
+    axes_reductions,
+    axes_views,
+)
 from neaptide.ops.axes_forms import pointwise
 from neaptide.ops.table import overloads
 
-_FAMILIES = (axes_elementwise, axes_views, axes_contractions, axes_reductions, axes_gathers)
+_FAMILIES = (axes_elementwise, axes_views, axes_contractions, axes_reductions, axes_losses, axes_gathers)
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from neaptide.ir.axes import Merge, Need, OpAxis, Window
-from neaptide.ir.nodes import Ref
+from neaptide.ir.nodes import Arg, Ref
 from neaptide.ir.registry import AxisRow, Call
 from neaptide.ir.values import Value
 from neaptide.ops.axes_forms import Axed, broadcast_dim, dim_of, numbers, op_axis, operand, same_dims, slot
@@ -37,9 +37,14 @@ def _embedding_backward(call: Call) -> Iterator[OpAxis]:
 
 def _index(call: Call) -> Iterator[OpAxis]:
     """`(self, indices)`: dims that are not indexed stay, those of the indices stand in their place."""
-    value, found = call.inputs()[0], call.arg(1)
-    if not isinstance(found, tuple):
-        return
+    found = call.arg(1)
+    if isinstance(found, tuple):
+        yield from _index_axes(call, found, call.output().shape)
+
+
+def _index_axes(call: Call, found: tuple[Arg, ...], picked: tuple[SizeExpr, ...]) -> Iterator[OpAxis]:
+    """Axes of picking elements of operand 0, whose result has a shape."""
+    value = call.inputs()[0]
     indexed = [(dim, item.slot) for dim, item in enumerate(found) if isinstance(item, Ref)]
     if not indexed or any(operand(call, s).dtype in {"bool", "uint8"} for _, s in indexed):
         return
@@ -47,7 +52,9 @@ def _index(call: Call) -> Iterator[OpAxis]:
     wide = max(len(operand(call, s).shape) for _, s in indexed)
     adjacent = dims[-1] - dims[0] + 1 == len(dims)
     at = dims[0] if adjacent else 0
-    shape = call.output().shape[at : at + wide]
+    if len(picked) != wide + len(value.shape) - len(dims):
+        return
+    shape = picked[at : at + wide]
     for k in range(wide):
         if shape[k] == _ONE:
             continue
@@ -79,6 +86,32 @@ def _index_select(call: Call) -> Iterator[OpAxis]:
         yield from same_dims(call, (0,), (0,), (at,))
 
 
+def _index_add(call: Call) -> Iterator[OpAxis]:
+    """`(self, dim, index, source)`: rows of the source are added to some of self, which each part would add again."""
+    value, index, source = call.inputs()[0], slot(call, 2), slot(call, 3)
+    at = dim_of(call.arg(1), len(value.shape))
+    if index is None or source is None or at is None:
+        return
+    yield from same_dims(call, (0, source), (0,), (at,))
+    for axis in op_axis(call, [(index, 0), (source, at)], [(0, Merge.SUM)], Need.ADDEND):
+        yield OpAxis(axis.operands, axis.results, axis.needs, addends=(0,))
+
+
+def _index_put(call: Call) -> Iterator[OpAxis]:
+    """`(self, indices, values, accumulate)`, values of the shape that picking would have."""
+    found, values = call.arg(1), slot(call, 2)
+    if not isinstance(found, tuple) or values is None:
+        return
+    for axis in _index_axes(call, found, operand(call, values).shape):
+        (at,) = (how for how in axis.results.values() if not isinstance(how, Merge))
+        if 0 in axis.operands:
+            yield from op_axis(call, [(0, axis.operands[0]), (values, at)], [(0, axis.operands[0])])
+        elif call.arg(3, "accumulate", default=False) is True and axis.operands:
+            pairs = [*axis.operands.items(), (values, at)]
+            for added in op_axis(call, pairs, [(0, Merge.SUM)], Need.ADDEND):
+                yield OpAxis(added.operands, added.results, added.needs, addends=(0,))
+
+
 def _scatter(call: Call) -> Iterator[OpAxis]:
     """`(self, dim, index, src)`: dims other than `dim` in which all have the same extent."""
     value = call.inputs()[0]
@@ -88,8 +121,14 @@ def _scatter(call: Call) -> Iterator[OpAxis]:
         yield from same_dims(call, here, (0,), (at,))
 
 
-def _outer_dims(spatial: int, *positions: int) -> AxisRow:
-    """Batch and channels, in front of so many spatial dims that are needed whole; linear in the first operand."""
+def _batch_of_images(call: Call) -> Iterator[OpAxis]:
+    """Dim 0 of images (n, c, h, w), and of all operands beside them."""
+    if len(call.inputs()[0].shape) == 4:
+        yield from op_axis(call, [(s, 0) for s in range(len(call.node.inputs))], [(0, 0)])
+
+
+def _outer_dims(spatial: int, *positions: int, linear: bool = True) -> AxisRow:
+    """Batch and channels, in front of so many spatial dims that are needed whole; `linear` in the first operand."""
 
     def axes(call: Call) -> Iterator[OpAxis]:
         here = [s for p in positions if (s := slot(call, p)) is not None]
@@ -100,7 +139,7 @@ def _outer_dims(spatial: int, *positions: int) -> AxisRow:
                     call, [(s, dim) for s in here], [(k, dim) for k in range(len(call.node.outputs))]
                 )
 
-    return AxisRow(axes, linear=((0,),))
+    return AxisRow(axes, linear=((0,),) if linear else ())
 
 
 def _max_pool(call: Call) -> Iterator[OpAxis]:
@@ -184,11 +223,24 @@ _TABLE = (
     Axed("index.Tensor _unsafe_index.Tensor", AxisRow(_index, linear=((0,),))),
     Axed("gather.default", AxisRow(_gather, linear=((0,),))),
     Axed("index_select.default", AxisRow(_index_select, linear=((0,),))),
+    Axed("index_add.default", AxisRow(_index_add, linear=((0, 3),))),
+    Axed("index_put.default", AxisRow(_index_put, linear=((0, 2),))),
     Axed("scatter.src,value scatter_add.default", AxisRow(_scatter)),
     Axed("max_pool2d_with_indices.default", AxisRow(_max_pool)),
     Axed("max_pool2d_with_indices_backward.default", AxisRow(_max_pool_backward, linear=((0,),))),
     Axed("avg_pool2d.default", AxisRow(_average_pool, linear=((0,),))),
     Axed("avg_pool2d_backward.default", _outer_dims(2, 0, 1)),
+    Axed("max_pool3d_with_indices.default adaptive_max_pool3d.default", _outer_dims(3, 0, linear=False)),
+    Axed("max_pool3d_with_indices_backward.default", _outer_dims(3, 0, 1, 7)),
+    Axed("adaptive_max_pool2d.default", _outer_dims(2, 0, linear=False)),
+    Axed("adaptive_max_pool2d_backward.default", _outer_dims(2, 0, 1, 2)),
+    Axed("avg_pool3d.default _adaptive_avg_pool3d.default", _outer_dims(3, 0)),
+    Axed("avg_pool3d_backward.default", _outer_dims(3, 0, 1)),
+    Axed("reflection_pad1d.default replication_pad1d.default", _outer_dims(1, 0)),
+    Axed(
+        "reflection_pad2d.default replication_pad2d.default pixel_shuffle.default", AxisRow(_batch_of_images)
+    ),
+    Axed("im2col.default grid_sampler_2d.default", AxisRow(_batch_of_images)),
     Axed("_adaptive_avg_pool2d.default", _outer_dims(2, 0)),
     Axed("_adaptive_avg_pool2d_backward.default", _outer_dims(2, 0, 1)),
     Axed("upsample_nearest1d.default,vec", _outer_dims(1, 0)),

@@ -1,4 +1,4 @@
-"""Axes of reductions, scans, softmax, norms and losses."""
+"""Axes of reductions, scans, softmax and norms."""
 
 from __future__ import annotations
 
@@ -23,16 +23,11 @@ from neaptide.symbolic.size_expr import SizeExpr
 _ONE = SizeExpr.const(1)
 _FIRST = (0,)
 
-# Values of ATen's argument `reduction`.
-_MEAN = 1
 
-
-def _reduced(call: Call) -> frozenset[int] | None:
+def _reduced(call: Call, position: int) -> frozenset[int] | None:
     """Dims over which it reduces; None where that is not known."""
     rank = len(call.inputs()[0].shape)
-    if len(call.node.args) < 2:
-        return frozenset(range(rank))
-    dim = call.arg(1)
+    dim = call.arg(position, "dim")
     one = number(dim)
     dims = numbers(dim) if one is None else (one,)
     if dim is None or dims == ():
@@ -40,12 +35,12 @@ def _reduced(call: Call) -> frozenset[int] | None:
     return None if dims is None else frozenset(d % max(rank, 1) for d in dims)
 
 
-def _reduction(how: Merge | None, *needs: Need, whole: bool = False) -> AxisRow:
-    """`op(input, dim, keepdim)`: reduced dims are merged so, or needed whole without `how`; others stay."""
+def _reduction(how: Merge | None, *needs: Need, whole: bool = False, position: int = 1) -> AxisRow:
+    """`op(input, dim, keepdim)`, with the dims at a position: reduced dims are merged so, or needed whole without `how`; others stay."""
 
     def axes(call: Call) -> Iterator[OpAxis]:
         value = call.inputs()[0]
-        gone = frozenset(range(len(value.shape))) if whole else _reduced(call)
+        gone = frozenset(range(len(value.shape))) if whole else _reduced(call, position)
         if gone is None:
             return
         outs = range(len(call.node.outputs))
@@ -94,6 +89,14 @@ def _layer_norm_backward(call: Call) -> Iterator[OpAxis]:
             [(result(call, 0), dim), (result(call, 1), at), (result(call, 2), at)],
             whole=True,
         )
+
+
+def _rms_norm(call: Call) -> Iterator[OpAxis]:
+    """`(input, normalized_shape, weight, eps)` to the result and 1 / root mean square."""
+    rank, normalised = len(call.inputs()[0].shape), numbers(call.arg(1))
+    if normalised is not None:
+        for dim in range(rank - len(normalised)):
+            yield from op_axis(call, [(0, dim)], [(0, dim), (1, dim)])
 
 
 def _group_norm(call: Call) -> Iterator[OpAxis]:
@@ -168,71 +171,6 @@ def _batch_norm_backward(call: Call) -> Iterator[OpAxis]:
 _ZERO = SizeExpr.const(0)
 
 
-def _nll(call: Call) -> Iterator[OpAxis]:
-    """`(log-probabilities (n, c, ...), target (n, ...), weight, reduction, ignore_index)` to loss and total weight."""
-    yield from _nll_axes(call, 0, 1, 3)
-
-
-def _nll_axes(call: Call, given: int, target: int, reduction: int) -> Iterator[OpAxis]:
-    scores, how = operand(call, given), number(call.arg(reduction))
-    if len(scores.shape) < 2 or how is None:
-        return
-    for dim in range(len(operand(call, target).shape)):
-        made: list[tuple[int | None, int | Merge]] = [(0, Merge.SUM if how else dim), (1, Merge.SUM)]
-        needs = (Need.MEAN,) if how == _MEAN else ()
-        yield from op_axis(call, [(slot(call, 0), dim + (dim > 0)), (slot(call, 1), dim)], made, *needs)
-
-
-def _nll_backward(call: Call) -> Iterator[OpAxis]:
-    """`(grad_output, self, target, weight, reduction, ignore_index, total_weight)`; the total counts in a mean only."""
-    scores, how = slot(call, 1), number(call.arg(4))
-    if scores is None or how is None or len(operand(call, scores).shape) < 2:
-        return
-    target = slot(call, 2)
-    assert target is not None
-    for dim in range(len(operand(call, target).shape)):
-        grad = [(slot(call, 0), dim)] if how == 0 else []
-        yield from op_axis(
-            call,
-            [(scores, dim + (dim > 0)), (target, dim), *grad],
-            [(0, dim + (dim > 0))],
-            unread=() if how == _MEAN else (slot(call, 6),),
-        )
-
-
-def _pairwise_loss(call: Call) -> Iterator[OpAxis]:
-    """`(self, target, reduction)` of one shape: element by element, then not reduced, a mean or a sum."""
-    how = number(call.arg(2, "reduction", _MEAN))
-    a, b = operand(call, 0), operand(call, 1)
-    if a.shape != b.shape or how is None:
-        return
-    needs = (Need.MEAN,) if how == _MEAN else ()
-    for dim, extent in enumerate(a.shape):
-        if extent != _ONE:
-            yield from op_axis(call, [(0, dim), (1, dim)], [(0, Merge.SUM if how else dim)], *needs)
-
-
-def _pairwise_loss_backward(call: Call) -> Iterator[OpAxis]:
-    """`(grad_output, self, target, reduction)`: a mean divides by the number of elements that it sees."""
-    how = number(call.arg(3, "reduction", _MEAN))
-    grad, a, b = (slot(call, p) for p in range(3))
-    if (
-        grad is None
-        or a is None
-        or b is None
-        or how is None
-        or operand(call, a).shape != operand(call, b).shape
-    ):
-        return
-    needs = (Need.MEAN,) if how == _MEAN else ()
-    tied = operand(call, grad).shape == operand(call, a).shape
-    for dim, extent in enumerate(operand(call, a).shape):
-        if extent != _ONE and (tied or how):
-            yield from op_axis(
-                call, [(a, dim), (b, dim), *([(grad, dim)] if tied else [])], [(0, dim)], *needs
-            )
-
-
 def _softmax_gradient(call: Call) -> Iterator[OpAxis]:
     """`(grad_output, output, dim, dtype)`."""
     yield from same_dims(call, (0, 1), (0,), argument_dim(2)(call))
@@ -253,6 +191,7 @@ _TABLE = (
         """,
         _reduction(None),
     ),
+    Axed("linalg_vector_norm.default norm.ScalarOpt_dim", _reduction(None, position=2)),
     Axed("cumsum.default", all_but(argument_dim(1), _FIRST)),
     Axed(
         "cumprod.default logcumsumexp.default cummax.default cummin.default",
@@ -271,6 +210,7 @@ _TABLE = (
     ),
     Axed("native_layer_norm.default", AxisRow(_layer_norm)),
     Axed("native_layer_norm_backward.default", AxisRow(_layer_norm_backward)),
+    Axed("_fused_rms_norm.default", AxisRow(_rms_norm)),
     Axed("native_group_norm.default", AxisRow(_group_norm)),
     Axed("native_group_norm_backward.default", AxisRow(_group_norm_backward)),
     Axed(
@@ -279,18 +219,9 @@ _TABLE = (
     ),
     Axed("_native_batch_norm_legit.no_stats", AxisRow(_batch_norm_without_statistics)),
     Axed("native_batch_norm_backward.default", AxisRow(_batch_norm_backward)),
-    Axed("nll_loss_forward.default nll_loss2d_forward.default", AxisRow(_nll)),
-    Axed("nll_loss_backward.default nll_loss2d_backward.default", AxisRow(_nll_backward)),
-    Axed(
-        "mse_loss.default smooth_l1_loss.default huber_loss.default l1_loss.default", AxisRow(_pairwise_loss)
-    ),
-    Axed(
-        "mse_loss_backward.default smooth_l1_loss_backward.default huber_loss_backward.default",
-        AxisRow(_pairwise_loss_backward, linear=(_FIRST,)),
-    ),
 )
 
 
 def rows() -> Iterator[Axed]:
-    """Reductions, scans, norms and losses."""
+    """Reductions, scans and norms."""
     yield from _TABLE

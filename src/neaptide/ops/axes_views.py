@@ -107,6 +107,26 @@ def _unpadded(call: Call) -> Iterable[int]:
     return {rank - 1 - k // 2 for k, width in enumerate(pad) if width}
 
 
+def _unfolded(call: Call) -> Iterator[OpAxis]:
+    """`(self, dim, size, step)`: windows of one dim, which lie in a new last dim."""
+    rank = _rank(call)
+    whole = dim_of(call.arg(1), rank)
+    for dim in range(rank):
+        if whole is not None and dim != whole and call.inputs()[0].shape[dim] != _ONE:
+            yield from op_axis(call, [(0, dim)], [(0, dim)])
+
+
+def _as_real(call: Call) -> Iterator[OpAxis]:
+    """A last dim of two is added."""
+    for dim in range(_rank(call)):
+        if call.inputs()[0].shape[dim] != _ONE:
+            yield from op_axis(call, [(0, dim)], [(0, dim)])
+
+
+def _as_complex(call: Call) -> Mapping[int, int] | None:
+    return {dim: dim for dim in range(_rank(call) - 1)}
+
+
 def _rolled(call: Call) -> Iterable[int]:
     rank = _rank(call)
     dims = numbers(call.arg(2, "dims", ()))
@@ -181,6 +201,10 @@ _TABLE = (
     Axed("cat.default concat.default concatenate.default", AxisRow(_joined, linear=(_FIRST,))),
     Axed("stack.default _stack.default", AxisRow(_stacked, linear=(_FIRST,))),
     Axed("constant_pad_nd.default", all_but(_unpadded)),
+    Axed("glu.default", all_but(argument_dim(1, "dim", -1))),
+    Axed("unfold.default", AxisRow(_unfolded, linear=(_FIRST,))),
+    Axed("view_as_real.default", AxisRow(_as_real, linear=(_FIRST,))),
+    Axed("view_as_complex.default", moved(_as_complex, _FIRST)),
     Axed("roll.default", all_but(_rolled, _FIRST)),
     Axed("flip.default", all_but(_flipped, _FIRST)),
     Axed("tril.default triu.default", all_but(_matrix, _FIRST)),
