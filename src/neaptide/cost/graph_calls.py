@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Hashable, Iterator
 from dataclasses import dataclass
 
 from neaptide.analysis.loops import Binding, trips
+from neaptide.cost.call_key import call_key
 from neaptide.cost.model import is_host_arithmetic
-from neaptide.cost.op_key import OpCall, digest, op_call
+from neaptide.cost.op_key import OpCall, digest, has_opaque_operand, op_call
 from neaptide.cost.op_record import OpRecord, OutputFacts
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
@@ -25,50 +26,49 @@ class KeyedCall:
     call: OpCall
 
 
+KeyedCalls = dict[Hashable, KeyedCall | None]
+"""Calls by `call_key`, for graphs that have most of them in common."""
+
+
 class GraphCalls:
     """Calls of a graph by node id; None for what is no operation of the framework (loops, literals, numbers).
+
+    Each is worked out when it is first asked for.
 
     Args:
         graph: the program.
         environment: everything beside the call that costs depend on; part of every key.
         binding: values of symbolic dims.
+        known: calls of other graphs under the same environment and binding; those of this one are added.
 
     Raises:
         SymbolicError: a dim has no value.
     """
 
-    def __init__(self, graph: Graph, environment: str, binding: Binding) -> None:
+    def __init__(
+        self, graph: Graph, environment: str, binding: Binding, known: KeyedCalls | None = None
+    ) -> None:
         self.graph = graph
         self._environment = environment
         self._binding = binding
-        self._plain = [keyed_call(graph, node, environment, binding) for node in graph.nodes]
-        self._bodies = {
-            node.id: [
-                GraphCalls(loop.body, environment, sizes)
-                for loop in node.regions
-                for _, sizes in trips(graph, node, loop, binding)
-            ]
-            for node in graph.nodes
-            if node.regions
-        }
+        self._known: KeyedCalls = {} if known is None else known
+        self._plain: dict[int, KeyedCall | None] = {}
 
-    def resolved(self, find: FindRecord) -> list[KeyedCall | None]:
+    def plain(self, number: int) -> KeyedCall | None:
+        """The call of a node whose operands are what the graph says."""
+        if number not in self._plain:
+            self._plain[number] = self._found(self.graph.nodes[number])
+        return self._plain[number]
+
+    def resolved(self, find: FindRecord) -> ResolvedCalls:
         """Calls by node; where an operand turned out to be other than the graph says, its producer makes it.
 
         A result of such a call is not followed any further.
 
         Args:
-            find: what is known of a call, by key.
+            find: what is known of a call, by key; what it finds must not change.
         """
-        opaque = frozenset(self._opaque(find))
-        if not opaque:
-            return list(self._plain)
-        return [
-            keyed_call(self.graph, node, self._environment, self._binding, opaque)
-            if opaque.intersection(node.inputs)
-            else plain
-            for node, plain in zip(self.graph.nodes, self._plain, strict=True)
-        ]
+        return ResolvedCalls(self, find)
 
     def distinct(self, find: FindRecord) -> Iterator[KeyedCall]:
         """Every call once, those in loops included."""
@@ -80,28 +80,70 @@ class GraphCalls:
 
     def in_order(self, find: FindRecord) -> Iterator[KeyedCall]:
         """The calls in program order; of a loop, those of one trip of each kind of trip."""
-        for node, keyed in zip(self.graph.nodes, self.resolved(find), strict=True):
-            if keyed is not None:
+        resolved = self.resolved(find)
+        for node in self.graph.nodes:
+            if (keyed := resolved[node.id]) is not None:
                 yield keyed
-            for body in self._bodies.get(node.id, ()):
-                yield from body.in_order(lambda _key: None)
+            for loop in node.regions:
+                for _, sizes in trips(self.graph, node, loop, self._binding):
+                    yield from GraphCalls(loop.body, self._environment, sizes).in_order(lambda _key: None)
 
-    def _opaque(self, find: FindRecord) -> Iterator[int]:
-        for node, keyed in zip(self.graph.nodes, self._plain, strict=True):
-            record = None if keyed is None or keyed.call.producers else find(keyed.key)
-            if record is None or record.failure:
-                continue
-            for value, facts in zip(node.outputs, record.outputs, strict=True):
-                if facts is not None and self._differs(self.graph.values[value], facts):
-                    yield value
+    def made_by(self, number: int, opaque: Container[int]) -> KeyedCall | None:
+        """The call of a node some of whose operands are made by their producers."""
+        node = self.graph.nodes[number]
+        return keyed_call(self.graph, node, self._environment, self._binding, opaque)
 
-    def _differs(self, value: Value, facts: OutputFacts) -> bool:
+    def differs(self, value: Value, facts: OutputFacts) -> bool:
+        """Whether a result is not what the graph says."""
         shape = tuple(n.evaluate(self._binding) for n in value.shape)
         return value.storage is not None and (facts.dtype, facts.shape) != (value.dtype, shape)
 
+    def _found(self, node: Node) -> KeyedCall | None:
+        if node.regions or has_opaque_operand(self.graph, node):
+            return self.made_by(node.id, ())
+        key = call_key(self.graph, node)
+        if key not in self._known:
+            self._known[key] = self.made_by(node.id, ())
+        return self._known[key]
+
+
+class ResolvedCalls:
+    """Calls of a graph by node id, as `GraphCalls.resolved` means them."""
+
+    def __init__(self, calls: GraphCalls, find: FindRecord) -> None:
+        self._calls, self._find = calls, find
+        self._by_node: dict[int, KeyedCall | None] = {}
+        self._opaque: dict[int, bool] = {}
+
+    def __getitem__(self, number: int) -> KeyedCall | None:
+        """The call of a node. O(size of the node and of those that make its operands), once."""
+        if number not in self._by_node:
+            inputs = self._calls.graph.nodes[number].inputs
+            is_plain = not any(value in self for value in inputs)
+            found = self._calls.plain(number) if is_plain else self._calls.made_by(number, self)
+            self._by_node[number] = found
+        return self._by_node[number]
+
+    def __contains__(self, value: object) -> bool:
+        """Whether a value turned out to be other than the graph says."""
+        assert isinstance(value, int)
+        if value not in self._opaque:
+            self._opaque[value] = self._is_opaque(value)
+        return self._opaque[value]
+
+    def _is_opaque(self, value: int) -> bool:
+        graph = self._calls.graph
+        producer = graph.producer(value)
+        keyed = None if producer is None else self._calls.plain(producer)
+        record = None if keyed is None or keyed.call.producers else self._find(keyed.key)
+        if producer is None or record is None or record.failure:
+            return False
+        facts = record.outputs[graph.nodes[producer].outputs.index(value)]
+        return facts is not None and self._calls.differs(graph.values[value], facts)
+
 
 def keyed_call(
-    graph: Graph, node: Node, environment: str, binding: Binding, opaque: frozenset[int] = frozenset()
+    graph: Graph, node: Node, environment: str, binding: Binding, opaque: Container[int] = ()
 ) -> KeyedCall | None:
     """The call of one node; None for what is no operation of the framework. `opaque` as in `op_call`."""
     if node.regions or node.op == CONSTANT_OP or is_host_arithmetic(graph, node):

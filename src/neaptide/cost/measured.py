@@ -16,7 +16,7 @@ from neaptide.cost.calibrate import this_machine
 from neaptide.cost.call_clock import CallClock
 from neaptide.cost.devices import Device
 from neaptide.cost.fresh_pages import SMALLEST_FRESH_BYTES
-from neaptide.cost.graph_calls import GraphCalls, KeyedCall, keyed_call
+from neaptide.cost.graph_calls import GraphCalls, KeyedCalls, ResolvedCalls, keyed_call
 from neaptide.cost.loops import loop_scratch, loop_seconds
 from neaptide.cost.model import HOST_SCALAR_S, CostModel, EstimatedCost, is_host_arithmetic
 from neaptide.cost.op_key import OpCall
@@ -29,6 +29,7 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.outcome import LimitGuard, Limits, Stopwatch
 
 _GRAPHS_REMEMBERED: Final = 8
+_CALLS_REMEMBERED: Final = 20_000
 # Of the memory that is free now, the part that one operation may take for its operands and results.
 _SHARE_OF_FREE_MEMORY: Final = 0.5
 
@@ -60,7 +61,7 @@ class Preparation:
 @dataclass(slots=True)
 class _Remembered:
     calls: GraphCalls
-    by_node: list[KeyedCall | None]
+    by_node: ResolvedCalls
 
 
 class MeasuredCost:
@@ -100,6 +101,7 @@ class MeasuredCost:
         self._records: dict[str, OpRecord] = {}
         self._reasons: dict[str, str] = {}
         self._graphs: dict[int, _Remembered] = {}
+        self._calls: dict[str, KeyedCalls] = {}
 
     @property
     def is_measured(self) -> bool:
@@ -127,7 +129,7 @@ class MeasuredCost:
         """
         watch = Stopwatch()
         guard = LimitGuard(Limits(time_s=time_limit_s), interrupt)
-        calls = GraphCalls(graph, environment(), self._binding)
+        calls = self._calls_of(graph)
         ran: set[str] = set()
         # Where results are not what the graph says, what reads them is run a second time, on what they are.
         first = {keyed.key: keyed.call for keyed in calls.distinct(self._records.get)}
@@ -207,7 +209,14 @@ class MeasuredCost:
 
     def _remembered(self, graph: Graph) -> _Remembered:
         known = self._graphs.get(id(graph))
-        return self._remember(GraphCalls(graph, environment(), self._binding)) if known is None else known
+        return self._remember(self._calls_of(graph)) if known is None else known
+
+    def _calls_of(self, graph: Graph) -> GraphCalls:
+        here = environment()
+        known = self._calls.setdefault(here, {})
+        if len(known) >= _CALLS_REMEMBERED:
+            known.clear()
+        return GraphCalls(graph, here, self._binding, known)
 
     def _remember(self, calls: GraphCalls) -> _Remembered:
         while len(self._graphs) >= _GRAPHS_REMEMBERED:

@@ -8,7 +8,7 @@ follow from the call itself (`index_limits`), so they need no place in the key.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
@@ -136,7 +136,7 @@ def op_call(
     graph: Graph,
     node: Node,
     binding: Mapping[str, int] | None = None,
-    opaque: Collection[int] = frozenset(),
+    opaque: Container[int] = (),
 ) -> OpCall:
     """What a node runs, in numbers. O(size of the node).
 
@@ -258,6 +258,14 @@ _INDEX_RULES: Final[Mapping[str, tuple[int, int, tuple[int, ...] | None]]] = {
 def _slot(call: OpCall, position: int) -> int | None:
     arg = call.args[position] if position < len(call.args) else None
     return arg.slot if isinstance(arg, Ref) else None
+
+
+def has_opaque_operand(graph: Graph, node: Node) -> bool:
+    """Whether the call of a node names calls that make its operands, so that it does not follow from the node alone."""
+    makers = ((value, graph.producer(value)) for value in node.inputs)
+    return any(
+        maker is not None and _is_opaque(graph.nodes[maker], graph.values[value]) for value, maker in makers
+    )
 
 
 def _is_opaque(maker: Node, value: Value) -> bool:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
+from neaptide.analysis.loops import Bodies
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Node
 from neaptide.planner.candidates.standing import Ints, Standing
 from neaptide.schedule.problem import Role
+
+_NONE: dict[int, bool] = {}
 
 
 class Change:
@@ -26,6 +28,7 @@ class Change:
             results as well.
         placed: of these, the ones that get another place in the sequence: new ones and moved ones.
         dropped: old nodes whose place in the sequence is given up: removed ones and moved ones.
+        overwritten: storages that touched nodes overwrite.
         storages: storages that what is touched or removed uses or used.
         old_storages: the same before the change.
     """
@@ -41,27 +44,48 @@ class Change:
         removed = np.flatnonzero(self._new_of < 0).tolist()
         moved = [edited.node_of[node] for node in self.placed if edited.node_of[node] >= 0]
         self.dropped: list[int] = [*removed, *moved]
-        self._roles: dict[int, dict[int, Role]] = {}  # by storage and touched node
+        was = (edited.node_of[node] for node in self.touched)
+        self._set_aside = frozenset(removed).union(was)
+        self.overwritten: set[int] = set()
+        self._touching: dict[
+            int, dict[int, bool]
+        ] = {}  # by storage, touched nodes and whether they create it
         self._all_roles: dict[int, dict[int, Role]] = {}  # once asked for
         self.operands: dict[int, tuple[int, ...]] = {}  # of touched nodes
         self._users: dict[int, list[int]] = {}  # touched ones, by value
         self._look_at_touched()
-        self._outputs_on: dict[int, tuple[int, ...]] = {}
-        for value in self.graph.outputs:
-            storage = self.graph.values[value].storage
-            if storage is not None:
-                self._outputs_on[storage] = (*self.outputs_on(storage), self.value_name(value))
+        self._outputs_on: dict[int, tuple[int, ...]] | None = None  # None where outputs are those of before
+        if [edited.value_of[value] for value in self.graph.outputs] != list(standing.problem.outputs):
+            self._outputs_on = {}
+            for value in self.graph.outputs:
+                storage = self.graph.values[value].storage
+                if storage is not None:
+                    before = self._outputs_on.get(storage, ())
+                    self._outputs_on[storage] = (*before, self.value_name(value))
         used = self._used(removed)
         new_storage = _inverse(
             np.array(edited.storage_of, dtype=np.int64), len(standing.problem.storage_bytes)
         )
-        kept = {int(new_storage[old]) for old in used} - {-1}
-        self.storages = sorted(kept.union(self._roles))
+        kept = set(new_storage[list(used)].tolist()) - {-1}
+        self.storages = sorted(kept.union(self._touching))
         self.old_storages = used.union(edited.storage_of[storage] for storage in self.storages) - {-1}
+
+    def bodies(self) -> Bodies:
+        """The orders of bodies that stand, of loops that are still there with the same body. Others: program order."""
+        kept = {}
+        for old, schedule in self.standing.bodies.items():
+            new = self.new_node(old)
+            if new >= 0 and self.graph.nodes[new].regions == self.standing.graph.nodes[old].regions:
+                kept[new] = schedule
+        return kept
 
     def is_touched(self, node: int) -> bool:
         """Whether a node is among `touched`."""
         return node in self._is_touched
+
+    def is_set_aside(self, old: int) -> bool:
+        """Whether an old node is gone, or touched now."""
+        return old in self._set_aside
 
     def new_node(self, old: int) -> int:
         """What an old node is called now; -1 where it is gone."""
@@ -82,6 +106,10 @@ class Change:
                     yield node
         yield from self._users.get(value, ())
 
+    def touched_users(self, storage: int) -> dict[int, bool]:
+        """Touched nodes that need, make or hand on a storage, and whether they create it."""
+        return self._touching.get(storage, _NONE)
+
     def roles(self, storage: int) -> dict[int, Role]:
         """What nodes do with a storage, by node; values go by their names."""
         known = self._all_roles.get(storage)
@@ -95,15 +123,18 @@ class Change:
         return (
             old in self.standing.inputs_on
             and not self.standing.problem.writers[old]
-            and not any(
-                access.storage == storage
-                for node in self._roles.get(storage, ())
-                for access in self.graph.nodes[node].effects.writes
-            )
+            and storage not in self.overwritten
+        )
+
+    def has_writers(self, storage: int) -> bool:
+        """Whether a node overwrites a storage; without one, what uses it need not wait for each other."""
+        old = self.edited.storage_of[storage]
+        return storage in self.overwritten or (
+            old >= 0 and not all(map(self.is_set_aside, self.standing.problem.writers[old]))
         )
 
     def _merged_roles(self, storage: int) -> dict[int, Role]:
-        found = dict(self._roles.get(storage, {}))
+        found = {node: self._role(node, storage) for node in self.touched_users(storage)}
         old = self.edited.storage_of[storage]
         if old >= 0:
             for user, role in self.standing.problem.roles[old].items():
@@ -114,6 +145,8 @@ class Change:
 
     def outputs_on(self, storage: int) -> tuple[int, ...]:
         """Names of the outputs of the changed graph that see a storage."""
+        if self._outputs_on is None:
+            return self.standing.outputs_on.get(self.edited.storage_of[storage], ())
         return self._outputs_on.get(storage, ())
 
     def runs(self, node: int) -> tuple[int, ...]:
@@ -121,29 +154,28 @@ class Change:
         return self.standing.runs[self.edited.node_of[node]]
 
     def _look_at_touched(self) -> None:
-        graph = self.graph
+        graph, values = self.graph, self.graph.values
         for number in self.touched:
             node = graph.nodes[number]
             needed = self.operands[number] = needed_inputs(graph, node)
+            for access in node.effects.writes:
+                self.overwritten.add(access.storage)
             for value in needed:
                 self._users.setdefault(value, []).append(number)
-            for storage, role in self._roles_of(node, needed):
-                self._roles.setdefault(storage, {})[number] = role
-
-    def _roles_of(self, node: Node, needed: Iterable[int]) -> Iterator[tuple[int, Role]]:
-        needs: dict[int, list[int]] = {}
-        makes: dict[int, list[int]] = {}
-        for values, found in ((needed, needs), (node.outputs, makes)):
-            for value in values:
-                storage = self.graph.values[value].storage
+            created = graph.created_storages(node)
+            for value in (*needed, *node.outputs):
+                storage = values[value].storage
                 if storage is not None:
-                    found.setdefault(storage, []).append(self.value_name(value))
-        created = self.graph.created_storages(node)
-        for storage in {**needs, **makes}:
-            yield (
-                storage,
-                Role(tuple(needs.get(storage, ())), tuple(makes.get(storage, ())), storage in created),
-            )
+                    self._touching.setdefault(storage, {})[number] = storage in created
+
+    def _role(self, number: int, storage: int) -> Role:
+        """What a touched node does with a storage."""
+        node, values = self.graph.nodes[number], self.graph.values
+        needs, makes = (
+            tuple(self.value_name(value) for value in some if values[value].storage == storage)
+            for some in (self.operands[number], node.outputs)
+        )
+        return Role(needs, makes, self._touching[storage][number])
 
     def _used(self, removed: list[int]) -> set[int]:
         """Old storages of what is touched or removed, and of outputs that are none any more."""
@@ -154,8 +186,8 @@ class Change:
             for old in (*were, *removed)
             for value in (*problem.operands[old], *problem.results[old])
         }
-        now = [edited.value_of[value] for value in self.graph.outputs]
-        if now != list(problem.outputs):
+        if self._outputs_on is not None:
+            now = [edited.value_of[value] for value in self.graph.outputs]
             gone = set(problem.outputs).symmetric_difference(value for value in now if value >= 0)
             used.update(problem.value_storage[value] for value in gone)
         return used - {-1}

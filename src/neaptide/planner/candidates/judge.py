@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from neaptide.analysis.loops import Bodies
 from neaptide.analysis.sizes import main_device, node_device
 from neaptide.ir.dependencies import ordered_effects
 from neaptide.ir.edit import Edited
 from neaptide.planner.candidates.change import Change
 from neaptide.planner.candidates.places import Places
-from neaptide.planner.candidates.replay import NotLegalError, StorageReplay
+from neaptide.planner.candidates.replay import NotLegalError, StorageReplay, plain_span
 from neaptide.planner.candidates.standing import Ints, Standing
 from neaptide.planner.pricing import NodePrice
 from neaptide.schedule.evaluate import Evaluator
@@ -33,6 +34,10 @@ class Candidate:
     seconds: float
     _change: Change = field(repr=False, compare=False)
     _places: Places = field(repr=False, compare=False)
+
+    def bodies(self) -> Bodies:
+        """Orders of the bodies of loops that are as they were; those of others are program order."""
+        return self._change.bodies()
 
     def sequence(self) -> tuple[int, ...]:
         """Node ids of the changed graph in running order. O(its length)."""
@@ -67,8 +72,9 @@ class _Judgement:
     def __init__(self, change: Change, places: Places) -> None:
         self.change, self.places, self.standing = change, places, change.standing
         graph, pricing = change.graph, self.standing.pricing
+        self.bodies = change.bodies()
         self.prices: dict[int, NodePrice] = {
-            node: pricing.node_price(graph, graph.nodes[node]) for node in change.touched
+            node: pricing.node_price(graph, graph.nodes[node], self.bodies) for node in change.touched
         }
         self.bytes_of = pricing.created_bytes(graph, [graph.nodes[node] for node in change.touched])
         self.device = self.standing.problem.device
@@ -90,20 +96,22 @@ class _Judgement:
     def peak(self) -> int:
         """Highest bytes, workspace included."""
         if not self._keeps_device():
-            step = self.standing.pricing.after(self.standing.graph, self.change.edited)
+            step = self.standing.pricing.after(self.standing.graph, self.change.edited, self.bodies)
             return Evaluator(step, _mapped(self.change, self.places)).peak
-        traffic = self.traffic
-        if self.places.gaps:
-            gaps = [gap for gap, _ in self.places.gaps]
-            columns = np.array([self.new_traffic[node] for _, node in self.places.gaps], dtype=np.int64).T
-            traffic = np.insert(traffic, gaps, columns, axis=1)
-        allocated, freed, workspace = traffic
-        held = np.cumsum(allocated - freed) + freed + workspace
-        return int(held.max(initial=0)) + self.standing.problem.resident_bytes
+        allocated, freed, workspace = self.traffic
+        before = np.zeros(len(allocated) + 1, dtype=np.int64)  # held in front of each position
+        np.cumsum(allocated - freed, out=before[1:])
+        most = 0
+        for gap, node in self.places.gaps:
+            made, dropped, scratch = self.new_traffic[node]
+            most = max(most, int(before[gap]) + made + scratch)
+            before[gap:] += made - dropped
+        held = before[:-1] + allocated + workspace
+        return max(most, int(held.max(initial=0))) + self.standing.problem.resident_bytes
 
     def seconds(self) -> float:
         """Of all executions: those before, with what is no more taken back and what is new added, rounded once."""
-        parts = list(self.standing.seconds)
+        parts = list(self.standing.exact_seconds)
         for old in self.change.dropped:
             parts += [-self.standing.seconds[position] for position in self.standing.runs[old]]
         for node, price in self.prices.items():
@@ -176,14 +184,18 @@ class _Judgement:
             self.traffic[2, list(standing.runs[old])] = 0
 
     def _charge(self, storage: int) -> None:
-        """Play a storage and charge its instances."""
-        instances = StorageReplay(self.change, self.places, storage).instances
-        size = self._size(storage)
-        for instance in instances:
-            if size and instance.start is not None:
-                self._add(0, instance.start, size)
-                if instance.end is not None:
-                    self._add(1, instance.end, size)
+        """Charge the instances of a storage, which is played for that where it is more than made once and read."""
+        size, plain = self._size(storage), plain_span(self.change, self.places, storage)
+        if plain is not None:
+            spans = [plain]
+        else:
+            instances = StorageReplay(self.change, self.places, storage).instances
+            spans = [(i.start, i.end) for i in instances if i.start is not None]
+        for start, end in spans:
+            if size:
+                self._add(0, start, size)
+                if end is not None:
+                    self._add(1, end, size)
 
     def _add(self, row: int, moment: int, size: int) -> None:
         position, node = self.places.position(moment)

@@ -42,6 +42,10 @@ class Places:
             gap * self._each + node if gap is not None else (self._change.runs(node)[0] + 1) * self._each - 1
         )
 
+    def behind(self, position: int) -> int:
+        """Moment of what ran at an old position."""
+        return (position + 1) * self._each - 1
+
     def position(self, moment: int) -> tuple[int, int]:
         """The old position of a moment, and the node with a new place that runs before it; -1 for what ran there."""
         position, node = divmod(moment, self._each)
@@ -77,7 +81,7 @@ class Places:
                 yield from change.users(value)
         writes = {access.storage for access in made.effects.writes}
         for storage in {access.storage for access in (*made.effects.reads, *made.effects.writes)}:
-            if change.only_hands_on(storage):
+            if not change.has_writers(storage):
                 continue
             for other in change.roles(storage):
                 is_writer = storage in writes or any(

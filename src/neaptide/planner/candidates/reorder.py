@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from neaptide.ir.edited import Edited
 from neaptide.outcome import Limits, Outcome
+from neaptide.planner.candidates.change import Change
 from neaptide.planner.candidates.standing import Standing
 from neaptide.schedule.order.from_step import step_order_problem
 from neaptide.schedule.order.incremental.edit import edit_of
@@ -37,5 +38,5 @@ def reorder_candidate(
         edited: the change.
         limits: of the search.
     """
-    step = standing.pricing.after(standing.graph, edited)
+    step = standing.pricing.after(standing.graph, edited, Change(standing, edited).bodies())
     return reschedule(before, edit_of(before.problem, step_order_problem(step), edited), limits=limits)

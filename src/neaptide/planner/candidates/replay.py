@@ -9,6 +9,7 @@ from neaptide.ir.nodes import Access
 from neaptide.planner.candidates.change import Change
 from neaptide.planner.candidates.places import Places
 from neaptide.schedule.problem import Role
+from neaptide.schedule.transfers import TO_END
 
 
 @dataclass(slots=True)
@@ -25,6 +26,48 @@ class Instance:
 
 class NotLegalError(Exception):
     """What would break a rule."""
+
+
+def plain_span(change: Change, places: Places, storage: int) -> tuple[int, int | None] | None:
+    """When a storage is made and last used, where one execution makes it, nothing overwrites it, and all run once.
+
+    Then no rule is left to break but that what is needed is made before, which holds value by value. None for other
+    storages, which are to be played. O(nodes that use the storage).
+    """
+    standing, old = change.standing, change.edited.storage_of[storage]
+    if standing.has_repetitions or storage in change.overwritten or old in standing.inputs_on:
+        return None
+    start: int | None = None
+    last = -1
+    for node, creates in change.touched_users(storage).items():
+        moment = places.first(node)
+        last = max(last, moment)
+        if creates:
+            if start is not None:
+                return None
+            start = moment
+    if old >= 0:
+        if standing.problem.writers[old]:
+            return None
+        last = max(last, _last_kept(change, places, old))
+        creator = standing.problem.creator[old]
+        if creator >= 0 and not change.is_set_aside(creator):
+            if start is not None:
+                return None
+            start = places.behind(standing.runs[creator][0])
+    if start is None:
+        return None
+    return start, None if change.outputs_on(storage) else last
+
+
+def _last_kept(change: Change, places: Places, old: int) -> int:
+    """The last moment at which what is not touched uses an old storage; -1 for none. Without repetitions."""
+    standing = change.standing
+    _, end = standing.evaluator.spans[old][0] if standing.evaluator.spans[old] else (0, TO_END)
+    if end != TO_END and not change.is_set_aside(end):
+        return places.behind(standing.runs[end][0])
+    kept = [standing.runs[user][0] for user in standing.problem.roles[old] if not change.is_set_aside(user)]
+    return places.behind(max(kept)) if kept else -1
 
 
 class StorageReplay:

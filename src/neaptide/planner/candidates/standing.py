@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from neaptide.analysis.loops import NO_BODIES, Bodies
 from neaptide.ir.dependencies import ordered_effects
 from neaptide.ir.graph import Graph
 from neaptide.planner.pricing import Pricing
@@ -23,6 +24,7 @@ class Standing:
     Attributes:
         graph: before any change.
         pricing: of it and of what it is changed into.
+        bodies: by loop, the order of its body; program order for those without one.
         problem: the graph as integers.
         evaluator: of the sequence; not to be changed.
         sequence: node ids in running order.
@@ -30,18 +32,28 @@ class Standing:
         traffic: by position, bytes allocated, bytes freed behind it, and workspace: three rows.
         seconds: by position.
         users: by value, the nodes that name it as an input.
+        exact_seconds: floats whose sum, rounded once, is that of `seconds`; few.
         inputs_on: by storage, the inputs of the graph that see it.
+        outputs_on: likewise its outputs.
         chains: nodes of each random stream, process group and host conversation, in program order.
+        has_repetitions: whether a node runs more than once.
         has_one_device: whether all storages are on one device.
     """
 
-    def __init__(self, graph: Graph, pricing: Pricing, sequence: Sequence[int] | None = None) -> None:
-        self.graph, self.pricing = graph, pricing
-        self.problem = problem = pricing.problem(graph)
+    def __init__(
+        self,
+        graph: Graph,
+        pricing: Pricing,
+        sequence: Sequence[int] | None = None,
+        bodies: Bodies = NO_BODIES,
+    ) -> None:
+        self.graph, self.pricing, self.bodies = graph, pricing, bodies
+        self.problem = problem = pricing.problem(graph, bodies)
         self.evaluator = Evaluator(problem, sequence)
         self.sequence = self.evaluator.sequence()
         places = self.evaluator.places
         self.runs = [tuple(places[e] for e in executions) for executions in self.evaluator.executions]
+        self.has_repetitions = len(self.sequence) > problem.node_count
         self.traffic = self._traffic()
         seen: set[int] = set()
         seconds = []
@@ -50,7 +62,9 @@ class Standing:
             seen.add(node)
         self.seconds = tuple(seconds)
         self.users = graph.consumers()
-        self.inputs_on = self._inputs_on()
+        self.exact_seconds = _exact_sum(seconds)
+        self.inputs_on = self._on(graph.inputs)
+        self.outputs_on = self._on(graph.outputs)
         chains: dict[str, list[int]] = defaultdict(list)
         for link in graph.nodes:
             for chain in ordered_effects(link):
@@ -71,10 +85,24 @@ class Standing:
         traffic[2] = [problem.workspace[node] for node in self.sequence]
         return traffic
 
-    def _inputs_on(self) -> dict[int, tuple[int, ...]]:
+    def _on(self, values: Sequence[int]) -> dict[int, tuple[int, ...]]:
         found: dict[int, list[int]] = defaultdict(list)
-        for value in self.graph.inputs:
+        for value in values:
             storage = self.graph.values[value].storage
             if storage is not None:
                 found[storage].append(value)
         return {storage: tuple(on) for storage, on in found.items()}
+
+
+def _exact_sum(numbers: Iterable[float]) -> tuple[float, ...]:
+    """Floats that add up to what some floats do, to the last bit, and do not overlap (Shewchuk 1997, grow-expansion)."""
+    parts: list[float] = []
+    for number in numbers:
+        kept, rest = [], number
+        for part in parts:
+            large, small = (rest, part) if abs(rest) >= abs(part) else (part, rest)
+            rest = large + small
+            if error := small - (rest - large):
+                kept.append(error)
+        parts = [*kept, rest]
+    return tuple(parts)
