@@ -13,7 +13,7 @@ import neaptide
 from deep_step import QUICK, dropout_factory
 from neaptide.errors import NeaptideError, PlanError, PlanMismatch, UsageError
 from neaptide.plans import Plan
-from neaptide.plans.plan import _checksum
+from neaptide.plans.plan_file import checksum
 from neaptide.runtime import contestants, verification
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.plan_matching import matched
@@ -74,7 +74,7 @@ def expected():
 
 def written(document):
     """The text of a plan file, its checksum made anew."""
-    return json.dumps({**document, "checksum": _checksum(document["plan"])})
+    return json.dumps({**document, "checksum": checksum(document["plan"])})
 
 
 def refusal_or_variant(text, captured):

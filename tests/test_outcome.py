@@ -4,7 +4,8 @@ import threading
 
 import pytest
 
-from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason
+from neaptide.errors import UsageError
+from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason, left_out
 
 
 @pytest.mark.parametrize(
@@ -68,3 +69,10 @@ def test_require_gives_the_value_or_says_why_there_is_none():
     assert Outcome(3, done).require() == 3
     with pytest.raises(ValueError, match="infeasible"):
         Outcome(None, Termination(TerminationReason.INFEASIBLE)).require()
+
+
+def test_a_stage_that_there_is_not_cannot_be_left_out():
+    assert left_out(["b"], ["a", "b", "b"]) == {"b"}
+    with pytest.raises(UsageError, match="no stage is called 'c'") as raised:
+        left_out(["b", "c"], ["a", "b"])
+    assert raised.value.next_step == "choose from a, b"

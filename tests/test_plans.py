@@ -17,6 +17,7 @@ from neaptide.plans import (
     Recomputation,
     TerminationRecord,
 )
+from neaptide.plans.plan_file import checksum
 
 PROGRAM = PlannedProgram(
     role="steady",
@@ -98,9 +99,30 @@ def test_broken_files_are_refused_with_their_path_and_the_next_step(tmp_path, te
 def test_a_field_of_the_wrong_type_is_refused_even_with_a_right_checksum(monkeypatch):
     document = json.loads(PLAN.to_json())
     document["plan"]["programs"][0]["node_count"] = "three"
-    monkeypatch.setattr("neaptide.plans.plan._checksum", lambda _: document["checksum"])
+    monkeypatch.setattr("neaptide.plans.plan_file.checksum", lambda _: document["checksum"])
     with pytest.raises(PlanError, match="lacks a field"):
         Plan.from_json(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    ("place", "named"),
+    [
+        (lambda document: document, "colour"),
+        (lambda document: document["plan"], "colour"),
+        (lambda document: document["plan"]["programs"][0], r"programs\[0\].colour"),
+        (
+            lambda document: document["plan"]["programs"][0]["predictions"],
+            r"programs\[0\].predictions.colour",
+        ),
+    ],
+)
+def test_a_field_that_nobody_reads_is_refused(place, named):
+    document = json.loads(PLAN.to_json())
+    place(document)["colour"] = "blue"
+    document["checksum"] = checksum(document["plan"])
+    with pytest.raises(PlanError, match=f"has the field '{named}', which") as raised:
+        Plan.from_json(json.dumps(document))
+    assert raised.value.next_step
 
 
 def test_a_missing_file_and_an_unwritable_one_are_plan_errors(tmp_path):

@@ -18,7 +18,7 @@ from neaptide.errors import PlanError
 from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
 from neaptide.plans import Plan
-from neaptide.plans.plan import _checksum
+from neaptide.plans.plan_file import checksum
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.plan_matching import matched
 from neaptide.runtime.prepared_step import PreparedStep, SearchOptions
@@ -184,7 +184,7 @@ def test_an_edited_body_is_refused_with_one_sentence(found, captured, edit):
     document = json.loads(found.plan.to_json())
     (order,) = document["plan"]["programs"][0]["bodies"]
     edit(loop_and_order(found)[0].regions[0].body, order)
-    text = json.dumps({**document, "checksum": _checksum(document["plan"])})
+    text = json.dumps({**document, "checksum": checksum(document["plan"])})
     with pytest.raises(PlanError, match=r"steady\.bodies|programs\[0\]\.bodies") as raised:
         matched(Plan.from_json(text), captured, 0.05)
     assert "\n" not in raised.value.what
@@ -194,6 +194,6 @@ def test_a_body_in_another_legal_order_is_refused_for_its_bytes(found, captured)
     document = json.loads(found.plan.to_json())
     (order,) = document["plan"]["programs"][0]["bodies"]
     order["sequence"] = list(range(len(loop_and_order(found)[0].regions[0].body.nodes)))
-    text = json.dumps({**document, "checksum": _checksum(document["plan"])})
+    text = json.dumps({**document, "checksum": checksum(document["plan"])})
     with pytest.raises(PlanError, match=r"steady\.predictions\.peak_bytes"):
         matched(Plan.from_json(text), captured, 0.05)

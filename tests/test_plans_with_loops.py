@@ -19,24 +19,26 @@ from fission_play import along, split, touching
 from neaptide.errors import PlanError
 from neaptide.plans import Plan
 from neaptide.runtime.capturing import capture
+from neaptide.runtime.plan_matching import same_budget
+from neaptide.runtime.prepared_step import PreparedStep
 
 ROWS = 70  # in 3 parts of 24, 24 and 22
 
 
-def rows_step():
+def rows_step(rows=ROWS, rate=0.1):
     """A step over 70 rows; the mean loss is a sum and a division behind it."""
     model = nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 3))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
 
     def step(batch):
         x, y = batch
         optimizer.zero_grad()
-        loss = F.cross_entropy(model(x), y, reduction="sum") / ROWS
+        loss = F.cross_entropy(model(x), y, reduction="sum") / len(x)
         loss.backward()
         optimizer.step()
         return loss.detach()
 
-    return step, (torch.randn(ROWS, 8), torch.randint(0, 3, (ROWS,)))
+    return step, (torch.randn(rows, 8), torch.randint(0, 3, (rows,)))
 
 
 @functools.cache
@@ -85,3 +87,33 @@ def test_a_loop_that_was_edited_in_the_file_is_refused(tmp_path):
     path.write_text(text.replace('["parts", 3]', '["parts", 4]'))
     with pytest.raises(PlanError):
         neaptide.run(rows_step, Plan.load(path))
+
+
+def replanned(plan, rows, rate):
+    """The rewrites of a plan made again for other calls, and what was told of those that are left out."""
+    step, batch = rows_step(rows, rate)
+    prepared, told = PreparedStep(capture(step, (batch,))), []
+    variant = prepared.plan(same_budget(plan, 1.0, lambda *left: told.append(left))).variant
+    return [made.rule for made in variant.graphs[0].rewrites], told
+
+
+def test_a_loop_is_placed_again_where_it_is_legal_and_else_left_out_with_the_reason():
+    plan = planned()
+    assert replanned(plan, ROWS, 0.01) == (["placed_loop"], [])
+    rules, told = replanned(plan, 64, 0.1)
+    assert rules == []
+    ((rule, why),) = told
+    assert rule == "placed_loop"
+    assert "\n" not in why
+
+
+def test_a_loop_that_is_left_out_is_told_once(caplog):
+    step, batch = rows_step()
+    runner = neaptide.apply(planned(), step, time_limit_s=1.0)
+    runner(batch)
+    for rows in (64, 50):
+        _, other = rows_step(rows)
+        runner(other)
+    assert runner.counts.planned == 3
+    (told,) = [r.getMessage() for r in caplog.records if "run without" in r.getMessage()]
+    assert "placed_loop" in told

@@ -14,7 +14,7 @@ import pytest
 import neaptide
 from neaptide.errors import PlanError, UsageError
 from neaptide.plans import Plan
-from neaptide.plans.plan import _checksum
+from neaptide.plans.plan_file import checksum
 from neaptide.runtime import contestants, verification
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.plan_matching import matched
@@ -238,7 +238,7 @@ EDITS = {
 def edited(plan, edit):
     document = copy.deepcopy(json.loads(plan.to_json()))
     edit(document["plan"]["programs"][0])
-    return json.dumps({**document, "checksum": _checksum(document["plan"])})
+    return json.dumps({**document, "checksum": checksum(document["plan"])})
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.__name__)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
+
+from neaptide.errors import UsageError
 
 T = TypeVar("T")
 
@@ -218,3 +221,20 @@ class LimitGuard:
             reason = TerminationReason.NO_SOLUTION_FOUND if value is None else TerminationReason.FEASIBLE
         limit = self._verdict if self._verdict in {"time", "work"} else None
         return Outcome(value, Termination(reason, limit, detail, best, bound), self.seconds(), self.work)
+
+
+def left_out(without: Iterable[str], stages: Iterable[str]) -> frozenset[str]:
+    """Stages of a search that are not wanted.
+
+    Args:
+        without: their names.
+        stages: names of those that there are.
+
+    Raises:
+        UsageError: a name that is none; it names those that there are.
+    """
+    names = tuple(dict.fromkeys(stages))
+    chosen = frozenset(without)
+    if unknown := sorted(chosen.difference(names)):
+        raise UsageError(f"no stage is called {unknown[0]!r}", next_step=f"choose from {', '.join(names)}")
+    return chosen

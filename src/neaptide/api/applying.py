@@ -14,10 +14,10 @@ from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.arguments import check_on_mismatch, check_plan
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.evicting import EvictionOptions, eviction_options
-from neaptide.runtime.plan_matching import fits, matched, same_budget
+from neaptide.runtime.plan_matching import fits, matched, same_budget, warn_of_left_out
 from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.planned_step import OnMismatch, PlannedStep
-from neaptide.runtime.prepared_step import PreparedStep, Progress, prepare
+from neaptide.runtime.prepared_step import LeaveOut, PreparedStep, Progress, prepare
 from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS
 from neaptide.transform.rewrite import Rewrite
 
@@ -110,6 +110,7 @@ def compile_step(
         },
     )
     first_bytes = 0
+    leave_out = _warn_once()
 
     def make(args: tuple[Any, ...], kwargs: Mapping[str, Any], changing: frozenset[str]) -> PlannedVariant:
         nonlocal first_bytes
@@ -122,7 +123,7 @@ def compile_step(
             changing=changing,
             allow_nondeterministic=allow_nondeterministic,
         )
-        allowed = replace(options, least_bytes=first_bytes)
+        allowed = replace(options, least_bytes=first_bytes, leave_out=leave_out if first_bytes else None)
         if evicting is not None:
             variant = prepared.evicting(allowed, evicting)
             decided = variant.graphs[0].eviction
@@ -133,6 +134,18 @@ def compile_step(
         return placed(prepared, found.variant, arena)
 
     return PlannedStep(step, make, on_mismatch=on_mismatch)
+
+
+def _warn_once() -> LeaveOut:
+    """Warns of each rule the first time that a rewrite of it is left out."""
+    told: set[str] = set()
+
+    def warn(rule: str, why: str) -> None:
+        if rule not in told:
+            told.add(rule)
+            warn_of_left_out(rule, why)
+
+    return warn
 
 
 def _runner(
@@ -147,6 +160,7 @@ def _runner(
     """A step under a plan. Its first capture must fit the plan; later ones are planned for the same bytes."""
     has_begun = False
     allowed = plan.allow_nondeterministic and allow_nondeterministic
+    leave_out = _warn_once()
 
     def make(args: tuple[Any, ...], kwargs: Mapping[str, Any], changing: frozenset[str]) -> PlannedVariant:
         nonlocal has_begun
@@ -157,6 +171,7 @@ def _runner(
             first = placed(prepared, found, arena)
             has_begun = True
             return first
-        return placed(prepared, plan_within_budget(prepared, same_budget(plan, time_limit_s)).variant, arena)
+        options = same_budget(plan, time_limit_s, leave_out)
+        return placed(prepared, plan_within_budget(prepared, options).variant, arena)
 
     return PlannedStep(step, make, on_mismatch=on_mismatch)

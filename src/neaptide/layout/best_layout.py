@@ -20,7 +20,7 @@ from neaptide.layout.settings import DEFAULT, LayoutSettings
 from neaptide.layout.validate import check_layout
 from neaptide.named_peers import GRID, LAYOUTS, peer
 from neaptide.named_peers import RULES as PEER_RULES
-from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason
+from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason, left_out
 
 _FIRST_RULE: Final = "size_first"
 
@@ -75,9 +75,9 @@ def best_layout(
     if start is not None:
         check_layout(problem, start)
     guard = LimitGuard(limits or Limits(), interrupt)
-    return _Portfolio(problem, guard, interrupt, capacity_bytes, methods, frozenset(without), settings).solve(
-        start
-    )
+    return _Portfolio(
+        problem, guard, interrupt, capacity_bytes, methods, left_out(without, STAGES), settings
+    ).solve(start)
 
 
 class FindLayout(Protocol):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
+from neaptide.outcome import Limits, Outcome, Termination, TerminationReason, left_out
 from neaptide.planner.failed_stages import attempt
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.bounds.certificate import RecomputeBound, recompute_bound
@@ -68,7 +68,7 @@ def plan_sequence(
     """
     chosen = limits if seed is None else replace(limits, seed=seed)
     engine = RecomputeEngine(step, chosen, interrupt, order=order, check=check)
-    return _Portfolio(engine, budget_bytes, frozenset(without)).run()
+    return _Portfolio(engine, budget_bytes, left_out(without, STAGES)).run()
 
 
 class _Portfolio:

@@ -1,7 +1,6 @@
 """Plans as plain data: what is saved, reviewed as a diff, judged when it is loaded, and applied elsewhere."""
 
 from neaptide.plans.plan import (
-    FORMAT,
     AssumedBytes,
     BudgetRecord,
     CapturedGraph,
@@ -13,6 +12,7 @@ from neaptide.plans.plan import (
     TerminationRecord,
     described_role,
 )
+from neaptide.plans.plan_file import FORMAT
 
 __all__ = [
     "FORMAT",

@@ -6,7 +6,6 @@ checksum is no proof: what is read is judged, by itself here and beside its prog
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,13 +18,9 @@ from neaptide.errors import PlanError, PlanMismatch, UnreadableFile
 from neaptide.ir.body_orders import BodyOrder
 from neaptide.ir.schedule import HostStay
 from neaptide.plans.content import check_content
-from neaptide.reading import JsonError, decode_json, read_bytes
+from neaptide.plans.plan_file import AGAIN, check_known, file_content, file_text
+from neaptide.reading import read_bytes
 from neaptide.transform.rewrite import Rewrite
-
-FORMAT: Final = "neaptide.plan/2"
-_FAMILY: Final = "neaptide.plan/"
-# Plans of format 1 run the graph that was captured; what they say means the same in format 2.
-_READ: Final = ("neaptide.plan/1", FORMAT)
 
 # What a file may say; a number beyond a signed 64-bit one is none that was ever counted.
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -298,12 +293,9 @@ class Plan:
             PlanError: when something in it cannot be written as JSON.
         """
         try:
-            content = msgspec.to_builtins(self)
-            document = {"format": FORMAT, "checksum": _checksum(content), "plan": content}
-            text = msgspec.json.format(msgspec.json.encode(document, order="deterministic"), indent=1)
+            return file_text(msgspec.to_builtins(self))
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
             raise PlanError("the plan cannot be written as JSON", why=str(error)) from error
-        return text.decode() + "\n"
 
     @staticmethod
     def from_json(text: str | bytes, *, path: str | Path | None = None) -> Plan:
@@ -318,42 +310,14 @@ class Plan:
                 that contradicts itself.
         """
         where = None if path is None else str(path)
-        again = "make the plan again, or take an unchanged copy of the file"
-        try:
-            document = decode_json(text)
-        except JsonError as error:
-            raise PlanError(
-                "the plan file is truncated or no JSON", where=where, why=str(error), next_step=again
-            ) from error
-        stated = document.get("format") if isinstance(document, dict) else None
-        if not isinstance(stated, str) or not stated.startswith(_FAMILY):
-            raise PlanError(
-                "the file is no plan",
-                where=where,
-                why=f"its format is {stated!r}, not {FORMAT!r}",
-                next_step=again,
-            )
-        if stated not in _READ:
-            raise PlanError(
-                f"the plan has the unknown format {stated!r}",
-                where=where,
-                why=f"this version of neaptide reads {' and '.join(map(repr, _READ))}",
-                next_step="use the version of neaptide that wrote the plan, or make the plan again",
-            )
-        content = document.get("plan")
-        if document.get("checksum") != _checksum(content):
-            raise PlanError(
-                "the plan file has been changed since it was written",
-                where=where,
-                why="its checksum does not fit its content",
-                next_step=again,
-            )
+        content = file_content(text, where)
         try:
             plan = msgspec.convert(content, Plan)
         except msgspec.ValidationError as error:
             raise PlanError(
-                f"the plan file lacks a field or has a wrong one: {error}", where=where, next_step=again
+                f"the plan file lacks a field or has a wrong one: {error}", where=where, next_step=AGAIN
             ) from error
+        check_known(content, msgspec.to_builtins(plan), where)
         try:
             check_content(plan)
         except PlanError as error:
@@ -395,7 +359,3 @@ class Plan:
     def explain(self, *args: Any, **kwargs: Any) -> Any:
         """Say what the plan does and why; see `neaptide.api.explain`."""
         return importlib.import_module("neaptide.api").explain(self, *args, **kwargs)
-
-
-def _checksum(content: Any) -> str:
-    return "sha256:" + hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()

@@ -18,7 +18,13 @@ from neaptide.planner.rewritten_plan import replayed
 from neaptide.plans import Plan, PlannedProgram
 from neaptide.plans.content import STEADY, check_content, wrong_field
 from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
-from neaptide.runtime.prepared_step import PreparedStep, SearchOptions, described_signature, versions
+from neaptide.runtime.prepared_step import (
+    LeaveOut,
+    PreparedStep,
+    SearchOptions,
+    described_signature,
+    versions,
+)
 from neaptide.schedule.problem import StepProblem
 from neaptide.transform.rules import described_rewrites
 
@@ -62,11 +68,22 @@ def matched(
     return variant
 
 
-def same_budget(plan: Plan, time_limit_s: float | None) -> SearchOptions:
+def warn_of_left_out(rule: str, why: str) -> None:
+    """Log that calls run without a rewrite of their plan."""
+    logger.warning("these calls run without %s, which their plan has: %s", rule, why)
+
+
+def same_budget(plan: Plan, time_limit_s: float | None, leave_out: LeaveOut | None = None) -> SearchOptions:
     """Search options for what a plan does not cover: within the same bytes, by the same rules, rewritten alike.
 
     A budget that was a size is what it was; one that was above the baseline leaves room for a larger batch. The lowest
-    peak stays the lowest peak.
+    peak stays the lowest peak. Rewrites of the usual step are done again where they are legal, and then each of their
+    rules wherever it finds something.
+
+    Args:
+        plan: of other calls of the step.
+        time_limit_s: of the search.
+        leave_out: told the rule and the reason where a rewrite is not legal any more; by default a warning is logged.
     """
     asked = plan.budget
     budget = Budget(asked.peak, outside_bytes=asked.outside_bytes)
@@ -76,7 +93,11 @@ def same_budget(plan: Plan, time_limit_s: float | None) -> SearchOptions:
         budget,
         limits=Limits(time_s=time_limit_s, seed=plan.seed),
         atomic=plan.atomic,
-        rewrites=tuple(dict.fromkeys(made.rule for program in plan.programs for made in program.rewrites)),
+        rewrites=(
+            *plan.programs[0].rewrites,
+            *dict.fromkeys(made.rule for program in plan.programs for made in program.rewrites),
+        ),
+        leave_out=leave_out or warn_of_left_out,
     )
 
 

@@ -21,7 +21,7 @@ from neaptide.cost.devices import Device
 from neaptide.cost.measured import MeasuredCost
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
-from neaptide.errors import UsageError
+from neaptide.errors import RewriteError, UsageError
 from neaptide.frontends.captured import CapturedStep
 from neaptide.frontends.fact_words import described, user_names
 from neaptide.frontends.step_slots import argument_name
@@ -58,6 +58,7 @@ from neaptide.version import VERSION
 _log = logging.getLogger(__name__)
 
 Progress = Callable[[str], None]
+LeaveOut = Callable[[str, str], None]
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,8 @@ class SearchOptions:
         rewrites: what is done to the graphs first, one after the other: names of rules, each applied wherever it finds
             that it can be, and rewrites of the usual step.
         numerics: `close` where sums may be taken in another order, so that the graph may run in parts.
+        leave_out: told the rule and the reason where a rewrite that is not legal in a graph is left out. None: that is
+            an error.
         bodies: what the body of each loop may use, as `planner.loop_bodies.BodyPlanner.plan` means it. None: what is
             left where it runs.
     """
@@ -85,6 +88,7 @@ class SearchOptions:
     interrupt: threading.Event | None = None
     least_bytes: int = 0
     rewrites: tuple[str | Rewrite, ...] = ()
+    leave_out: LeaveOut | None = None
     bodies: Budget | None = None
     numerics: str = BITWISE
 
@@ -197,8 +201,18 @@ class PreparedStep:
         peak = self.as_written(index).peak_with_workspace_bytes
         return allowed_bytes(options.budget, peak, limit, options.least_bytes)
 
-    def rewritten(self, index: int, asked: tuple[str | Rewrite, ...]) -> PlannedGraph:
+    def rewritten(
+        self,
+        index: int,
+        asked: tuple[str | Rewrite, ...],
+        leave_out: LeaveOut | None = None,
+    ) -> PlannedGraph:
         """One of the programs after what `SearchOptions.rewrites` asks for, in program order.
+
+        Args:
+            index: of the program; rewrites by their nodes are those of the usual step.
+            asked: as in the options.
+            leave_out: as in the options. What is left out and then found by name is not told.
 
         Raises:
             UsageError: no rule of that name.
@@ -206,12 +220,23 @@ class PreparedStep:
         """
         if (index, asked) not in self._rewritten:
             planned = PlannedGraph.captured(self.captured.programs[index])
+            left: dict[str, str] = {}
             for one in asked:
                 if isinstance(one, str):
-                    planned = with_rule(planned, registry(), one)
+                    before, planned = planned, with_rule(planned, registry(), one)
+                    if planned is not before:
+                        left.pop(one, None)
                 elif index == 0:
-                    edited = replay(planned.graph, registry(), [one], RULES)
-                    planned = planned.rewritten(edited, (one,))
+                    try:
+                        edited = replay(planned.graph, registry(), [one], RULES)
+                        planned = planned.rewritten(edited, (one,))
+                    except RewriteError as error:
+                        if leave_out is None:
+                            raise
+                        left.setdefault(one.rule, error.what)
+            for rule, why in left.items():
+                assert leave_out is not None
+                leave_out(rule, why)
             self._rewritten[index, asked] = planned
         return self._rewritten[index, asked]
 
@@ -255,7 +280,7 @@ class PreparedStep:
     ) -> tuple[PlannedProgram, PlannedGraph]:
         """The plan of one of the programs, and what then runs."""
         role = "steady" if index == 0 else f"first_{index}"
-        planned = self.rewritten(index, options.rewrites)
+        planned = self.rewritten(index, options.rewrites, options.leave_out)
         self._say(f"planning the program of {described_role(role)}: {len(planned.graph.nodes)} operations")
 
         def asked(planned: PlannedGraph) -> PlanRequest:

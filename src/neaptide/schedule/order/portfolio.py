@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from neaptide.errors import UsageError
 from neaptide.named_peers import CP_WINDOWS, LISTS, ORDERS, peer
-from neaptide.outcome import LimitGuard, Limits, Outcome
+from neaptide.outcome import LimitGuard, Limits, Outcome, left_out
 from neaptide.schedule.order.bounds.escape import escape_bound
 from neaptide.schedule.order.bounds.lower import cut_bound, per_op_bound, sub_problem_bound
 from neaptide.schedule.order.evaluate import evaluate_order
@@ -67,7 +67,7 @@ def best_order(
     if methods is not None and ALL in methods:
         methods = METHODS
     guard = LimitGuard(limits or Limits(), interrupt)
-    return _Portfolio(problem, guard, interrupt, methods, frozenset(without), settings).solve()
+    return _Portfolio(problem, guard, interrupt, methods, left_out(without, STAGES), settings).solve()
 
 
 class FindOrder(Protocol):
