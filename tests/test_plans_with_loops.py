@@ -99,11 +99,11 @@ def replanned(plan, rows, rate):
 
 def test_a_loop_is_placed_again_where_it_is_legal_and_else_left_out_with_the_reason():
     plan = planned()
-    assert replanned(plan, ROWS, 0.01) == (["placed_loop"], [])
+    assert replanned(plan, ROWS, 0.01) == (["fission"], [])
     rules, told = replanned(plan, 64, 0.1)
     assert rules == []
     ((rule, why),) = told
-    assert rule == "placed_loop"
+    assert rule == "fission"
     assert "\n" not in why
 
 
@@ -116,4 +116,4 @@ def test_a_loop_that_is_left_out_is_told_once(caplog):
         runner(other)
     assert runner.counts.planned == 3
     (told,) = [r.getMessage() for r in caplog.records if "run without" in r.getMessage()]
-    assert "placed_loop" in told
+    assert "fission" in told

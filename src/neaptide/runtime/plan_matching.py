@@ -77,8 +77,8 @@ def same_budget(plan: Plan, time_limit_s: float | None, leave_out: LeaveOut | No
     """Search options for what a plan does not cover: within the same bytes, by the same rules, rewritten alike.
 
     A budget that was a size is what it was; one that was above the baseline leaves room for a larger batch. The lowest
-    peak stays the lowest peak. Rewrites of the usual step are done again where they are legal, and then each of their
-    rules wherever it finds something.
+    peak stays the lowest peak. Rewrites of the usual step are done again where they are legal, and then each rule that
+    keeps the bits wherever it finds something.
 
     Args:
         plan: of other calls of the step.
@@ -95,7 +95,9 @@ def same_budget(plan: Plan, time_limit_s: float | None, leave_out: LeaveOut | No
         atomic=plan.atomic,
         rewrites=(
             *plan.programs[0].rewrites,
-            *dict.fromkeys(made.rule for program in plan.programs for made in program.rewrites),
+            *dict.fromkeys(
+                made.rule for program in plan.programs for made in program.rewrites if made.keeps_bits
+            ),
         ),
         leave_out=leave_out or warn_of_left_out,
     )
