@@ -55,7 +55,7 @@ class Change:
         self._users: dict[int, list[int]] = {}  # touched ones, by value
         self._look_at_touched()
         self._outputs_on: dict[int, tuple[int, ...]] | None = None  # None where outputs are those of before
-        if [edited.value_of[value] for value in self.graph.outputs] != list(standing.problem.outputs):
+        if not self._keeps_outputs():
             self._outputs_on = {}
             for value in self.graph.outputs:
                 storage = self.graph.values[value].storage
@@ -152,6 +152,18 @@ class Change:
     def runs(self, node: int) -> tuple[int, ...]:
         """Positions in the old sequence of a node that keeps its place."""
         return self.standing.runs[self.edited.node_of[node]]
+
+    def _keeps_outputs(self) -> bool:
+        """Whether the outputs are those of before, on the storages of before."""
+        problem, edited, values = self.standing.problem, self.edited, self.graph.values
+        if len(self.graph.outputs) != len(problem.outputs):
+            return False
+        for value, old in zip(self.graph.outputs, problem.outputs, strict=True):
+            storage = values[value].storage
+            before = -1 if storage is None else edited.storage_of[storage]
+            if edited.value_of[value] != old or before != problem.value_storage[old]:
+                return False
+        return True
 
     def _look_at_touched(self) -> None:
         graph, values = self.graph, self.graph.values
