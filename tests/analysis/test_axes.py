@@ -207,6 +207,34 @@ def test_what_was_written_through_a_view_is_in_doubt():
     assert late in found.behind
 
 
+def test_a_view_of_what_was_written_through_another_is_in_doubt():
+    p = Play()
+    x = p.input("x", (7, 2))
+    buffer = p.run("aten.zeros.default", [7, 4], to="buffer: f32[7, 4]")
+    left = p.run("aten.slice.Tensor", buffer, 1, 0, 2, to="left: f32[7, 2] strides(4, 1) @buffer")
+    p.run("aten.copy_.default", left, x, to="filled: f32[7, 2] strides(4, 1) @buffer", writes=[left])
+    flat = p.run("aten.view.default", buffer, [28], to="flat: f32[28] @buffer")
+    late = p.run("aten.neg.default", flat, to="late: f32[28]")
+    found = p.follow({x: Along(0)}, 7, (late,))
+    assert ("aten.view.default", Why.WHOLE) in p.why()
+    assert {flat, late} <= found.behind
+
+
+def test_what_is_written_without_a_result_keeps_its_axis():
+    p = Play()
+    x = p.input("x", (7, 4))
+    state = [p.input(name, (4,), Kind.BUFFER) for name in ("weight", "bias", "mean", "variance")]
+    made = ["y: f32[7, 4]", "m: f32[4]", "s: f32[4]"]
+    p.run("aten.native_batch_norm.default", x, *state, True, 0.1, 1e-5, to=made, writes=state[2:])
+    late = p.run("aten.neg.default", state[2], to="late: f32[4]")
+    channels = p.follow({x: Along(1)}, 4, (late,))
+    assert channels.axes[late] == Along(0)
+    assert not channels.barriers
+    rows = follow(p.graph, registry(), {x: Along(0)}, 7)
+    assert {p.graph.nodes[b.node].op for b in rows.barriers} == {"aten.native_batch_norm.default"}
+    assert late in rows.behind, "statistics of the whole batch"
+
+
 def test_a_seed_must_fit():
     p = Play()
     x = p.input("x", (7, 4))

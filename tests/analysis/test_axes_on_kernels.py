@@ -15,8 +15,8 @@ from neaptide import zoo
 WHOLE = {
     "aten.native_batch_norm.default: whole",
     "aten.native_batch_norm_backward.default: whole",
-    "aten.mkldnn_rnn_layer.default: no_row",
-    "aten.mkldnn_rnn_layer_backward.default: no_row",
+    "aten.mkldnn_rnn_layer.default: whole",
+    "aten.mkldnn_rnn_layer_backward.default: whole",
 }
 
 

@@ -312,6 +312,17 @@ def _pools():
         yield f"upsample_{kind}2d_backward.default", (real(7, 5, 6, 4), [6, 4], [7, 5, 3, 2], *corners)
 
 
+def _recurrent():
+    sizes = ((7, 5, 3), (16, 3), (16, 4), (16,), (16,), (5, 4), (5, 4))
+    operands = [real(*size).float() for size in sizes]
+    options = (False, [], 2, 4, 1, True, False, False, True)
+    out, hidden, cell, space = torch.ops.aten.mkldnn_rnn_layer(*operands, *options)
+    yield "mkldnn_rnn_layer.default", (*operands, *options)
+    rest = (out, hidden, cell, real(7, 5, 4).float(), None, None)
+    options = (False, 2, 4, 1, True, True, False, [], False)
+    yield "mkldnn_rnn_layer_backward.default", (*operands, *rest, *options, space)
+
+
 def _elementwise():
     x, y = real(7, 5, 3), real(7, 1, 3)
     both = "add sub mul div subtract multiply divide true_divide"
@@ -327,6 +338,16 @@ def _elementwise():
     for name in names.split():
         yield f"{name}.default", (real(7, 5, 3),)
     yield "_to_copy.default", (x,), {"dtype": torch.float32}
+    for name in ("clamp", "clip", "clamp_", "clip_"):
+        yield f"{name}.default", (real(7, 5, 3), 0.3, 0.6)
+        yield f"{name}.Tensor", (real(7, 5, 3), y, None)
+    for name in ("div", "divide", "div_", "divide_"):
+        yield f"{name}.Tensor_mode", (real(7, 5, 3), y), {"rounding_mode": "floor"}
+        yield f"{name}.Scalar_mode", (real(7, 5, 3), 0.3), {"rounding_mode": "trunc"}
+    for name in ("round", "round_"):
+        yield f"{name}.decimals", (real(7, 5, 3),), {"decimals": 1}
+    for name in ("masked_fill", "masked_fill_"):
+        yield f"{name}.Tensor", (real(7, 5, 3), y > 0.5, real())
     yield "copy.default", (x, y)
     yield "copy_.default", (real(7, 5, 3), y)
     backward = "hardsigmoid hardswish silu mish sigmoid tanh gelu"
@@ -374,6 +395,6 @@ def samples():
         _gathers,
         _pools,
     )
-    for family in (*families, _elementwise, _factories):
+    for family in (*families, _recurrent, _elementwise, _factories):
         for name, args, *kwargs in family():
             yield name, args, kwargs[0] if kwargs else {}

@@ -12,13 +12,22 @@ from neaptide.ops import (
     axes_elementwise,
     axes_gathers,
     axes_losses,
+    axes_recurrent,
     axes_reductions,
     axes_views,
 )
 from neaptide.ops.axes_forms import pointwise
 from neaptide.ops.table import overloads
 
-_FAMILIES = (axes_elementwise, axes_views, axes_contractions, axes_reductions, axes_losses, axes_gathers)
+_FAMILIES = (
+    axes_elementwise,
+    axes_views,
+    axes_contractions,
+    axes_reductions,
+    axes_losses,
+    axes_gathers,
+    axes_recurrent,
+)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Axes of indexing, pools, resampling and recurrent layers."""
+"""Axes of indexing, pools and resampling."""
 
 from __future__ import annotations
 

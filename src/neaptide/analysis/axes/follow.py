@@ -89,6 +89,16 @@ def _pullable(
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """The last write to a storage: the result that it made of it, if any, and what the node is that wrote."""
+
+    output: int | None
+    version: int
+    by_member: bool
+    by_barrier: bool
+
+
 @dataclass
 class _Walk:
     """One pass in program order."""
@@ -107,7 +117,7 @@ class _Walk:
     barriers: list[Barrier] = field(default_factory=list)
     untouched: set[int] = field(default_factory=set)
     wanted: dict[int, Along] = field(default_factory=dict)
-    last_write: dict[int, int] = field(default_factory=dict)
+    last_write: dict[int, _Write] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for value, along in self.pins.items():
@@ -139,7 +149,7 @@ class _Walk:
         )
 
     def visit(self, node: Node) -> None:
-        operands = [self._current(node, value) for value in node.inputs]
+        operands = [self._current(value) for value in node.inputs]
         shape_only = self.lines.shape_only(node)
         carried = {s: self._along(v) for s, v in enumerate(operands)}
         seen = {s: along for s, along in carried.items() if along is not None}
@@ -158,10 +168,7 @@ class _Walk:
             self._pulled(node)
         else:
             self._untouched(node, operands)
-        for access in node.effects.writes:
-            self.last_write[access.storage] = next(
-                (v for v in node.outputs if self.graph.values[v].storage == access.storage), -1
-            )
+        self._note_writes(node)
 
     def _along(self, value: int) -> Along | None:
         if value < 0:
@@ -171,23 +178,34 @@ class _Walk:
             return self.pins.get(value)
         return found
 
-    def _current(self, node: Node, value: int) -> int:
-        """The value whose numbers an operand has now: in place, its storage may have been written to since.
+    def _current(self, value: int) -> int:
+        """The value whose numbers an operand has now: its storage may have been written to since it was made.
 
-        -1 where it was written in another shape and depends on the axis.
+        -1 where that was done under another shape, by a node that runs in parts. What a barrier has written to is whole,
+        and depends on the axis.
         """
         known = self.graph.values[value]
-        if known.storage is None:
+        found = None if known.storage is None else self.last_write.get(known.storage)
+        if found is None or found.version <= known.version or found.output == value:
             return value
-        found = self.last_write.get(known.storage)
-        if found is None or found == value or self.graph.values[found].version <= known.version:
-            return value
-        latest = self.graph.values[found]
-        same = (latest.shape, latest.strides, latest.offset) == (known.shape, known.strides, known.offset)
-        if same:
-            return found
-        changed = {found, value} & {*self.axes, *self.sums, *self.maxima, *self.pins}
-        return -1 if changed and any(a.storage == known.storage for a in node.effects.reads) else value
+        if found.output is not None and self._lie_alike(found.output, value):
+            return found.output
+        if found.by_member:
+            return value if found.output is None and value in self.axes else -1
+        if found.by_barrier:
+            self.behind.add(value)
+        return value
+
+    def _lie_alike(self, a: int, b: int) -> bool:
+        one, other = self.graph.values[a], self.graph.values[b]
+        return (one.shape, one.strides, one.offset) == (other.shape, other.strides, other.offset)
+
+    def _note_writes(self, node: Node) -> None:
+        by_member = node.id in self.members
+        by_barrier = bool(self.barriers) and self.barriers[-1].node == node.id
+        for access in node.effects.writes:
+            output = next((v for v in node.outputs if self.graph.values[v].storage == access.storage), None)
+            self.last_write[access.storage] = _Write(output, access.version, by_member, by_barrier)
 
     def _member(
         self,
