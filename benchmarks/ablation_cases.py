@@ -14,7 +14,7 @@ from layout_cases import CHALLENGING_CAPACITY, network_problem, problem_of
 from neaptide.corpus.layouts import pipelined, random_layout, staggered, training_shaped
 from neaptide.corpus.random_orders import gnp, layered, local, random_order, wide
 from neaptide.corpus.recompute_forms import FAMILIES
-from neaptide.corpus.training_networks import TRAINING_STEPS, training_step
+from neaptide.corpus.training_networks import TRAINING_STEPS
 from neaptide.layout import best_layout as layouts
 from neaptide.layout.minimalloc_csv import read_csv
 from neaptide.layout.problem import LayoutProblem
@@ -22,12 +22,11 @@ from neaptide.outcome import Limits
 from neaptide.planner import portfolio as sequences
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.order import portfolio as orders
-from neaptide.schedule.order.neutral import from_json, from_mapping
-from neaptide.schedule.order.problem import OrderProblem
+from neaptide.schedule.order.neutral import from_mapping
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.recompute_form import from_json as step_from_json
 from order_cases import EARLIER_OPTIMA
-from order_cases import INSTANCES as NETWORKS
+from order_cases import problem_of as problem_of_order
 from recompute_cases import PUBLISHED, generated
 
 Case = tuple[str, ...]
@@ -202,13 +201,11 @@ def _order(case: Case, folder: Path | None) -> _Solve:
     """Bytes of the peak."""
     del folder
     kind, name, *rest = case
-    if kind == "network":
-        problem = _network(name)
-    elif kind == "training":
-        net, batch = TRAINING_STEPS[name]
-        problem = from_mapping(training_step(net, batch=batch))
-    else:
-        problem = from_mapping(_ORDERS[name](int(rest[0]), int(rest[1])))
+    problem = (
+        from_mapping(_ORDERS[name](int(rest[0]), int(rest[1])))
+        if kind == "generated"
+        else problem_of_order(kind, name)
+    )
 
     def solve(limits: Limits, without: tuple[str, ...]) -> Row:
         settings = [_ORDER_SETTINGS[name] for name in without if name in _ORDER_SETTINGS]
@@ -225,10 +222,6 @@ def _order(case: Case, folder: Path | None) -> _Solve:
         }
 
     return solve
-
-
-def _network(name: str) -> OrderProblem:
-    return from_json((NETWORKS / f"{name}.json").read_text(encoding="utf-8"))
 
 
 _SOLVERS: Final[Mapping[str, Callable[[Case, Path | None], _Solve]]] = MappingProxyType(

@@ -17,7 +17,7 @@ from neaptide.corpus.random_orders import repeated_blocks, wide
 from neaptide.corpus.recompute_forms import recompute_form
 from neaptide.corpus.series_parallel import pumpkin, series_parallel
 from neaptide.corpus.three_partition import hard_out_tree, hard_pumpkin, three_partition_numbers
-from neaptide.corpus.training_networks import TRAINING_STEPS, training_step
+from neaptide.corpus.training_networks import TRAINING_STEPS
 from neaptide.layout.minimalloc_csv import write_csv
 from neaptide.outcome import Limits
 from neaptide.schedule.order.neutral import to_json
@@ -27,18 +27,6 @@ WORK: Final[Mapping[str, int]] = MappingProxyType(
     {"order": 20_000, "layout": 20_000, "recompute": 6_000, "curve": 6_000}
 )
 """By room, units of work of one search: states, nodes, changes tried."""
-_CAPTURED: Final = (
-    "mlp",
-    "resnet50",
-    "densenet121",
-    "unet",
-    "unetpp",
-    "vit",
-    "bert",
-    "gpt2",
-    "llama",
-    "lstm",
-)
 _CURVES: Final = ("transformer", "residual", "skips")
 _TIMED_NODES: Final = (500, 2000, 10_000)
 
@@ -53,11 +41,11 @@ def order_files(folder: Path, instances: Path | None) -> Iterator[Row]:
     for path in sorted(order_cases.INSTANCES.glob("*.json")):
         if path.stem != "index":
             yield _row("order", "networks", path.stem, path)
-    for name, (net, batch) in TRAINING_STEPS.items():
+    for name in TRAINING_STEPS:
         for update in Update:
-            form = training_step(net, batch=batch, update=update)
-            yield _written(folder, "order", "training", f"{name} {update}", json.dumps(form))
-    for model in _CAPTURED:
+            problem = order_cases.problem_of("training", name, update)
+            yield _written(folder, "order", "training", f"{name} {update}", to_json(problem))
+    for model in order_cases.ZOO_MODELS:
         problem = order_cases.captured_problem(f"{model}@tiny")
         yield _written(folder, "order", "zoo", f"{model}@tiny", to_json(problem))
     forms = {

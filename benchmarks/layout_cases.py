@@ -24,8 +24,9 @@ from neaptide.named_peers import RULES as PEERS
 from neaptide.outcome import Limits
 from neaptide.peers.layouts.cp_sat import fit_with_cp_sat
 from neaptide.peers.layouts.rules import ALL_RULES as RULES
+from neaptide.schedule.order.portfolio import best_order
+from order_cases import problem_of as problem_of_order
 
-ORDER_INSTANCES: Final = Path(__file__).resolve().parent / "instances" / "order"
 CHALLENGING_CAPACITY: Final = 1 << 20
 CP_SAT_S: Final = 15.0
 LARGE: Final = (20_000, 0)  # buffers and seed
@@ -82,10 +83,7 @@ def architecture(name: str, *, repeats: int, time_limit_s: float) -> Row:
 
 def network_problem(name: str, limits: Limits) -> LayoutProblem:
     """The buffers of a committed network in its best order, which is looked for within limits."""
-    from neaptide.schedule.order.neutral import from_json
-    from neaptide.schedule.order.portfolio import best_order
-
-    order_problem = from_json((ORDER_INSTANCES / f"{name}.json").read_text(encoding="utf-8"))
+    order_problem = problem_of_order("network", name)
     order = best_order(order_problem, limits).require().order
     return replace(order_buffers(order_problem, order), name=name)
 

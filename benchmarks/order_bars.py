@@ -7,15 +7,14 @@ With all sections the numbers go to `benchmarks/results/order_bars.json`. Each c
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+import bench_sections
 import order_cases
-from bench_record import recorded, run_part, save, say, table
+from bench_record import table
 from neaptide.corpus.conv_backward import Update
 from neaptide.corpus.training_networks import TRAINING_STEPS
 
@@ -23,18 +22,6 @@ Row = dict[str, Any]
 MIB: Final = 2**20
 
 _LARGE: Final = ("nasnet_a_large", "pnasnet_5_large", "nasnet_a_large_fused", "pnasnet_5_large_fused")
-_ZOO_MODELS: Final = (
-    "mlp",
-    "resnet50",
-    "densenet121",
-    "unet",
-    "unetpp",
-    "vit",
-    "bert",
-    "gpt2",
-    "llama",
-    "lstm",
-)
 _NETWORKS: Final = (*(n for n in order_cases.EARLIER_OPTIMA if n not in _LARGE), *_LARGE)
 _SIZES: Final = (200, 2000)
 
@@ -42,7 +29,7 @@ CASES: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = MappingProxyType(
     {
         "networks": tuple(("network", name) for name in _NETWORKS),
         "training": tuple(("training", name, update) for name in TRAINING_STEPS for update in Update),
-        "zoo": tuple(("captured", f"{model}@tiny") for model in _ZOO_MODELS),
+        "zoo": tuple(("captured", f"{model}@tiny") for model in order_cases.ZOO_MODELS),
         "structure": (
             ("reduced_family", "series-parallel", "3", "1000"),
             ("reduced_family", "series-parallel", "5", "1000"),
@@ -51,7 +38,10 @@ CASES: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = MappingProxyType(
             *(("hard", kind, str(m)) for kind in ("out-tree", "pumpkin") for m in (1, 2, 3, 4)),
         ),
         "large": (("large", "blocks"), ("large", "wide")),
-        "edits": (*(("edits", n) for n in _NETWORKS), *(("edits", f"{m}@tiny") for m in _ZOO_MODELS)),
+        "edits": (
+            *(("edits", n) for n in _NETWORKS),
+            *(("edits", f"{m}@tiny") for m in order_cases.ZOO_MODELS),
+        ),
     }
 )
 
@@ -78,18 +68,6 @@ def solve(case: Sequence[str], repeats: int, time_limit_s: float) -> Row:
             return order_cases.hard(names[0], int(names[1]), repeats=repeats, time_limit_s=time_limit_s)
         case _:
             return order_cases.large(names[0], time_limit_s=time_limit_s)
-
-
-def collect(sections: Sequence[str], repeats: int, time_limit_s: float) -> list[Row]:
-    rows = []
-    for section in sections:
-        for case in CASES[section]:
-            say(" ".join(case))
-            options = (f"--repeats={repeats}", f"--time-limit={time_limit_s}")
-            timeout_s = (repeats + 3) * (2 * time_limit_s + 60)
-            found = run_part("order_bars.py", "--one", *case, *options, timeout_s=timeout_s)
-            rows.append({"section": section, "case": " ".join(case[1:])} | found)
-    return rows
 
 
 def show(section: str, rows: Sequence[Row]) -> str:
@@ -189,34 +167,5 @@ def _growth(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("sections", nargs="*", help=f"of {', '.join(CASES)}")
-    parser.add_argument(
-        "--repeats", type=int, default=3, help="medians over so many runs (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--time-limit", type=float, default=60.0, help="seconds of each search (default: %(default)s)"
-    )
-    parser.add_argument("--one", nargs="+", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.one:
-        print(json.dumps(solve(asked.one, asked.repeats, asked.time_limit)))
-        return
-    unknown = set(asked.sections) - CASES.keys()
-    if unknown:
-        parser.error(f"there is no section {min(unknown)}; choose from {', '.join(CASES)}")
-    sections = asked.sections or list(CASES)
-    rows = collect(sections, asked.repeats, asked.time_limit)
-    for section in sections:
-        print(f"\n{section}\n{show(section, [row for row in rows if row['section'] == section])}")
-    if not asked.sections:
-        say(
-            f"written: {save('order_bars', recorded(rows, seed=0, repeats=asked.repeats, time_limit_s=asked.time_limit))}"
-        )
-
-
 if __name__ == "__main__":
-    main()
+    bench_sections.main(__file__, __doc__, CASES, solve, show, time_limit_s=60.0, searches=2)

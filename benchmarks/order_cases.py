@@ -29,6 +29,18 @@ from order_edits import measure
 INSTANCES: Final = Path(__file__).resolve().parent / "instances" / "order"
 LISTS: Final = ("program_order", "lpmf", "xla_list", "xla_dfs", "xla_post_order")
 KIB: Final = 1024
+ZOO_MODELS: Final = (
+    "mlp",
+    "resnet50",
+    "densenet121",
+    "unet",
+    "unetpp",
+    "vit",
+    "bert",
+    "gpt2",
+    "llama",
+    "lstm",
+)
 _EDITS_A_REPEAT: Final = 2  # of each kind
 _FIRST_EDIT_SEED: Final = 2000
 
@@ -56,7 +68,7 @@ Row = dict[str, Any]
 
 def network(name: str, *, repeats: int, time_limit_s: float) -> Row:
     """One committed network: proved, how fast, and how large the arena of its order is."""
-    problem = from_json((INSTANCES / f"{name}.json").read_text(encoding="utf-8"))
+    problem = problem_of("network", name)
     row = _solved(problem, repeats, time_limit_s)
     order = row.pop("order")
     hierarchical = best_order(problem, Limits(time_s=time_limit_s), methods=["hierarchical"]).require()
@@ -85,8 +97,7 @@ def network(name: str, *, repeats: int, time_limit_s: float) -> Row:
 
 def training(name: str, update: Update, *, repeats: int, time_limit_s: float) -> Row:
     """One training step made by a generator."""
-    net, batch = TRAINING_STEPS[name]
-    problem = from_mapping(training_step(net, batch=batch, update=update))
+    problem = problem_of("training", name, update)
     row = _solved(problem, repeats, time_limit_s)
     row.pop("order")
     hierarchical = best_order(problem, Limits(time_s=time_limit_s), methods=["hierarchical"]).require()
@@ -125,8 +136,7 @@ def edits(name: str, *, repeats: int, time_limit_s: float) -> Row:
 
     Two of each kind a repeat. `order_edits.py` has the table by kind, on graphs and seeds of its own.
     """
-    path = INSTANCES / f"{name}.json"
-    problem = from_json(path.read_text(encoding="utf-8")) if path.exists() else captured_problem(name)
+    problem = problem_of("captured" if "@" in name else "network", name)
     rows = measure(
         name,
         problem,
@@ -153,6 +163,16 @@ def edits(name: str, *, repeats: int, time_limit_s: float) -> Row:
             "a tenth of the cost of a full run": share <= 0.1,
         },
     }
+
+
+def problem_of(kind: str, name: str, update: Update = Update.IN_PLACE) -> OrderProblem:
+    """A committed `network`, a generated `training` step, or a model of the zoo as `captured`, by name."""
+    if kind == "network":
+        return from_json((INSTANCES / f"{name}.json").read_text(encoding="utf-8"))
+    if kind == "training":
+        net, batch = TRAINING_STEPS[name]
+        return from_mapping(training_step(net, batch=batch, update=update))
+    return captured_problem(name)
 
 
 def captured_problem(spec: str) -> OrderProblem:

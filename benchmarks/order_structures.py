@@ -9,8 +9,6 @@ split runs too, and the ops in trees, which Liu's rule orders too. With all sect
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,14 +18,15 @@ from types import MappingProxyType
 from typing import Any, Final
 from unittest.mock import patch
 
+import bench_sections
 import order_cases
-from bench_record import recorded, run_part, save, say, table
+from bench_record import table
 from neaptide.corpus.conv_backward import Update
 from neaptide.corpus.series_parallel import Buffers, in_tree, out_tree, pumpkin, series_parallel
 from neaptide.corpus.three_partition import hard_pumpkin, three_partition_numbers
-from neaptide.corpus.training_networks import TRAINING_STEPS, training_step
+from neaptide.corpus.training_networks import TRAINING_STEPS
 from neaptide.outcome import LimitGuard, Limits
-from neaptide.schedule.order.neutral import from_json, from_mapping
+from neaptide.schedule.order.neutral import from_mapping
 from neaptide.schedule.order.portfolio import best_order
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.regions import contraction
@@ -44,7 +43,6 @@ Row = dict[str, Any]
 _MOST_SPLITS: Final = 20_000
 _MOST_STATES: Final = 200_000
 _NETWORKS: Final = tuple(order_cases.EARLIER_OPTIMA)
-_ZOO: Final = ("mlp", "resnet50", "densenet121", "unet", "unetpp", "vit", "bert", "gpt2", "llama", "lstm")
 _CORPUS: Final[Mapping[str, Callable[[], Any]]] = MappingProxyType(
     {
         "in-tree n=3000": partial(in_tree, 3000, 0),
@@ -65,7 +63,7 @@ CASES: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = MappingProxyType(
     {
         "networks": tuple(("network", name) for name in _NETWORKS),
         "training": tuple(("training", name, Update.IN_PLACE) for name in TRAINING_STEPS),
-        "zoo": tuple(("captured", f"{model}@tiny") for model in _ZOO),
+        "zoo": tuple(("captured", f"{model}@tiny") for model in order_cases.ZOO_MODELS),
         "corpus": tuple(("corpus", name) for name in _CORPUS),
     }
 )
@@ -227,19 +225,17 @@ def _alone(name: str, problem: OrderProblem, time_limit_s: float) -> Row:
 
 
 def _problem(case: Sequence[str]) -> OrderProblem:
-    kind, name = case[:2]
-    if kind == "network":
-        return from_json((order_cases.INSTANCES / f"{name}.json").read_text(encoding="utf-8"))
-    if kind == "training":
-        net, batch = TRAINING_STEPS[name]
-        return from_mapping(training_step(net, batch=batch, update=Update(case[2])))
-    if kind == "captured":
-        return order_cases.captured_problem(name)
-    return from_mapping(_CORPUS[name]())
+    kind, name, *rest = case
+    if kind == "corpus":
+        return from_mapping(_CORPUS[name]())
+    return order_cases.problem_of(kind, name, *map(Update, rest))
 
 
-def show(rows: Sequence[Row]) -> str:
-    """One section as a table, the parts of each graph below it."""
+def show(section: str, rows: Sequence[Row]) -> str:
+    """One section as a table, the parts of each graph below it, then what failed."""
+    del section
+    good = [row for row in rows if "failure" not in row]
+    failed = [f"{row['case']} failed: {row['failure']}" for row in rows if "failure" in row]
     columns = (
         "case",
         "ops",
@@ -267,50 +263,11 @@ def show(rows: Sequence[Row]) -> str:
             "-" if row["phase_split_s"] is None else f"{row['phase_split_s']:.4f}",
             str(row["tree_ops"]),
         ]
-        for row in rows
+        for row in good
     ]
-    parts = [f"{row['case']}: {'; '.join(row['parts']) or 'no parts'}" for row in rows]
-    return "\n".join([table(columns, cells), *parts])
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("sections", nargs="*", help=f"of {', '.join(CASES)}")
-    parser.add_argument(
-        "--repeats", type=int, default=3, help="medians over so many pairs (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--time-limit", type=float, default=20.0, help="seconds of each search (default: %(default)s)"
-    )
-    parser.add_argument("--one", nargs="+", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.one:
-        print(json.dumps(measure(asked.one, asked.repeats, asked.time_limit)))
-        return
-    unknown = set(asked.sections) - CASES.keys()
-    if unknown:
-        parser.error(f"there is no section {min(unknown)}; choose from {', '.join(CASES)}")
-    every: list[Row] = []
-    for section in asked.sections or list(CASES):
-        rows = []
-        for case in CASES[section]:
-            say(" ".join(case))
-            options = (f"--repeats={asked.repeats}", f"--time-limit={asked.time_limit}")
-            timeout_s = 4 * (asked.repeats + 2) * (asked.time_limit + 30)
-            rows.append(
-                {"section": section, "case": case[1]}
-                | run_part("order_structures.py", "--one", *case, *options, timeout_s=timeout_s)
-            )
-        good = [row for row in rows if "failure" not in row]
-        print(f"\n{section}\n{show(good)}" if good else section)
-        print("\n".join(f"{row['case']} failed: {row['failure']}" for row in rows if "failure" in row))
-        every += rows
-    if not asked.sections:
-        result = recorded(every, seed=0, repeats=asked.repeats, time_limit_s=asked.time_limit)
-        say(f"written: {save('order_structures', result)}")
+    parts = [f"{row['case']}: {'; '.join(row['parts']) or 'no parts'}" for row in good]
+    return "\n".join([table(columns, cells), *parts, *failed])
 
 
 if __name__ == "__main__":
-    main()
+    bench_sections.main(__file__, __doc__, CASES, measure, show, time_limit_s=20.0, searches=4)
