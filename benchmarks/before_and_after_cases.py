@@ -72,7 +72,7 @@ def layout_files(folder: Path, instances: Path | None) -> Iterator[Row]:
         for path in sorted((instances / "minimalloc").glob("*.csv")):
             yield _row("layout", "challenging", path.stem, path)
     made: dict[str, Callable[[], Any]] = {}
-    for path in sorted(layout_cases.ORDER_INSTANCES.glob("*.json")):
+    for path in sorted(order_cases.INSTANCES.glob("*.json")):
         if path.stem != "index":
             made[path.stem] = lambda n=path.stem: layout_cases.network_problem(n, Limits(work=WORK["order"]))
     for model in zoo.names():

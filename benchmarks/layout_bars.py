@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import layout_cases
+import order_cases
 from bench_record import MIB, recorded, run_part, save, say, table
 from neaptide import zoo
 from neaptide.peers.layouts.rules import ALL_RULES as RULES
@@ -39,7 +40,7 @@ def cases(section: str, instances: Path | None, magis: Path | None) -> list[Case
             return [
                 *(
                     ("architecture", path.stem)
-                    for path in _files(layout_cases.ORDER_INSTANCES, "*.json")
+                    for path in _files(order_cases.INSTANCES, "*.json")
                     if path.stem != "index"
                 ),
                 *(
