@@ -42,7 +42,7 @@ CP_WINDOWS: Final = "cp_windows"
 ORDERS: Final = ("serenity_dp", "hierarchical", CP_WINDOWS)
 """Ways to order operations."""
 
-LAYOUTS: Final = ("cp_sat",)
+LAYOUTS: Final = ("canonical", "cp_sat")
 """Ways to lay buffers out."""
 
 RULES: Final = (

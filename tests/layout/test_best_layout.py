@@ -105,7 +105,7 @@ def test_a_named_search_proves_by_itself(method):
     assert result.certificate is Certificate.EXHAUSTED
     assert list(result.methods) == [method]
     assert result.methods[method].arena_bytes == 9
-    assert result.methods[method].nodes == result.nodes > 0
+    assert result.methods[method].nodes == result.nodes
 
 
 @pytest.mark.parametrize("method", OWN)

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from neaptide.errors import UsageError
 from neaptide.layout.bounds import arena_lower_bound, live_bytes
 from neaptide.layout.exact.decompose import decompose
-from neaptide.layout.exact.leaf_search import Exact, LeafSearch
+from neaptide.layout.exact.leaf_search import LeafSearch
 from neaptide.layout.exact.valley import Verdict
 from neaptide.layout.heuristics.rules import RULES, Rule
 from neaptide.layout.heuristics.watched import RuleStopped
@@ -221,7 +221,7 @@ class _Portfolio:
             leaf.dive(capacities[index], self.guard)
         return self._assemble()
 
-    def _exact(self, method: Exact) -> int | None:
+    def _valley(self) -> int | None:
         """Decide capacities with growing node limits until the proof is there or the limits are used up."""
         assert self.decomposition is not None
         self._open_leaves()
@@ -231,10 +231,10 @@ class _Portfolio:
         rounds = 0
         while not self._is_proved() and self._goes_on() and (is_limited or self.nodes < total):
             before = self.nodes
-            verdict = self._decide(self._goal(), method, most)
+            verdict = self._decide(self._goal(), most)
             is_open = verdict is Verdict.OUT_OF_BUDGET and rounds >= self.settings.first_decisions
             if is_open and self.capacity is None:
-                self._narrow(method, most)
+                self._narrow(most)
             arena = self._assemble()
             rounds += 1
             if self.nodes == before and verdict is Verdict.OUT_OF_BUDGET:
@@ -243,24 +243,24 @@ class _Portfolio:
                 most *= 2
         return arena
 
-    def _narrow(self, method: Exact, most: int) -> None:
+    def _narrow(self, most: int) -> None:
         """Look for smaller arenas between the bound and the best by bisection; what is not decided counts as too small."""
         low = self.lower
         assert self.best is not None
         while self.best.arena_bytes - low > max(1, low // self.settings.narrowing_parts) and self._goes_on():
             middle = (low + self.best.arena_bytes) // 2
-            verdict = self._decide(middle, method, most)
+            verdict = self._decide(middle, most)
             if verdict is Verdict.FITS:
                 self._assemble()
             else:
                 low = middle
 
-    def _decide(self, capacity: int, method: Exact, most: int) -> Verdict:
+    def _decide(self, capacity: int, most: int) -> Verdict:
         """Whether the whole fits a capacity, with so many nodes for each leaf."""
         assert self.decomposition is not None
         capacities = self.decomposition.capacities(capacity)
         for index, leaf in self.leaves.items():
-            verdict, nodes = leaf.decide(capacities[index], self.guard, method=method, max_nodes=most)
+            verdict, nodes = leaf.decide(capacities[index], self.guard, max_nodes=most)
             self.nodes += nodes
             if verdict is Verdict.REFUTED:
                 self.lower = max(self.lower, self._leaf_bound())
@@ -331,10 +331,9 @@ class _Portfolio:
 
 _SPECIAL: Final[Mapping[str, Callable[[_Portfolio], int | None]]] = {
     "dive": _Portfolio._dive,  # noqa: SLF001 - the table of this module's own methods
-    "valley": lambda portfolio: portfolio._exact(Exact.VALLEY),  # noqa: SLF001
-    "canonical": lambda portfolio: portfolio._exact(Exact.CANONICAL),  # noqa: SLF001
+    "valley": _Portfolio._valley,  # noqa: SLF001
 }
 STAGES: Final = ("dive", "valley")
 """What follows the first rule."""
 ALL: Final = "all"
-METHODS: Final[tuple[str, ...]] = (*RULES, *PEER_RULES, *GRID, "dive", "valley", "canonical", *LAYOUTS)
+METHODS: Final[tuple[str, ...]] = (*RULES, *PEER_RULES, *GRID, "dive", "valley", *LAYOUTS)

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layout_small import NINE, problem_of, random_plain, smallest_arena_by_order
-from neaptide.layout.exact.canonical import CanonicalSearch
 from neaptide.layout.exact.idle import idle_rectangles, place_idle
 from neaptide.layout.exact.restarts import decide, order_by
 from neaptide.layout.exact.strip import Strip
@@ -18,6 +17,7 @@ from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.layout.validate import check_layout
 from neaptide.outcome import LimitGuard, Limits
+from neaptide.peers.layouts.canonical import CanonicalSearch
 
 
 def strip_of(problem: LayoutProblem) -> Strip:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Final
-
 import numpy as np
 
 from neaptide.layout.bounds import arena_lower_bound
-from neaptide.layout.exact.canonical import CanonicalSearch
 from neaptide.layout.exact.decompose import is_plain
 from neaptide.layout.exact.idle import idle_rectangles, place_idle
 from neaptide.layout.exact.restarts import decide
@@ -22,16 +18,6 @@ from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.layout.settings import DEFAULT, LayoutSettings
 from neaptide.outcome import LimitGuard
-
-_MOST_CANONICAL: Final = 5_000
-"""Rectangles, for the search that holds all pairs."""
-
-
-class Exact(StrEnum):
-    """Exact searches. Whichever is asked for, fixed offsets, mixed alignments and gaps go to the rigid one."""
-
-    VALLEY = "valley"
-    CANONICAL = "canonical"
 
 
 class LeafSearch:
@@ -75,10 +61,11 @@ class LeafSearch:
         if found.offsets is not None and found.arena_bytes is not None:
             self._take(tuple(offset * strip.unit for offset in found.offsets))
 
-    def decide(
-        self, capacity_bytes: int, guard: LimitGuard, *, method: Exact, max_nodes: int | None
-    ) -> tuple[Verdict, int]:
-        """Whether the leaf fits a capacity, and the nodes used. A layout or a bound that this finds is kept."""
+    def decide(self, capacity_bytes: int, guard: LimitGuard, *, max_nodes: int | None) -> tuple[Verdict, int]:
+        """Whether the leaf fits a capacity, and the nodes used. A layout or a bound that this finds is kept.
+
+        Fixed offsets, mixed alignments and gaps go to the rigid search, all else to the valley search.
+        """
         if self.arena_bytes <= capacity_bytes:
             return Verdict.FITS, 0
         if self.lower_bytes > capacity_bytes:
@@ -98,10 +85,10 @@ class LeafSearch:
             elif found.verdict is Verdict.REFUTED:
                 self.lower_bytes = (capacity_bytes // rigid.grid + 1) * rigid.grid
             return found.verdict, found.nodes
-        return self._decide_plain(self._strip, capacity_bytes, guard, method, max_nodes)
+        return self._decide_plain(self._strip, capacity_bytes, guard, max_nodes)
 
     def _decide_plain(
-        self, strip: Strip, capacity: int, guard: LimitGuard, method: Exact, max_nodes: int | None
+        self, strip: Strip, capacity: int, guard: LimitGuard, max_nodes: int | None
     ) -> tuple[Verdict, int]:
         limits = strip.limits(capacity)
         idle = idle_rectangles(strip, limits)
@@ -112,22 +99,14 @@ class LeafSearch:
         if kept:
             core, core_limits = strip.choose(kept), [limits[index] for index in kept]
             covered = sum(last - first for first, last in zip(core.firsts, core.lasts, strict=True))
-            is_pairs = method is Exact.CANONICAL and len(kept) > _MOST_CANONICAL
-            if covered > self.settings.most_covered or is_pairs:
+            if covered > self.settings.most_covered:
                 return Verdict.OUT_OF_BUDGET, 0
             self._seed += 1
-            if method is Exact.CANONICAL:
-                found = CanonicalSearch(core, core_limits).decide(guard, max_nodes)
-            else:
-                seed = guard.limits.seed + self._seed
-                found = decide(
-                    core, core_limits, guard, seed=seed, max_nodes=max_nodes, settings=self.settings
-                )
+            seed = guard.limits.seed + self._seed
+            found = decide(core, core_limits, guard, seed=seed, max_nodes=max_nodes, settings=self.settings)
             nodes = found.nodes
             if found.verdict is Verdict.REFUTED:
-                # An arena is the top of some rectangle, a multiple of the unit less its padding.
-                unit, beyond = strip.unit, capacity + 1
-                self.lower_bytes = min(-(-(beyond + pad) // unit) * unit - pad for pad in set(strip.paddings))
+                self.lower_bytes = strip.arena_above(capacity)
             if found.offsets is None:
                 return found.verdict, nodes
             for index, offset in zip(kept, found.offsets, strict=True):

@@ -68,6 +68,12 @@ class Strip:
         """
         return [(capacity_bytes + padding) // self.unit for padding in self.paddings]
 
+    def arena_above(self, capacity_bytes: int) -> int:
+        """The least arena above a capacity: an arena is the top of some rectangle, less its padding."""
+        beyond = capacity_bytes + 1
+        tops = (-(-(beyond + pad) // self.unit) * self.unit - pad for pad in set(self.paddings))
+        return min(tops)
+
     def totals(self) -> list[int]:
         """Units live at each section. O(n + sections)."""
         change = [0] * (self.sections + 1)

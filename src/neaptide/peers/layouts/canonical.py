@@ -1,4 +1,4 @@
-"""A second complete search, in the manner of MiniMalloc (Moffitt, ASPLOS 2023): buffers in order of their offsets.
+"""A complete search in the manner of MiniMalloc (Moffitt, ASPLOS 2023): buffers in order of their offsets.
 
 In a layout in which nothing can be pushed down, each rectangle lies at the lowest offset above those that come before
 it in order of (offset, rank). So a node places one of the unplaced at its lowest offset, never going down in that
@@ -9,6 +9,7 @@ unplaced neighbours has failed, its siblings are not tried.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Final
@@ -16,13 +17,56 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from neaptide.layout.bounds import arena_lower_bound
+from neaptide.layout.exact.decompose import is_plain
 from neaptide.layout.exact.strip import Strip
 from neaptide.layout.exact.valley import Decision, Verdict
-from neaptide.layout.problem import Ints
-from neaptide.outcome import LimitGuard
+from neaptide.layout.heuristics.rules import place_by_size
+from neaptide.layout.problem import Ints, LayoutProblem
+from neaptide.layout.result import Layout
+from neaptide.outcome import LimitGuard, Limits, Outcome
 
 _FAR: Final = 1 << 62
+_MOST_RECTANGLES: Final = 5_000  # all pairs are held
 _Mask = NDArray[np.bool_]
+
+
+def find_layout(
+    problem: LayoutProblem,
+    limits: Limits | None = None,
+    interrupt: threading.Event | None = None,
+    *,
+    capacity_bytes: int | None = None,
+) -> Outcome[Layout]:
+    """The smallest arena by bisection, or a layout within a capacity; begins with the rule that places by size.
+
+    Args:
+        problem: searched where it is of whole rectangles at one alignment, of 5,000 at most.
+        limits: of time and of work; a unit is a node.
+        interrupt: when set, the best so far is returned.
+        capacity_bytes: of the arena; None for the smallest arena.
+    """
+    guard = LimitGuard(limits or Limits(), interrupt)
+    best, lower = place_by_size(problem), arena_lower_bound(problem)
+    middle = lower if capacity_bytes is None else capacity_bytes
+    detail = ""
+    if len(problem) > _MOST_RECTANGLES or not (len(problem) and is_plain(problem)):
+        detail = f"searched are up to {_MOST_RECTANGLES} whole rectangles at one alignment"
+    else:
+        strip = Strip.of(problem.starts, problem.ends, problem.sizes, int(problem.alignments[0]))
+        while lower <= middle < best.arena_bytes:
+            found = CanonicalSearch(strip, strip.limits(middle)).decide(guard)
+            if found.offsets is not None:
+                best = Layout.of(problem, tuple(offset * strip.unit for offset in found.offsets))
+            elif found.verdict is Verdict.REFUTED:
+                lower = strip.arena_above(middle)
+            else:
+                break
+            if capacity_bytes is None:
+                middle = (lower + best.arena_bytes) // 2
+    if capacity_bytes is not None and best.arena_bytes > capacity_bytes:
+        return guard.finish(None, complete=lower > capacity_bytes, bound=lower, detail=detail)
+    return guard.finish(best, best=best.arena_bytes, bound=lower, detail=detail)
 
 
 @dataclass(slots=True)
