@@ -136,12 +136,6 @@ def _first_that_fits(
     return op
 
 
-def forward_list(problem: OrderProblem) -> Order:
-    """Always the ready op with the least growth, the later one among equals: the mirror image of `backward_list`."""
-    state = DownsetState(problem)
-    return order_by_priority(state, lambda op: (state.alloc(op) - state.dying(op), op))
-
-
 LISTS: Final[Mapping[str, ListMethod]] = MappingProxyType(
     {
         "reverse_post_order": reverse_post_order,
@@ -149,7 +143,6 @@ LISTS: Final[Mapping[str, ListMethod]] = MappingProxyType(
         "xla_list": xla_list,
         "xla_dfs": xla_dfs,
         "xla_post_order": depth_first,
-        "forward_list": forward_list,
     }
 )
 """As `neaptide.named_peers.LISTS` names them."""

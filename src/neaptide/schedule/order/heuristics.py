@@ -1,4 +1,4 @@
-"""Orders made at once: the one of the list, and the one that searches start from."""
+"""Orders made at once: the one of the list, and those that searches start from."""
 
 from __future__ import annotations
 
@@ -32,6 +32,12 @@ def backward_list(problem: OrderProblem) -> Order:
     return order_by_priority(state, priority)
 
 
+def forward_list(problem: OrderProblem) -> Order:
+    """Always the ready op with the least growth, the later one among equals: the mirror image of `backward_list`."""
+    state = DownsetState(problem)
+    return order_by_priority(state, lambda op: (state.alloc(op) - state.dying(op), op))
+
+
 def order_by_priority(state: DownsetState, priority: Callable[[int], tuple[int, ...]]) -> Order:
     """Run the ready op of lowest priority until there is none. O(n log n) but for ops whose priority changes."""
     heap = [(priority(op), op) for op in state.ready]
@@ -52,6 +58,6 @@ def order_by_priority(state: DownsetState, priority: Callable[[int], tuple[int, 
 
 ListMethod: TypeAlias = Callable[[OrderProblem], Order]
 LIST_METHODS: Final[Mapping[str, ListMethod]] = MappingProxyType(
-    {"program_order": program_order, "backward_list": backward_list}
+    {"program_order": program_order, "backward_list": backward_list, "forward_list": forward_list}
 )
-"""Those of the default. Those of compilers are peers: beside this one they decide no answer (`ablation.py order`)."""
+"""Those of the default. Those of compilers are peers: beside these two they decide no answer (`ablation.py order`)."""

@@ -23,14 +23,13 @@ from neaptide.schedule.order.result import Certificate, FoundOrder, MethodResult
 from neaptide.schedule.order.search.beam import beam_order
 from neaptide.schedule.order.search.bitset_lattice import Lattice
 from neaptide.schedule.order.search.downsets import DownsetSearch, SearchEnd
-from neaptide.schedule.order.search.improve import improve_peak, lower_second_peaks
+from neaptide.schedule.order.search.improve import improve_peak
 from neaptide.schedule.order.settings import DEFAULT, OrderSettings
 
 _ON_BITSETS: Final = frozenset({"beam", "exact", *ORDERS})  # those that need closures
 DOMINANT: Final = "dominant"
-_FIRST_LIST: Final = "backward_list"  # what searches begin with where it is better than the order of the list
+_FIRST_LISTS: Final = tuple(name for name in LIST_METHODS if name != "program_order")
 _BOUND: Final = "bound"  # computed whatever methods are named
-_HILLS: Final = "hills"  # below the peak, lowered in the end
 
 
 def best_order(
@@ -44,12 +43,11 @@ def best_order(
 ) -> Outcome[OrderResult]:
     """The best order found within limits; the list order is always a candidate, so it is never worse than that.
 
-    First minimum cuts at the peak of the list order, a quick exact reduction, and one more list with cuts at its peak:
-    where one of them proves the answer it is there in milliseconds, and the others do not run. Then, on what exact
+    First minimum cuts at the peak of the list order, a quick exact reduction, and two more lists with cuts at their best
+    peak: where one of them proves the answer it is there in milliseconds, and the others do not run. Then, on what exact
     reductions leave: windows around the peak, beams in both directions, exact searches over downsets forwards and
-    reversed in turn, with the bound of certified sub-problems between them. In the end hills below the peak are
-    lowered. Under a work limit alone (a unit is a state or a cut) the answer is the same on
-    every machine.
+    reversed in turn, with the bound of certified sub-problems between them. Under a work limit alone (a unit is a state
+    or a cut) the answer is the same on every machine.
 
     Args:
         problem: storages and ops.
@@ -126,25 +124,21 @@ class _Portfolio:
             fits = name not in _ON_BITSETS or self.core.op_count <= self.settings.bitset_ops
             if is_due and fits and self._goes_on():
                 step()
-        is_smoothed = self.wanted is None and _HILLS not in self.without
-        if is_smoothed and self._goes_on() and self.problem.op_count <= self.settings.smoothed_ops:
-            smooth = lower_second_peaks(self.problem, self.order, guard=self.guard, settings=self.settings)
-            self._offer(smooth, is_core=False)
         return self._finish()
 
     def _plan(self) -> list[tuple[str, Callable[[], None]]]:
         """All that may be done, by method, cheap things first. What is done twice has learnt something in between."""
         if self.wanted is not None:
-            lists = [(name, partial(self._list, name)) for name in (_FIRST_LIST, *LISTS)]
+            lists = [(name, partial(self._list, name)) for name in (*_FIRST_LISTS, *LISTS)]
             reduction = ("reduction", partial(self._reduce, self.settings.region_states))
             bounds = [(_BOUND, self._cut_bound), (_BOUND, self._escape_bound)]
             return [*lists, *bounds, *self._structures(), reduction, *self._searches()]
         quick = ("reduction", partial(self._reduce, self.settings.quick_region_states))
-        first = (_FIRST_LIST, partial(self._list, _FIRST_LIST))
+        first = [(name, partial(self._list, name)) for name in _FIRST_LISTS]
         is_quick = self.problem.op_count <= self.settings.quick_ops
         return [
             (_BOUND, partial(self._cut_bound, only_proof=True)),
-            *([quick, first] if is_quick else [first, quick]),
+            *([quick, *first] if is_quick else [*first, quick]),
             (_BOUND, partial(self._cut_bound, only_proof=True)),
             (_BOUND, self._escape_bound),
             ("reduction", partial(self._reduce, self.settings.region_states)),
@@ -443,12 +437,11 @@ METHODS: Final[tuple[str, ...]] = (
 )
 
 STAGES: Final = (
-    _FIRST_LIST,
+    *_FIRST_LISTS,
     _BOUND,
     "reduction",
     "windows",
     "beam",
     "exact",
-    _HILLS,
 )
 """What the default tries beside program order."""

@@ -25,9 +25,6 @@ class OrderSettings:
         window_widths: operations of the windows around a peak, one after another.
         window_states: of the exact search of a window, in each direction.
         window_beam_width: of the beam where that search comes to no end.
-        hill_width: operations of the windows in which lower hills are searched.
-        hill_states: of the exact search of such a window, at most.
-        smoothed_ops: of the largest problem whose lower hills are searched: some seconds.
         bitset_ops: of the largest problem for methods on bitsets: closures take 2 x 110 MB there.
     """
 
@@ -42,9 +39,6 @@ class OrderSettings:
     window_widths: tuple[int, ...] = (16, 32, 64, 128, 256)
     window_states: int = 2_000
     window_beam_width: int = 4
-    hill_width: int = 32
-    hill_states: int = 200
-    smoothed_ops: int = 20_000
     bitset_ops: int = 30_000
 
 

@@ -1,4 +1,3 @@
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -6,10 +5,8 @@ from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.schedule.order.bounds.lower import sub_problem_bound
 from neaptide.schedule.order.evaluate import DownsetState, evaluate_order
-from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
-from neaptide.schedule.order.search import improve
 from neaptide.schedule.order.search.bitset_lattice import Lattice, mask_of
-from neaptide.schedule.order.search.improve import bytes_between, improve_peak, lower_second_peaks, window_at
+from neaptide.schedule.order.search.improve import bytes_between, improve_peak, window_at
 from neaptide.schedule.order.search.windows import window_problem
 from neaptide.schedule.order.settings import OrderSettings
 from schedule.order.order_problems import brute_force, random_problem
@@ -67,26 +64,8 @@ def test_improving_never_raises_a_peak(seed, in_place):
         problem, range(60), guard=LimitGuard(Limits()), settings=OrderSettings(window_states=100)
     )
     assert evaluate_order(problem, better).peak_bytes <= before
-    smooth = lower_second_peaks(
-        problem, better, guard=LimitGuard(Limits()), settings=OrderSettings(hill_width=8)
-    )
-    assert evaluate_order(problem, smooth).peak_bytes <= evaluate_order(problem, better).peak_bytes
     start, end = window_at(problem, better, 30, 16)
     assert 0 <= start <= 30 < end <= 60
-
-
-@given(st.integers(0, 10**6), st.booleans(), st.booleans())
-@settings(max_examples=20, deadline=None)
-def test_lowering_hills_across_stretches(seed, in_place, mutation):
-    """Small stretches, so that there are several; each is cut out with the others fixed."""
-    problem = random_problem(seed, 50, in_place=in_place, mutation=mutation)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(improve, "_STRETCH", 12)
-        smooth = lower_second_peaks(
-            problem, range(50), guard=LimitGuard(Limits()), settings=OrderSettings(hill_width=6)
-        )
-    before, after = evaluate_order(problem, range(50)), evaluate_order(problem, smooth)
-    assert after.peak_bytes <= before.peak_bytes
 
 
 @given(problems, st.data())
@@ -100,21 +79,3 @@ def test_a_window_of_a_window_has_the_hills_of_the_whole(problem, data):
     )
     whole = evaluate_order(problem, range(count)).bytes_at
     assert evaluate_order(inner, range(inner.op_count)).bytes_at == whole[cuts[1] : cuts[2]]
-
-
-def test_a_lower_second_peak_is_found():
-    """Two chains of a high and a low op each; the list runs both high ones first."""
-    storages = [OrderStorage(name, nbytes) for name, nbytes in (("a", 9), ("b", 9), ("last", 40))]
-    ops = (
-        OrderOp("make a", (), (0,)),
-        OrderOp("make b", (), (1,)),
-        OrderOp("use a", (0,), ()),
-        OrderOp("use b", (1,), ()),
-        OrderOp("top", (), (2,), after=(2, 3)),
-    )
-    problem = OrderProblem(tuple(storages), ops)
-    smooth = lower_second_peaks(
-        problem, range(5), guard=LimitGuard(Limits()), settings=OrderSettings(hill_width=4)
-    )
-    assert evaluate_order(problem, range(5)).bytes_at == (9, 18, 18, 9, 40)
-    assert evaluate_order(problem, smooth).bytes_at == (9, 9, 9, 9, 40)

@@ -1,13 +1,11 @@
-"""Make a known order better: exact search in windows around its peak, then lower hills elsewhere."""
+"""Make a known order better: exact search in windows around its peak."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Final
 
 from neaptide.outcome import LimitGuard
-from neaptide.schedule.order.bounds.lower import per_op_bound
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.search.beam import beam_order
@@ -15,9 +13,6 @@ from neaptide.schedule.order.search.bitset_lattice import Lattice, mask_of
 from neaptide.schedule.order.search.downsets import DownsetSearch, SearchEnd
 from neaptide.schedule.order.search.windows import window_problem
 from neaptide.schedule.order.settings import DEFAULT, OrderSettings
-
-_FEWEST_STATES: Final = 8  # of a window whose hills are to be lowered
-_STRETCH: Final = 256  # ops that windows are cut out of, so that each costs no more than that
 
 
 def improve_peak(
@@ -61,64 +56,6 @@ def improve_peak(
                 return current
         else:
             return current
-
-
-def lower_second_peaks(
-    problem: OrderProblem, order: Sequence[int], *, guard: LimitGuard, settings: OrderSettings = DEFAULT
-) -> tuple[int, ...]:
-    """Lower the hills of each window of an order where that costs nothing elsewhere, first to last, once.
-
-    Bytes before and after a window do not depend on the order inside it, so the peak never rises. Where searches of
-    windows come to no end the next ones get fewer states, so that wide problems cost little. Windows are cut out of
-    stretches of a few hundred ops: O(n) windows, and O(n) besides for each stretch.
-
-    Args:
-        problem: storages and ops.
-        order: a legal order.
-        guard: one unit of work per state.
-        settings: width of a window, which overlaps the next by half, and most states for one.
-    """
-    width, states = settings.hill_width, settings.hill_states
-    current = list(order)
-    step = max(1, width // 2)
-    length = max(_STRETCH, 2 * width)
-    allowed = states
-    for first in range(0, len(current), length - step):
-        if guard.check_now() is not None:
-            break
-        ops = current[first : first + length]
-        part = window_problem(problem, mask_of(current[:first]), ops)
-        found, allowed = _lower_hills(part, width, allowed, states, guard)
-        current[first : first + length] = [ops[k] for k in found]
-        if first + length >= len(current):
-            break
-    return tuple(current)
-
-
-def _lower_hills(
-    part: OrderProblem, width: int, allowed: int, most: int, guard: LimitGuard
-) -> tuple[list[int], int]:
-    """A stretch with its windows searched, and the states that the next window may take."""
-    order = list(range(part.op_count))
-    hills = list(evaluate_order(part, order).bytes_at)
-    for start in range(0, len(order), max(1, width // 2)):
-        if guard.check_now() is not None:
-            break
-        ops, highest = order[start : start + width], max(hills[start : start + width])
-        inner = window_problem(part, mask_of(order[:start]), ops)
-        lower_bytes = per_op_bound(inner)
-        if lower_bytes < highest:
-            search = DownsetSearch(Lattice(inner), lower_bytes=lower_bytes, upper_bytes=highest)
-            if search.advance(guard, allowed) is SearchEnd.OPEN:
-                allowed = max(_FEWEST_STATES, allowed // 2)
-            else:
-                allowed = min(most, 2 * allowed)
-            if search.order is not None:
-                hills[start : start + width] = evaluate_order(inner, search.order).bytes_at
-                order[start : start + width] = [ops[k] for k in search.order]
-        if start + width >= len(order):
-            break
-    return order, allowed
 
 
 def window_at(problem: OrderProblem, order: Sequence[int], position: int, width: int) -> tuple[int, int]:
