@@ -216,7 +216,7 @@ def main() -> None:
         parser.error(f"there is no table {min(unknown)}; choose from {', '.join(TABLES)}")
     trees = {"before": asked.before.resolve(), "after": _HERE.parent}
     kept = _kept(asked.output / "before_and_after.json")
-    settings = {"before": asked.before_commit, "after": _commit(), "every": asked.every}
+    settings = {"before": asked.before_commit, "after": _commit()}
     for name in asked.tables or TABLES:
         rows: list[Row] = []
         with tempfile.TemporaryDirectory() as folder:
@@ -224,7 +224,8 @@ def main() -> None:
             cases = list(TABLES[name](Path(folder), asked.instances))[:: asked.every]
             for case in (case for case in cases if asked.only in case["case"]):
                 say(f"{name} {case['case']}")
-                rows.append({"table": name} | _solved(case, trees, asked.repeats, asked.seed))
+                row = {"table": name, "repeats": asked.repeats, "every": asked.every}
+                rows.append(row | _solved(case, trees, asked.repeats, asked.seed))
                 kept[name] = rows
                 if not asked.only:
                     together = [row for table_name in TABLES for row in kept.get(table_name, [])]
