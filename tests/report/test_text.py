@@ -198,3 +198,9 @@ def test_a_plan_without_moves_or_programs():
 )
 def test_run_says(changes, expected):
     assert expected in run_text(samples.run(**changes))
+
+
+def test_bounds_of_a_rewritten_graph_say_so():
+    text = comparison_text(samples.comparison(bounds_are_of_rewritten=True))
+    assert "for any plan of the rewritten graph" in text
+    assert "of the rewritten graph" not in comparison_text(samples.comparison())

@@ -112,3 +112,9 @@ def origin(versions: Mapping[str, str], seed: int) -> str:
         ", ".join([*(f"{name} {version}" for name, version in sorted(versions.items())), f"seed {seed}"])
         + "."
     )
+
+
+def bounds_line(any_plan: int, order_alone: int, *, is_rewritten: bool) -> str:
+    """How low plans can go: of the graph that is planned, and no other."""
+    of = " of the rewritten graph" if is_rewritten else ""
+    return f"Lower bound: {format_bytes(any_plan)} for any plan{of}, {format_bytes(order_alone)} for order alone."

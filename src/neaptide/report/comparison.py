@@ -82,21 +82,22 @@ def compare_programs(
             for name, variant in variants.items()
         ]
         measured = contestants.measure(rivals, repeats)
-    step = prepared.problem()
     rows = [_eager_row(measured.get("eager"), eager_loss, repeats)] if eager and run else []
     rows += [
         _row(name, prepared, plans.get(name), measured.get(name), verified.get(name), repeats, variant)
         for name, variant in variants.items()
     ]
     first = next(iter(plans.values()), None)
+    bounds = prepared.problem() if first is None else first.plan.programs[0].predictions
     marks = [m.memory.high_water_mark_bytes for m in measured.values() if m.memory.high_water_mark_bytes]
     return Comparison(
         name=prepared.captured.steady.graph.name,
         device=prepared.device.name,
         rows=tuple(rows),
         budget_bytes=None if first is None or _is_unlimited(first) else first.plan.programs[0].budget_bytes,
-        lower_bound_bytes=step.lower_bound_bytes,
-        order_lower_bound_bytes=step.order_lower_bound_bytes,
+        lower_bound_bytes=bounds.lower_bound_bytes,
+        order_lower_bound_bytes=bounds.order_lower_bound_bytes,
+        bounds_are_of_rewritten=first is not None and bool(first.plan.programs[0].rewrites),
         plan_seconds=plan_seconds,
         capture_seconds=prepared.captured.seconds,
         high_water_mark_bytes=max(marks, default=None),

@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 from neaptide.report.cells import (
     NOTHING,
+    bounds_line,
     bullets,
     byte_cell,
     count_cell,
@@ -47,8 +48,11 @@ def comparison_document(comparison: Comparison) -> Document:
         _table(comparison),
         _budget_line(comparison),
         f"Not reached: {comparison.budget_missed}." if comparison.budget_missed else None,
-        f"Lower bound: {format_bytes(comparison.lower_bound_bytes)} for any plan, "
-        f"{format_bytes(comparison.order_lower_bound_bytes)} for order alone.",
+        bounds_line(
+            comparison.lower_bound_bytes,
+            comparison.order_lower_bound_bytes,
+            is_rewritten=comparison.bounds_are_of_rewritten,
+        ),
         _why_not_lower(comparison),
         bullets("Notes", comparison.notes),
         _how(comparison),

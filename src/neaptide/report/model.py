@@ -140,7 +140,9 @@ class Comparison:
         name: of the target; `device` what costs were taken for.
         rows: one for each program.
         budget_bytes: what the plan was to stay within; None when no limit was given.
-        lower_bound_bytes: no plan of the moves allowed goes below; `order_lower_bound_bytes`: no order alone does.
+        lower_bound_bytes: no plan of the graph that is planned goes below, after its rewrites;
+            `order_lower_bound_bytes`: no order alone does.
+        bounds_are_of_rewritten: whether the bounds are those of a rewritten graph; other rewrites may go below.
         plan_seconds: time planning took; `capture_seconds` the capture.
         high_water_mark_bytes: of the process while it measured; None where the system does not tell.
         notes: what the reader should know: causes of differences, operations left alone.
@@ -155,6 +157,7 @@ class Comparison:
     budget_bytes: int | None
     lower_bound_bytes: int
     order_lower_bound_bytes: int
+    bounds_are_of_rewritten: bool
     plan_seconds: float
     capture_seconds: float
     high_water_mark_bytes: int | None

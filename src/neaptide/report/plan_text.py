@@ -6,7 +6,16 @@ from typing import Final
 
 from neaptide.planner.budget import Budget
 from neaptide.plans import BudgetRecord, MovesSummary, Plan, PlannedProgram, described_role
-from neaptide.report.cells import bullets, byte_cell, counted, origin, percent, ratio_cell, seconds_cell
+from neaptide.report.cells import (
+    bounds_line,
+    bullets,
+    byte_cell,
+    counted,
+    origin,
+    percent,
+    ratio_cell,
+    seconds_cell,
+)
 from neaptide.report.device_notes import predicted_only
 from neaptide.report.document import Document, Table, document
 from neaptide.transform.rules import described_rewrites
@@ -125,9 +134,8 @@ def _latency_line(budget: BudgetRecord, program: PlannedProgram) -> str:
 
 def _bounds_line(program: PlannedProgram) -> str:
     made = program.predictions
-    return (
-        f"Lower bound: {format_bytes(made.lower_bound_bytes)} for any plan, "
-        f"{format_bytes(made.order_lower_bound_bytes)} for order alone."
+    return bounds_line(
+        made.lower_bound_bytes, made.order_lower_bound_bytes, is_rewritten=bool(program.rewrites)
     )
 
 
