@@ -29,6 +29,8 @@ from neaptide.transform.rewrite import Rewrite
 # Of the time for a program: what the graph as it is gets, and what each variant does.
 _PLAIN_SHARE = 0.3
 _VARIANT_SHARE = 0.15
+# A region in parts is looked at further where the peak falls by a twentieth at least.
+_WORTHWHILE = 0.95
 # Variants that are planned exactly.
 _MOST_PLANNED = 5
 
@@ -127,11 +129,13 @@ class _Search:
             return replace(best, tried=tuple(self.tried))
         variants = Variants(self.graph, self.quick.registry, self.objection)
         price = Price.of(self.before, _sequence(plain))
-        looked = self._looked_at(variants)
+        lowest = max(self.before.peak_with_workspace_bytes * _WORTHWHILE, 1.0)
+        looked = [seen for seen in self._looked_at(variants) if seen.peak_bytes < lowest]
         looked.sort(key=lambda estimate: price.rank(estimate, self.goal))
         planned = 0
         for estimate in looked:
-            if planned == _MOST_PLANNED or self.guard.check_now() is not None:
+            # One is planned even where the graph as it is took all the time.
+            if planned == _MOST_PLANNED or (planned and self.guard.check_now() is not None):
                 break
             variant = variants.in_parts(estimate.region, estimate.parts)
             if variant is None:
