@@ -12,6 +12,7 @@ from neaptide.api.search_options import search_options
 from neaptide.interruption import beyond_search
 from neaptide.planner.budget import Budget
 from neaptide.planner.graph_search import check_strategy
+from neaptide.planner.variants import check_variants, inner_strategy
 from neaptide.report.comparison import compare_programs
 from neaptide.report.model import Comparison
 from neaptide.report.profiling import over_budget
@@ -85,7 +86,8 @@ def compare(
         numerics=numerics,
     )
     for other in also:
-        check_strategy(other, atomic=False)
+        check_strategy(inner_strategy(other), atomic=False)
+        check_variants(other, numerics, atomic=False)
     step, batch = contestants.build(factory, seed)
     prepared = prepare(
         step,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
 from neaptide.planner.graph_search import check_strategy
-from neaptide.planner.variants import check_variants
+from neaptide.planner.variants import check_variants, inner_strategy
 from neaptide.report.profiling import over_budget
 from neaptide.runtime.arena_plan import ArenaOptions, arena_options
 from neaptide.runtime.planned_graph import PlannedVariant
@@ -36,7 +36,7 @@ def search_options(
         InvalidBudget: no such budget.
     """
     asked = budget if isinstance(budget, Budget) else Budget(peak=budget)
-    check_strategy(strategy, atomic=atomic)
+    check_strategy(inner_strategy(strategy), atomic=atomic)
     check_setting("seed", seed)
     if work_limit is not None:
         check_setting("work_limit", work_limit)

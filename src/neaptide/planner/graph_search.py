@@ -20,10 +20,9 @@ from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.recompute.curve.least_memory import least_memory
 from neaptide.planner.strategies import NAMES, canonical_name, strategy
 from neaptide.planner.strategies.program_order import baseline
-from neaptide.planner.variants import MICRO_BATCH
 from neaptide.schedule.problem import StepProblem
 
-STRATEGIES: Final = (DEFAULT_STRATEGY, MICRO_BATCH, *NAMES)
+STRATEGIES: Final = (DEFAULT_STRATEGY, *NAMES)
 _FREE_STRATEGY: Final = "best_order"  # by order alone: what is done without a budget
 _ATOMIC_STRATEGY: Final = "greedy_recompute"  # the one that keeps to the order it is started from
 

@@ -40,7 +40,7 @@ from neaptide.planner.plan_graph import GraphPlan, PlanRequest, plan_graph
 from neaptide.planner.pricing import Prices, Pricing
 from neaptide.planner.rewritten_plan import of_captured, replayed
 from neaptide.planner.strategies import early_updates
-from neaptide.planner.variants import MICRO_BATCH
+from neaptide.planner.variants import MICRO_BATCH, inner_strategy
 from neaptide.planner.variants.search import plan_variants
 from neaptide.plans import BudgetRecord, Plan, PlannedProgram, described_role
 from neaptide.runtime.arena_plan import ArenaOptions
@@ -246,7 +246,7 @@ class PreparedStep:
         Raises:
             UsageError: no such strategy or rule.
         """
-        check_strategy(options.strategy, atomic=options.atomic)
+        check_strategy(inner_strategy(options.strategy), atomic=options.atomic)
         programs: list[PlannedProgram] = []
         graphs: list[PlannedGraph] = []
         limit: int | None = None
@@ -288,7 +288,7 @@ class PreparedStep:
             return PlanRequest(
                 options.budget,
                 role,
-                DEFAULT_STRATEGY if options.strategy == MICRO_BATCH else options.strategy,
+                inner_strategy(options.strategy),
                 budget_bytes=allowed,
                 atomic=options.atomic,
                 own=written,

@@ -3,10 +3,15 @@
 from typing import Final
 
 from neaptide.errors import UsageError
-from neaptide.planner import CLOSE
+from neaptide.planner import CLOSE, DEFAULT_STRATEGY
 
 MICRO_BATCH: Final = "micro_batch"
 """Whole-step micro-batching, each part planned by itself: the strategy that a search over variants has to beat."""
+
+
+def inner_strategy(name: str) -> str:
+    """The strategy that plans each variant, where one of some name is asked for."""
+    return DEFAULT_STRATEGY if name == MICRO_BATCH else name
 
 
 def check_variants(strategy_name: str, numerics: str, *, atomic: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -32,13 +32,13 @@ class Estimate:
         region: which one.
         parts: how many.
         peak_bytes: about.
-        seconds: about.
+        added_seconds: that parts take beyond the whole, about.
     """
 
     region: Candidate
     parts: int
     peak_bytes: float
-    seconds: float
+    added_seconds: float
 
 
 class Outlook:
@@ -82,8 +82,8 @@ class RegionOutlook:
         peak = max(self._outside + inside, self._elsewhere)
         sums = sum(problem.storage_bytes[s] for s in self.results if s not in self.region.in_parts)
         again = (parts - 1) * len(self.region.members) * _CALL_SECONDS
-        seconds = problem.baseline_seconds + again + parts * sums * _ADDED_BYTE_SECONDS
-        return Estimate(self.region, parts, problem.resident_bytes + peak, seconds)
+        again += parts * sums * _ADDED_BYTE_SECONDS
+        return Estimate(self.region, parts, problem.resident_bytes + peak, again)
 
     @cached_property
     def _carried(self) -> NDArray[np.float64]:
@@ -140,11 +140,16 @@ class Price:
     """What recomputation costs where nothing is split: the plan without variants says it.
 
     Attributes:
+        before_seconds: of the program in its own order.
         share_per_second: part of a peak that a second of recomputation takes away, on the way from the baseline to the
             plan.
+        added: what parts take beyond the whole where they were priced exactly, for a second of the estimate; below 0
+            where parts are faster.
     """
 
+    before_seconds: float
     share_per_second: float
+    added: float = 1.0
 
     @staticmethod
     def of(before: PlannedSequence, plain: PlannedSequence) -> Price:
@@ -152,17 +157,22 @@ class Price:
         longer = plain.seconds - before.seconds
         saved = 1.0 - plain.peak_with_workspace_bytes / max(before.peak_with_workspace_bytes, 1)
         # Without recomputation nothing is known of it: a tenth of the step's time for a tenth of its peak.
-        return Price(saved / longer if longer > 0 and saved > 0 else 1.0 / max(before.seconds, 1e-9))
+        per_second = saved / longer if longer > 0 and saved > 0 else 1.0 / max(before.seconds, 1e-9)
+        return Price(before.seconds, per_second)
+
+    def seen(self, estimate: Estimate, seconds: float) -> Price:
+        """With what one variant takes in program order, priced exactly."""
+        return replace(self, added=(seconds - self.before_seconds) / max(estimate.added_seconds, 1e-9))
 
     def rank(self, estimate: Estimate, goal: Goal) -> tuple[float, float]:
         """Lower is better: the bytes, or the seconds, that recomputation would bring a variant to."""
+        seconds = self.before_seconds + self.added * estimate.added_seconds
         if goal.longest is not None:
-            slack = max(goal.longest - estimate.seconds, 0.0)
-            late = max(estimate.seconds - goal.longest, 0.0) / max(goal.longest, 1e-9)
+            slack = max(goal.longest - seconds, 0.0)
             peak = estimate.peak_bytes * max(1.0 - self.share_per_second * slack, 0.0)
-            return estimate.peak_bytes * late + peak, estimate.seconds
+            return max(seconds - goal.longest, 0.0), peak
         above = max(1.0 - goal.allowed / max(estimate.peak_bytes, 1), 0.0)
-        return estimate.seconds + above / self.share_per_second, float(estimate.peak_bytes)
+        return seconds + above / self.share_per_second, float(estimate.peak_bytes)
 
 
 def _presences(graph: Graph, problem: StepProblem) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -131,17 +131,22 @@ class _Search:
         price = Price.of(self.before, _sequence(plain))
         lowest = max(self.before.peak_with_workspace_bytes * _WORTHWHILE, 1.0)
         looked = [seen for seen in self._looked_at(variants) if seen.peak_bytes < lowest]
-        looked.sort(key=lambda estimate: price.rank(estimate, self.goal))
         planned = 0
-        for estimate in looked:
+        while looked and planned < _MOST_PLANNED:
             # One is planned even where the graph as it is took all the time.
-            if planned == _MOST_PLANNED or (planned and self.guard.check_now() is not None):
+            if planned and self.guard.check_now() is not None:
                 break
+            estimate = min(looked, key=lambda seen: price.rank(seen, self.goal))
+            looked.remove(estimate)
             variant = variants.in_parts(estimate.region, estimate.parts)
             if variant is None:
+                looked = [seen for seen in looked if seen.region is not estimate.region]
                 continue
             planned += 1
             found = self._planned(variant.label, variant.edited, _VARIANT_SHARE)
+            price = price.seen(
+                estimate, baseline(self.exact(variant.edited.graph).problem(variant.edited.graph)).seconds
+            )
             if self.goal.rank_of(found.program) < self.goal.rank_of(best.found.program):
                 best = VariantPlan(found, variant.rewrites, variant.edited, ())
         return replace(best, tried=tuple(self.tried))
