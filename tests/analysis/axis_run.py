@@ -63,7 +63,7 @@ class Run:
             operands = [self.numbers[v] for v in node.inputs]
             before = [o.clone() if isinstance(o, torch.Tensor) else o for o in operands]
             made = self.call(node, operands, node.args, node.kwargs)
-            if line is not None and number not in self.skipped:
+            if line is not None and number not in self.skipped and "empty" not in node.op:
                 self.compare(node, line, before, made)
             for value, result in zip(node.outputs, made, strict=True):
                 self.numbers[value] = result

@@ -20,11 +20,11 @@ WHOLE = {
 }
 
 
-def checked(*names):
+def checked(*specs):
     """In a process of its own: a kernel that is handed wrong lengths may end it."""
     here = Path(__file__).parent
     done = subprocess.run(
-        [sys.executable, "axis_run.py", *(f"{name}@tiny,batch=5" for name in names)],
+        [sys.executable, "axis_run.py", *specs],
         cwd=here,
         env=os.environ | {"PYTHONPATH": os.pathsep.join([*filter(None, sys.path), str(here.parent)])},
         capture_output=True,
@@ -35,8 +35,8 @@ def checked(*names):
     return json.loads(done.stdout)
 
 
-def check(names):
-    for spec, found in checked(*names).items():
+def check(*specs):
+    for spec, found in checked(*specs).items():
         assert not found["wrong"], (spec, found["wrong"])
         assert found["compared"] > 10
         assert set(found["barriers"]) <= WHOLE
@@ -45,10 +45,15 @@ def check(names):
 
 
 def test_the_batch_of_two_models():
-    check(["gpt2", "unet"])
+    check("gpt2@tiny,batch=5", "unet@tiny,batch=5")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_batch_of_every_model():
-    check(zoo.names())
+    check(*(f"{name}@tiny,batch=5" for name in zoo.names()))
+
+
+@pytest.mark.slow
+def test_dropout_is_drawn_whole_and_all_else_runs_in_parts():
+    check("gpt2@tiny,batch=5,dropout=0.1", "unet2d@tiny,batch=5,dropout=0.1")
