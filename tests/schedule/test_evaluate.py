@@ -9,7 +9,8 @@ from neaptide.corpus.random_graphs import random_graph
 from neaptide.corpus.training_steps import toy_registry, transformer_step
 from neaptide.ir.dependencies import predecessors
 from neaptide.ir.schedule import Schedule
-from neaptide.schedule.evaluate import Evaluator, Insert, Move, Remove
+from neaptide.schedule.changes import Insert, Move, Remove
+from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from strategies import graphs, node_orders
 

@@ -11,7 +11,8 @@ from neaptide.corpus.training_steps import toy_registry
 from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.schedule import HostStay, Schedule
-from neaptide.schedule.evaluate import Evaluator, Insert, Move, Remove
+from neaptide.schedule.changes import Insert, Move, Remove
+from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.replays import Replays
 from neaptide.schedule.transfers import Keep, Transfer

@@ -8,26 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
-from torch.utils import _pytree as pytree
 
 from neaptide.errors import StepInterrupted, StepMismatch
-from neaptide.frontends.first_writes import FirstWrites
-from neaptide.frontends.host_code import HostCode
-from neaptide.frontends.presence import Presence, fits
-from neaptide.frontends.step_slots import present_pattern
 from neaptide.frontends.step_state import TensorSlot
-from neaptide.lower.places import NO_PLACES
-from neaptide.lower.torch_code import Watch, lower
-from neaptide.ops import registry
 from neaptide.planner.eviction.run import EvictionTotals
 from neaptide.plans import Plan
 from neaptide.runtime.arena import Arenas
 from neaptide.runtime.arena_plan import ArenaReport
-from neaptide.runtime.binding import Binding
-from neaptide.runtime.decided import Decided
 from neaptide.runtime.evicting import EvictingExecutable
-from neaptide.runtime.executor import Executable
-from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
+from neaptide.runtime.lowered_variant import LoweredVariant, Runnable
+from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.restore_point import RestorePoint
 
 logger = logging.getLogger(__name__)
@@ -108,9 +98,9 @@ class PlannedStep:
         self._make_variant = make_variant
         self._on_mismatch = on_mismatch
         self._arenas = Arenas(self._let_go)
-        self._variants: list[_Variant] = []  # last used is last
+        self._variants: list[LoweredVariant] = []  # last used is last
         if variant is not None:
-            self._variants.append(_Variant(variant, self._arenas))
+            self._variants.append(LoweredVariant(variant, self._arenas))
         self._interrupted: tuple[str, ...] = ()
         self._changing: frozenset[str] = frozenset()
         self.counts = CallCounts()
@@ -200,7 +190,7 @@ class PlannedStep:
 
     def _select(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[_Variant | None, _Runnable | None]:
+    ) -> tuple[LoweredVariant | None, Runnable | None]:
         """The program for a call, planned now if need be; none for a call that is to run eagerly."""
         if not self._variants:
             return self._plan(args, kwargs)
@@ -232,8 +222,8 @@ class PlannedStep:
         self._changing |= latest.read_signature(args, kwargs).changed_floats(latest.signature) or frozenset()
         return self._plan(args, kwargs)
 
-    def _plan(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[_Variant, _Runnable]:
-        made = _Variant(self._make_variant(args, kwargs, self._changing), self._arenas)
+    def _plan(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[LoweredVariant, Runnable]:
+        made = LoweredVariant(self._make_variant(args, kwargs, self._changing), self._arenas)
         program = made.program_now((args, kwargs))
         if program is None:
             raise StepMismatch(
@@ -268,7 +258,7 @@ class PlannedStep:
 
     def _run(
         self,
-        program: _Runnable,
+        program: Runnable,
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         watched: dict[str, torch.Tensor] | None = None,
@@ -297,7 +287,7 @@ class PlannedStep:
         return program.host.finish(result, args, kwargs)
 
     def _clean_up(
-        self, program: _Runnable, before: RestorePoint, written: tuple[str, ...], error: BaseException
+        self, program: Runnable, before: RestorePoint, written: tuple[str, ...], error: BaseException
     ) -> None:
         """Take a step that died back to where it began, or remember that it is too late for that."""
         names = tuple(map(program.binding.user_name, written))
@@ -317,133 +307,3 @@ class PlannedStep:
 def _named(names: tuple[str, ...]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
-
-
-@dataclass(frozen=True)
-class _Runnable:
-    """A lowered program tied to the user's objects.
-
-    `saved` are positions of inputs, one on each storage that is copied first; `saved_names` are the names of all
-    inputs on those storages.
-    """
-
-    index: int
-    executable: Executable
-    binding: Binding
-    saved: tuple[int, ...]
-    saved_names: frozenset[str]
-    random_devices: tuple[str, ...]
-    first_writes: FirstWrites
-    host: HostCode | None
-
-    def restore_point(self, inputs: list[Any]) -> RestorePoint:
-        return RestorePoint([inputs[position] for position in self.saved], self.random_devices)
-
-    def saves(self, written: tuple[str, ...]) -> bool:
-        """Whether everything written so far can be put back."""
-        return self.saved_names.issuperset(written)
-
-
-class _Variant:
-    """The programs of one capture, lowered when they are first needed; they run in one block."""
-
-    def __init__(self, planned: PlannedVariant, arenas: Arenas) -> None:
-        self.planned = planned
-        self._arenas = arenas
-        self._presence = Presence(planned.captured.state)
-        self._chosen: int | None = None
-        self._runnable: dict[int, _Runnable] = {}
-        self._watched: dict[int, _Runnable] = {}
-        self._decided: dict[int, Decided] = {}
-        self._decides = any(p.decisions is not None for p in planned.captured.programs)
-
-    def program_now(self, call: tuple[tuple[Any, ...], Mapping[str, Any]] | None = None) -> _Runnable | None:
-        """The program for the gradients and the optimizer state that exist now, and the branches of a call.
-
-        Without a call, a program that may differ from the call's in branches.
-        """
-        if self._decides and call is not None:
-            chosen = self._choose(pytree.tree_leaves((call[0], dict(call[1]))))
-            return None if chosen is None else self.runnable(chosen)
-        if self._chosen is None or not self._presence.unchanged():
-            self._chosen = self._choose(None)
-            self._presence.arm()
-        return None if self._chosen is None else self.runnable(self._chosen)
-
-    def _choose(self, leaves: list[Any] | None) -> int | None:
-        captured = self.planned.captured
-        now = present_pattern(captured.state)
-        for index, program in enumerate(captured.programs):
-            if not program.accepts(*now.names()) or not fits(
-                program.entry, now, reads_gradients=not program.ignores_gradients
-            ):
-                continue
-            if leaves is None or program.decisions is None:
-                return index
-            if index not in self._decided:
-                self._decided[index] = Decided(program.decisions, captured.state)
-            if self._decided[index].hold(leaves):
-                return index
-        return None
-
-    def why_none(self) -> str:
-        """Why no program is for the call, in words."""
-        if self.program_now() is None:
-            return "other gradients or optimizer state exist than in any step planned"
-        return "step counts or hyper-parameters lead to another branch than in any step planned"
-
-    def runnable(self, index: int) -> _Runnable:
-        if index not in self._runnable:
-            self._runnable[index] = self._lower(index, ())
-        return self._runnable[index]
-
-    def watched(self, index: int) -> _Runnable:
-        """The program with copies of its gradients on the way."""
-        if index not in self._watched:
-            seen = self.planned.graphs[index].observations
-            watches = tuple(Watch(o.name, o.value, o.version) for o in seen)
-            self._watched[index] = self._lower(index, watches)
-        return self._watched[index]
-
-    def forget(self) -> None:
-        """Lower everything anew when it is next needed."""
-        self._runnable.clear()
-        self._watched.clear()
-
-    def _lower(self, index: int, watches: tuple[Watch, ...]) -> _Runnable:
-        planned = self.planned.graphs[index]
-        graph, host = planned.graph, self.planned.captured.host
-        on_storage = {
-            s: [i for i, v in enumerate(graph.inputs) if graph.values[v].storage == s] for s in planned.saved
-        }
-        drawn = {node.effects.rng for node in graph.nodes if node.effects.rng is not None}
-        return _Runnable(
-            index,
-            self._executable(planned, watches, lasting=index == 0),
-            Binding(
-                planned.program,
-                graph,
-                self.planned.captured.state,
-                goes_on=host is not None,
-                left=self.planned.captured.first_writes.left,
-            ),
-            tuple(positions[0] for positions in on_storage.values()),
-            frozenset(graph.values[graph.inputs[i]].name for found in on_storage.values() for i in found),
-            tuple(sorted({device.split(":")[0] for device in drawn})),
-            self.planned.captured.first_writes,
-            host,
-        )
-
-    def _executable(self, planned: PlannedGraph, watches: tuple[Watch, ...], *, lasting: bool) -> Executable:
-        graph, arena = planned.graph, planned.arena
-        name = graph.name or "step"
-        if planned.eviction is not None:
-            return EvictingExecutable(graph, registry(), planned.eviction, name=name, watches=watches)
-        places = NO_PLACES if arena is None else arena.places
-        lowered = lower(graph, planned.schedule, registry(), watches=watches, places=places)
-        tensors: Mapping[str, torch.Tensor] = {}
-        if arena is not None:
-            nbytes = arena.report.arena_bytes
-            block = self._arenas.reserve(arena.device, nbytes, arena.alignment, lasting=lasting)
-            tensors = block.tensors(lowered)
-        return Executable(lowered, name=name, places=tensors)

@@ -13,7 +13,8 @@ from neaptide.errors import VerifyError
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule
-from neaptide.schedule.evaluate import Evaluator, Insert
+from neaptide.schedule.changes import Insert
+from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neaptide.ir.schedule import HostStay
+from neaptide.schedule.changes import Change, Insert, Move, Remove
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.transfers import (
     TO_END,
@@ -30,39 +31,6 @@ from neaptide.schedule.transfers import (
 )
 
 Ints: TypeAlias = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Insert:
-    """Repeat some nodes directly before the first execution of `before` (the node count stands for the end).
-
-    They are sorted by id into what is repeated there already.
-    """
-
-    nodes: tuple[int, ...]
-    before: int
-
-
-@dataclass(frozen=True, slots=True)
-class Remove:
-    """Take back repetitions of some nodes from directly before the first execution of `before`."""
-
-    nodes: tuple[int, ...]
-    before: int
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """Run first executions of some nodes, in this order, directly before the first execution of `before`.
-
-    Neither may have repetitions in front of it.
-    """
-
-    nodes: tuple[int, ...]
-    before: int
-
-
-Change: TypeAlias = Insert | Remove | Move | Transfer | Keep
 
 
 @dataclass(slots=True)

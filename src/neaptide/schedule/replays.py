@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from neaptide.outcome import LimitGuard
-from neaptide.schedule.evaluate import Evaluator, Insert, Remove
+from neaptide.schedule.changes import Insert, Remove
+from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.transfers import TO_END
 
 _NODES_PER_TRY: Final = 8

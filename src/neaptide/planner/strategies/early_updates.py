@@ -12,7 +12,8 @@ from typing import Final
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.updates import UpdateGroup, update_groups, update_nodes
-from neaptide.schedule.evaluate import Evaluator, Move
+from neaptide.schedule.changes import Move
+from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 
 NAME: Final = "early_updates"

@@ -23,7 +23,8 @@ from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.closure_model import ClosureModel
 from neaptide.planner.recompute.recomputations import recompute_units
 from neaptide.planner.recompute.settings import SETTINGS
-from neaptide.schedule.evaluate import Evaluator, Remove
+from neaptide.schedule.changes import Remove
+from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.replays import ChargedReplays, Closure, Replays
 from neaptide.schedule.transfers import TO_END

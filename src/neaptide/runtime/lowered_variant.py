@@ -1,0 +1,157 @@
+"""What runs for the calls of one kind: the programs of a capture, lowered when they are first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from neaptide.frontends.first_writes import FirstWrites
+from neaptide.frontends.host_code import HostCode
+from neaptide.frontends.presence import Presence, fits
+from neaptide.frontends.step_slots import present_pattern
+from neaptide.lower.places import NO_PLACES
+from neaptide.lower.torch_code import Watch, lower
+from neaptide.ops import registry
+from neaptide.runtime.arena import Arenas
+from neaptide.runtime.binding import Binding
+from neaptide.runtime.decided import Decided
+from neaptide.runtime.evicting import EvictingExecutable
+from neaptide.runtime.executor import Executable
+from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
+from neaptide.runtime.restore_point import RestorePoint
+
+
+@dataclass(frozen=True)
+class Runnable:
+    """A lowered program tied to the user's objects.
+
+    `saved` are positions of inputs, one on each storage that is copied first; `saved_names` are the names of all
+    inputs on those storages.
+    """
+
+    index: int
+    executable: Executable
+    binding: Binding
+    saved: tuple[int, ...]
+    saved_names: frozenset[str]
+    random_devices: tuple[str, ...]
+    first_writes: FirstWrites
+    host: HostCode | None
+
+    def restore_point(self, inputs: list[Any]) -> RestorePoint:
+        """Copies of what has to be put back when the program dies."""
+        return RestorePoint([inputs[position] for position in self.saved], self.random_devices)
+
+    def saves(self, written: tuple[str, ...]) -> bool:
+        """Whether everything written so far can be put back."""
+        return self.saved_names.issuperset(written)
+
+
+class LoweredVariant:
+    """The programs of one capture, lowered when they are first needed; they run in one block."""
+
+    def __init__(self, planned: PlannedVariant, arenas: Arenas) -> None:
+        self.planned = planned
+        self._arenas = arenas
+        self._presence = Presence(planned.captured.state)
+        self._chosen: int | None = None
+        self._runnable: dict[int, Runnable] = {}
+        self._watched: dict[int, Runnable] = {}
+        self._decided: dict[int, Decided] = {}
+        self._decides = any(p.decisions is not None for p in planned.captured.programs)
+
+    def program_now(self, call: tuple[tuple[Any, ...], Mapping[str, Any]] | None = None) -> Runnable | None:
+        """The program for the gradients and the optimizer state that exist now, and the branches of a call.
+
+        Without a call, a program that may differ from the call's in branches.
+        """
+        if self._decides and call is not None:
+            chosen = self._choose(pytree.tree_leaves((call[0], dict(call[1]))))
+            return None if chosen is None else self.runnable(chosen)
+        if self._chosen is None or not self._presence.unchanged():
+            self._chosen = self._choose(None)
+            self._presence.arm()
+        return None if self._chosen is None else self.runnable(self._chosen)
+
+    def _choose(self, leaves: list[Any] | None) -> int | None:
+        captured = self.planned.captured
+        now = present_pattern(captured.state)
+        for index, program in enumerate(captured.programs):
+            if not program.accepts(*now.names()) or not fits(
+                program.entry, now, reads_gradients=not program.ignores_gradients
+            ):
+                continue
+            if leaves is None or program.decisions is None:
+                return index
+            if index not in self._decided:
+                self._decided[index] = Decided(program.decisions, captured.state)
+            if self._decided[index].hold(leaves):
+                return index
+        return None
+
+    def why_none(self) -> str:
+        """Why no program is for the call, in words."""
+        if self.program_now() is None:
+            return "other gradients or optimizer state exist than in any step planned"
+        return "step counts or hyper-parameters lead to another branch than in any step planned"
+
+    def runnable(self, index: int) -> Runnable:
+        """One of the programs."""
+        if index not in self._runnable:
+            self._runnable[index] = self._lower(index, ())
+        return self._runnable[index]
+
+    def watched(self, index: int) -> Runnable:
+        """The program with copies of its gradients on the way."""
+        if index not in self._watched:
+            seen = self.planned.graphs[index].observations
+            watches = tuple(Watch(o.name, o.value, o.version) for o in seen)
+            self._watched[index] = self._lower(index, watches)
+        return self._watched[index]
+
+    def forget(self) -> None:
+        """Lower everything anew when it is next needed."""
+        self._runnable.clear()
+        self._watched.clear()
+
+    def _lower(self, index: int, watches: tuple[Watch, ...]) -> Runnable:
+        planned = self.planned.graphs[index]
+        graph, host = planned.graph, self.planned.captured.host
+        on_storage = {
+            s: [i for i, v in enumerate(graph.inputs) if graph.values[v].storage == s] for s in planned.saved
+        }
+        drawn = {node.effects.rng for node in graph.nodes if node.effects.rng is not None}
+        return Runnable(
+            index,
+            self._executable(planned, watches, lasting=index == 0),
+            Binding(
+                planned.program,
+                graph,
+                self.planned.captured.state,
+                goes_on=host is not None,
+                left=self.planned.captured.first_writes.left,
+            ),
+            tuple(positions[0] for positions in on_storage.values()),
+            frozenset(graph.values[graph.inputs[i]].name for found in on_storage.values() for i in found),
+            tuple(sorted({device.split(":")[0] for device in drawn})),
+            self.planned.captured.first_writes,
+            host,
+        )
+
+    def _executable(self, planned: PlannedGraph, watches: tuple[Watch, ...], *, lasting: bool) -> Executable:
+        graph, arena = planned.graph, planned.arena
+        name = graph.name or "step"
+        if planned.eviction is not None:
+            return EvictingExecutable(graph, registry(), planned.eviction, name=name, watches=watches)
+        places = NO_PLACES if arena is None else arena.places
+        lowered = lower(graph, planned.schedule, registry(), watches=watches, places=places)
+        tensors: Mapping[str, torch.Tensor] = {}
+        if arena is not None:
+            nbytes = arena.report.arena_bytes
+            block = self._arenas.reserve(arena.device, nbytes, arena.alignment, lasting=lasting)
+            tensors = block.tensors(lowered)
+        return Executable(lowered, name=name, places=tensors)
