@@ -53,7 +53,8 @@ def measure(spec: str, pairs: int, budget: str | None, copies: Copies, *, in_pla
     from neaptide.planner.budget import Budget
     from neaptide.runtime import contestants
     from neaptide.runtime.arena_plan import ArenaOptions
-    from neaptide.runtime.prepared_step import SearchOptions, prepare
+    from neaptide.runtime.prepared_step import prepare
+    from neaptide.runtime.search_options import SearchOptions
     from neaptide.runtime.timing import interleaved, median_ratio
     from neaptide.runtime.verification import verify_eager, verify_planned
 

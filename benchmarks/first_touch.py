@@ -57,7 +57,8 @@ def first_plan(spec: str, peak: str, time_limit_s: float) -> dict[str, Any]:
     from neaptide.outcome import Limits
     from neaptide.planner.budget import Budget
     from neaptide.runtime import contestants
-    from neaptide.runtime.prepared_step import SearchOptions, prepare
+    from neaptide.runtime.prepared_step import prepare
+    from neaptide.runtime.search_options import SearchOptions
 
     torch.set_num_threads(1)
     contestants.build(zoo.factory(spec.partition("@")[0]), SEED)  # imports what the model is made of

@@ -40,8 +40,9 @@ def plan_on_meta(spec: str, device: str, peak: str, time_limit_s: float) -> dict
     """One model for one card."""
     from neaptide.outcome import Limits
     from neaptide.planner.budget import Budget
-    from neaptide.runtime.prepared_step import SearchOptions, prepare
+    from neaptide.runtime.prepared_step import prepare
     from neaptide.runtime.process import high_water_mark_bytes
+    from neaptide.runtime.search_options import SearchOptions
 
     step, batch = zoo.factory(spec, device="meta")()
     prepared = prepare(step, (batch,), device=device, name=spec)

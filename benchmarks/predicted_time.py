@@ -128,7 +128,7 @@ def plans(prepared: Any, spec: str) -> dict[str, Any]:
     """The planned programs of a model, by name."""
     from neaptide.outcome import Limits
     from neaptide.planner.budget import Budget
-    from neaptide.runtime.prepared_step import SearchOptions
+    from neaptide.runtime.search_options import SearchOptions
 
     limits = Limits(time_s=5.0, seed=SEED)
     found = {"recompute": prepared.plan(SearchOptions(Budget(peak=PEAK), limits=limits)).variant}

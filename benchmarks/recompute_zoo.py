@@ -89,7 +89,7 @@ class Field:
     def planned(self, budget_bytes: int) -> StepPlan:
         """A plan of the whole step."""
         from neaptide.planner.budget import Budget
-        from neaptide.runtime.prepared_step import SearchOptions
+        from neaptide.runtime.search_options import SearchOptions
 
         with self.spend("planning"):
             return self.prepared.plan(SearchOptions(Budget(budget_bytes), limits=self.limits))

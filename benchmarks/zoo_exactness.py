@@ -43,7 +43,8 @@ def examine(spec: str, peak: str, repeats: int, time_limit_s: float) -> dict[str
     from neaptide.planner.budget import Budget
     from neaptide.report.comparison import compare_programs
     from neaptide.runtime import contestants
-    from neaptide.runtime.prepared_step import SearchOptions, prepare
+    from neaptide.runtime.prepared_step import prepare
+    from neaptide.runtime.search_options import SearchOptions
 
     torch.set_num_threads(1)
     factory = zoo.factory(spec)

@@ -21,7 +21,8 @@ from neaptide.plans import Plan
 from neaptide.plans.plan_file import checksum
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.plan_matching import matched
-from neaptide.runtime.prepared_step import PreparedStep, SearchOptions
+from neaptide.runtime.prepared_step import PreparedStep
+from neaptide.runtime.search_options import SearchOptions
 
 SENTENCES, WORDS_EACH, KNOWN_WORDS, WIDTH = 7, 11, 101, 16  # in 3 parts of 3, 3 and 1 sentences
 DEVICE = "a100-80g"  # numbers that are there at once

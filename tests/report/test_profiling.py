@@ -10,7 +10,8 @@ from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.budget import Budget
 from neaptide.report.profiling import over_budget, profile_report, step_profile
 from neaptide.runtime.planned_graph import PlannedGraph
-from neaptide.runtime.prepared_step import SearchOptions, prepare
+from neaptide.runtime.prepared_step import prepare
+from neaptide.runtime.search_options import SearchOptions
 
 LIMITS = Limits(work=100)
 

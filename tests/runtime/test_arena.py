@@ -23,7 +23,8 @@ from neaptide.runtime import contestants
 from neaptide.runtime.arena import Arena, Arenas
 from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.planned_step import PlannedStep
-from neaptide.runtime.prepared_step import SearchOptions, prepare
+from neaptide.runtime.prepared_step import prepare
+from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.verification import verify_eager, verify_planned
 from neaptide.zoo import factory as zoo_factory
 

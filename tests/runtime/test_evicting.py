@@ -24,7 +24,8 @@ from neaptide.planner.strategies import strategy
 from neaptide.runtime import contestants
 from neaptide.runtime.evicting import EvictionOptions
 from neaptide.runtime.planned_step import PlannedStep
-from neaptide.runtime.prepared_step import SearchOptions, prepare
+from neaptide.runtime.prepared_step import prepare
+from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.verification import verify_eager, verify_planned
 from neaptide.zoo import factory as zoo_factory
 

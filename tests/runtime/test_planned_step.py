@@ -22,7 +22,8 @@ from neaptide.planner.budget import Budget
 from neaptide.runtime import contestants, planned_step
 from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.planned_step import CallCounts, PlannedStep
-from neaptide.runtime.prepared_step import SearchOptions, prepare
+from neaptide.runtime.prepared_step import prepare
+from neaptide.runtime.search_options import SearchOptions
 from step_checks import planned
 
 LIMITS = Limits(work=200)

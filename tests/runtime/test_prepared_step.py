@@ -8,7 +8,9 @@ from neaptide.errors import UsageError
 from neaptide.ir.serial import fingerprint
 from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
-from neaptide.runtime.prepared_step import SearchOptions, described_signature, prepare, versions
+from neaptide.runtime.plan_facts import described_signature, versions
+from neaptide.runtime.prepared_step import prepare
+from neaptide.runtime.search_options import SearchOptions
 
 LIMITS = Limits(work=100)
 

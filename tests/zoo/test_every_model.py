@@ -14,7 +14,8 @@ from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
 from neaptide.runtime import contestants, verification
 from neaptide.runtime.meter import LiveBytesMeter
-from neaptide.runtime.prepared_step import PreparedStep, SearchOptions, prepare
+from neaptide.runtime.prepared_step import PreparedStep, prepare
+from neaptide.runtime.search_options import SearchOptions
 
 SEED = 0
 PEAK = "75%"

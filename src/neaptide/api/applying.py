@@ -15,9 +15,9 @@ from neaptide.runtime.arguments import check_on_mismatch, check_plan
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.evicting import EvictionOptions, eviction_options
 from neaptide.runtime.plan_matching import fits, matched, same_budget, warn_of_left_out
-from neaptide.runtime.planned_graph import PlannedVariant
+from neaptide.runtime.planned_graph import LeaveOut, PlannedVariant
 from neaptide.runtime.planned_step import OnMismatch, PlannedStep
-from neaptide.runtime.prepared_step import LeaveOut, PreparedStep, Progress, prepare
+from neaptide.runtime.prepared_step import PreparedStep, Progress, prepare
 from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS
 from neaptide.transform.rewrite import Rewrite
 

@@ -17,14 +17,10 @@ from neaptide.planner.own_schedule import as_written
 from neaptide.planner.rewritten_plan import replayed
 from neaptide.plans import Plan, PlannedProgram
 from neaptide.plans.content import STEADY, check_content, wrong_field
-from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
-from neaptide.runtime.prepared_step import (
-    LeaveOut,
-    PreparedStep,
-    SearchOptions,
-    described_signature,
-    versions,
-)
+from neaptide.runtime.plan_facts import described_signature, versions
+from neaptide.runtime.planned_graph import LeaveOut, PlannedGraph, PlannedVariant
+from neaptide.runtime.prepared_step import PreparedStep
+from neaptide.runtime.search_options import SearchOptions
 from neaptide.schedule.problem import StepProblem
 from neaptide.transform.rules import described_rewrites
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from neaptide.errors import RewriteError
@@ -16,8 +17,11 @@ from neaptide.plans import Plan
 from neaptide.runtime.arena_plan import ArenaPlan
 from neaptide.runtime.evicting import Eviction
 from neaptide.transform.applying import apply_rule
-from neaptide.transform.rewrite import Rewrite
+from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES, check_rules
+
+LeaveOut = Callable[[str, str], None]
+"""Told the name of a rule, and why a rewrite of it is not legal."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,44 @@ def with_rule(planned: PlannedGraph, registry: OpRegistry, name: str) -> Planned
     check_rules([name])
     made = apply_rule(planned.graph, registry, RULES[name], planned.objection)
     return planned.rewritten(made.edited, made.rewrites) if made.rewrites else planned
+
+
+def with_rewrites(
+    planned: PlannedGraph,
+    registry: OpRegistry,
+    asked: Sequence[str | Rewrite],
+    leave_out: LeaveOut | None = None,
+) -> PlannedGraph:
+    """A graph after some rewrites, and after all that some rules find, one behind the other.
+
+    Args:
+        planned: the graph.
+        registry: what its operations mean.
+        asked: rewrites, and names of rules.
+        leave_out: told the rule and the reason of a rewrite that is not legal, unless its rule is named later and finds
+            something. None: that is an error.
+
+    Raises:
+        UsageError: no rule of that name.
+        RewriteError: a rewrite is not legal in its graph, or takes away what verify runs observe.
+    """
+    left: dict[str, str] = {}
+    for one in asked:
+        if isinstance(one, str):
+            before, planned = planned, with_rule(planned, registry, one)
+            if planned is not before:
+                left.pop(one, None)
+            continue
+        try:
+            planned = planned.rewritten(replay(planned.graph, registry, [one], RULES), (one,))
+        except RewriteError as error:
+            if leave_out is None:
+                raise
+            left.setdefault(one.rule, error.what)
+    for rule, why in left.items():
+        assert leave_out is not None
+        leave_out(rule, why)
+    return planned
 
 
 class _Followed:

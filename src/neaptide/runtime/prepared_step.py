@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import logging
-import platform
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
-
-import torch
 
 from neaptide.analysis.axes.in_words import axes_in_words
 from neaptide.analysis.loops import NO_BODIES, Bodies
@@ -21,16 +17,16 @@ from neaptide.cost.devices import Device
 from neaptide.cost.measured import MeasuredCost
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
-from neaptide.errors import RewriteError, UsageError
+from neaptide.errors import UsageError
 from neaptide.frontends.captured import CapturedStep
-from neaptide.frontends.fact_words import described, user_names
+from neaptide.frontends.fact_words import user_names
 from neaptide.frontends.step_slots import argument_name
 from neaptide.interruption import keeping
 from neaptide.ir.graph import Graph
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner import BITWISE, CLOSE, DEFAULT_STRATEGY
-from neaptide.planner.budget import Budget, allowed_bytes
+from neaptide.planner import CLOSE, DEFAULT_STRATEGY
+from neaptide.planner.budget import allowed_bytes
 from neaptide.planner.graph_search import check_strategy
 from neaptide.planner.judge_plan import judge_program
 from neaptide.planner.loop_bodies import BodyPlanner
@@ -48,49 +44,16 @@ from neaptide.runtime.arena_planning import plan_arena
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.evicting import Eviction, EvictionOptions, check_eviction
 from neaptide.runtime.out_probe import probe_outs
-from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant, with_rule
+from neaptide.runtime.plan_facts import described_signature, versions
+from neaptide.runtime.planned_graph import LeaveOut, PlannedGraph, PlannedVariant, with_rewrites
+from neaptide.runtime.search_options import SearchOptions
 from neaptide.schedule.problem import StepProblem
-from neaptide.transform.rewrite import Rewrite, replay
-from neaptide.transform.rules import RULES
+from neaptide.transform.rewrite import Rewrite
 from neaptide.units import format_bytes, format_seconds
-from neaptide.version import VERSION
 
 _log = logging.getLogger(__name__)
 
 Progress = Callable[[str], None]
-LeaveOut = Callable[[str, str], None]
-
-
-@dataclass(frozen=True)
-class SearchOptions:
-    """How a plan is searched for.
-
-    Attributes:
-        budget: what the step may use.
-        strategy: `default` for the portfolio, or the name of one strategy.
-        limits: time, work and seed of the search of the steady program; the others get the same.
-        atomic: keep updates behind everything that can fail.
-        interrupt: set it to get the best plan so far.
-        least_bytes: allowed in any case, up to the baseline: those of an earlier plan of the same step.
-        rewrites: what is done to the graphs first, one after the other: names of rules, each applied wherever it finds
-            that it can be, and rewrites of the usual step.
-        numerics: `close` where sums may be taken in another order, so that the graph may run in parts.
-        leave_out: told the rule and the reason where a rewrite that is not legal in a graph is left out. None: that is
-            an error.
-        bodies: what the body of each loop may use, as `planner.loop_bodies.BodyPlanner.plan` means it. None: what is
-            left where it runs.
-    """
-
-    budget: Budget
-    strategy: str = DEFAULT_STRATEGY
-    limits: Limits = field(default_factory=Limits)
-    atomic: bool = False
-    interrupt: threading.Event | None = None
-    least_bytes: int = 0
-    rewrites: tuple[str | Rewrite, ...] = ()
-    leave_out: LeaveOut | None = None
-    bodies: Budget | None = None
-    numerics: str = BITWISE
 
 
 class PreparedStep:
@@ -220,23 +183,8 @@ class PreparedStep:
         """
         if (index, asked) not in self._rewritten:
             planned = PlannedGraph.captured(self.captured.programs[index])
-            left: dict[str, str] = {}
-            for one in asked:
-                if isinstance(one, str):
-                    before, planned = planned, with_rule(planned, registry(), one)
-                    if planned is not before:
-                        left.pop(one, None)
-                elif index == 0:
-                    try:
-                        edited = replay(planned.graph, registry(), [one], RULES)
-                        planned = planned.rewritten(edited, (one,))
-                    except RewriteError as error:
-                        if leave_out is None:
-                            raise
-                        left.setdefault(one.rule, error.what)
-            for rule, why in left.items():
-                assert leave_out is not None
-                leave_out(rule, why)
+            here = tuple(one for one in asked if index == 0 or isinstance(one, str))
+            planned = with_rewrites(planned, registry(), here, leave_out)
             self._rewritten[index, asked] = planned
         return self._rewritten[index, asked]
 
@@ -475,20 +423,3 @@ def prepare(
         allow_nondeterministic=allow_nondeterministic,
         refresh=refresh,
     )
-
-
-def versions() -> dict[str, str]:
-    """Versions of what a prediction or a measurement depends on."""
-    return {
-        "neaptide": VERSION,
-        "torch": str(torch.__version__),
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-    }
-
-
-def described_signature(captured: CapturedStep) -> tuple[tuple[str, str], ...]:
-    """The facts that a call must agree on, as text for a plan file; those that only this process knows left out."""
-    signature = captured.signature
-    facts = (*signature.named_batch(), *signature.state, *signature.hyper_parameters, *signature.modes)
-    return (("the batch", signature.structure()), *((name, described(fact)) for name, fact in facts))

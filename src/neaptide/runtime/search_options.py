@@ -1,0 +1,44 @@
+"""How a plan of a captured step is searched for."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from neaptide.outcome import Limits
+from neaptide.planner import BITWISE, DEFAULT_STRATEGY
+from neaptide.planner.budget import Budget
+from neaptide.runtime.planned_graph import LeaveOut
+from neaptide.transform.rewrite import Rewrite
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How a plan is searched for.
+
+    Attributes:
+        budget: what the step may use.
+        strategy: `default` for the portfolio, or the name of one strategy.
+        limits: time, work and seed of the search of the steady program; the others get the same.
+        atomic: keep updates behind everything that can fail.
+        interrupt: set it to get the best plan so far.
+        least_bytes: allowed in any case, up to the baseline: those of an earlier plan of the same step.
+        rewrites: what is done to the graphs first, one after the other: names of rules, each applied wherever it finds
+            that it can be, and rewrites of the usual step.
+        numerics: `close` where sums may be taken in another order, so that the graph may run in parts.
+        leave_out: told the rule and the reason where a rewrite that is not legal in a graph is left out. None: that is
+            an error.
+        bodies: what the body of each loop may use, as `planner.loop_bodies.BodyPlanner.plan` means it. None: what is
+            left where it runs.
+    """
+
+    budget: Budget
+    strategy: str = DEFAULT_STRATEGY
+    limits: Limits = field(default_factory=Limits)
+    atomic: bool = False
+    interrupt: threading.Event | None = None
+    least_bytes: int = 0
+    rewrites: tuple[str | Rewrite, ...] = ()
+    leave_out: LeaveOut | None = None
+    bodies: Budget | None = None
+    numerics: str = BITWISE
