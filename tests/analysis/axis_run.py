@@ -141,14 +141,10 @@ class Run:
             extent = self.graph.values[node.inputs[slot]].shape[along.dim].constant_value()
             part = extent * size // self.length
             return (part,) if isinstance(arg, tuple) else part
-        how = line.results[0]
-        shape = [e.constant_value() for e in self.graph.values[node.outputs[0]].shape]
-        is_list = isinstance(arg, tuple) and len(arg) == len(shape) and all(type(a) is int for a in arg)
-        if isinstance(how, Along) and is_list and all(a in (-1, e) for a, e in zip(arg, shape, strict=True)):
-            return tuple(
-                a * size // self.length if d == how.dim and a != -1 else a for d, a in enumerate(arg)
-            )
-        return arg
+        row, how = registry().require(node.op).axes, line.results.get(0)
+        if position not in row.shapes or not isinstance(how, Along):
+            return arg
+        return tuple(a * size // self.length if d == how.dim and a != -1 else a for d, a in enumerate(arg))
 
     def call(self, node, operands, args, kwargs):
         """The results of a node on some operands."""

@@ -116,19 +116,13 @@ class Sample:
         for position, arg in enumerate(found):
             if position in axis.sizes:
                 found[position] = [part] if isinstance(arg, list) else part
-            elif self.is_shape(arg) and not isinstance(dim := axis.results.get(0), Merge):
+            elif position in self.row.shapes and not isinstance(dim := axis.results.get(0), Merge):
                 found[position] = [
                     a * part // length if d == dim and a != -1 else a for d, a in enumerate(arg)
                 ]
         if Need.HALO in axis.needs:
             found[4] = [0 if axis.results[0] == d + 2 else pad for d, pad in enumerate(args[4])]
         return tuple(found)
-
-    def is_shape(self, arg):
-        shape = self.whole[0].shape
-        if not isinstance(arg, list) or len(arg) != len(shape) or not all(type(item) is int for item in arg):
-            return False
-        return bool(arg) and all(a in (-1, extent) for a, extent in zip(arg, shape, strict=True))
 
     def merged(self, parts, how):
         if how is Merge.SAME:

@@ -24,7 +24,6 @@ def _views():
     yield "reshape.default", (x, [7, 15])
     yield "unsqueeze.default", (x, 1)
     yield "flatten.using_ints", (x, 1)
-    yield "unflatten.int", (real(7, 6), 1, [2, 3])
     yield "ravel.default", (x,)
     yield "view_copy.default", (x, [7, 15])
     yield "_reshape_copy.default", (x, [7, 15])
@@ -62,6 +61,7 @@ def _views():
     ):
         yield name, (x, [1, 2], 2)
     yield "split.sizes", (x, [1, 2], 2)
+    yield "split_with_sizes.default", (real(7, 14), [7, 7], 1)  # sizes like the shape of a result
     for name in ("chunk.default", "unsafe_chunk.default"):
         yield name, (x, 3, 2)
     for name in ("expand.default", "broadcast_to.default", "expand_copy.default"):
@@ -157,6 +157,7 @@ def _reductions():
         yield name, (x, [0, -1])
         yield name, (x, [1], True)
         yield name, (x, [])
+    yield "sum.dim_IntList", (real(2, 3, 4, 5), [2, 3])  # dims like the shape of the result
     for name in ("sum.default", "mean.default", "max.default", "min.default"):
         yield name, (x,)
     for name in ("argmax.default", "argmin.default"):

@@ -116,11 +116,13 @@ class AxisRow:
         regroups: result 0 has the elements of operand 0 in row-major order, under another shape.
         linear: groups of positional arguments; with all others fixed, the results are linear in the tensors of a group
             together, so terms of a sum in their place make terms of a sum.
+        shapes: positions of arguments that are the shape, or the strides, of result 0: a part has those of its own.
     """
 
     axes: Callable[[Call], Iterable[OpAxis]] | None = None
     regroups: bool = False
     linear: tuple[tuple[int, ...], ...] = ()
+    shapes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,9 +40,10 @@ def table() -> Mapping[str, AxisRow]:
     found: dict[str, AxisRow] = {}
     for family in _FAMILIES:
         for block in family.rows():
+            row = replace(block.row, shapes=block.shapes)
             for overload in overloads(block.names, block.namespace):
                 name = overload.name.removesuffix(".")
-                if found.setdefault(name, block.row) is not block.row:
+                if found.setdefault(name, row) is not row:
                     raise ValueError(f"two rows of axes for {name}")
     return found
 

@@ -78,17 +78,19 @@ _TABLE = (
     # Each element depends on its place, so what is made for a part is no part of the whole.
     Axed("arange.default,start,start_step linspace.default eye.default,m", AxisRow()),
     Axed("native_dropout.default", AxisRow(_drawn(_pointwise_axes))),
+    Axed("zeros.default ones.default full.default empty.memory_format", AxisRow(_filled), shapes=(0,)),
+    Axed("empty_strided.default", AxisRow(_filled), shapes=(0, 1)),
     Axed(
-        """
-        zeros.default ones.default full.default empty.memory_format new_zeros.default new_ones.default
-        new_full.default new_empty.default new_empty_strided.default empty_strided.default
-        """,
+        "new_zeros.default new_ones.default new_full.default new_empty.default",
         AxisRow(_filled),
+        shapes=(1,),
     ),
+    Axed("new_empty_strided.default", AxisRow(_filled), shapes=(1, 2)),
     Axed("zeros_like.default ones_like.default full_like.default empty_like.default", AxisRow(_filled_like)),
     Axed(
         "rand.default randn.default rand.generator randn.generator",
         AxisRow(_drawn(_filled)),
+        shapes=(0,),
     ),
     Axed(
         "bernoulli_.float,Tensor uniform_.default normal_.default exponential_.default",

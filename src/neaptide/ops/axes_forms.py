@@ -19,11 +19,15 @@ _ONE = SizeExpr.const(1)
 
 @dataclass(frozen=True, slots=True)
 class Axed:
-    """A block of operation names, as `ops.table.overloads` reads them, and the row that they share."""
+    """A block of operation names, as `ops.table.overloads` reads them, and the row that they share.
+
+    `shapes` are those of the row.
+    """
 
     names: str
     row: AxisRow
     namespace: str = "aten"
+    shapes: tuple[int, ...] = ()
 
 
 def slot(call: Call, position: int, name: str | None = None) -> int | None:

@@ -254,6 +254,7 @@ _TABLE = (
         upsample_bicubic2d_backward.default
         """,
         _outer_dims(2, 0),
+        shapes=(2,),
     ),
 )
 

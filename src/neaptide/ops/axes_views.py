@@ -166,10 +166,12 @@ def _repeated(call: Call) -> Iterator[OpAxis]:
 
 _TABLE = (
     Axed(
-        """
-        view.default _unsafe_view.default reshape.default unsqueeze.default flatten.using_ints unflatten.int ravel.default
-        view_copy.default _reshape_copy.default unsqueeze_copy.default
-        """,
+        "view.default _unsafe_view.default reshape.default view_copy.default _reshape_copy.default",
+        AxisRow(regroups=True, linear=(_FIRST,)),
+        shapes=(1,),
+    ),
+    Axed(
+        "unsqueeze.default flatten.using_ints ravel.default unsqueeze_copy.default",
         AxisRow(regroups=True, linear=(_FIRST,)),
     ),
     Axed(
@@ -197,6 +199,7 @@ _TABLE = (
     Axed(
         "expand.default broadcast_to.default expand_copy.default",
         AxisRow(_expanded, linear=(_FIRST,)),
+        shapes=(1,),
     ),
     Axed("cat.default concat.default concatenate.default", AxisRow(_joined, linear=(_FIRST,))),
     Axed("stack.default _stack.default", AxisRow(_stacked, linear=(_FIRST,))),
@@ -209,8 +212,8 @@ _TABLE = (
     Axed("flip.default", all_but(_flipped, _FIRST)),
     Axed("tril.default triu.default", all_but(_matrix, _FIRST)),
     Axed("repeat.default", AxisRow(_repeated, linear=(_FIRST,))),
-    Axed("slice_backward.default", all_but(_unsliced, _FIRST)),
-    Axed("select_backward.default", AxisRow(_unselected, linear=(_FIRST,))),
+    Axed("slice_backward.default", all_but(_unsliced, _FIRST), shapes=(1,)),
+    Axed("select_backward.default", AxisRow(_unselected, linear=(_FIRST,)), shapes=(1,)),
     Axed("slice_scatter.default", all_but(argument_dim(2, "dim", 0), (0, 1), operands=(0, 1))),
 )
 

@@ -114,13 +114,22 @@ class PartShapes:
             RewriteError: another argument is as large as the axis, so it may mean its length.
         """
         sizes = self.split.sizes.get(node.id, ())
+        shapes = self._shapes(node)
+
+        def part(position: int, arg: Arg) -> Arg:
+            if position in sizes:
+                return self._extents(node, arg)
+            return self._argument(node, arg) if shapes is None or position in shapes else arg
+
         return (
-            tuple(
-                self._extents(node, arg) if position in sizes else self._argument(node, arg)
-                for position, arg in enumerate(node.args)
-            ),
+            tuple(part(position, arg) for position, arg in enumerate(node.args)),
             tuple((key, self._argument(node, arg)) for key, arg in node.kwargs),
         )
+
+    def _shapes(self, node: Node) -> tuple[int, ...] | None:
+        """Positions of the arguments that a row says are shapes of the first result; None where no row is asked."""
+        spec = self.registry.find(node.op)
+        return spec.axes.shapes if node.id in self.split.sizes and spec and spec.axes else None
 
     def _scaled(self, value: Value, stride: SizeExpr, whole: SizeExpr, part: SizeExpr) -> SizeExpr:
         times, rest = stride // whole, stride % whole
