@@ -34,7 +34,7 @@ STRATEGIES: Final = (
 )
 """Ways to choose what is recomputed."""
 
-LISTS: Final = ("reverse_post_order", "lpmf", "xla_list", "xla_dfs", "xla_post_order")
+LISTS: Final = ("reverse_post_order", "xla_list", "xla_dfs", "xla_post_order", "forward_list")
 """Orders made at once, of `orders.lists`."""
 
 CP_WINDOWS: Final = "cp_windows"

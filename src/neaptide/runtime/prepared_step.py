@@ -25,7 +25,7 @@ from neaptide.interruption import keeping
 from neaptide.ir.graph import Graph
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner import CLOSE, DEFAULT_STRATEGY
+from neaptide.planner import CLOSE
 from neaptide.planner.budget import allowed_bytes
 from neaptide.planner.graph_search import check_strategy
 from neaptide.planner.judge_plan import judge_program

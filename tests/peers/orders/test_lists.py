@@ -4,8 +4,9 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
-from neaptide.peers.orders.lists import ALL_LISTS, lpmf, xla_list
+from neaptide.peers.orders.lists import ALL_LISTS, xla_list
 from neaptide.schedule.order.evaluate import DownsetState, evaluate_order
+from neaptide.schedule.order.heuristics import lpmf
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide.schedule.order.search.beam import beam_order
 from neaptide.schedule.order.search.bitset_lattice import Lattice

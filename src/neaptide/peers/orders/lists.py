@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
@@ -70,79 +69,19 @@ def xla_list(problem: OrderProblem) -> Order:
     return order_by_priority(state, priority)
 
 
-def lpmf(problem: OrderProblem) -> Order:
-    """Inductor's LPMF: of the ready ops that keep below the peak so far the least growth, else the least allocation.
-
-    Least Peak Memory First of `torch/_inductor/memory.py`; growth counts what the op frees, in-place saving is not
-    known to it. O(n log n) where most ready ops fit, O(n x width) at worst.
-    """
+def forward_list(problem: OrderProblem) -> Order:
+    """Always the ready op with the least growth, the later one among equals: the mirror image of `backward_list`."""
     state = DownsetState(problem)
-    peak = state.bytes
-    growths: list[tuple[int, int]] = []
-    needs: list[tuple[int, int]] = []
-
-    def need(op: int) -> int:
-        return state.alloc(op) + problem.ops[op].workspace
-
-    def offer(op: int) -> None:
-        heapq.heappush(growths, (state.alloc(op) - state.dying(op), op))
-
-    for op in state.ready:
-        offer(op)
-        heapq.heappush(needs, (need(op), op))
-    while state.ready:
-        while needs[0][1] not in state.ready:
-            heapq.heappop(needs)
-        least = needs[0][0]
-        if state.bytes + least > peak:
-            # None fits: the least allocation, and of those the least growth.
-            tied = []
-            while needs and needs[0][0] == least:
-                entry = heapq.heappop(needs)
-                if entry[1] in state.ready:
-                    tied.append(entry)
-            chosen = min((state.alloc(op) - state.dying(op), op) for _, op in tied)[1]
-            for entry in tied:
-                heapq.heappush(needs, entry)
-        else:
-            chosen = _first_that_fits(state, growths, need, peak - state.bytes)
-        peak = max(peak, state.bytes + need(chosen))
-        ready_before = len(state.ready)
-        changed = state.run(chosen)
-        fresh = list(state.ready)[ready_before - 1 :]
-        for op in fresh:
-            offer(op)
-            heapq.heappush(needs, (need(op), op))
-        for op in changed:
-            if op in state.ready:
-                offer(op)
-    return state.order()
-
-
-def _first_that_fits(
-    state: DownsetState, growths: list[tuple[int, int]], need: Callable[[int], int], room: int
-) -> int:
-    """The ready op with the least growth among those that fit; outdated entries are dropped on the way."""
-    aside = []
-    while True:
-        growth, op = heapq.heappop(growths)
-        if op not in state.ready or growth != state.alloc(op) - state.dying(op):
-            continue
-        if need(op) <= room:
-            break
-        aside.append((growth, op))
-    for entry in aside:
-        heapq.heappush(growths, entry)
-    return op
+    return order_by_priority(state, lambda op: (state.alloc(op) - state.dying(op), op))
 
 
 LISTS: Final[Mapping[str, ListMethod]] = MappingProxyType(
     {
         "reverse_post_order": reverse_post_order,
-        "lpmf": lpmf,
         "xla_list": xla_list,
         "xla_dfs": xla_dfs,
         "xla_post_order": depth_first,
+        "forward_list": forward_list,
     }
 )
 """As `neaptide.named_peers.LISTS` names them."""
