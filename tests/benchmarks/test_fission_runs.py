@@ -1,0 +1,74 @@
+"""What the benchmark of steps in parts says about its rows, and that its peers compute what eager does."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import fission_runs
+import fission_steps
+from hand_micro_batches import CannotSplitError, by_hand
+from neaptide import zoo
+
+ROUNDING = 1e-5
+
+
+def ran(name, peak, ratio, **row):
+    measured = {"measured_allocator_peak_bytes": peak, "peak_share": peak / 100, "cpu_ratio": ratio}
+    interval = {"cpu_ratio_low": ratio, "cpu_ratio_high": ratio}
+    return {"program": name} | measured | interval | row
+
+
+def ours(peak, ratio):
+    exact = {"predicted_above": 0, "predicted_with_workspace_above": 0, "predicted_ratio": ratio}
+    return ran("ours +10 %", peak, ratio, kind="ours", latency=10, **exact)
+
+
+def model(*programs):
+    return {"spec": "mlp@tiny", "latencies": [10], "programs": [ran("eager", 100, 1.0), *programs]}
+
+
+def test_the_lowest_of_the_others_within_the_time_is_what_ours_has_to_reach():
+    (found,) = fission_runs.envelope(model(ran("a", 30, 1.09), ran("b", 20, 1.2), ours(30, 1.0)))
+    assert (found["least_other"], found["is_on_or_below"]) == ("a", True)
+
+
+@pytest.mark.parametrize(("peak", "ratio"), [(31, 1.0), (10, 1.2)])
+def test_a_plan_above_another_or_out_of_time_is_said_to_be(peak, ratio):
+    made = model(ran("a", 30, 1.0), ours(peak, ratio))
+    (found,) = fission_runs.envelope(made)
+    assert not found["is_on_or_below"]
+    assert "NOT" in fission_runs.verdict("mlp@tiny", found)
+
+
+def test_a_prediction_is_exact_in_both_peaks_or_says_by_how_many_bytes_not():
+    assert fission_runs.exactness(ours(1, 1.0)) == "yes"
+    assert fission_runs.exactness(ours(1, 1.0) | {"predicted_above": -8}) == "-8 / +0"
+
+
+def losses(run, *args):
+    torch.manual_seed(0)
+    return [float(run(*args)) for _ in range(2)]
+
+
+@pytest.mark.parametrize("spec", ["encoder_decoder@tiny", "odd_convnext@tiny", "lstm@tiny", "unet2d@tiny"])
+def test_micro_batches_by_hand_have_the_losses_of_the_whole(spec):
+    own = spec.partition("@")[0] in fission_steps.NAMES
+    build = fission_steps.factory(spec) if own else zoo.factory(spec)
+    step, batch = build()
+    again, same = build()
+    found = losses(by_hand(spec, step, batch, 2))
+    assert found == pytest.approx(losses(again, same), rel=ROUNDING)
+
+
+@pytest.mark.parametrize(
+    ("spec", "parts"), [("resnet50@tiny", 2), ("long_context@tiny", 2), ("unet@tiny", 3)]
+)
+def test_what_cannot_be_split_by_hand_says_so(spec, parts):
+    own = spec.partition("@")[0] in fission_steps.NAMES
+    step, batch = (fission_steps.factory(spec) if own else zoo.factory(spec))()
+    with pytest.raises(CannotSplitError, match="cannot split"):
+        by_hand(spec, step, batch, parts)
