@@ -189,7 +189,7 @@ class Field:
         outcome, record = verify_planned(self.factory, SEED, make, self.expected)
         theirs = self.expected.tensors["parameters"]
         row["agrees"], row["bitwise_equal"] = outcome.agrees, outcome.bitwise_equal
-        row["max_abs_diff"] = outcome.max_abs_diff
+        row["max_abs_diff"], row["worst"] = outcome.max_abs_diff, outcome.worst
         row["parameter_difference"] = max(
             difference(tensor, theirs[key]) for key, tensor in record.tensors["parameters"].items()
         )
@@ -327,10 +327,27 @@ def collect(models: list[str], folder: Path, *, keep: bool, **asked: Any) -> dic
         if "failure" not in row:
             save(kept.stem, row, folder)
         rows.append(row)
-    missing = [name for name in NAMES if name not in models]
     settings = {name: value for name, value in asked.items() if name != "rounds"}
-    settings |= {"tolerance_of_times": TOLERANCE, "missing": missing}
+    settings |= {"tolerance_of_times": TOLERANCE, "missing": missing(rows)}
     return recorded(rows, seed=SEED, repeats=asked["rounds"], **settings)
+
+
+def missing(rows: list[dict[str, Any]]) -> dict[str, list[int]]:
+    """By step, the limits of time that were not run."""
+    ran = {row["spec"].partition("@")[0]: row["latencies"] for row in rows if "failure" not in row}
+    left = {name: [latency for latency in LATENCIES if latency not in ran.get(name, ())] for name in NAMES}
+    return {name: latencies for name, latencies in left.items() if latencies}
+
+
+def left_out(missing: dict[str, list[int]]) -> str:
+    """What was not run, in words: steps by the limits of time that they lack."""
+    lacking: dict[tuple[int, ...], list[str]] = {}
+    for name, latencies in missing.items():
+        lacking.setdefault(tuple(latencies), []).append(name)
+    return "; ".join(
+        f"{', '.join(names)} at {', '.join(f'+{latency}' for latency in latencies)} %"
+        for latencies, names in lacking.items()
+    )
 
 
 def commit() -> str | None:
@@ -350,7 +367,7 @@ def text(result: dict[str, Any]) -> str:
         lines += [cells(model["spec"], row) for row in model["programs"]]
         verdicts += [verdict(model["spec"], found) for found in envelope(model)]
     if result["settings"]["missing"]:
-        others.append(f"not run: {', '.join(result['settings']['missing'])}")
+        others.append(f"not run: {left_out(result['settings']['missing'])}")
     return "\n".join([table(COLUMNS, lines), "", *verdicts, *others])
 
 

@@ -34,17 +34,17 @@ def table(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def quoted(page: str, text: str) -> str:
+def quoted(page: str, text: str, begin: str = BEGIN, end: str = END) -> str:
     """The page with `text` between its markers.
 
     Raises:
         ValueError: the page has not exactly one pair of markers.
     """
-    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
-        raise ValueError(f"the page needs one {BEGIN} and one {END} behind it")
-    head, _, rest = page.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    return f"{head}{BEGIN}\n{text}\n{END}{tail}"
+    if page.count(begin) != 1 or page.count(end) != 1 or page.index(begin) > page.index(end):
+        raise ValueError(f"the page needs one {begin} and one {end} behind it")
+    head, _, rest = page.partition(begin)
+    _, _, tail = rest.partition(end)
+    return f"{head}{begin}\n{text}\n{end}{tail}"
 
 
 def main() -> int:

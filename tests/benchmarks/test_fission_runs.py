@@ -49,6 +49,13 @@ def test_a_prediction_is_exact_in_both_peaks_or_says_by_how_many_bytes_not():
     assert fission_runs.exactness(ours(1, 1.0) | {"predicted_above": -8}) == "-8 / +0"
 
 
+def test_what_was_not_run_is_named():
+    rows = [{"spec": "mlp@small", "latencies": [0, 10]}, {"spec": "gpt2@small", "failure": "no memory"}]
+    missing = fission_runs.missing(rows)
+    assert (missing["mlp"], missing["gpt2"]) == ([5, 25], [0, 5, 10, 25])
+    assert "mlp at +5, +25 %" in fission_runs.left_out(missing)
+
+
 def losses(run, *args):
     torch.manual_seed(0)
     return [float(run(*args)) for _ in range(2)]
