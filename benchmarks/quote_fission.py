@@ -43,13 +43,13 @@ def table(result: Mapping[str, Any]) -> str:
             )
     settings, machine = result["settings"], result["machine"]
     limits = sorted({row["time_limit_s"] for row in result["rows"] if "time_limit_s" in row})
-    lines += [
-        "",
-        f"Measured {result['made'][:10]} on {machine['cpu']}, {machine['threads']} thread; searches of"
-        f" {' to '.join(f'{limit:.0f}' for limit in (limits[0], limits[-1]))} s; times may be"
-        f" {settings['tolerance_of_times']:.0%} above what is allowed. Not run:"
-        f" {left_out(settings['missing']) or 'nothing'}.",
-    ]
+    searched = " to ".join(f"{limit:.0f}" for limit in (limits[0], limits[-1]))
+    said = (
+        f"Measured {result['made'][:10]} on {machine['cpu']}, {machine['threads']} thread; searches of {searched} s;"
+        f" times may be {settings['tolerance_of_times']:.0%} above what is allowed. Not run:"
+        f" {left_out(settings['missing']) or 'nothing'}."
+    )
+    lines += ["", said]
     return "\n".join(lines)
 
 
