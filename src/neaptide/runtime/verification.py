@@ -16,6 +16,7 @@ from neaptide.frontends.step_state import StepState
 from neaptide.runtime.contestants import Factory, build, never_again
 from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.planned_step import PlannedStep
+from neaptide.runtime.tolerance import Tolerance, largest_number, without_noise
 
 VERIFY_STEPS = 3
 GROUPS = ("loss", "gradients", "parameters", "buffers", "optimizer_state")
@@ -126,7 +127,8 @@ def verify_planned(
     variant = make(step, batch)
     runner = PlannedStep(step, never_again, variant, on_mismatch="error")
     record = record_planned(runner, find_state(step), (batch,), steps=VERIFY_STEPS, seed=seed + 1)
-    return compare_records(record, expected, keeps_bits=variant.keeps_bits), record
+    tolerance = None if variant.keeps_bits else Tolerance.of(planned.graph for planned in variant.graphs)
+    return compare_records(record, expected, tolerance), record
 
 
 def _note_step(record: StepRecord, number: int, result: Any, gradients: Mapping[str, torch.Tensor]) -> None:
@@ -157,15 +159,15 @@ def _note_state(record: StepRecord, state: StepState) -> None:
     record.random_state = torch.get_rng_state()
 
 
-def compare_records(found: StepRecord, expected: StepRecord, *, keeps_bits: bool = True) -> Verification:
+def compare_records(
+    found: StepRecord, expected: StepRecord, tolerance: Tolerance | None = None
+) -> Verification:
     """Compare a program's record with eager's, group by group.
 
     Args:
         found: of the program.
         expected: of eager.
-        keeps_bits: whether the program promises eager's bits. Otherwise half of the digits of a dtype must agree, of
-            the largest number in each tensor: sums in another order round differently, and steps of training magnify
-            that.
+        tolerance: of sums in another order; None where the program promises eager's bits.
     """
     differences: dict[str, float] = {}
     worst: dict[str, str] = {}
@@ -175,22 +177,30 @@ def compare_records(found: StepRecord, expected: StepRecord, *, keeps_bits: bool
     for group in GROUPS:
         largest = 0.0
         ours, theirs = found.tensors[group], expected.tensors[group]
+        scale = 0.0 if tolerance is None else largest_number(theirs.values())
         for name in {**theirs, **ours}:
             equal = equal and _same_bits(ours.get(name), theirs.get(name))
             distance = _distance(ours.get(name), theirs.get(name))
-            close = close and distance <= _tolerance(theirs.get(name))
+            if tolerance is not None and distance > tolerance.allowed(theirs.get(name), scale):
+                close = close and _is_noise(group, name, found, expected, tolerance)
             if not distance <= largest:
                 largest, worst[group] = distance, name
         differences[group] = largest
-    return Verification(differences, equal, worst, equal if keeps_bits else close)
+    return Verification(differences, equal, worst, equal if tolerance is None else close)
 
 
-def _tolerance(expected: torch.Tensor | None) -> float:
-    """Largest absolute difference where sums may be taken in another order."""
-    if expected is None or not expected.dtype.is_floating_point or expected.numel() == 0:
-        return 0.0
-    largest = expected.double().nan_to_num(posinf=0.0, neginf=0.0).abs().max()
-    return math.sqrt(torch.finfo(expected.dtype).eps) * float(largest)
+def _is_noise(group: str, name: str, found: StepRecord, expected: StepRecord, tolerance: Tolerance) -> bool:
+    """Whether a parameter differs only where all its gradients are noise."""
+    ours, theirs = found.tensors[group].get(name), expected.tensors[group].get(name)
+    if group != "parameters" or _distance(ours, theirs) == math.inf:
+        return False
+    assert ours is not None
+    assert theirs is not None
+    gradients = expected.tensors["gradients"]
+    noise = tolerance.noise(largest_number(gradients.values()))
+    left = without_noise((ours.double() - theirs.double()).abs(), name, gradients, noise)
+    scale = largest_number(expected.tensors[group].values())
+    return float(left.max()) <= tolerance.allowed(theirs, scale)
 
 
 def _same_bits(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:

@@ -107,7 +107,13 @@ class _Finder:
         means = tuple(c.node for c in carried.conditions if c.need is Need.MEAN)
         left_out = {c.node for c in carried.conditions if c.need not in (Need.COMPLETE, Need.MEAN)}
         wanted = {n for n in carried.members if n not in left_out and self._may_repeat(self.graph.nodes[n])}
-        members = convex_members(self.graph, wanted, self._complete(carried), self.sizes)
+        members: frozenset[int] = frozenset()
+        while members != wanted:
+            self._leave_writers_with_what_they_write(wanted)
+            members = convex_members(self.graph, wanted, self._complete(carried), self.sizes)
+            # What nothing in the region cuts any more would run whole in each part.
+            wanted = set(members - self._idle(members, carried))
+            self._leave_writers_with_what_they_write(wanted)
         in_parts = frozenset(
             storage
             for n in members
@@ -115,13 +121,35 @@ class _Finder:
             if v in carried.axes and (storage := self.graph.values[v].storage) is not None
         )
         nbytes = sum(self.sizes[storage] for storage in in_parts)
-        used = {v for n in members for v in self.graph.nodes[n].inputs}
-        made = {v for n in members for v in self.graph.nodes[n].outputs}
-        seeds = {v: carried.axes[v] for v in sorted(used - made) if v in carried.axes}
+        seeds = self._handed(members, carried)
         name = self.graph.values[value].name
         if not members or any(along.outer > 1 for along in seeds.values()):
             return None  # a part of what is handed over would lie in several places
         return Candidate(kind, (name, dim), length, seeds, members, in_parts, nbytes, means)
+
+    def _leave_writers_with_what_they_write(self, wanted: set[int]) -> None:
+        """Leave outside what overwrites a storage that is made outside, such as a mask that is drawn whole."""
+        count = len(wanted) + 1
+        while len(wanted) < count:
+            count = len(wanted)
+            made = {s for n in wanted for s in self.graph.created_storages(self.graph.nodes[n])}
+            writers = [n for n in wanted if self.graph.nodes[n].effects.writes]
+            wanted.difference_update(
+                n for n in writers if any(a.storage not in made for a in self.graph.nodes[n].effects.writes)
+            )
+
+    def _idle(self, members: frozenset[int], carried: Carried) -> frozenset[int]:
+        """Members that carry the axis no more when only the members are looked at."""
+        if not members:
+            return members
+        again = follow(self.graph, self.registry, self._handed(members, carried), carried.length, members)
+        return frozenset(again.untouched & members)
+
+    def _handed(self, members: frozenset[int], carried: Carried) -> dict[int, Along]:
+        """Values made outside that members take in parts."""
+        used = {v for n in members for v in self.graph.nodes[n].inputs}
+        made = {v for n in members for v in self.graph.nodes[n].outputs}
+        return {v: carried.axes[v] for v in sorted(used - made) if v in carried.axes}
 
     def _complete(self, carried: Carried) -> dict[int, set[int]]:
         """By node that needs sums complete, the nodes that make their terms."""

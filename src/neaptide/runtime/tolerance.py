@@ -1,0 +1,79 @@
+"""How far numbers may be from eager's where sums are taken in another order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from neaptide.ir.graph import Graph
+
+# A sum that is zero by algebra comes out as so many roundings of its terms.
+_ROUNDINGS: Final = 8.0
+_FLOATS: Final = ("float64", "float32", "float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What is allowed of tensors that one program makes in another order of sums.
+
+    Half of the digits, of the largest number in a tensor: sums in another order round differently, and steps of training
+    magnify that. Beside that a few roundings of the largest number in all tensors of its group: a gradient that is zero by
+    algebra, such as that of a bias in front of a norm, is nothing but rounding.
+
+    Attributes:
+        eps: rounding of the coarsest float dtype that the program computes in.
+    """
+
+    eps: float
+
+    @staticmethod
+    def of(graphs: Iterable[Graph]) -> Tolerance:
+        """Of a program's graphs: under autocast, numbers of float32 are as coarse as what they are cast from."""
+        found = {value.dtype for graph in graphs for value in graph.values}
+        dtypes = [getattr(torch, name) for name in _FLOATS if name in found]
+        return Tolerance(max((torch.finfo(dtype).eps for dtype in dtypes), default=0.0))
+
+    def allowed(self, expected: torch.Tensor | None, largest: float) -> float:
+        """Largest absolute difference of a tensor; `largest` is the largest number in its group."""
+        if expected is None or not expected.dtype.is_floating_point or expected.numel() == 0:
+            return 0.0
+        eps = max(self.eps, torch.finfo(expected.dtype).eps)
+        return math.sqrt(eps) * largest_number([expected]) + _ROUNDINGS * eps * largest
+
+    def noise(self, largest: float) -> float:
+        """Gradients up to this size tell nothing, not even a sign; `largest` is that of all gradients."""
+        return _ROUNDINGS * self.eps * largest
+
+
+def largest_number(tensors: Iterable[torch.Tensor]) -> float:
+    """The largest absolute value, of what is finite; 0.0 where there is none."""
+    found = 0.0
+    for tensor in tensors:
+        if tensor.dtype.is_floating_point and tensor.numel():
+            found = max(found, float(tensor.double().nan_to_num(posinf=0.0, neginf=0.0).abs().max()))
+    return found
+
+
+def without_noise(
+    difference: torch.Tensor, name: str, gradients: Mapping[str, torch.Tensor], noise: float
+) -> torch.Tensor:
+    """Differences of a parameter, zero where all its gradients were noise.
+
+    An optimizer that divides a gradient by its size, as Adam does, makes whole steps of noise.
+
+    Args:
+        difference: absolute, by element.
+        name: of the parameter.
+        gradients: of all steps, as `verification.StepRecord` names them.
+        noise: up to which a gradient tells nothing.
+    """
+    mark = f" {name}.grad@"
+    seen = [g for label, g in gradients.items() if mark in label and g.shape == difference.shape]
+    if not seen:
+        return difference
+    told = torch.stack([gradient.abs() > noise for gradient in seen]).any(0)
+    return difference * told
