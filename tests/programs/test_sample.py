@@ -5,6 +5,7 @@ import pytest
 from neaptide.outcome import Limits
 from programs.catalogue import FAMILIES, every, family, one
 from programs.check import ANSWERS, LOWEST, Outcome, check
+from programs.check_parts import check_parts
 
 # One of each kind that has been wrong before, or is likely to be: cheap ones.
 SAMPLE = (
@@ -43,6 +44,27 @@ def test_names_are_unique_and_every_kind_is_there():
         "all": len(programs),
     }
     assert all(counts[kind] >= least for kind, least in LEAST.items()), counts
+
+
+IN_PARTS = (
+    ("convolutions", "grouped_bottlenecks"),
+    ("attention", "padded_encoder_classifier"),
+    ("pictures", "unet_with_dice_loss"),
+)
+
+
+@pytest.mark.parametrize(("module", "name"), IN_PARTS, ids=[name for _, name in IN_PARTS])
+def test_regions_in_parts_do_what_eager_does(module, name):
+    found = check_parts(one(module, name))
+    assert found.ran
+    assert not found.faults
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", FAMILIES)
+def test_no_program_in_parts_does_other_than_eager(module):
+    found = [check_parts(program) for program in family(module)]
+    assert not [(made.name, made.faults) for made in found if made.faults]
 
 
 @pytest.mark.slow

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+import pytest
 import torch
 from torch import nn
 
@@ -9,6 +11,7 @@ from frontends import steps
 from neaptide.frontends.torch_step import capture_step
 from neaptide.runtime import contestants
 from neaptide.runtime.planned_step import PlannedStep
+from neaptide.runtime.tolerance import Tolerance
 from neaptide.runtime.verification import (
     GROUPS,
     StepRecord,
@@ -145,3 +148,40 @@ def test_a_skeleton_without_bytes_is_not_compared():
         return step, steps.batch()
 
     assert compare_records(verify_eager(factory, 0), verify_eager(factory, 0)).bitwise_equal
+
+
+def steps_of(parameter, gradient, dtype=torch.float32):
+    """The record of one step of one parameter."""
+    record = StepRecord(random_state=torch.zeros(3, dtype=torch.uint8))
+    record.tensors["parameters"] = {"w": torch.tensor(parameter, dtype=dtype)}
+    record.tensors["gradients"] = {"step 0 w.grad@0": torch.tensor(gradient, dtype=dtype)}
+    return record
+
+
+@pytest.mark.parametrize(
+    ("parameter", "gradient", "agrees"),
+    [
+        ([1.0, 1.0], [0.5, 0.0], True),
+        ([1.0, 1.0001], [0.5, 0.0], True),  # within half of the digits
+        ([1.0, 1.01], [0.5, 1e-7], True),  # a step of Adam along what is nothing but rounding
+        ([1.01, 1.0], [0.5, 0.0], False),
+        ([1.0, 1.01], [0.5, 1e-3], False),
+        ([1.0, 1.0], [0.501, 0.0], False),
+        ([1.0, 1.0], [0.5, 3e-7], True),
+        ([1.0, float("nan")], [0.5, 0.0], False),
+    ],
+)
+def test_sums_in_another_order_may_differ_by_their_rounding(parameter, gradient, agrees):
+    tolerance = Tolerance(torch.finfo(torch.float32).eps)
+    expected = steps_of([1.0, 1.0], [0.5, gradient[1] if gradient[1] > 1e-4 else 0.0])
+    assert compare_records(steps_of(parameter, gradient), expected, tolerance).agrees is agrees
+    exact = parameter == [1.0, 1.0] and gradient == expected.tensors["gradients"]["step 0 w.grad@0"].tolist()
+    assert compare_records(steps_of(parameter, gradient), expected).agrees is exact
+
+
+def test_the_coarsest_dtype_of_a_program_decides():
+    step, batch = steps.batch_norm()
+    graph = capture_step(step, (batch,)).steady.graph
+    assert Tolerance.of([graph]).eps == torch.finfo(torch.float32).eps
+    values = (replace(graph.values[0], dtype="bfloat16"), *graph.values[1:])
+    assert Tolerance.of([graph, replace(graph, values=values)]).eps == torch.finfo(torch.bfloat16).eps

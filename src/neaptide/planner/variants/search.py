@@ -149,11 +149,13 @@ class _Search:
             if variant is None:
                 looked = [seen for seen in looked if seen.region is not estimate.region]
                 continue
+            graph = variant.edited.graph
+            written = baseline(self.exact(graph).problem(graph))
+            price = price.seen(estimate, written.seconds)
+            if self._is_too_slow(written.seconds, best):
+                continue
             planned += 1
             found = self._planned(variant.label, variant.edited, _SEARCH_SHARE)
-            price = price.seen(
-                estimate, baseline(self.exact(variant.edited.graph).problem(variant.edited.graph)).seconds
-            )
             if self._is_better(found, best.found):
                 best = VariantPlan(variant.label, found, variant.rewrites, variant.edited)
         return replace(self._once_more(best), tried=tuple(self.tried))
@@ -165,6 +167,13 @@ class _Search:
             return best
         found = self._planned(f"{best.label}, searched longer", best.edited, share)
         return replace(best, found=found) if self._is_better(found, best.found) else best
+
+    def _is_too_slow(self, seconds: float, best: VariantPlan) -> bool:
+        """Whether a variant cannot be the answer for what it takes before anything is recomputed."""
+        if self.goal.longest is not None:
+            return seconds > self.goal.longest
+        made = best.found.program.predictions
+        return made.peak_with_workspace_bytes <= self.goal.allowed and seconds >= made.seconds
 
     def _is_better(self, found: GraphPlan, than: GraphPlan) -> bool:
         return self.goal.rank_of(found.program) < self.goal.rank_of(than.program)

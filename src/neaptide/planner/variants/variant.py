@@ -18,6 +18,9 @@ from neaptide.transform.rules.mean_as_sum import mean_as_sum
 # Numbers of parts, each about one and a half times the one before.
 _LADDER = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
+# Times that means are looked for: a mean of means is seldom.
+_MOST_MEANS = 3
+
 Objection = Callable[[Edited], str | None]
 
 
@@ -72,14 +75,17 @@ class Variants:
         return Variant(described(region, parts), region.kind, parts, (*self.first, rewrite), edited)
 
     def _without_means(self) -> tuple[tuple[Rewrite, ...], Edited]:
-        """What makes sums of the means that would stand in the way of parts."""
-        # Means stand between the forward and its loss, which lies in all regions.
-        regions = candidates(self.graph, self.registry, most=1)
-        means = sorted({node for region in regions for node in region.means})
-        if not means:
-            return (), Edited.unchanged(self.graph)
-        rewrite = mean_as_sum(means)
-        return (rewrite,), replay(self.graph, self.registry, [rewrite], RULES)
+        """What makes sums of the means that would stand in the way of parts; a mean may come to light behind another."""
+        made, rewrites = Edited.unchanged(self.graph), []
+        for _ in range(_MOST_MEANS):
+            # Means stand between the forward and its loss, which lies in all regions.
+            regions = candidates(made.graph, self.registry, most=1)
+            means = sorted({node for region in regions for node in region.means})
+            if not means:
+                break
+            rewrites.append(mean_as_sum(means))
+            made = made.then(replay(made.graph, self.registry, rewrites[-1:], RULES))
+        return tuple(rewrites), made
 
 
 def ladder(length: int) -> Sequence[int]:
