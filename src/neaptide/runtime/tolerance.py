@@ -11,8 +11,8 @@ import torch
 
 from neaptide.ir.graph import Graph
 
-# A sum that is zero by algebra comes out as so many roundings of its terms.
-_ROUNDINGS: Final = 8.0
+# A sum that is zero by algebra comes out as roundings of its terms, about the square root of their number: of 4,096 here.
+_ROUNDINGS: Final = 64.0
 _FLOATS: Final = ("float64", "float32", "float16", "bfloat16")
 
 
@@ -39,7 +39,7 @@ class Tolerance:
 
     def allowed(self, expected: torch.Tensor | None, largest: float) -> float:
         """Largest absolute difference of a tensor; `largest` is the largest number in its group."""
-        if expected is None or not expected.dtype.is_floating_point or expected.numel() == 0:
+        if expected is None or not _has_rounding(expected):
             return 0.0
         eps = max(self.eps, torch.finfo(expected.dtype).eps)
         return math.sqrt(eps) * largest_number([expected]) + _ROUNDINGS * eps * largest
@@ -53,9 +53,15 @@ def largest_number(tensors: Iterable[torch.Tensor]) -> float:
     """The largest absolute value, of what is finite; 0.0 where there is none."""
     found = 0.0
     for tensor in tensors:
-        if tensor.dtype.is_floating_point and tensor.numel():
-            found = max(found, float(tensor.double().nan_to_num(posinf=0.0, neginf=0.0).abs().max()))
+        if _has_rounding(tensor):
+            sizes = tensor.abs().double()
+            found = max(found, float(sizes.nan_to_num(posinf=0.0, neginf=0.0).max()))
     return found
+
+
+def _has_rounding(tensor: torch.Tensor) -> bool:
+    """Whether it has numbers, and they are rounded."""
+    return tensor.numel() > 0 and (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
 
 
 def without_noise(

@@ -198,7 +198,7 @@ def _is_noise(group: str, name: str, found: StepRecord, expected: StepRecord, to
     assert theirs is not None
     gradients = expected.tensors["gradients"]
     noise = tolerance.noise(largest_number(gradients.values()))
-    left = without_noise((ours.double() - theirs.double()).abs(), name, gradients, noise)
+    left = without_noise((ours - theirs).abs().double(), name, gradients, noise)
     scale = largest_number(expected.tensors[group].values())
     return float(left.max()) <= tolerance.allowed(theirs, scale)
 
@@ -215,7 +215,8 @@ def _distance(a: torch.Tensor | None, b: torch.Tensor | None) -> float:
         return float("inf")
     if a.numel() == 0:
         return 0.0
-    wide_a, wide_b = a.double(), b.double()
+    wide = torch.complex128 if a.is_complex() else torch.float64
+    wide_a, wide_b = a.to(wide), b.to(wide)
     same = (wide_a == wide_b) | (wide_a.isnan() & wide_b.isnan())
     if bool(same.all()):
         return 0.0
