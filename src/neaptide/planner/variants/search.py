@@ -35,7 +35,8 @@ _SEARCHES = 4
 _AS_IT_IS = "as it is"
 # A region in parts is looked at further where the peak falls by a twentieth at least.
 _WORTHWHILE = 0.95
-# Variants that are planned exactly.
+# Regions of which one variant is planned, and variants in all.
+_MOST_REGIONS = 3
 _MOST_PLANNED = 5
 
 PricingOf = Callable[[Graph], Pricing]
@@ -139,11 +140,19 @@ class _Search:
         lowest = max(self.before.peak_with_workspace_bytes * _WORTHWHILE, 1.0)
         looked = [seen for seen in self._looked_at(variants) if seen.peak_bytes < lowest]
         planned = 0
+        regions: set[int] = set()
+        best_region: Candidate | None = None
         while looked and planned < _MOST_PLANNED:
             # One is planned even where the graph as it is took all the time.
             if planned and self._left() < 1.0 - _BEGUN_SHARE:
                 break
-            estimate = min(looked, key=lambda seen: price.rank(seen, self.goal))
+            # Each region once, as far as it promises something; then the best one in other numbers of parts.
+            fresh = [seen for seen in looked if id(seen.region) not in regions]
+            again = [seen for seen in looked if seen.region is best_region]
+            among = fresh if fresh and len(regions) < _MOST_REGIONS else again or fresh
+            if not among:
+                break
+            estimate = min(among, key=lambda seen: price.rank(seen, self.goal))
             looked.remove(estimate)
             variant = variants.in_parts(estimate.region, estimate.parts)
             if variant is None:
@@ -155,9 +164,11 @@ class _Search:
             if self._is_too_slow(written.seconds, best):
                 continue
             planned += 1
+            regions.add(id(estimate.region))
             found = self._planned(variant.label, variant.edited, _SEARCH_SHARE)
             if self._is_better(found, best.found):
                 best = VariantPlan(variant.label, found, variant.rewrites, variant.edited)
+                best_region = estimate.region
         return replace(self._once_more(best), tried=tuple(self.tried))
 
     def _once_more(self, best: VariantPlan) -> VariantPlan:
