@@ -22,6 +22,8 @@ from neaptide.transform.fission.candidates import Candidate
 # To begin an operation once more, and to add a byte to a sum: what parts cost, to rank by. Plans are priced exactly.
 _CALL_SECONDS: Final = 5e-6
 _ADDED_BYTE_SECONDS: Final = 3e-10
+# What an estimate may be too long by, as a share of the step, before one variant was priced exactly.
+_DOUBT: Final = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +146,12 @@ class Price:
         share_per_second: part of a peak that a second of recomputation takes away, on the way from the baseline to the
             plan.
         added: what parts take beyond the whole where they were priced exactly, for a second of the estimate; below 0
-            where parts are faster.
+            where parts are faster. None until one was: parts may turn out to be free.
     """
 
     before_seconds: float
     share_per_second: float
-    added: float = 1.0
+    added: float | None = None
 
     @staticmethod
     def of(before: PlannedSequence, plain: PlannedSequence) -> Price:
@@ -166,11 +168,13 @@ class Price:
 
     def rank(self, estimate: Estimate, goal: Goal) -> tuple[float, float]:
         """Lower is better: the bytes, or the seconds, that recomputation would bring a variant to."""
-        seconds = self.before_seconds + self.added * estimate.added_seconds
+        added = 1.0 if self.added is None else self.added
+        seconds = self.before_seconds + added * estimate.added_seconds
         if goal.longest is not None:
             slack = max(goal.longest - seconds, 0.0)
             peak = estimate.peak_bytes * max(1.0 - self.share_per_second * slack, 0.0)
-            return max(seconds - goal.longest, 0.0), peak
+            doubt = _DOUBT * self.before_seconds if self.added is None else 0.0
+            return max(seconds - goal.longest - doubt, 0.0), peak
         above = max(1.0 - goal.allowed / max(estimate.peak_bytes, 1), 0.0)
         return seconds + above / self.share_per_second, float(estimate.peak_bytes)
 
