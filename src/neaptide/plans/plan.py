@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -259,6 +259,8 @@ class Plan:
         signature: facts about the step that it was made for, as (name, text): to say what differs.
         captured_on: kind of the device whose kernels the step was captured with, such as `cpu`.
         allow_nondeterministic: what is recomputed may give other bits than the first time.
+        numerics: what was allowed: `bitwise`, or `close`, where sums may be taken in another order. Calls that the plan
+            does not cover are planned alike.
         axes: of the usual step as it was captured, in words.
     """
 
@@ -272,6 +274,7 @@ class Plan:
     signature: tuple[tuple[str, str], ...] = ()
     captured_on: str = ""
     allow_nondeterministic: bool = False
+    numerics: Literal["bitwise", "close"] = "bitwise"
     axes: tuple[str, ...] = ()
 
     def program(self, role: str) -> PlannedProgram:

@@ -11,6 +11,7 @@ from neaptide.frontends.captured import CapturedProgram, CapturedStep
 from neaptide.ir.serial import fingerprint
 from neaptide.ops import registry
 from neaptide.outcome import Limits
+from neaptide.planner import BITWISE
 from neaptide.planner.budget import Budget
 from neaptide.planner.judge_plan import judge_budgets, judge_program, problem_of
 from neaptide.planner.own_schedule import as_written
@@ -73,8 +74,8 @@ def same_budget(plan: Plan, time_limit_s: float | None, leave_out: LeaveOut | No
     """Search options for what a plan does not cover: within the same bytes, by the same rules, rewritten alike.
 
     A budget that was a size is what it was; one that was above the baseline leaves room for a larger batch. The lowest
-    peak stays the lowest peak. Rewrites of the usual step are done again where they are legal, and then each rule that
-    keeps the bits wherever it finds something.
+    peak stays the lowest peak. Rewrites of the usual step are done again where they are legal, or searched for again where
+    the plan was (`numerics="close"`), and then each rule that keeps the bits wherever it finds something.
 
     Args:
         plan: of other calls of the step.
@@ -89,8 +90,10 @@ def same_budget(plan: Plan, time_limit_s: float | None, leave_out: LeaveOut | No
         budget,
         limits=Limits(time_s=time_limit_s, seed=plan.seed),
         atomic=plan.atomic,
+        numerics=plan.numerics,
         rewrites=(
-            *plan.programs[0].rewrites,
+            # Where sums may be taken in another order, it is searched again which regions run in parts.
+            *(made for made in plan.programs[0].rewrites if plan.numerics == BITWISE),
             *dict.fromkeys(
                 made.rule for program in plan.programs for made in program.rewrites if made.keeps_bits
             ),

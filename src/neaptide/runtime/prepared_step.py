@@ -25,7 +25,7 @@ from neaptide.interruption import keeping
 from neaptide.ir.graph import Graph
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner import CLOSE
+from neaptide.planner import BITWISE, CLOSE
 from neaptide.planner.budget import allowed_bytes
 from neaptide.planner.graph_search import check_strategy
 from neaptide.planner.judge_plan import judge_program
@@ -219,6 +219,7 @@ class PreparedStep:
             signature=described_signature(self.captured),
             captured_on=self.captured_on,
             allow_nondeterministic=self.allow_nondeterministic,
+            numerics=CLOSE if options.numerics == CLOSE else BITWISE,
             axes=self.axes,
         )
         return StepPlan(plan, PlannedVariant(self.captured, tuple(graphs), plan))

@@ -129,3 +129,13 @@ def test_what_is_beyond_the_limit_ranks_first():
     in_bytes = Goal(1000, None)
     assert in_bytes.rank(1000, 5.0) < in_bytes.rank(1001, 1.0)
     assert in_bytes.rank(1000, 1.0) < in_bytes.rank(900, 1.1)
+
+
+def test_larger_calls_are_split_again_to_fit_into_the_same_bytes(plans):
+    step, (x, y) = rows_step()
+    runner = neaptide.apply(plans["close"], step, time_limit_s=1.0)
+    runner((x, y))
+    runner((x.repeat(4, 1, 1), y.repeat(4, 1)))  # four times as much, in the same bytes
+    assert runner.counts.replans == 1
+    assert any(rewrite.rule == "fission" for rewrite in runner.plan.programs[0].rewrites)
+    assert runner.plan.numerics == "close"
