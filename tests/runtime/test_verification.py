@@ -192,3 +192,17 @@ def test_an_imaginary_part_that_differs_is_a_difference():
     outcome = compare_records(found, expected, Tolerance(torch.finfo(torch.float32).eps))
     assert outcome.max_abs_diff["parameters"] == 0.25
     assert not outcome.agrees
+
+
+def test_each_entry_of_an_optimizers_state_has_a_scale_of_its_own():
+    def state(moment):
+        record = StepRecord(random_state=torch.zeros(3, dtype=torch.uint8))
+        record.tensors["optimizer_state"] = {
+            "adam.w.step": torch.tensor([3.0]),
+            "adam.w.exp_avg_sq": torch.tensor([moment]),
+        }
+        return record
+
+    tolerance = Tolerance(torch.finfo(torch.float32).eps)
+    assert compare_records(state(1.00001e-10), state(1e-10), tolerance).agrees
+    assert not compare_records(state(2e-10), state(1e-10), tolerance).agrees

@@ -177,16 +177,35 @@ def compare_records(
     for group in GROUPS:
         largest = 0.0
         ours, theirs = found.tensors[group], expected.tensors[group]
-        scale = 0.0 if tolerance is None else largest_number(theirs.values())
+        scale = _Scale(group, theirs)
         for name in {**theirs, **ours}:
             equal = equal and _same_bits(ours.get(name), theirs.get(name))
             distance = _distance(ours.get(name), theirs.get(name))
-            if tolerance is not None and distance > tolerance.allowed(theirs.get(name), scale):
+            if tolerance is not None and distance > tolerance.allowed(theirs.get(name), scale.of(name)):
                 close = close and _is_noise(group, name, found, expected, tolerance)
             if not distance <= largest:
                 largest, worst[group] = distance, name
         differences[group] = largest
     return Verification(differences, equal, worst, equal if tolerance is None else close)
+
+
+class _Scale:
+    """The largest number among tensors of a kind: a group, or in the state of optimizers what has one key."""
+
+    def __init__(self, group: str, tensors: Mapping[str, torch.Tensor]) -> None:
+        self._is_by_key = group == "optimizer_state"
+        self._tensors = tensors
+        self._known: dict[str, float] = {}
+
+    def of(self, name: str) -> float:
+        """For one of the tensors."""
+        key = self._key(name)
+        if key not in self._known:
+            self._known[key] = largest_number(t for n, t in self._tensors.items() if self._key(n) == key)
+        return self._known[key]
+
+    def _key(self, name: str) -> str:
+        return name.rpartition(".")[2] if self._is_by_key else ""
 
 
 def _is_noise(group: str, name: str, found: StepRecord, expected: StepRecord, tolerance: Tolerance) -> bool:

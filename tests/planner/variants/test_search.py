@@ -135,7 +135,7 @@ def test_larger_calls_are_split_again_to_fit_into_the_same_bytes(plans):
     step, (x, y) = rows_step()
     runner = neaptide.apply(plans["close"], step, time_limit_s=1.0)
     runner((x, y))
-    runner((x.repeat(4, 1, 1), y.repeat(4, 1)))  # four times as much, in the same bytes
+    runner((x.repeat(2, 1, 1), y.repeat(2, 1)))  # twice as much, in the same bytes
     assert runner.counts.replans == 1
     assert any(rewrite.rule == "fission" for rewrite in runner.plan.programs[0].rewrites)
     assert runner.plan.numerics == "close"
