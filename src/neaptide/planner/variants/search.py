@@ -9,7 +9,7 @@ fission and its place in the search: MAGIS, Chen et al., ASPLOS 2024.)
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from neaptide.ir.edit import Edited
@@ -136,20 +136,19 @@ class _Search:
         if self._is_free(plain):
             return replace(best, tried=tuple(self.tried))
         variants = Variants(self.graph, self.quick.registry, self.objection)
-        price = Price.of(self.before, _sequence(plain))
+        best = self._once_more(self._best_of(variants, best))
+        return replace(best, tried=tuple(self.tried))
+
+    def _best_of(self, variants: Variants, best: VariantPlan) -> VariantPlan:
+        """The best of the graph as it is and of the variants that promise most."""
+        price = Price.of(self.before, _sequence(best.found))
         lowest = max(self.before.peak_with_workspace_bytes * _WORTHWHILE, 1.0)
         looked = [seen for seen in self._looked_at(variants) if seen.peak_bytes < lowest]
-        planned = 0
-        regions: set[int] = set()
+        regions: list[Candidate] = []  # of variants that were planned
         best_region: Candidate | None = None
-        while looked and planned < _MOST_PLANNED:
-            # One is planned even where the graph as it is took all the time.
-            if planned and self._left() < 1.0 - _BEGUN_SHARE:
-                break
-            # Each region once, as far as it promises something; then the best one in other numbers of parts.
-            fresh = [seen for seen in looked if id(seen.region) not in regions]
-            again = [seen for seen in looked if seen.region is best_region]
-            among = fresh if fresh and len(regions) < _MOST_REGIONS else again or fresh
+        # One is planned even where the graph as it is took all the time.
+        while len(regions) < _MOST_PLANNED and (not regions or self._left() > 1.0 - _BEGUN_SHARE):
+            among = _next(looked, regions, best_region)
             if not among:
                 break
             estimate = min(among, key=lambda seen: price.rank(seen, self.goal))
@@ -159,17 +158,16 @@ class _Search:
                 looked = [seen for seen in looked if seen.region is not estimate.region]
                 continue
             graph = variant.edited.graph
-            written = baseline(self.exact(graph).problem(graph))
-            price = price.seen(estimate, written.seconds)
-            if self._is_too_slow(written.seconds, best):
+            seconds = baseline(self.exact(graph).problem(graph)).seconds
+            price = price.seen(estimate, seconds)
+            if self._is_too_slow(seconds, best):
                 continue
-            planned += 1
-            regions.add(id(estimate.region))
+            regions.append(estimate.region)
             found = self._planned(variant.label, variant.edited, _SEARCH_SHARE)
             if self._is_better(found, best.found):
                 best = VariantPlan(variant.label, found, variant.rewrites, variant.edited)
                 best_region = estimate.region
-        return replace(self._once_more(best), tried=tuple(self.tried))
+        return best
 
     def _once_more(self, best: VariantPlan) -> VariantPlan:
         """The best variant, searched in the time that is left; the same where that finds nothing better."""
@@ -235,6 +233,15 @@ class _Search:
         made = plain.program.predictions
         fits = made.peak_with_workspace_bytes <= self.goal.allowed
         return self.goal.longest is None and fits and made.seconds <= self.before.seconds
+
+
+def _next(
+    looked: Sequence[Estimate], planned: Sequence[Candidate], best: Candidate | None
+) -> Sequence[Estimate]:
+    """Among which to choose: each region once, as far as it promises something, then the best in other numbers of parts."""
+    fresh = [seen for seen in looked if not any(seen.region is region for region in planned)]
+    again = [seen for seen in looked if seen.region is best]
+    return fresh if fresh and len(planned) < _MOST_REGIONS else again or fresh
 
 
 def _sequence(plan: GraphPlan) -> PlannedSequence:
