@@ -154,6 +154,7 @@ def test_every_region_in_parts_makes_the_numbers_of_the_whole(name):
 def test_the_whole_step_is_among_them_and_takes_all_but_the_updates(name):
     graph, begun, regions = regions_of(name)
     step = next(region for region in regions if region.kind == "step")
+    assert step.share > 0.95
     span = whole_step(begun)
     heavy = [
         node

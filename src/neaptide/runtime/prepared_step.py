@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -36,8 +35,7 @@ from neaptide.planner.plan_graph import GraphPlan, PlanRequest, plan_graph
 from neaptide.planner.pricing import Prices, Pricing
 from neaptide.planner.rewritten_plan import of_captured, replayed
 from neaptide.planner.strategies import early_updates
-from neaptide.planner.variants import MICRO_BATCH, inner_strategy
-from neaptide.planner.variants.search import plan_variants
+from neaptide.planner.variants import inner_strategy
 from neaptide.plans import BudgetRecord, Plan, PlannedProgram, described_role
 from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.arena_planning import plan_arena
@@ -47,11 +45,9 @@ from neaptide.runtime.out_probe import probe_outs
 from neaptide.runtime.plan_facts import described_signature, versions
 from neaptide.runtime.planned_graph import LeaveOut, PlannedGraph, PlannedVariant, with_rewrites
 from neaptide.runtime.search_options import SearchOptions
+from neaptide.runtime.searched_variant import searched_variant
 from neaptide.schedule.problem import StepProblem
 from neaptide.transform.rewrite import Rewrite
-from neaptide.units import format_bytes, format_seconds
-
-_log = logging.getLogger(__name__)
 
 Progress = Callable[[str], None]
 
@@ -245,7 +241,7 @@ class PreparedStep:
             )
 
         if options.numerics == CLOSE:
-            planned, found = self._searched_variants(planned, asked, options)
+            planned, found = searched_variant(planned, asked, options, self._pricing, self.pricing)
         else:
             pricing = self.pricing(planned.graph)
             found = self._with_bodies(planned.graph, pricing, asked(planned), options)
@@ -266,27 +262,6 @@ class PreparedStep:
             allow_nondeterministic=self.allow_nondeterministic,
         )
         return program, planned
-
-    def _searched_variants(
-        self, planned: PlannedGraph, asked: Callable[[PlannedGraph], PlanRequest], options: SearchOptions
-    ) -> tuple[PlannedGraph, GraphPlan]:
-        """What is to run, after the rewrites that the search over variants chose, and the plan of it."""
-        only_steps = options.strategy == MICRO_BATCH
-        made = plan_variants(
-            planned.graph,
-            lambda edited: asked(planned.rewritten(edited, ())),
-            options.limits,
-            quick=self._pricing,
-            exact=self.pricing,
-            objection=planned.objection,
-            only=lambda region: region.kind == "step" or not only_steps,
-            interrupt=options.interrupt,
-        )
-        for tried in made.tried:
-            _log.info(
-                "%s: %s in %s", tried.label, format_bytes(tried.peak_bytes), format_seconds(tried.seconds)
-            )
-        return (planned.rewritten(made.edited, made.rewrites) if made.rewrites else planned), made.found
 
     def _with_bodies(
         self, graph: Graph, pricing: Pricing, asked: PlanRequest, options: SearchOptions

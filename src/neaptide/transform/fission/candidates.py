@@ -41,6 +41,7 @@ class Candidate:
         members: the region.
         in_parts: storages that it makes in parts.
         nbytes: of these.
+        share: of the bytes that forward and backward make there, those that the region makes.
         means: nodes that take a mean along the axis, to be taken as sums first; the region is then to be found anew.
     """
 
@@ -51,6 +52,7 @@ class Candidate:
     members: frozenset[int]
     in_parts: frozenset[int]
     nbytes: int
+    share: float
     means: tuple[int, ...]
 
 
@@ -125,7 +127,9 @@ class _Finder:
         name = self.graph.values[value].name
         if not members or any(along.outer > 1 for along in seeds.values()):
             return None  # a part of what is handed over would lie in several places
-        return Candidate(kind, (name, dim), length, seeds, members, in_parts, nbytes, means)
+        whole = sum(self._made_bytes(self.graph.nodes[n]) for n in range(span.start, span.end))
+        share = sum(self._made_bytes(self.graph.nodes[n]) for n in members) / max(whole, 1)
+        return Candidate(kind, (name, dim), length, seeds, members, in_parts, nbytes, share, means)
 
     def _leave_writers_with_what_they_write(self, wanted: set[int]) -> None:
         """Leave outside what overwrites a storage that is made outside, such as a mask that is drawn whole."""

@@ -1,0 +1,56 @@
+"""What is to run where sums may be taken in another order: the variant of a program that the outer search chooses."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from neaptide.planner.plan_graph import GraphPlan, PlanRequest
+from neaptide.planner.pricing import Pricing
+from neaptide.planner.variants import MICRO_BATCH
+from neaptide.planner.variants.search import PricingOf, plan_variants
+from neaptide.runtime.planned_graph import PlannedGraph
+from neaptide.runtime.search_options import SearchOptions
+from neaptide.transform.fission.candidates import Candidate
+from neaptide.units import format_bytes, format_seconds
+
+logger = logging.getLogger(__name__)
+
+# Micro-batching splits everything but what makes numbers, such as the count of labels.
+_WHOLE = 0.95
+
+
+def searched_variant(
+    planned: PlannedGraph,
+    asked: Callable[[PlannedGraph], PlanRequest],
+    options: SearchOptions,
+    quick: Pricing,
+    exact: PricingOf,
+) -> tuple[PlannedGraph, GraphPlan]:
+    """A program after the rewrites that the search over variants chose, in program order, and the plan of it.
+
+    Args:
+        planned: the program as it is.
+        asked: what is asked of a variant.
+        options: of the search; `micro_batch` looks at whole steps alone.
+        quick: prices any graph at once.
+        exact: what prices a graph that is to be planned.
+    """
+    made = plan_variants(
+        planned.graph,
+        lambda edited: asked(planned.rewritten(edited, ())),
+        options.limits,
+        quick=quick,
+        exact=exact,
+        objection=planned.objection,
+        only=_is_whole if options.strategy == MICRO_BATCH else lambda _: True,
+        interrupt=options.interrupt,
+    )
+    for tried in made.tried:
+        peak, seconds = format_bytes(tried.peak_bytes), format_seconds(tried.seconds)
+        logger.info("%s: %s in %s", tried.label, peak, seconds)
+    return (planned.rewritten(made.edited, made.rewrites) if made.rewrites else planned), made.found
+
+
+def _is_whole(region: Candidate) -> bool:
+    return region.kind == "step" and region.share > _WHOLE
