@@ -122,7 +122,9 @@ class _Prepared:
         self._swept = torch.zeros(_SWEPT_BYTES // 4)
         written = [p for p in self._prepared.values() if not p.call.is_pure]
         tensors = [t for p in written for t in p.operands if isinstance(t, torch.Tensor) and not t.is_meta]
-        self._kept = [(tensor, tensor.clone()) for tensor in tensors]
+        # Whole storages: an operand may see one element many times, and cannot be written to then.
+        storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in tensors}
+        self._kept = [(s, s.clone()) for s in storages.values()]  # type: ignore[no-untyped-call]
 
     def player(self, key: str, seconds: float) -> Callable[[], object]:
         """What runs a call, or stands in for it."""
@@ -156,8 +158,8 @@ class _Prepared:
 
     def _reset(self) -> None:
         """Numbers as they were: what is worked on in place over and over ends in denormals, which take long."""
-        for tensor, saved in self._kept:
-            tensor.copy_(saved)
+        for storage, saved in self._kept:
+            storage.copy_(saved)
 
 
 def _run_all(runs: Sequence[Callable[[], object]]) -> None:

@@ -15,6 +15,15 @@ from neaptide.ir.nodes import Arg, Node
 MEAN: Final = 1
 SUM: Final = 2
 
+# Of what a sum and its divisor are made.
+DIVIDE: Final = "aten.div.Tensor"
+DIVIDE_BY_NUMBER: Final = "aten.div.Scalar"
+FILL_WHERE: Final = "aten.masked_fill.Scalar"
+IS: Final = "aten.eq.Scalar"
+IS_NOT: Final = "aten.ne.Scalar"
+SELECT: Final = "aten.index_select.default"
+SUM_OF_ALL: Final = "aten.sum.default"
+
 
 @dataclass(frozen=True, slots=True)
 class MeanLoss:

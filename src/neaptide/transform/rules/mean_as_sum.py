@@ -16,7 +16,20 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Named, Node, Ref
 from neaptide.ir.registry import Call, OpRegistry
 from neaptide.ir.values import Value
-from neaptide.ops.means import MEAN_LOSS_GRADIENTS, MEAN_LOSSES, MEANS, SUM, MeanLoss
+from neaptide.ops.means import (
+    DIVIDE,
+    DIVIDE_BY_NUMBER,
+    FILL_WHERE,
+    IS,
+    IS_NOT,
+    MEAN_LOSS_GRADIENTS,
+    MEAN_LOSSES,
+    MEANS,
+    SELECT,
+    SUM,
+    SUM_OF_ALL,
+    MeanLoss,
+)
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.fission.split import is_dense
 from neaptide.transform.rewrite import Refusal, Rewrite
@@ -101,7 +114,7 @@ class _Replacing:
         arriving = self._operand(0)
         divided = self._like(arriving, f"{arriving.name}_of_one", arriving.dtype)
         count = _elements(operand.shape)
-        self._insert_before("aten.div.Scalar", (arriving.id,), divided, (Ref(0), count))
+        self._insert_before(DIVIDE_BY_NUMBER, (arriving.id,), divided, (Ref(0), count))
         draft = self.edit.draft(node.id)
         self.edit.replace_node(node.id, replace(draft, args=self._with_sum(loss)))
         self.edit.replace_uses(arriving.id, divided, [node.id], outputs=False)
@@ -115,10 +128,10 @@ class _Replacing:
         mean = self._like(total, f"{total.name}_mean", total.dtype)
         edit.replace_uses(total.id, mean)
         edit.replace_node(node.id, replace(edit.draft(node.id), op=op, args=args))
-        divide = NodeDraft("aten.div.Scalar", (total.id,), (mean,), (Ref(0), divisor), source=node.source)
+        divide = NodeDraft(DIVIDE_BY_NUMBER, (total.id,), (mean,), (Ref(0), divisor), source=node.source)
         if is_value:
             args = (Ref(0), Ref(1))
-            divide = NodeDraft("aten.div.Tensor", (total.id, divisor), (mean,), args, source=node.source)
+            divide = NodeDraft(DIVIDE, (total.id, divisor), (mean,), args, source=node.source)
         edit.insert_after(node.id, divide)
 
     def _weight_of_targets(self, loss: MeanLoss) -> int:
@@ -133,8 +146,8 @@ class _Replacing:
         total = self._like(old, old.name, old.dtype)
         if weight is None:
             counts = self._like(target, f"{target.name}_counts", "bool")
-            self._insert_before("aten.ne.Scalar", (target.id,), counts, (Ref(0), ignored))
-            self._insert_before("aten.sum.default", (counts,), total, (Ref(0),), to_dtype)
+            self._insert_before(IS_NOT, (target.id,), counts, (Ref(0), ignored))
+            self._insert_before(SUM_OF_ALL, (counts,), total, (Ref(0),), to_dtype)
             return total
         if len(target.shape) != 1:
             raise RewriteError(
@@ -145,11 +158,11 @@ class _Replacing:
         chosen = self._like(target, f"{target.name}_chosen", target.dtype)
         picked = self._like(target, f"{weight.name}_picked", weight.dtype)
         counted = self._like(target, f"{weight.name}_counted", weight.dtype)
-        self._insert_before("aten.eq.Scalar", (target.id,), passed, (Ref(0), ignored))
-        self._insert_before("aten.masked_fill.Scalar", (target.id, passed), chosen, (Ref(0), Ref(1), 0))
-        self._insert_before("aten.index_select.default", (weight.id, chosen), picked, (Ref(0), 0, Ref(1)))
-        self._insert_before("aten.masked_fill.Scalar", (picked, passed), counted, (Ref(0), Ref(1), 0))
-        self._insert_before("aten.sum.default", (counted,), total, (Ref(0),), to_dtype)
+        self._insert_before(IS, (target.id,), passed, (Ref(0), ignored))
+        self._insert_before(FILL_WHERE, (target.id, passed), chosen, (Ref(0), Ref(1), 0))
+        self._insert_before(SELECT, (weight.id, chosen), picked, (Ref(0), 0, Ref(1)))
+        self._insert_before(FILL_WHERE, (picked, passed), counted, (Ref(0), Ref(1), 0))
+        self._insert_before(SUM_OF_ALL, (counted,), total, (Ref(0),), to_dtype)
         return total
 
     def _with_sum(self, loss: MeanLoss) -> tuple[Arg, ...]:

@@ -60,7 +60,7 @@ def test_from_the_peak_down_to_the_lowest_peak_found(family):
     assert sorted(first.sequence) == list(range(step.node_count))
     assert last.peak_bytes == curve.lowest_peak_bytes
     assert all(point.is_reached for point in curve.points)
-    assert last.peak_bytes < 0.8 * first.peak_bytes
+    assert last.peak_bytes < 0.8 * first.budget_bytes
     assert curve.overhead(first.seconds) == 0.0
     assert "of 4 budgets proved" in outcome.termination.detail
 
