@@ -71,11 +71,22 @@ COLUMNS: Final = (
 )
 
 
+class Listener(logging.Handler):
+    """Keeps what is said."""
+
+    def __init__(self, said: list[str]) -> None:
+        super().__init__()
+        self.said = said
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+
+
 class Field:
     """The programs of one step, made and measured in this process."""
 
     def __init__(self, spec: str, time_limit_s: float) -> None:
-        from neaptide.runtime import contestants
+        from neaptide.runtime import contestants, searched_variant
         from neaptide.runtime.prepared_step import prepare
         from neaptide.runtime.verification import verify_eager
 
@@ -89,11 +100,8 @@ class Field:
         step, batch = contestants.build(self.factory, SEED)
         self.prepared = prepare(step, (batch,), name=spec)
         self.tried: list[str] = []
-        handler = logging.Handler()
-        handler.emit = lambda record: self.tried.append(record.getMessage())  # type: ignore[method-assign]
-        log = logging.getLogger("neaptide.runtime.prepared_step")  # says which variants were planned
-        log.addHandler(handler)
-        log.setLevel(logging.INFO)
+        searched_variant.logger.addHandler(Listener(self.tried))  # it says which variants were planned
+        searched_variant.logger.setLevel(logging.INFO)
 
     def add_eager(self) -> None:
         """The step as it is."""

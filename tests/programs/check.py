@@ -107,7 +107,7 @@ def check(program: Program, limits: Limits = LIMITS, budgets: tuple[str, ...] = 
         except _Ended as end:
             checked.outcome, checked.told = end.outcome, end.told
         except NeaptideError as error:
-            checked.outcome, checked.told = _of_refusal(error), error.render()
+            checked.outcome, checked.told = outcome_of(error), error.render()
         except Exception as error:  # noqa: BLE001 - a crash is what is looked for
             checked.outcome = Outcome.CRASH
             checked.told = f"{type(error).__name__}: {error} | {_place(error)}"
@@ -217,7 +217,7 @@ def _differ_not(found: Snapshot, expected: Snapshot, outcome: Outcome, who: str)
         raise _Ended(outcome, f"{who} differ at {told}")
 
 
-def _of_refusal(error: NeaptideError) -> Outcome:
+def outcome_of(error: NeaptideError) -> Outcome:
     """An answer names line, reason and fix. What the classes for our own faults say is none."""
     is_ours = error.exit_code == NeaptideError.exit_code or isinstance(error, (NumericsError, PlanMismatch))
     if is_ours:

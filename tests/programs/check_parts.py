@@ -21,7 +21,7 @@ from neaptide.runtime import contestants
 from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
 from neaptide.runtime.prepared_step import prepare
 from neaptide.runtime.verification import verify_eager, verify_planned
-from programs.check import SEED
+from programs.check import SEED, Outcome, outcome_of
 from programs.program import Program
 
 MOST_REGIONS = 3
@@ -52,7 +52,8 @@ def check_parts(program: Program, parts: tuple[int, ...] = (2, 3)) -> InParts:
         try:
             _check(program, found, parts)
         except NeaptideError as error:
-            found.refused.append(error.what)
+            refused = outcome_of(error) is not Outcome.CRASH
+            (found.refused if refused else found.faults).append(error.render())
         except Exception as error:  # noqa: BLE001 - a crash is what is looked for
             found.faults.append(f"{type(error).__name__}: {error}")
     return found

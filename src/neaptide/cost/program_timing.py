@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from statistics import fmean, median
 from typing import Final
@@ -122,9 +123,9 @@ class _Prepared:
         self._swept = torch.zeros(_SWEPT_BYTES // 4)
         written = [p for p in self._prepared.values() if not p.call.is_pure]
         tensors = [t for p in written for t in p.operands if isinstance(t, torch.Tensor) and not t.is_meta]
-        # Whole storages: an operand may see one element many times, and cannot be written to then.
-        storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in tensors}
-        self._kept = [(s, s.clone()) for s in storages.values()]  # type: ignore[no-untyped-call]
+        # Whole blocks: an operand may see one element many times, and cannot be written to then.
+        blocks = {t.untyped_storage().data_ptr(): _block_of(t) for t in tensors}
+        self._kept = [(block, block.clone()) for block in blocks.values()]
 
     def player(self, key: str, seconds: float) -> Callable[[], object]:
         """What runs a call, or stands in for it."""
@@ -151,15 +152,20 @@ class _Prepared:
         for is_call, stretch in groupby(plays, key=lambda play: bool(play[0])):
             runs = [run for _, run in stretch]
             if is_call:
-                total_s += clock.seconds(lambda runs=runs: _run_all(runs))  # type: ignore[misc]
+                total_s += clock.seconds(partial(_run_all, runs))
             else:
                 _run_all(runs)
         return total_s
 
     def _reset(self) -> None:
         """Numbers as they were: what is worked on in place over and over ends in denormals, which take long."""
-        for storage, saved in self._kept:
-            storage.copy_(saved)
+        for block, saved in self._kept:
+            block.copy_(saved)
+
+
+def _block_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes that a tensor lies in, each once."""
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
 
 
 def _run_all(runs: Sequence[Callable[[], object]]) -> None:
