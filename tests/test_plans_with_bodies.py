@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -23,6 +19,7 @@ from neaptide.runtime.capturing import capture
 from neaptide.runtime.plan_matching import matched
 from neaptide.runtime.prepared_step import PreparedStep
 from neaptide.runtime.search_options import SearchOptions
+from run_elsewhere import run_elsewhere
 
 SENTENCES, WORDS_EACH, KNOWN_WORDS, WIDTH = 7, 11, 101, 16  # in 3 parts of 3, 3 and 1 sentences
 DEVICE = "a100-80g"  # numbers that are there at once
@@ -104,25 +101,11 @@ def test_a_body_recomputes_within_its_own_budget(captured, found):
     assert made.seconds >= sum(pricing.prices(graph, bodies).seconds) * (1 - 1e-9)
 
 
-ELSEWHERE = """
-import sys, json, neaptide, test_plans_with_bodies as here
-report = neaptide.run(here.language_step, sys.argv[1], verify=True)
-print(json.dumps([report.max_abs_diff, report.predicted_peak_bytes, report.measured_peak_bytes]))
-"""
-
-
 def test_it_runs_in_another_process_as_predicted(found, tmp_path):
     found.plan.save(tmp_path / "plan.json")
-    paths = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
-    ran = subprocess.run(
-        [sys.executable, "-c", ELSEWHERE, str(tmp_path / "plan.json")],
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        check=False,
+    differences, predicted, measured = run_elsewhere(
+        "test_plans_with_bodies", "language_step", tmp_path / "plan.json"
     )
-    assert ran.returncode == 0, ran.stderr
-    differences, predicted, measured = json.loads(ran.stdout.splitlines()[-1])
     assert max(differences.values()) < 1e-5
     made = found.plan.programs[0].predictions
     assert predicted == measured == made.peak_bytes

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -21,6 +17,7 @@ from neaptide.plans import Plan
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.plan_matching import same_budget
 from neaptide.runtime.prepared_step import PreparedStep
+from run_elsewhere import run_elsewhere
 
 ROWS = 70  # in 3 parts of 24, 24 and 22
 
@@ -51,28 +48,14 @@ def planned():
     )
 
 
-ELSEWHERE = """
-import sys, json, neaptide, test_plans_with_loops as here
-report = neaptide.run(here.rows_step, sys.argv[1], verify=True)
-print(json.dumps([report.max_abs_diff, report.predicted_peak_bytes, report.measured_peak_bytes]))
-"""
-
-
 def test_a_plan_with_a_loop_runs_in_another_process_as_predicted(tmp_path):
     made = planned()
     (rewrite,) = made.programs[0].rewrites
     assert rewrite.rule == "fission"
     made.save(tmp_path / "plan.json")
-    paths = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
-    ran = subprocess.run(
-        [sys.executable, "-c", ELSEWHERE, str(tmp_path / "plan.json")],
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        check=False,
+    differences, predicted, measured = run_elsewhere(
+        "test_plans_with_loops", "rows_step", tmp_path / "plan.json"
     )
-    assert ran.returncode == 0, ran.stderr
-    differences, predicted, measured = json.loads(ran.stdout.splitlines()[-1])
     assert max(differences.values()) < 1e-5
     assert predicted == measured == made.programs[0].predictions.peak_bytes
     assert predicted < 0.8 * made.programs[0].predictions.baseline_peak_bytes

@@ -1,14 +1,11 @@
 """Members of the batch axis of all zoo models against DTensor's sharding rules: where results lie."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from neaptide import zoo
+from run_elsewhere import told_by
 
 # DTensor has no rule for them, or it fails on the call.
 WITHOUT_RULE = {
@@ -30,19 +27,9 @@ OTHERWISE = {
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_placements_of_results_are_those_of_dtensor():
-    here = Path(__file__).parent
     specs = [f"{name}@tiny,batch=4" for name in zoo.names()]
-    done = subprocess.run(
-        [sys.executable, "axis_dtensor.py", *specs],
-        cwd=here,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([*filter(None, sys.path), str(here.parent)])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
     calls = agreed = 0
-    for spec, found in json.loads(done.stdout).items():
+    for spec, found in told_by(Path(__file__).parent / "axis_dtensor.py", *specs).items():
         counts = found["counts"]
         calls += counts["calls"]
         agreed += counts.get("agree", 0) + counts.get("moved", 0)

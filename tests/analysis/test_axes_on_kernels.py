@@ -1,14 +1,11 @@
 """What is said of the batch axis of real training steps, against their kernels: each distinct member in parts and whole."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from neaptide import zoo
+from run_elsewhere import told_by
 
 # Batch norm in training needs the batch whole; the recurrent layers hand a workspace of their own from forward to
 # backward, whose parts nobody knows.
@@ -22,17 +19,7 @@ WHOLE = {
 
 def checked(*specs):
     """In a process of its own: a kernel that is handed wrong lengths may end it."""
-    here = Path(__file__).parent
-    done = subprocess.run(
-        [sys.executable, "axis_run.py", *specs],
-        cwd=here,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([*filter(None, sys.path), str(here.parent)])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return told_by(Path(__file__).parent / "axis_run.py", *specs)
 
 
 def check(*specs):

@@ -1,9 +1,5 @@
 """Rows of axes: each is run on the real kernel, in parts and whole, in a process of its own."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +7,7 @@ import pytest
 from neaptide.ir.registry import OpRegistry
 from neaptide.ops import registry
 from neaptide.ops.axes import table
+from run_elsewhere import told_by
 
 # What they make has no numbers to compare, or draws other numbers in each run.
 NOT_COMPARED = {
@@ -29,18 +26,7 @@ OF_LOOPS = {"neaptide.copy", "neaptide.put", "neaptide.add"}
 
 @pytest.fixture(scope="module")
 def checked():
-    here = Path(__file__).parent
-    paths = os.pathsep.join([*sys.path, str(here), str(here.parent)])
-    done = subprocess.run(
-        [sys.executable, "axis_check.py"],
-        cwd=here,
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return told_by(Path(__file__).parent / "axis_check.py")
 
 
 def test_parts_merge_to_the_whole(checked):

@@ -121,6 +121,7 @@ def comparison(**changes):
         "budget_bytes": 228 * MIB,
         "lower_bound_bytes": 120 * MIB,
         "order_lower_bound_bytes": 200 * MIB,
+        "is_for_bytes": False,
         "bounds_are_of_rewritten": False,
         "plan_seconds": 1.25,
         "capture_seconds": 2.5,

@@ -204,3 +204,9 @@ def test_bounds_of_a_rewritten_graph_say_so():
     text = comparison_text(samples.comparison(bounds_are_of_rewritten=True))
     assert "for any plan of the rewritten graph" in text
     assert "of the rewritten graph" not in comparison_text(samples.comparison())
+
+
+def test_a_comparison_within_a_time_says_that_nothing_lower_was_found_in_it():
+    text = comparison_text(samples.comparison(is_for_bytes=True))
+    assert "nothing lower was found within the time" in text
+    assert "the search was for time" not in text

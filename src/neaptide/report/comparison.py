@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from neaptide.errors import InfeasibleBudget
 from neaptide.planner.strategies.program_order import baseline
+from neaptide.plans import BudgetRecord
 from neaptide.report.arena_text import arena_lines
 from neaptide.report.device_notes import predicted_only
 from neaptide.report.model import Comparison, ComparisonRow
@@ -98,6 +99,7 @@ def compare_programs(
         budget_bytes=None if first is None or _is_unlimited(first) else first.plan.programs[0].budget_bytes,
         lower_bound_bytes=bounds.lower_bound_bytes,
         order_lower_bound_bytes=bounds.order_lower_bound_bytes,
+        is_for_bytes=first is not None and _asks_for_bytes(first.plan.budget),
         bounds_are_of_rewritten=first is not None and bool(first.plan.programs[0].rewrites),
         plan_seconds=plan_seconds,
         capture_seconds=prepared.captured.seconds,
@@ -107,6 +109,10 @@ def compare_programs(
         seed=seed,
         budget_missed="" if missed is None else "; ".join(filter(None, (missed.what, missed.where))),
     )
+
+
+def _asks_for_bytes(asked: BudgetRecord) -> bool:
+    return asked.peak is None and asked.latency is not None
 
 
 def _eager_row(measured: Measured | None, loss: float | None, repeats: int) -> ComparisonRow:

@@ -179,6 +179,8 @@ def _why_not_lower(comparison: Comparison) -> str:
         return "Why not lower: the lower bound is reached."
     if comparison.budget_bytes is None:
         return f"Why not lower: no budget asks for it; no plan goes below {bound}."
+    if comparison.is_for_bytes:
+        return f"Why not lower: nothing lower was found within the time; no plan goes below {bound}."
     if is_within_budget(comparison):
         return (
             "Why not lower: the budget is met, and the search was for time from there on; "

@@ -142,6 +142,7 @@ class Comparison:
         budget_bytes: what the plan was to stay within; None when no limit was given.
         lower_bound_bytes: no plan of the graph that is planned goes below, after its rewrites;
             `order_lower_bound_bytes`: no order alone does.
+        is_for_bytes: the lowest peak within a time was asked for, rather than the least time within bytes.
         bounds_are_of_rewritten: whether the bounds are those of a rewritten graph; other rewrites may go below.
         plan_seconds: time planning took; `capture_seconds` the capture.
         high_water_mark_bytes: of the process while it measured; None where the system does not tell.
@@ -157,6 +158,7 @@ class Comparison:
     budget_bytes: int | None
     lower_bound_bytes: int
     order_lower_bound_bytes: int
+    is_for_bytes: bool
     bounds_are_of_rewritten: bool
     plan_seconds: float
     capture_seconds: float
