@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from neaptide.errors import CaptureError, NeaptideError
+from neaptide.errors import NeaptideError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.branching_gradients import check_gradients
 from neaptide.frontends.factory_as_step import refuse_factory
 from neaptide.frontends.host_numbers import HostNumbers
-from neaptide.frontends.host_part import UNKNOWN, HostPart, is_host_number, traced_dtype
+from neaptide.frontends.host_part import UNKNOWN, HostPart
 from neaptide.frontends.host_traffic import no_host_traffic
 from neaptide.frontends.known_results import KnownResults
 from neaptide.frontends.large_data import closed_data
@@ -28,7 +28,7 @@ from neaptide.frontends.line_of_change import line_of_change
 from neaptide.frontends.locked_arrays import locked_arrays
 from neaptide.frontends.notes import Notes
 from neaptide.frontends.object_watch import ObjectWatch, Watched, changed_error
-from neaptide.frontends.optimizer_twins import OptimizerTwins
+from neaptide.frontends.optimizer_twins import OptimizerTwins, Twins
 from neaptide.frontends.outside_world import no_outside_world, refuse_clocks
 from neaptide.frontends.places import Place
 from neaptide.frontends.recorder import Recorder
@@ -40,19 +40,15 @@ from neaptide.frontends.step_slots import (
     EntryPattern,
     InputSlot,
     OutputSlot,
-    TensorSpec,
     Trace,
-    argument_name,
-    hyper_parameters,
 )
-from neaptide.frontends.step_state import StepState, TensorSlot
+from neaptide.frontends.step_state import StepState
 from neaptide.frontends.trace_errors import explained
+from neaptide.frontends.trace_inputs import FakeInputs
 from neaptide.frontends.trace_notes import noted_backward, noted_modules
+from neaptide.frontends.trace_outputs import TraceOutputs, refuse_batch_gradients
 from neaptide.frontends.trace_truths import known_truths
 from neaptide.frontends.trace_watch import StateWatch, Write, rebound
-
-# As what a Python number that changes enters a trace, where it is read back at once.
-_NUMBERS = {kind: TensorSpec((), (), traced_dtype(kind()), torch.device("cpu")) for kind in NUMBER_TYPES}
 
 
 def trace_step(
@@ -133,20 +129,10 @@ class _Tracer:
         self.numbers = [(place, place.get()) for place in state.scalars if place.name in changing]
         self.symbols: list[Any] = []
         self.batch_leaves, self.batch_spec = pytree.tree_flatten((args, dict(kwargs)))
-        self.mode = private.new_fake_mode()
-        self.slots: list[InputSlot] = []
-        self.known: dict[tuple[Any, ...], Any] = dict(entry.numbers)
-        self.fakes: list[torch.Tensor] = []
         self.twins: dict[str, torch.Tensor] = {}
-        self.outputs: list[OutputSlot] = []
-        self.constants: dict[int, Any] = {}
-        self.borrowed: dict[int, tuple[str, str]] = {}
-        self.attached: set[int] = set()
-        self.result_spec: Any = None
+        self.outputs = TraceOutputs()
         self.exit = EntryPattern()
-        self.kept: frozenset[str] = frozenset()
         self.originals = [(slot, slot.current()) for slot in state.tensors]
-        self.written: dict[OutputSlot, Any] = {}
         self.optimizers = OptimizerTwins(state, entry, changing, plain=plain)
         self.scaled = ScaledUpdates(state, self.optimizers)
         self.decisions: HostPart | None = None
@@ -156,12 +142,13 @@ class _Tracer:
 
     def run(self) -> Trace:
         self._fake_inputs()
+        slots = self.inputs.slots
         watch = StateWatch(self.state)
         objects = ObjectWatch(self.state)
         try:
             with locked_arrays(objects.arrays), no_outside_world(self.state):
                 recording = self._trace()
-            refuse_clocks(self.constants.values())
+            refuse_clocks(self.outputs.constants.values())
         except BaseException as error:
             self._restore()
             watch.restore()
@@ -177,20 +164,21 @@ class _Tracer:
         self.scaled.settle()
         listing = NO_LISTING
         if self.state.is_watched:
-            listing = list_run(recording, [slot.name for slot in self.slots], self.result)
+            listing = list_run(recording, [slot.name for slot in slots], self.result)
+        outputs = self.outputs
         trace = Trace(
             recording,
-            _drop_unused(recording, self.slots, self._skeletons()),
-            tuple(self.outputs),
-            self.result_spec,
-            self.constants,
+            _drop_unused(recording, slots, self._skeletons()),
+            tuple(outputs.slots),
+            outputs.result_spec,
+            outputs.constants,
             self.entry,
             self.exit,
-            self.kept,
-            self.borrowed,
-            frozenset(self.attached),
+            outputs.kept_gradients,
+            outputs.borrowed,
+            frozenset(outputs.attached),
             self.decisions,
-            self.written,
+            outputs.written,
             listing,
         )
         if written:
@@ -213,82 +201,9 @@ class _Tracer:
             watch.restore()
             watched.put_back()
 
-    # -- inputs ---------------------------------------------------------------------------------------------
-
     def _fake_inputs(self) -> None:
-        for slot in self.state.tensors:
-            fake = self._fake(slot.current())
-            _keep_hooks(slot, fake)
-            vars(fake).update({k: v for k, v in vars(slot.current()).items() if k not in vars(fake)})
-            self._add(InputSlot(slot.role, slot.name, ("tensor", slot.name)), fake)
-        for name, spec in self.entry.gradients.items():
-            self._add(InputSlot("gradient", f"{name}.grad", ("gradient", name)), self._new(spec))
-        for (label, name, key), entry in self.entry.optimizer_state.items():
-            slot_name, slot_key = f"{label}.state.{name}.{key}", ("state", label, name, key)
-            if isinstance(entry, TensorSpec):
-                self._add(InputSlot("optimizer_state", slot_name, slot_key), self._new(entry))
-            elif entry.kind in NUMBER_TYPES:
-                self._add(InputSlot("rate", slot_name, slot_key), self._new(_NUMBERS[entry.kind]))
-        for label, optimizer in self.state.optimizers.items():
-            for setting in hyper_parameters(label, optimizer):
-                if setting.is_input(self.changing):
-                    content = setting.content
-                    fake = self._fake(content) if isinstance(content, torch.Tensor) else self._number(content)
-                    self._add(InputSlot("rate", setting.name, setting.slot_key(label)), fake, content)
-        for place, number in self.numbers:
-            self._add(InputSlot("rate", place.name, ("scalar", place.name)), self._number(number), number)
-        for position, leaf in enumerate(self.batch_leaves):
-            if isinstance(leaf, torch.Tensor):
-                self._add(InputSlot("batch", f"batch_{position}", ("batch", position)), self._fake(leaf))
-            elif argument_name(position) in self.changing:
-                name = argument_name(position)
-                self._add(InputSlot("rate", name, ("argument", position)), self._number(leaf), leaf)
-        self.host = HostNumbers(self.known, [slot.key for slot in self.slots])
-
-    def _add(self, slot: InputSlot, fake: torch.Tensor, number: Any = None) -> None:
-        self.slots.append(slot)
-        self.fakes.append(fake)
-        if is_host_number(number):
-            self.known.setdefault(slot.key, number)
-
-    def _fake(self, tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.layout is not torch.strided:
-            raise CaptureError(
-                f"a tensor with layout {tensor.layout} cannot be traced",
-                next_step="make it dense, or keep what uses it outside the step",
-            )
-        if tensor.device.type == "meta":
-            # A model built without bytes stands for one on the CPU: ops must choose real kernels.
-            twin = self._new(TensorSpec.of(tensor))
-            if isinstance(tensor, torch.nn.Parameter):
-                return torch.nn.Parameter(twin, requires_grad=tensor.requires_grad)
-            return twin.requires_grad_(tensor.requires_grad)
-        if not tensor.is_leaf:  # what it was computed from is no part of the step
-            return self._fake(tensor.detach()).requires_grad_(tensor.requires_grad)
-        try:
-            fake: torch.Tensor = self.mode.from_tensor(tensor, static_shapes=True)
-            nbytes = tensor.untyped_storage().nbytes()
-            if (
-                int(fake.untyped_storage().nbytes()) < nbytes
-            ):  # torch's own windows see a part of what they hold
-                fake.untyped_storage().resize_(nbytes)
-        except Exception as error:
-            raise CaptureError(
-                f"a tensor of type {type(tensor).__name__} cannot be traced",
-                why=str(error).splitlines()[0] if str(error) else type(error).__name__,
-            ) from error
-        if fake.grad is not None:
-            fake.grad = None
-        if any(fake is other for other in self.fakes):  # the same tensor twice, in the batch
-            return fake.detach().requires_grad_(tensor.requires_grad)
-        return fake
-
-    def _new(self, spec: TensorSpec) -> torch.Tensor:
-        with self.mode:
-            return spec.empty()
-
-    def _number(self, number: float) -> torch.Tensor:
-        return self._new(_NUMBERS[int if isinstance(number, int) else float])
+        self.inputs = FakeInputs(self.state, self.entry, self.changing, self.batch_leaves, self.numbers)
+        self.host = HostNumbers(self.inputs.known, [slot.key for slot in self.inputs.slots])
 
     # -- trace ----------------------------------------------------------------------------------------------
 
@@ -296,14 +211,14 @@ class _Tracer:
         notes = self.notes = Notes()
         known = None
         if self.before is not None:
-            known = KnownResults(self.before, [slot.name for slot in self.slots], self.mode)
+            known = KnownResults(self.before, [slot.name for slot in self.inputs.slots], self.inputs.mode)
         recorder = Recorder(notes, known)
-        for fake in self.fakes:
+        for fake in self.inputs.fakes:
             recorder.add_input(fake)
         light = LightPasses(self.state, notes)
         self.left_out = light.left_out
         with contextlib.ExitStack() as stack:
-            stack.enter_context(self.mode)
+            stack.enter_context(self.inputs.mode)
             stack.enter_context(private.uncached_autocast())
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
             stack.enter_context(private.plain_checkpoints(notes))
@@ -320,12 +235,12 @@ class _Tracer:
                 stack.enter_context(light.open())
             stack.enter_context(LineNotes(notes))
             stack.enter_context(recorder)
-            recording = recorder.finish(self._program(self.fakes))
+            recording = recorder.finish(self._program(self.inputs.fakes))
         check_gradients(recording, notes.nodes)
         return recording
 
     def _program(self, inputs: list[torch.Tensor]) -> list[Any]:
-        twins = dict(zip((slot.key for slot in self.slots), inputs, strict=True))
+        twins = dict(zip((slot.key for slot in self.inputs.slots), inputs, strict=True))
         self.twins = {slot.name: twins["tensor", slot.name] for slot in self.state.tensors}
         for slot in self.state.tensors:
             for place in slot.places:
@@ -344,91 +259,24 @@ class _Tracer:
             place.set(self.symbols[-1])
         args, kwargs = pytree.tree_unflatten(leaves, self.batch_spec)
         self.result = self.step(*args, **kwargs)
-        return self._collect(self.result, twins)
+        return self._collect(twins)
 
-    def _flag_left_behind(self, name: str, twin: torch.Tensor) -> CaptureError:
-        line = self.notes.flag_lines.get(id(twin))
-        return CaptureError(
-            f"the step sets requires_grad of {name} to {twin.requires_grad} and leaves it so",
-            where=None if line is None else line.location,
-            why="the flag would be set once, at capture, and the next step would be another program",
-            next_step="set it back before the step ends, or set it outside the step",
-        )
-
-    def _collect(self, result: Any, twins: Mapping[tuple[Any, ...], torch.Tensor]) -> list[Any]:
-        returned: list[Any] = []
-        own: dict[int, tuple[str, str]] = {
-            id(p.get()): ("object", p.name) for p in self.state.objects if _is_there(p)
-        }
-        own |= {id(twin): ("tensor", name) for name, twin in self.twins.items()}
-        leaves, self.result_spec = pytree.tree_flatten(result, is_leaf=lambda part: id(part) in own)
-        for position, leaf in enumerate(leaves):
-            if id(leaf) in own:
-                self.borrowed[position] = own[id(leaf)]
-            elif isinstance(leaf, (torch.Tensor, torch.SymFloat, torch.SymInt, torch.SymBool)):
-                self.outputs.append(OutputSlot("result", f"result_{position}", (position,)))
-                returned.append(leaf.detach() if isinstance(leaf, torch.Tensor) else leaf)
-                if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
-                    self.attached.add(position)
-            else:
-                self.constants[position] = leaf
-        refuse_factory(self.constants.values(), self.step)
-        gradients: dict[str, TensorSpec] = {}
-        kept = set()
-        for slot, original in self.originals:
-            fake = twins["tensor", slot.name]
-            if original.is_leaf and fake.is_leaf and fake.requires_grad != original.requires_grad:
-                raise self._flag_left_behind(slot.name, fake)
-            if not (fake.is_leaf and fake.requires_grad) or fake.grad is None:
-                continue
-            if not original.is_leaf:
-                raise CaptureError(
-                    f"the step computes a gradient for {slot.name}, which was computed outside the step",
-                    next_step="compute it inside the step, or detach it",
-                )
-            gradients[slot.name] = TensorSpec.of(fake.grad)
-            if fake.grad is twins.get(("gradient", slot.name)):
-                kept.add(slot.name)
-                continue
-            self.outputs.append(OutputSlot("gradient", f"{slot.name}.grad", (slot.name,)))
-            returned.append(fake.grad)
-
-        def write(slot: OutputSlot, content: Any) -> None:
-            if isinstance(content, (torch.Tensor, torch.SymInt, torch.SymFloat)):
-                self.outputs.append(slot)
-                returned.append(content)
-            else:
-                self.written[slot] = content
-
-        found = self.optimizers.collect(write)
+    def _collect(self, twins: Twins) -> list[Any]:
+        """All that the program returns, in the order of the output slots."""
+        outputs, state = self.outputs, self.state
+        outputs.add_result(self.result, state, self.twins)
+        refuse_factory(outputs.constants.values(), self.step)
+        gradients = outputs.add_gradients(self.originals, twins, self.notes)
+        found = self.optimizers.collect(outputs.write)
         self.scaled.check_writes()
         for label, flag in self.scaled.skipped.items():
-            write(OutputSlot("skipped", f"{label} is skipped", (label,)), flag)
+            outputs.write(OutputSlot("skipped", f"{label} is skipped", (label,)), flag)
         self.exit = EntryPattern(gradients, found, self._numbers_after())
-        self.kept = frozenset(kept)
-        for slot in self.state.tensors:
+        for slot in state.tensors:
             twins["tensor", slot.name].grad = None
-        for position in range(len(self.batch_leaves)):
-            if ("batch", position) in twins and twins["batch", position].grad is not None:
-                name, line = argument_name(position), self.notes.flag_lines.get(id(twins["batch", position]))
-                raise CaptureError(
-                    f"the step computes a gradient for {name}",
-                    where=f"{name}, which was passed in with requires_grad"
-                    if line is None
-                    else line.location,
-                    why="it would be accumulated in the caller's batch",
-                    next_step="use `.detach().requires_grad_()` of it in the step, or make that tensor a parameter",
-                )
-        for position, place in enumerate(self.state.left):
-            content = place.get() if _is_there(place) else None
-            if not isinstance(content, torch.Tensor) or content is twins.get(("tensor", place.name)):
-                raise CaptureError(
-                    f"the step leaves a tensor in {place.name} at its first call only",
-                    next_step="call the step once before it is planned",
-                )
-            self.outputs.append(OutputSlot("left", place.name, (position,)))
-            returned.append(content.detach())
-        return returned
+        refuse_batch_gradients(len(self.batch_leaves), twins, self.notes)
+        outputs.add_left(state.left, twins)
+        return outputs.returned
 
     def _numbers_after(self) -> dict[tuple[Any, ...], Any]:
         """The numbers of the optimizer state that the host knows when the step is over; notes the decisions."""
@@ -471,26 +319,6 @@ def _holds(place: Place, *contents: Any) -> bool:
     except (LookupError, AttributeError, ValueError):  # deleted meanwhile
         return False
     return any(found is content for content in contents)
-
-
-def _is_there(place: Place) -> bool:
-    try:
-        place.get()
-    except (LookupError, AttributeError, ValueError):
-        return False
-    return True
-
-
-def _keep_hooks(slot: TensorSlot, fake: torch.Tensor) -> None:
-    gradient_hooks, accumulated = private.parameter_hooks(slot.current())
-    if accumulated:
-        raise CaptureError(
-            f"{slot.name} has a post-accumulate-gradient hook",
-            why="such a hook usually updates the parameter itself, found by identity, inside the backward",
-            next_step="remove the hook: neaptide places each update right after its gradient where that pays",
-        )
-    for hook in gradient_hooks:
-        private.register_hook(fake, hook)
 
 
 def _drop_unused(

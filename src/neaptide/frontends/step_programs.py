@@ -1,0 +1,250 @@
+"""The programs of a step: from its first call on until each call leaves the gradients and the state that it found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch.utils import _pytree as pytree
+
+from neaptide.errors import CaptureError
+from neaptide.frontends.captured import CapturedProgram
+from neaptide.frontends.causal_mask import restore_causal_attention
+from neaptide.frontends.counted_state import check_types_unasked, counts_in_python
+from neaptide.frontends.grouped_heads import grouped_heads, has_masked_attention, repeats_grouped_heads
+from neaptide.frontends.optimizer_twins import WrittenNumbersError
+from neaptide.frontends.rehearsal import refuse_changes
+from neaptide.frontends.same_program import is_same_but_for_numbers
+from neaptide.frontends.step_slots import (
+    EntryPattern,
+    Trace,
+    argument_name,
+    hyper_parameters,
+    present_pattern,
+)
+from neaptide.frontends.step_state import StepState
+from neaptide.frontends.step_trace import trace_step
+from neaptide.frontends.trace_reader import read_trace
+from neaptide.ops import registry
+
+MAX_PROGRAMS = 4  # of one step: without optimizer state, and for the branches taken by step counts
+LOOK_AHEAD = 40  # steps that are played on the host alone, to find the branches that step counts will take
+
+
+@dataclass(frozen=True)
+class StepRequest:
+    """What a capture is asked for, besides the step.
+
+    Attributes:
+        args: of the call.
+        kwargs: likewise.
+        extra: state that cannot be found by looking through the step.
+        name: of the graph.
+        changing: names of Python floats that become inputs.
+        clears_gradients: host code behind the program clears the gradients.
+        is_watched: whether impure Python is looked for.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    extra: Any
+    name: str
+    changing: frozenset[str]
+    clears_gradients: bool = False
+    is_watched: bool = True
+
+
+def all_programs(
+    step: Callable[..., Any], request: StepRequest, found: StepState
+) -> tuple[list[CapturedProgram], frozenset[str]]:
+    """The programs of a step, and the names of the numbers that are inputs of them. The last program is the usual one.
+
+    Raises:
+        CaptureError: the step is no straight-line program, or never leaves what it found.
+    """
+    args, kwargs, changing = request.args, request.kwargs, request.changing
+    clears = request.clears_gradients
+    programs, written = _programs(step, args, kwargs, found, frozenset(), request.name, clears)
+    if changing - written:
+        asked = changing - written
+        symbolic = _with_numbers_as_inputs(step, args, kwargs, found, asked, programs, clears)
+        return (programs, written) if symbolic is None else (symbolic, changing | written)
+    return programs, written
+
+
+def _with_numbers_as_inputs(
+    step: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    found: StepState,
+    changing: frozenset[str],
+    concrete: list[CapturedProgram],
+    clears_gradients: bool,
+) -> list[CapturedProgram] | None:
+    """The same programs with some numbers as inputs; None where that makes other programs of them."""
+    leaves = pytree.tree_leaves((args, dict(kwargs)))
+    numbers = {argument_name(i): leaf for i, leaf in enumerate(leaves) if argument_name(i) in changing}
+    numbers |= {place.name: place.get() for place in found.scalars if place.name in changing}
+    for label, optimizer in found.optimizers.items():
+        entries = hyper_parameters(label, optimizer)
+        numbers |= {entry.name: entry.content for entry in entries if entry.name in changing}
+    try:
+        programs, _ = _programs(step, args, kwargs, found, changing, concrete[0].graph.name, clears_gradients)
+    except CaptureError:  # the number decides something
+        return None
+    for symbolic, plain in zip(programs, concrete, strict=False):
+        by_value = {
+            symbolic.graph.values[value].name: float(numbers[slot.name])
+            for value, slot in zip(symbolic.graph.inputs, symbolic.inputs, strict=True)
+            if slot.name in numbers
+        }
+        if not is_same_but_for_numbers(symbolic.graph, by_value, plain.graph):
+            return None
+    return programs if len(programs) == len(concrete) else None
+
+
+def _programs(
+    step: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    found: StepState,
+    changing: frozenset[str],
+    name: str,
+    clears_gradients: bool,
+) -> tuple[list[CapturedProgram], frozenset[str]]:
+    """The programs of a step from now on until it leaves the gradients and the state that it found.
+
+    With them the names of the numbers that are inputs: those given, and those that the step writes itself. Where host
+    code behind the program clears the gradients, those of the next step are those that this one found.
+    """
+    programs: list[CapturedProgram] = []
+    traces: list[Trace] = []
+    entry = present_pattern(found)
+    gradients = entry.gradients
+    runs: list[int] = []
+    while len(runs) < LOOK_AHEAD:
+        index, after = _played(programs, entry)
+        if index is None:
+            if len(programs) == MAX_PROGRAMS:
+                break
+            try:
+                program, trace = _checked_program(step, args, kwargs, found, entry, changing, name)
+            except WrittenNumbersError as error:
+                return _programs(step, args, kwargs, found, changing | error.names, name, clears_gradients)
+            programs.append(program)
+            traces.append(trace)
+            index, after = len(programs) - 1, programs[-1].exit.numbers
+        entry = replace(programs[index].exit, numbers=after)
+        if clears_gradients:
+            entry = replace(entry, gradients=gradients)
+        if programs[index].decisions is None and programs[index].accepts(*entry.names()):
+            runs += [index] * LOOK_AHEAD
+        runs.append(index)
+    else:
+        if found.is_watched:
+            refuse_changes(step, args, kwargs, found, traces, changing)
+        steady = max(set(runs), key=lambda index: (runs.count(index), index))
+        return [p for index, p in enumerate(programs) if index != steady] + [programs[steady]], changing
+    raise CaptureError(
+        "the step never reaches a steady state",
+        why=f"after {MAX_PROGRAMS} steps other gradients or optimizer state exist than before, or its step counts "
+        "decide otherwise",
+        next_step="make each step leave the same gradients and optimizer state behind",
+    )
+
+
+def _checked_program(
+    step: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    found: StepState,
+    entry: EntryPattern,
+    changing: frozenset[str],
+    name: str,
+) -> tuple[CapturedProgram, Trace]:
+    """One program and its trace; where the optimizer counts in Python, also traced with plain numbers and compared."""
+    trace, rewrites = _traced(step, args, kwargs, found, entry, changing)
+    program = program_of(trace, rewrites, name)
+    if counts_in_python(entry, changing, found):
+        plain = trace_step(step, args, kwargs, found, entry, changing, plain=True)
+        check_types_unasked(
+            program, program_of(plain, restore_causal_attention(plain.recording), name), found
+        )
+    return program, trace
+
+
+def _played(
+    programs: list[CapturedProgram], entry: EntryPattern
+) -> tuple[int | None, Mapping[tuple[Any, ...], Any]]:
+    """Which program a step runs that finds this, and the numbers that it leaves."""
+    for index, program in enumerate(programs):
+        if not program.accepts(*entry.names()):
+            continue
+        decisions = program.decisions
+        if decisions is None:
+            return index, entry.numbers
+        given = zip(decisions.keys, decisions.numbers, strict=True)
+        numbers = [entry.numbers.get(key, then) for key, then in given]
+        if decisions.holds(numbers):
+            return index, {**entry.numbers, **decisions.after(numbers)}
+    return None, {}
+
+
+def _traced(
+    step: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    found: StepState,
+    entry: EntryPattern,
+    changing: frozenset[str],
+) -> tuple[Trace, list[str]]:
+    """A trace that took the branches of eager as far as that can be told, and what was changed in it, in words."""
+    trace = trace_step(step, args, kwargs, found, entry, changing)
+    rewrites = restore_causal_attention(trace.recording)
+    if not rewrites or not repeats_grouped_heads(trace.recording):
+        return trace, rewrites
+    with grouped_heads():
+        again = trace_step(step, args, kwargs, found, entry, changing)
+    rewrites_again = restore_causal_attention(again.recording)
+    if has_masked_attention(again.recording) or repeats_grouped_heads(again.recording):
+        return trace, rewrites
+    return again, [*rewrites_again, "keys and values of grouped heads are not repeated, as without a mask"]
+
+
+def program_of(trace: Trace, rewrites: list[str], name: str) -> CapturedProgram:
+    """A trace as a program: its graph, and what its inputs and outputs are to the user.
+
+    Args:
+        trace: of one call.
+        rewrites: what was changed in it, in words.
+        name: of the graph.
+    """
+    read = read_trace(trace, registry(), name=name)
+    graph = read.graph
+    ignores = not any(slot.role == "gradient" for slot in read.inputs)
+    return CapturedProgram(
+        graph=graph,
+        inputs=read.inputs,
+        outputs=trace.outputs,
+        result_spec=trace.result_spec,
+        constants=trace.constants,
+        entry=trace.entry,
+        exit=trace.exit,
+        kept_gradients=trace.kept_gradients,
+        ignores_gradients=ignores,
+        observations=read.observations,
+        unknown_ops=read.unknown_ops,
+        rewrites=(*rewrites, *_undone(len(read.checkpoints))),
+        checkpoints=read.checkpoints,
+        borrowed=trace.borrowed,
+        attached=trace.attached,
+        written=trace.written,
+        decisions=trace.decisions,
+    )
+
+
+def _undone(checkpoints: int) -> list[str]:
+    if not checkpoints:
+        return []
+    return [f"activation checkpointing of {checkpoints} calls is undone: what is recomputed is planned anew"]

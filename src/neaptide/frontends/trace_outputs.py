@@ -1,0 +1,165 @@
+"""What a traced step returns and leaves behind, as outputs of its program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from neaptide.errors import CaptureError
+from neaptide.frontends.notes import Notes
+from neaptide.frontends.optimizer_twins import Twins
+from neaptide.frontends.places import Place
+from neaptide.frontends.step_slots import OutputSlot, TensorSpec, argument_name
+from neaptide.frontends.step_state import StepState, TensorSlot
+
+
+class TraceOutputs:
+    """Outputs of a traced step, collected when it has returned.
+
+    Attributes:
+        slots: one for each output.
+        returned: what the program returns, in the same order.
+        result_spec: structure of what the step returned.
+        constants: leaves of it that are no outputs, by position.
+        borrowed: leaves of it that are objects of the step, by position: kind and name.
+        attached: positions of leaves that require a gradient.
+        kept_gradients: names of tensors whose gradients are the objects that the step found.
+        written: what the step wrote that is no output, by slot.
+    """
+
+    def __init__(self) -> None:
+        self.slots: list[OutputSlot] = []
+        self.returned: list[Any] = []
+        self.result_spec: Any = None
+        self.constants: dict[int, Any] = {}
+        self.borrowed: dict[int, tuple[str, str]] = {}
+        self.attached: set[int] = set()
+        self.kept_gradients: frozenset[str] = frozenset()
+        self.written: dict[OutputSlot, Any] = {}
+
+    def _add(self, slot: OutputSlot, content: Any) -> None:
+        self.slots.append(slot)
+        self.returned.append(content)
+
+    def write(self, slot: OutputSlot, content: Any) -> None:
+        """Note what the step wrote: an output where it is a tensor or a number of the program."""
+        if isinstance(content, (torch.Tensor, torch.SymInt, torch.SymFloat)):
+            self._add(slot, content)
+        else:
+            self.written[slot] = content
+
+    def add_result(self, result: Any, state: StepState, twins: Mapping[str, torch.Tensor]) -> None:
+        """Note what the step returned.
+
+        Args:
+            result: that.
+            state: what the step works on.
+            twins: of its tensors, by name.
+        """
+        own: dict[int, tuple[str, str]] = {
+            id(p.get()): ("object", p.name) for p in state.objects if _is_there(p)
+        }
+        own |= {id(twin): ("tensor", name) for name, twin in twins.items()}
+        leaves, self.result_spec = pytree.tree_flatten(result, is_leaf=lambda part: id(part) in own)
+        for position, leaf in enumerate(leaves):
+            if id(leaf) in own:
+                self.borrowed[position] = own[id(leaf)]
+            elif isinstance(leaf, (torch.Tensor, torch.SymFloat, torch.SymInt, torch.SymBool)):
+                slot = OutputSlot("result", f"result_{position}", (position,))
+                self._add(slot, leaf.detach() if isinstance(leaf, torch.Tensor) else leaf)
+                if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
+                    self.attached.add(position)
+            else:
+                self.constants[position] = leaf
+
+    def add_gradients(
+        self, originals: Sequence[tuple[TensorSlot, torch.Tensor]], twins: Twins, notes: Notes
+    ) -> dict[str, TensorSpec]:
+        """Note the gradients that the step leaves; returns them by name of the tensor.
+
+        Args:
+            originals: tensors of the step, and the user's own in their place.
+            twins: by slot key.
+            notes: of the trace.
+
+        Raises:
+            CaptureError: a flag is left changed, or a gradient belongs to what was computed outside the step.
+        """
+        gradients: dict[str, TensorSpec] = {}
+        kept = set()
+        for slot, original in originals:
+            fake = twins["tensor", slot.name]
+            if original.is_leaf and fake.is_leaf and fake.requires_grad != original.requires_grad:
+                raise _flag_left_behind(slot.name, fake, notes)
+            if not (fake.is_leaf and fake.requires_grad) or fake.grad is None:
+                continue
+            if not original.is_leaf:
+                raise CaptureError(
+                    f"the step computes a gradient for {slot.name}, which was computed outside the step",
+                    next_step="compute it inside the step, or detach it",
+                )
+            gradients[slot.name] = TensorSpec.of(fake.grad)
+            if fake.grad is twins.get(("gradient", slot.name)):
+                kept.add(slot.name)
+                continue
+            self._add(OutputSlot("gradient", f"{slot.name}.grad", (slot.name,)), fake.grad)
+        self.kept_gradients = frozenset(kept)
+        return gradients
+
+    def add_left(self, left: Sequence[Place], twins: Twins) -> None:
+        """Note the tensors that the step leaves in places of the user's.
+
+        Raises:
+            CaptureError: there is none in such a place, or the one that was there.
+        """
+        for position, place in enumerate(left):
+            content = place.get() if _is_there(place) else None
+            if not isinstance(content, torch.Tensor) or content is twins.get(("tensor", place.name)):
+                raise CaptureError(
+                    f"the step leaves a tensor in {place.name} at its first call only",
+                    next_step="call the step once before it is planned",
+                )
+            self._add(OutputSlot("left", place.name, (position,)), content.detach())
+
+
+def refuse_batch_gradients(count: int, twins: Twins, notes: Notes) -> None:
+    """Refuse a step that computes gradients of the caller's batch.
+
+    Args:
+        count: leaves of the arguments.
+        twins: by slot key.
+        notes: of the trace.
+
+    Raises:
+        CaptureError: naming the argument.
+    """
+    for position in range(count):
+        if ("batch", position) in twins and twins["batch", position].grad is not None:
+            name, line = argument_name(position), notes.flag_lines.get(id(twins["batch", position]))
+            raise CaptureError(
+                f"the step computes a gradient for {name}",
+                where=f"{name}, which was passed in with requires_grad" if line is None else line.location,
+                why="it would be accumulated in the caller's batch",
+                next_step="use `.detach().requires_grad_()` of it in the step, or make that tensor a parameter",
+            )
+
+
+def _flag_left_behind(name: str, twin: torch.Tensor, notes: Notes) -> CaptureError:
+    line = notes.flag_lines.get(id(twin))
+    return CaptureError(
+        f"the step sets requires_grad of {name} to {twin.requires_grad} and leaves it so",
+        where=None if line is None else line.location,
+        why="the flag would be set once, at capture, and the next step would be another program",
+        next_step="set it back before the step ends, or set it outside the step",
+    )
+
+
+def _is_there(place: Place) -> bool:
+    try:
+        place.get()
+    except (LookupError, AttributeError, ValueError):
+        return False
+    return True
