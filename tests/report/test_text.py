@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from neaptide.plans import BudgetRecord, MovesSummary, TerminationRecord
+from neaptide.plans import BudgetRecord, MovesSummary, PartsRecord, TerminationRecord, TriedVariant
 from neaptide.report.device_notes import not_counted
 from neaptide.report.text import comparison_text, is_within_budget, plan_text, profile_text, run_text
 
@@ -210,3 +210,34 @@ def test_a_comparison_within_a_time_says_that_nothing_lower_was_found_in_it():
     text = comparison_text(samples.comparison(is_for_bytes=True))
     assert "nothing lower was found within the time" in text
     assert "the search was for time" not in text
+
+
+def test_what_parts_would_do_clearly_better_is_one_line():
+    closer = TriedVariant("forward and backward in 4 parts along dim 0 of batch_0", 150 * MIB, 0.7)
+    text = plan_text(samples.plan(samples.program(closer=closer)))
+    line = next(line for line in text.splitlines() if "numerics=" in line)
+    assert 'With numerics="close" (--numerics close): at most 150.00 MiB in 700 ms' in line
+    assert "in 4 parts along dim 0 of batch_0" in line
+    assert "numerics=" not in plan_text(samples.plan())
+
+
+def test_a_plan_says_which_regions_may_run_in_parts_and_what_was_planned():
+    record = PartsRecord(
+        ("forward and backward along dim 0 of batch_0: 8 long, 300 MiB made in parts",),
+        (
+            TriedVariant("as it is", 226 * MIB, 0.79),
+            TriedVariant("what lies behind h3 in 2 parts", 90 * MIB, 0.8),
+        ),
+        95 * MIB,
+    )
+    text = plan_text(samples.plan(samples.program(parts=record)))
+    assert "Regions that may run in parts:\n  - forward and backward along dim 0" in text
+    assert "No plan with parts along their axes goes below 95.00 MiB, 25 % of the baseline." in text
+    assert "what lies behind h3 in 2 parts | " in text
+
+
+def test_where_no_region_may_run_in_parts_the_plan_says_so():
+    record = PartsRecord((), (TriedVariant("as it is", 226 * MIB, 0.79),), 120 * MIB)
+    text = plan_text(samples.plan(samples.program(parts=record)))
+    assert "No region was found that may run in parts." in text
+    assert "No plan with parts" not in text

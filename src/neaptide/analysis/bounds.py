@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 
@@ -10,6 +12,8 @@ from neaptide.analysis.loops import NO_SCRATCH, Binding, Scratch, in_body, trips
 from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device
 from neaptide.ir.dependencies import needed_inputs, predecessors
 from neaptide.ir.graph import Graph
+
+_WHOLE: Final[Mapping[tuple[int, int], int]] = MappingProxyType({})
 
 
 def lower_bound_bytes(
@@ -20,18 +24,23 @@ def lower_bound_bytes(
     storage_bytes: Mapping[int, int] | None = None,
     device: str | None = None,
     in_bodies: Scratch = NO_SCRATCH,
+    in_parts: Mapping[tuple[int, int], int] = _WHOLE,
 ) -> int:
     """No legal schedule, with any recomputation, has a lower peak. O(size of the graph).
 
     The largest of: what the caller owns plus one op with its operands, outputs and workspace; what the caller
     owns plus all outputs together. With an empty workspace it bounds the peak of storages alone; a workspace that
     is not given counts as none; a loop that is not in it is charged with this bound of its body, for which `in_bodies`
-    has the workspace of its nodes.
+    has the workspace of its nodes. `in_parts` has the bytes, by node and storage, that must be there of a storage while
+    the node runs, where that may be less than all of it.
     """
     facts = _Facts(graph, binding, workspace, storage_bytes, device, lower_bound_bytes, in_bodies)
     most = sum(facts.size(s) for s in facts.outputs)
     for node in graph.nodes:
-        most = max(most, sum(map(facts.size, facts.touched[node.id])) + facts.scratch[node.id])
+        there = (
+            min(facts.size(s), in_parts.get((node.id, s), facts.size(s))) for s in facts.touched[node.id]
+        )
+        most = max(most, sum(there) + facts.scratch[node.id])
     return facts.resident + most
 
 

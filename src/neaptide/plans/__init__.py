@@ -1,5 +1,6 @@
 """Plans as plain data: what is saved, reviewed as a diff, judged when it is loaded, and applied elsewhere."""
 
+from neaptide.plans.parts_record import PartsRecord, TriedVariant
 from neaptide.plans.plan import (
     AssumedBytes,
     BudgetRecord,
@@ -20,10 +21,12 @@ __all__ = [
     "BudgetRecord",
     "CapturedGraph",
     "MovesSummary",
+    "PartsRecord",
     "Plan",
     "PlannedProgram",
     "Predictions",
     "Recomputation",
     "TerminationRecord",
+    "TriedVariant",
     "described_role",
 ]

@@ -18,6 +18,7 @@ from neaptide.errors import PlanError, PlanMismatch, UnreadableFile
 from neaptide.ir.body_orders import BodyOrder
 from neaptide.ir.schedule import HostStay
 from neaptide.plans.content import check_content
+from neaptide.plans.parts_record import PartsRecord, TriedVariant
 from neaptide.plans.plan_file import AGAIN, check_known, file_content, file_text
 from neaptide.reading import read_bytes
 from neaptide.transform.rewrite import Rewrite
@@ -197,6 +198,9 @@ class PlannedProgram:
         captured: what was captured, where that is another graph; the numbers of the baseline are those of its program
             order.
         bodies: in what order the bodies of loops run; program order for those without one.
+        parts: what a search over variants looked at; None where none was made.
+        closer: what `numerics="close"` would do better, priced before anything is recomputed; None where nothing is
+            known to be better.
     """
 
     role: str
@@ -214,6 +218,8 @@ class PlannedProgram:
     stays: tuple[HostStay, ...] = ()
     captured: CapturedGraph | None = None
     bodies: tuple[BodyOrder, ...] = ()
+    parts: PartsRecord | None = None
+    closer: TriedVariant | None = None
 
     @property
     def captured_fingerprint(self) -> str:

@@ -9,6 +9,7 @@ from neaptide.errors import InfeasibleBudget
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import BudgetRecord
 from neaptide.report.arena_text import arena_lines
+from neaptide.report.cells import closer_line
 from neaptide.report.device_notes import predicted_only
 from neaptide.report.model import Comparison, ComparisonRow
 from neaptide.runtime import contestants
@@ -104,11 +105,22 @@ def compare_programs(
         plan_seconds=plan_seconds,
         capture_seconds=prepared.captured.seconds,
         high_water_mark_bytes=max(marks, default=None),
-        notes=(*more_notes, *_notes(prepared, verified), *_rewrite_notes(variants), *_arena_notes(variants)),
+        notes=(
+            *more_notes,
+            *_notes(prepared, verified),
+            *_rewrite_notes(variants),
+            *_arena_notes(variants),
+            *_closer_notes(first),
+        ),
         versions=versions(),
         seed=seed,
         budget_missed="" if missed is None else "; ".join(filter(None, (missed.what, missed.where))),
     )
+
+
+def _closer_notes(first: StepPlan | None) -> tuple[str, ...]:
+    line = None if first is None else closer_line(first.plan.programs[0].closer)
+    return () if line is None else (line.rstrip("."),)
 
 
 def _asks_for_bytes(asked: BudgetRecord) -> bool:

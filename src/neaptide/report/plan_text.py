@@ -10,6 +10,7 @@ from neaptide.report.cells import (
     bounds_line,
     bullets,
     byte_cell,
+    closer_line,
     counted,
     origin,
     percent,
@@ -51,6 +52,7 @@ def plan_document(plan: Plan, *, path: str | None = None) -> Document:
         _bounds_line(main),
         _why_not_lower(plan.budget, main),
         _time_bound_line(main),
+        closer_line(main.closer),
         _arena_line(main),
         _updates(main.moves),
         _reordered(main.moves),
@@ -60,6 +62,7 @@ def plan_document(plan: Plan, *, path: str | None = None) -> Document:
         _on_host(main),
         _atomic(plan, main),
         bullets("Axes", plan.axes),
+        *_parts(main),
         _other_programs(plan, main),
         _search(main, plan),
         _next(plan, path),
@@ -254,6 +257,22 @@ def _bodies(program: PlannedProgram) -> str:
         run = counted(len(order.sequence), "operation")
         lines.append(f"Loop of node {where}: {run} in each trip, {again} of them run again.")
     return "\n".join(lines)
+
+
+def _parts(program: PlannedProgram) -> tuple[str | Table, ...]:
+    found = program.parts
+    if found is None:
+        return ()
+    if not found.regions:
+        return ("No region was found that may run in parts.",)
+    baseline = program.predictions.baseline_peak_with_workspace_bytes
+    rows = tuple(
+        (tried.label, byte_cell(tried.peak_bytes), seconds_cell(tried.seconds)) for tried in found.tried
+    )
+    least = format_bytes(found.lower_bound_bytes)
+    bound = f"No plan with parts along their axes goes below {least}, {percent(found.lower_bound_bytes, baseline)} of the baseline."
+    regions = bullets("Regions that may run in parts", found.regions)
+    return (regions, bound, Table(("variant that was planned", "peak with workspace", "time"), rows))
 
 
 def _on_host(program: PlannedProgram) -> str:

@@ -45,7 +45,7 @@ from neaptide.runtime.out_probe import probe_outs
 from neaptide.runtime.plan_facts import described_signature, versions
 from neaptide.runtime.planned_graph import LeaveOut, PlannedGraph, PlannedVariant, with_rewrites
 from neaptide.runtime.search_options import SearchOptions
-from neaptide.runtime.searched_variant import searched_variant
+from neaptide.runtime.searched_variant import searched_variant, with_closer
 from neaptide.schedule.problem import StepProblem
 from neaptide.transform.rewrite import Rewrite
 
@@ -244,7 +244,9 @@ class PreparedStep:
             planned, found = searched_variant(planned, asked, options, self._pricing, self.pricing)
         else:
             pricing = self.pricing(planned.graph)
-            found = self._with_bodies(planned.graph, pricing, asked(planned), options)
+            request = asked(planned)
+            found = self._with_bodies(planned.graph, pricing, request, options)
+            found = found if index else with_closer(planned, request, found, pricing)
         pricing = self.pricing(planned.graph)
         planned = replace(planned, schedule=found.schedule, saved=found.program.saved)
         if not planned.rewrites:

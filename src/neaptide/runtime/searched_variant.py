@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from neaptide.planner.plan_graph import GraphPlan, PlanRequest
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.variants import MICRO_BATCH
+from neaptide.planner.variants.closer import closer_variant
+from neaptide.planner.variants.goal import Goal
+from neaptide.planner.variants.looked_at import parts_record
 from neaptide.planner.variants.search import PricingOf, plan_variants
 from neaptide.runtime.planned_graph import PlannedGraph
 from neaptide.runtime.search_options import SearchOptions
@@ -49,7 +53,30 @@ def searched_variant(
     for tried in made.tried:
         peak, seconds = format_bytes(tried.peak_bytes), format_seconds(tried.seconds)
         logger.info("%s: %s in %s", tried.label, peak, seconds)
-    return (planned.rewritten(made.edited, made.rewrites) if made.rewrites else planned), made.found
+    found = made.found
+    if made.variants is not None:
+        record = parts_record(made.variants, made.tried, quick)
+        found = replace(found, program=replace(found.program, parts=record))
+    return (planned.rewritten(made.edited, made.rewrites) if made.rewrites else planned), found
+
+
+def with_closer(planned: PlannedGraph, asked: PlanRequest, found: GraphPlan, pricing: Pricing) -> GraphPlan:
+    """A plan that keeps the bits, with what parts would do clearly better where something is recomputed or too much.
+
+    Args:
+        planned: the program as it was captured.
+        asked: what the plan was asked for.
+        found: the plan.
+        pricing: of any graph, at once.
+    """
+    made = found.program
+    assert asked.budget_bytes is not None
+    is_over = made.predictions.peak_with_workspace_bytes > asked.budget_bytes
+    if planned.rewrites or asked.atomic or not (is_over or made.moves.recomputations):
+        return found
+    goal = Goal.of(asked.budget, asked.budget_bytes, made.predictions.baseline_seconds)
+    closer = closer_variant(planned.graph, pricing, made, goal, planned.objection)
+    return replace(found, program=replace(made, closer=closer))
 
 
 def _is_whole(region: Candidate) -> bool:

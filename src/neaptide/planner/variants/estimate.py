@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -16,6 +17,7 @@ from neaptide.ir.schedule import Schedule
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.variants.goal import Goal
+from neaptide.planner.variants.variant import ladder
 from neaptide.schedule.problem import StepProblem
 from neaptide.transform.fission.candidates import Candidate
 
@@ -137,6 +139,16 @@ class RegionOutlook:
         return found
 
 
+def estimates(outlook: Outlook, regions: Iterable[Candidate]) -> list[Estimate]:
+    """Every region in every number of parts that is tried."""
+    return [
+        seen.in_parts(parts)
+        for region in regions
+        for seen in (outlook.of(region),)
+        for parts in ladder(region.length)
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Price:
     """What recomputation costs where nothing is split: the plan without variants says it.
@@ -156,11 +168,20 @@ class Price:
     @staticmethod
     def of(before: PlannedSequence, plain: PlannedSequence) -> Price:
         """Of a plan beside its baseline."""
-        longer = plain.seconds - before.seconds
-        saved = 1.0 - plain.peak_with_workspace_bytes / max(before.peak_with_workspace_bytes, 1)
+        return Price.of_bytes(
+            before.seconds,
+            before.peak_with_workspace_bytes,
+            longer=plain.seconds - before.seconds,
+            peak=plain.peak_with_workspace_bytes,
+        )
+
+    @staticmethod
+    def of_bytes(seconds: float, before: int, *, longer: float, peak: int) -> Price:
+        """Of a plan that takes longer than its baseline, and the peaks of both."""
+        saved = 1.0 - peak / max(before, 1)
         # Without recomputation nothing is known of it: a tenth of the step's time for a tenth of its peak.
-        per_second = saved / longer if longer > 0 and saved > 0 else 1.0 / max(before.seconds, 1e-9)
-        return Price(before.seconds, per_second)
+        per_second = saved / longer if longer > 0 and saved > 0 else 1.0 / max(seconds, 1e-9)
+        return Price(seconds, per_second)
 
     def seen(self, estimate: Estimate, seconds: float) -> Price:
         """With what one variant takes in program order, priced exactly."""

@@ -20,9 +20,10 @@ from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.plan_graph import GraphPlan, PlanRequest
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
-from neaptide.planner.variants.estimate import Estimate, Outlook, Price
+from neaptide.planner.variants.estimate import Estimate, Outlook, Price, estimates
 from neaptide.planner.variants.goal import Goal
-from neaptide.planner.variants.variant import Objection, Variants, ladder
+from neaptide.planner.variants.variant import Objection, Variants
+from neaptide.plans import TriedVariant
 from neaptide.transform.fission.candidates import Candidate
 from neaptide.transform.rewrite import Rewrite
 
@@ -44,21 +45,6 @@ Request = Callable[[Edited], PlanRequest]
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """A variant that was planned.
-
-    Attributes:
-        label: what was done to the graph.
-        peak_bytes: of its plan, with workspace.
-        seconds: of its plan.
-    """
-
-    label: str
-    peak_bytes: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class VariantPlan:
     """The plan that was found, and what was done to the graph before.
 
@@ -68,13 +54,15 @@ class VariantPlan:
         rewrites: to be replayed from the graph that was captured; none where the graph as it is was best.
         edited: what they make.
         tried: all variants that were planned, in that order.
+        variants: that were looked at; None where the graph as it is was all that is needed.
     """
 
     label: str
     found: GraphPlan
     rewrites: tuple[Rewrite, ...]
     edited: Edited
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[TriedVariant, ...] = ()
+    variants: Variants | None = None
 
 
 def plan_variants(
@@ -127,7 +115,7 @@ class _Search:
         first = asked(self.plain)
         assert first.budget_bytes is not None
         self.goal = Goal.of(first.budget, first.budget_bytes, self.before.seconds)
-        self.tried: list[Tried] = []
+        self.tried: list[TriedVariant] = []
         self.spent = 0.0
 
     def run(self) -> VariantPlan:
@@ -137,7 +125,7 @@ class _Search:
             return replace(best, tried=tuple(self.tried))
         variants = Variants(self.graph, self.quick.registry, self.objection)
         best = self._once_more(self._best_of(variants, best))
-        return replace(best, tried=tuple(self.tried))
+        return replace(best, tried=tuple(self.tried), variants=variants)
 
     def _best_of(self, variants: Variants, best: VariantPlan) -> VariantPlan:
         """The best of the graph as it is and of the variants that promise most."""
@@ -202,13 +190,7 @@ class _Search:
     def _looked_at(self, variants: Variants) -> list[Estimate]:
         """Every region in every number of parts."""
         outlook = Outlook(variants.begun.graph, self.quick)
-        return [
-            seen.in_parts(parts)
-            for region in variants.regions
-            if self.only(region)
-            for seen in (outlook.of(region),)
-            for parts in ladder(region.length)
-        ]
+        return estimates(outlook, filter(self.only, variants.regions))
 
     def _planned(self, label: str, edited: Edited, share: float) -> GraphPlan:
         """The plan of one variant."""
@@ -219,7 +201,7 @@ class _Search:
         found = planner.around(edited.graph, asked)
         self.spent += share * (1 if edited is self.plain else _SEARCHES)
         made = found.program.predictions
-        self.tried.append(Tried(label, made.peak_with_workspace_bytes, made.seconds))
+        self.tried.append(TriedVariant(label, made.peak_with_workspace_bytes, made.seconds))
         return found
 
     def _part(self, share: float) -> Limits:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from neaptide.analysis.axes.carried import Carried
+from neaptide.analysis.axes.follow import follow
 from neaptide.errors import RewriteError
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
@@ -14,6 +16,7 @@ from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
 from neaptide.transform.rules.mean_as_sum import mean_as_sum
+from neaptide.units import format_bytes
 
 # Numbers of parts, each about one and a half times the one before.
 _LADDER = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -59,6 +62,27 @@ class Variants:
         """Regions that may run in parts, of the graph whose means are sums; those that make most bytes in parts first."""
         self.refusals: list[tuple[Candidate, str]] = []
 
+    def in_words(self) -> tuple[str, ...]:
+        """The regions, a line each."""
+        return tuple(
+            f"{described(region)}: {region.length} long, {format_bytes(region.nbytes)} made in parts"
+            for region in self.regions
+        )
+
+    def axes(self) -> tuple[Carried, ...]:
+        """Each axis of the regions once, followed through all but the updates. O(axes x nodes)."""
+        graph = self.begun.graph
+        nodes = [node.id for node in graph.nodes if node.source.phase != "optimizer"]
+        found: list[Carried] = []
+        for region in self.regions:
+            if not any(
+                known.length == region.length
+                and all(known.axes.get(value) == along for value, along in region.seeds.items())
+                for known in found
+            ):
+                found.append(follow(graph, self.registry, region.seeds, region.length, nodes))
+        return tuple(found)
+
     def in_parts(self, region: Candidate, parts: int) -> Variant | None:
         """The variant with one region in parts; None where it cannot be, and `refusals` says why."""
         rewrite = fission(
@@ -98,13 +122,8 @@ def ladder(length: int) -> Sequence[int]:
     return sorted(set(steps.values()) - {1})
 
 
-def described(region: Candidate, parts: int) -> str:
-    """A region in parts, in words: `forward and backward in 4 parts along dim 0 of batch_0`."""
+def described(region: Candidate, parts: int | None = None) -> str:
+    """A region in words, in parts or as it is: `forward and backward in 4 parts along dim 0 of batch_0`."""
     name, dim = region.origin
-    what = "forward and backward" if region.kind == "step" else "what lies behind"
-    along = f"along dim {dim} of {name}"
-    return (
-        f"{what} in {parts} parts {along}"
-        if region.kind == "step"
-        else f"{what} {name} in {parts} parts {along}"
-    )
+    what = "forward and backward" if region.kind == "step" else f"what lies behind {name}"
+    return f"{what}{'' if parts is None else f' in {parts} parts'} along dim {dim} of {name}"

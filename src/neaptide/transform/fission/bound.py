@@ -1,0 +1,89 @@
+"""How low regions in parts can bring a program: whole operations, what the caller owns, and parts of the rest are left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+from neaptide.analysis.axes.carried import Carried
+from neaptide.analysis.axes.lines import Line
+from neaptide.analysis.bounds import lower_bound_bytes
+from neaptide.analysis.sizes import evaluate_storage_bytes
+from neaptide.ir.axes import Along
+from neaptide.ir.dependencies import needed_inputs
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node
+from neaptide.ir.values import Value
+
+_Direction = tuple[int, int, int]  # dim, outer runs, length
+
+
+def parts_lower_bound_bytes(
+    graph: Graph,
+    axes: Sequence[Carried],
+    most_parts: int | None = None,
+    *,
+    workspace: Mapping[int, int] | None = None,
+    storage_bytes: Mapping[int, int] | None = None,
+) -> int:
+    """No plan whose regions run in parts along some axes has a lower peak, in any order, with any recomputation.
+
+    Regions may be any nodes, side by side or inside one another. While an operation runs, its operands and results are
+    there: of what carries an axis along which the operation may run in parts, one part at least; of all else the whole.
+    What a part needs of scratch is not known, and is not counted. O(axes * size of the graph).
+
+    Args:
+        graph: static, without loops.
+        axes: followed through it. What must be seen to before a node may run in parts counts as seen to.
+        most_parts: along each axis; one for each element if it is not given.
+        workspace: by node, bytes of scratch where it runs whole.
+        storage_bytes: as really made, where an operation makes another size than the graph says.
+    """
+    sizes = evaluate_storage_bytes(graph, None, storage_bytes)
+    in_parts: dict[tuple[int, int], int] = {}
+    split: set[int] = set()
+    for node in graph.nodes:
+        lines = [(axis.length, line) for axis in axes if (line := axis.members.get(node.id)) is not None]
+        directions = _directions(node, lines)
+        split.update([node.id] if directions else [])
+        used = {*needed_inputs(graph, node), *node.outputs}
+        shown = [graph.values[v] for v in used if graph.values[v].storage is not None]
+        for storage, values in groupby(sorted(shown, key=_storage), key=_storage):
+            in_parts[node.id, storage] = max(
+                min(sizes[storage], _bytes(value)) // _most_parts(value, directions, most_parts)
+                for value in values
+            )
+    whole = {number: nbytes for number, nbytes in (workspace or {}).items() if number not in split}
+    return lower_bound_bytes(graph, workspace=whole, storage_bytes=storage_bytes, in_parts=in_parts)
+
+
+def _directions(node: Node, lines: Sequence[tuple[int, Line]]) -> dict[int, set[_Direction]]:
+    """By value that a node uses or makes, the directions in which it may do so part by part."""
+    found: dict[int, set[_Direction]] = {}
+    for length, line in lines:
+        for slot, along in line.operands.items():
+            found.setdefault(node.inputs[slot], set()).add((along.dim, along.outer, length))
+        for slot, how in line.results.items():
+            if isinstance(how, Along):
+                found.setdefault(node.outputs[slot], set()).add((how.dim, how.outer, length))
+    return found
+
+
+def _most_parts(value: Value, directions: Mapping[int, set[_Direction]], most: int | None) -> int:
+    """Parts of a value, one of which is needed at a time."""
+    by_dim: dict[int, int] = {}
+    for dim, _, length in directions.get(value.id, ()):
+        by_dim[dim] = by_dim.get(dim, 1) * (length if most is None else min(length, most))
+    parts = 1
+    for dim, number in by_dim.items():
+        parts *= min(number, max(value.shape[dim].constant_value(), 1))
+    return parts
+
+
+def _storage(value: Value) -> int:
+    assert value.storage is not None
+    return value.storage
+
+
+def _bytes(value: Value) -> int:
+    return value.nbytes.constant_value()

@@ -1,0 +1,123 @@
+"""What parts cannot go below: reached where only one operation is large, and kept to by every region in any parts."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from neaptide import zoo
+from neaptide.analysis.axes.follow import follow
+from neaptide.analysis.bounds import lower_bound_bytes
+from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.ir.axes import Along
+from neaptide.ir.schedule import Schedule
+from neaptide.ops import registry
+from neaptide.planner.variants.variant import Variants, ladder
+from neaptide.runtime.capturing import capture
+from neaptide.transform.fission.bound import parts_lower_bound_bytes
+
+ROWS = 12
+
+
+def resident_bytes(graph):
+    return sum(graph.storages[s].nbytes.constant_value() for s in graph.input_storages())
+
+
+def peak(graph):
+    return memory_profile(graph, Schedule.program_order(graph)).peak_bytes
+
+
+def chain():
+    """Pointwise work on rows: all of it may run row by row; its sum is a number."""
+
+    def step(x):
+        return x.exp().sin().cos().sum()
+
+    graph = capture(step, (torch.randn(ROWS, 64),)).steady.graph
+    axis = follow(graph, registry(), {graph.inputs[0]: Along(0)}, ROWS)
+    return graph, axis
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 4, 5, 12, 100, None])
+def test_of_pointwise_work_an_operand_and_a_result_of_one_part_are_left(parts):
+    graph, axis = chain()
+    whole = ROWS * 64 * 4
+    now = min(parts or ROWS, ROWS)
+    bound = parts_lower_bound_bytes(graph, [axis], parts)
+    assert bound == resident_bytes(graph) + 2 * (whole // now)
+
+
+def test_an_axis_that_is_told_twice_is_split_once():
+    graph, axis = chain()
+    twice = parts_lower_bound_bytes(graph, [axis, axis], 2)
+    assert twice == parts_lower_bound_bytes(graph, [axis], 2)
+
+
+def test_axes_of_one_value_multiply():
+    graph, rows = chain()
+    columns = follow(graph, registry(), {graph.inputs[0]: Along(1)}, 64)
+    bound = parts_lower_bound_bytes(graph, [rows, columns], 4)
+    assert bound == resident_bytes(graph) + 2 * (ROWS * 64 * 4 // 16)
+
+
+def test_without_axes_it_is_the_bound_of_any_schedule():
+    graph, _ = chain()
+    scratch = {2: 10_000}
+    assert parts_lower_bound_bytes(graph, [], workspace=scratch) == lower_bound_bytes(
+        graph, workspace=scratch
+    )
+
+
+def test_scratch_counts_where_an_operation_runs_whole():
+    graph, axis = chain()
+    inside = next(iter(axis.members))
+    scratch = {inside: 10**6}
+    assert parts_lower_bound_bytes(graph, [axis], workspace=scratch) < 10**6
+
+
+def test_what_needs_the_whole_axis_is_counted_whole():
+    norm = nn.BatchNorm1d(64)
+
+    def step(x):
+        return F.relu(norm(x.exp())).sum()
+
+    graph = capture(step, (torch.randn(ROWS, 64),)).steady.graph
+    value = next(v for v in graph.inputs if [e.constant_value() for e in graph.values[v].shape] == [ROWS, 64])
+    axis = follow(graph, registry(), {value: Along(0)}, ROWS)
+    assert axis.barriers
+    assert parts_lower_bound_bytes(graph, [axis]) >= resident_bytes(graph) + 2 * ROWS * 64 * 4
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mlp@tiny",
+        "unet@tiny",
+        pytest.param("gpt2@tiny", marks=pytest.mark.slow),
+        pytest.param("resnet50@tiny", marks=pytest.mark.slow),
+    ],
+)
+def test_no_region_in_any_number_of_parts_goes_below_it(name):
+    torch.manual_seed(0)
+    step, batch = zoo.factory(name)()
+    graph = capture(step, (batch,)).steady.graph
+    variants = Variants(graph, registry(), lambda _edited: None)
+    axes = variants.axes()
+    bound = parts_lower_bound_bytes(variants.begun.graph, axes)
+    assert resident_bytes(graph) <= bound <= lower_bound_bytes(variants.begun.graph)
+    made = 0
+    for region in variants.regions:
+        for parts in itertools.islice(ladder(region.length), 0, None, 3):
+            variant = variants.in_parts(region, parts)
+            if variant is not None:
+                # Of any order of the nodes, and of what is left of them by recomputation, this is a bound as well.
+                assert lower_bound_bytes(variant.edited.graph) >= bound
+                assert peak(variant.edited.graph) >= parts_lower_bound_bytes(
+                    variants.begun.graph, axes, parts
+                )
+                made += 1
+    assert made
