@@ -13,6 +13,7 @@ from neaptide.ir.graph import Segment
 from neaptide.ir.registry import OpRegistry, OpSpec, Trait
 from neaptide.ir.text_parser import parse_graph
 from neaptide.ops import registry
+from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.fission.loop import extract_loop
 from neaptide.transform.fission.split import Split
 from neaptide.transform.rewrite import Rewrite, replay
@@ -52,7 +53,7 @@ def extracted(graph, nodes, *, sums=(), step=2, axes=None, rows=ROWS):
             if 7 in [extent.constant_value() for extent in value.shape]
         }
     )
-    split = Split(7, step, found, frozenset(names[name] for name in sums))
+    split = Split(SizeExpr.const(7), step, found, frozenset(names[name] for name in sums))
     return extract_loop(graph, rows, nodes, split)
 
 
@@ -373,7 +374,7 @@ def test_a_loop_in_the_body_of_a_loop():
     names = {value.name: value.id for value in loop.body.values}
     axes = {names["w"]: Along(1), names["m"]: Along(1), names["r"]: Along(1)}
     region = [n.id for n in loop.body.nodes if n.op.startswith(("aten.mm", "aten.relu"))]
-    inner = extract_loop(loop.body, registry(), region, Split(5, 2, axes)).graph
+    inner = extract_loop(loop.body, registry(), region, Split(SizeExpr.const(5), 2, axes)).graph
     nested = replace(outer, nodes=(replace(outer.nodes[0], regions=(replace(loop, body=inner),)),))
     inputs = random_inputs(graph)
     assert_close(run_measured(nested, inputs), run_measured(graph, inputs))

@@ -128,6 +128,14 @@ class GraphEdit:
         for value in draft.inputs:
             self._users_of(value).add(node)
 
+    def replace_body(self, node: int, body: Graph) -> None:
+        """Give a loop another body. What it is handed, and how its results are put together, stays."""
+        draft = self.draft(node)
+        (loop,) = draft.regions
+        loop = replace(loop, body=body)
+        reads, writes = loop.read_inputs(draft.inputs), loop.written_inputs(draft.inputs)
+        self.replace_node(node, replace(draft, reads=tuple(reads), writes=tuple(writes), regions=(loop,)))
+
     def replace_uses(
         self, old: int, new: int, nodes: Iterable[int] | None = None, *, outputs: bool = True
     ) -> None:

@@ -163,7 +163,8 @@ def pointwise(*linear: tuple[int, ...], positions: tuple[int, ...] | None = None
             here = [s for s in range(len(call.node.inputs)) if not operand(call, s).is_host_scalar]
         else:
             here = [s for p in positions if (s := slot(call, p)) is not None]
-        shape = call.output().shape
+        # What has no result overwrites its first operand.
+        shape = (call.outputs() or call.inputs())[0].shape
         if any(value.shape != shape for value in call.outputs()):
             return
         if any(not _fits(operand(call, s), shape) for s in here):

@@ -7,47 +7,61 @@ list can be stored in a plan, and whoever has the captured graph can build the v
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Protocol, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Annotated, Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from neaptide.errors import RewriteError
-from neaptide.ir.edit import Edited
+from neaptide.errors import RewriteError, SymbolicError
+from neaptide.ir.edit import Edited, GraphEdit
 from neaptide.ir.graph import Graph
+from neaptide.ir.loop_maps import Binding, trips
 from neaptide.ir.registry import OpRegistry
 
 _NodeId = Annotated[int, msgspec.Meta(ge=0)]
 
 Setting: TypeAlias = bool | int | str | tuple[int, ...]
 
+Sizes: TypeAlias = tuple[Binding, ...]
+"""Values of the symbolic dims that a graph runs under: in the body of a loop those of a full part first, and those of the
+last part where it is shorter."""
+
+STATIC: Final[Sizes] = ({},)
+"""Of a graph without symbolic dims."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """One change of one graph. It says nothing that is believed: `Rule.apply` checks it.
+    """One change of one graph, or of the body of one of its loops. It says nothing that is believed: `Rule.apply` checks it.
 
     Attributes:
         rule: name of the rule that found it.
-        nodes: ids of the nodes that it is about, in the graph it was found in; what each is for, the rule says.
+        nodes: ids of the nodes that it is about, in the graph or body that it changes; what each is for, the rule says.
         settings: what else the rule needs to know, as (name, setting) in the order of the names.
         keeps_bits: every output has the same bits as before; otherwise sums are taken in another order.
+        within: the loop whose body it changes: ids of nodes with a loop, the one in the graph, the one in its body, and
+            so on, to the loop itself. Empty for the graph.
     """
 
     rule: str
     nodes: tuple[_NodeId, ...]
     settings: tuple[tuple[str, Setting], ...] = ()
     keeps_bits: bool = True
+    within: tuple[_NodeId, ...] = ()
 
     def moved(self, node_id: Mapping[int, int]) -> Rewrite | None:
         """The same change of a graph whose nodes have other ids; None where one of its nodes is gone.
 
         Args:
-            node_id: from the ids here to those there.
+            node_id: from the ids here to those there, of nodes of the graph; bodies are the same.
         """
-        if not all(node in node_id for node in self.nodes):
+        named = self.within[:1] or self.nodes
+        if not all(node in node_id for node in named):
             return None
-        there = tuple(node_id[node] for node in self.nodes)
-        return Rewrite(self.rule, there, self.settings, self.keeps_bits)
+        there = tuple(node_id[node] for node in named)
+        if self.within:
+            return replace(self, within=(*there, *self.within[1:]))
+        return replace(self, nodes=there)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +119,15 @@ class Rule(Protocol):
         ...
 
 
+@runtime_checkable
+class SizedRule(Rule, Protocol):
+    """A rule that asks for numbers where a graph has symbolic dims."""
+
+    def under(self, sizes: Sizes) -> Rule:
+        """The rule for graphs that run under some sizes."""
+        ...
+
+
 def replay(
     graph: Graph, registry: OpRegistry, rewrites: Sequence[Rewrite], rules: Mapping[str, Rule]
 ) -> Edited:
@@ -132,12 +155,27 @@ def replay(
     return made
 
 
-def apply_rewrite(graph: Graph, registry: OpRegistry, rewrite: Rewrite, rules: Mapping[str, Rule]) -> Edited:
-    """The graph after one rewrite, checked.
+def apply_rewrite(
+    graph: Graph,
+    registry: OpRegistry,
+    rewrite: Rewrite,
+    rules: Mapping[str, Rule],
+    sizes: Sizes = STATIC,
+) -> Edited:
+    """The graph after one rewrite, checked. O(size of the graph and of the bodies on the way).
+
+    Args:
+        graph: to be changed.
+        registry: what its operations mean.
+        rewrite: of this graph.
+        rules: by name.
+        sizes: that it runs under.
 
     Raises:
         RewriteError: as `replay`.
     """
+    if rewrite.within:
+        return _applied_within(graph, registry, rewrite, rules, sizes)
     rule = rules.get(rewrite.rule)
     if rule is None:
         raise RewriteError(f"there is no rule of that name, only {', '.join(sorted(rules))}")
@@ -146,9 +184,44 @@ def apply_rewrite(graph: Graph, registry: OpRegistry, rewrite: Rewrite, rules: M
     if rewrite.keeps_bits != rule.keeps_bits:
         says = "keeps" if rewrite.keeps_bits else "does not keep"
         raise RewriteError(f"it says that it {says} the bits, and its rule says otherwise")
-    edited = rule.apply(graph, registry, rewrite)
+    if isinstance(rule, SizedRule):
+        rule = rule.under(sizes)
+    try:
+        edited = rule.apply(graph, registry, rewrite)
+    except SymbolicError as error:
+        raise RewriteError(f"it needs numbers where sizes follow from a part: {error.what}") from error
     _check_interface(graph, edited)
     return edited
+
+
+def sizes_within(graph: Graph, loop: int, sizes: Sizes = STATIC) -> Sizes:
+    """The sizes that the body of a loop runs under, those of a full part first. O(slices of the loop).
+
+    Args:
+        graph: where the loop is.
+        loop: id of its node.
+        sizes: that the graph runs under.
+    """
+    node = graph.nodes[loop]
+    found: list[Binding] = []
+    for around in sizes:
+        found += (inside for _, inside in trips(graph, node, node.regions[0], around) if inside not in found)
+    return tuple(found)
+
+
+def _applied_within(
+    graph: Graph, registry: OpRegistry, rewrite: Rewrite, rules: Mapping[str, Rule], sizes: Sizes
+) -> Edited:
+    """The graph after a rewrite of the body of one of its loops."""
+    loop, *further = rewrite.within
+    if not loop < len(graph.nodes) or not graph.nodes[loop].regions:
+        raise RewriteError(f"node {loop} is no loop, and nothing is within it")
+    body = graph.nodes[loop].regions[0].body
+    inner = replace(rewrite, within=tuple(further))
+    changed = apply_rewrite(body, registry, inner, rules, sizes_within(graph, loop, sizes))
+    edit = GraphEdit(graph)
+    edit.replace_body(loop, changed.graph)
+    return edit.finish()
 
 
 def _check_interface(graph: Graph, edited: Edited) -> None:

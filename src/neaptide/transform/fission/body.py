@@ -43,8 +43,11 @@ class _Body:
 
     def build(self, region: Region) -> Graph:
         inputs = [self._input(number) for number in region.inputs]
+        members = [self.graph.nodes[number] for number in region.members]
+        used_as_it_lies = {value for node in members if node.op != COPY_OP for value in node.inputs}
         for value, number in zip(region.inputs, inputs, strict=True):
-            self._copy_if_cut(value, number)
+            if value in used_as_it_lies:
+                self._copy_if_cut(value, number)
         for member in region.members:
             self._member(self.graph.nodes[member])
         outputs = tuple(self.number[value] for value in region.outputs)
@@ -63,7 +66,7 @@ class _Body:
                     f"%{value.name} is handed to the region, and a part of it lies in several places"
                 )
             block = self.graph.storages[value.storage]
-            shape = self.shapes.value(replace(value, offset=_ZERO)).shape
+            shape = self.shapes.shape(value)
             span = _span(shape, value.strides) * DTYPE_BYTES[value.dtype]
             self.storages.append(Storage(len(self.storages), span, block.device, block.kind, value.name))
             self.values.append(

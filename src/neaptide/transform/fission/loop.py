@@ -64,7 +64,7 @@ def extract_loop(graph: Graph, registry: OpRegistry, nodes: Collection[int], spl
         for position, number in enumerate(region.inputs)
         if number in split.axes
     )
-    loop = Loop(body, SizeExpr.const(split.trip_count), slices, merges)
+    loop = Loop(body, split.trip_count, slices, merges)
     _place(edit, graph, region, loop, results)
     return edit.finish()
 

@@ -11,6 +11,7 @@ from neaptide.ir.dependencies import needed_inputs, predecessors
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Node
 from neaptide.ir.registry import OpRegistry, Trait
+from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.fission.split import Split
 
 
@@ -165,7 +166,7 @@ def _check_member(graph: Graph, registry: OpRegistry, node: Node, inside: Collec
 
 
 def _is_list_of_sizes(arg: Arg) -> bool:
-    return isinstance(arg, tuple) and bool(arg) and all(type(item) is int for item in arg)
+    return isinstance(arg, tuple) and bool(arg) and all(type(item) in (int, SizeExpr) for item in arg)
 
 
 def _check_segment(graph: Graph, members: Sequence[int]) -> None:

@@ -23,7 +23,7 @@ class Split:
     """How a region is run in parts.
 
     Attributes:
-        length: of the axis.
+        length: of the axis; in the body of a loop whose last part is shorter, it may follow from the part.
         step: elements of the axis in a part; the last part may be shorter.
         axes: by value that carries the axis, where; values without an entry are handed over, or made, whole.
         sums: values that the region makes as a part of a sum, and that leave it added up.
@@ -31,16 +31,16 @@ class Split:
             of its first result, that hold an extent of the axis. Of other nodes, no number may be the length.
     """
 
-    length: int
+    length: SizeExpr
     step: int
     axes: Mapping[int, Along]
     sums: frozenset[int] = frozenset()
     sizes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @property
-    def trip_count(self) -> int:
+    def trip_count(self) -> SizeExpr:
         """Number of parts."""
-        return -(-self.length // self.step)
+        return (self.length + (self.step - 1)) // self.step
 
 
 class PartShapes:
@@ -56,15 +56,16 @@ class PartShapes:
     """
 
     def __init__(self, graph: Graph, registry: OpRegistry, split: Split) -> None:
-        if not 1 <= split.step < split.length:
-            raise RewriteError(f"parts of {split.step} do not split an axis of {split.length}")
+        length = split.length
+        if split.step < 1 or (length.is_constant and split.step >= length.constant_value()):
+            raise RewriteError(f"parts of {split.step} do not split an axis of {length}")
         self.graph = graph
         self.registry = registry
         self.split = split
-        if split.length % split.step:
-            self.part = SizeExpr.dim(_untaken(graph))
-        else:
+        if length % split.step == _ZERO:
             self.part = SizeExpr.const(split.step)
+        else:
+            self.part = SizeExpr.dim(_untaken(graph))
 
     def per_element(self, value: Value) -> SizeExpr:
         """Elements of a value's dim for one element of the axis.
@@ -76,12 +77,24 @@ class PartShapes:
         if not 0 <= along.dim < len(value.shape):
             raise RewriteError(f"%{value.name} has no dim {along.dim}")
         factor = value.shape[along.dim] // self.split.length
-        if factor * self.split.length != value.shape[along.dim] or factor % along.outer != _ZERO:
+        is_cut = factor.is_constant and factor % along.outer != _ZERO
+        if is_cut or factor * self.split.length != value.shape[along.dim]:
             raise RewriteError(
                 f"dim {along.dim} of %{value.name} has {value.shape[along.dim]} elements, which are no"
                 f" {along.outer} times an axis of {self.split.length}"
             )
         return factor
+
+    def shape(self, value: Value) -> tuple[SizeExpr, ...]:
+        """The shape of a part of a value.
+
+        Raises:
+            RewriteError: as `per_element`.
+        """
+        if value.id not in self.split.axes:
+            return value.shape
+        dim = self.split.axes[value.id].dim
+        return (*value.shape[:dim], self.per_element(value) * self.part, *value.shape[dim + 1 :])
 
     def value(self, value: Value) -> Value:
         """A part of a value, as the same operations would make it of parts of their operands.
@@ -92,9 +105,8 @@ class PartShapes:
         if value.id not in self.split.axes:
             return value
         dim = self.split.axes[value.id].dim
-        extent = self.per_element(value) * self.part
-        shape = (*value.shape[:dim], extent, *value.shape[dim + 1 :])
-        stride = value.strides[dim]
+        shape = self.shape(value)
+        extent, stride = shape[dim], value.strides[dim]
         if stride == _ZERO:
             return replace(value, shape=shape)
         whole, part = stride * value.shape[dim], stride * extent
@@ -102,6 +114,8 @@ class PartShapes:
             old if k == dim or value.shape[k] == _ONE else self._scaled(value, old, whole, part)
             for k, old in enumerate(value.strides)
         )
+        if _less(value.offset, stride):
+            return replace(value, shape=shape, strides=strides)
         rest = value.offset % whole
         if rest != _ZERO and not _less(rest, stride):
             raise RewriteError(f"%{value.name} begins in the middle of the axis")
@@ -132,12 +146,12 @@ class PartShapes:
         return spec.axes.shapes if node.id in self.split.sizes and spec and spec.axes else None
 
     def _scaled(self, value: Value, stride: SizeExpr, whole: SizeExpr, part: SizeExpr) -> SizeExpr:
-        times, rest = stride // whole, stride % whole
-        if times == _ZERO:
+        times = stride // whole
+        if times * whole == stride:
+            return times * part
+        if times == _ZERO or whole // stride * stride == whole:  # it lies inside the axis
             return stride
-        if rest != _ZERO:
-            raise RewriteError(f"%{value.name} lies in its storage with gaps around the axis")
-        return times * part
+        raise RewriteError(f"%{value.name} lies in its storage with gaps around the axis")
 
     def _argument(self, node: Node, arg: Arg) -> Arg:
         sizes = _sizes(arg)
@@ -178,7 +192,7 @@ class PartShapes:
         elif (size := _size(arg)) is not None:
             values = (self.graph.values[v] for v in (*node.inputs, *node.outputs) if v in self.split.axes)
             extents = {value.shape[self.split.axes[value.id].dim] for value in values}
-            if extents and size in {*extents, SizeExpr.const(self.split.length)}:
+            if extents and size in {*extents, self.split.length}:
                 raise RewriteError(
                     f"{node.op} is given the number {arg}, which may be the length of the axis",
                     where=node.source.location or None,

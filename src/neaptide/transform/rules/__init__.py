@@ -33,9 +33,13 @@ def check_rules(names: Iterable[str]) -> None:
 def described_rewrites(rewrites: Iterable[Rewrite]) -> tuple[str, ...]:
     """What some rewrites do, a line for each rule: "equal operations run once (equal_operations), at 4 places"."""
     lines = []
-    for (name, keeps_bits), count in Counter((made.rule, made.keeps_bits) for made in rewrites).items():
+    found = tuple(rewrites)
+    inside = Counter((made.rule, made.keeps_bits) for made in found if made.within)
+    for (name, keeps_bits), count in Counter((made.rule, made.keeps_bits) for made in found).items():
         summary = RULES[name].summary if name in RULES else "unknown to this version of neaptide"
         where = "at 1 place" if count == 1 else f"at {count} places"
+        if within := inside[name, keeps_bits]:
+            where += f", {within} of them within a loop"
         bits = "every bit is kept" if keeps_bits else "sums are taken in another order"
         lines.append(f"{summary} ({name}), {where}; {bits}")
     return tuple(lines)

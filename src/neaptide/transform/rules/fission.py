@@ -6,17 +6,21 @@ Fission of MAGIS (Chen et al., ASPLOS 2024), as a loop instead of an unrolled gr
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from neaptide.analysis.axes.carried import Carried
 from neaptide.analysis.axes.follow import follow
 from neaptide.errors import RewriteError
 from neaptide.ir.axes import Along, Need
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
+from neaptide.ir.loop_maps import Binding
 from neaptide.ir.registry import OpRegistry
+from neaptide.ir.with_sizes import with_sizes
+from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.fission.loop import extract_loop
 from neaptide.transform.fission.split import Split
-from neaptide.transform.rewrite import Refusal, Rewrite, Setting
+from neaptide.transform.rewrite import STATIC, Refusal, Rewrite, Setting, Sizes
 
 _NAMES = ("inputs", "length", "parts")
 _RUN = 4
@@ -36,11 +40,22 @@ class Fission:
     Settings: `length` of the axis and number of `parts`; `inputs` as runs of (node, place, dim, outer) for each value that
     is handed to the region in parts. A node is its position in the rewrite's nodes; place -1 is its first input, -2 its
     second. Where the axis lies in all other values, and which results are sums, follows from the op table.
+
+    In the body of a loop whose last part is shorter, `length` and `parts` are those in a full part. An axis that the loop
+    around has cut is shorter in the last part, and makes fewer parts there, of the same length.
+
+    Attributes:
+        sizes: that graphs run under.
     """
 
     name: str = "fission"
     keeps_bits: bool = False
     summary: str = "a region runs in parts"
+    sizes: Sizes = STATIC
+
+    def under(self, sizes: Sizes) -> Fission:
+        """As `SizedRule.under`."""
+        return replace(self, sizes=sizes)
 
     def find(
         self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
@@ -64,7 +79,7 @@ class Fission:
                 raise RewriteError(
                     f"%{graph.values[value].name} is handed over along two axes, or along none"
                 )
-        split = _split_of(graph, registry, rewrite.nodes, seeds, length, parts)
+        split = _split_of(graph, registry, rewrite.nodes, seeds, length, parts, self.sizes)
         return extract_loop(graph, registry, rewrite.nodes, split)
 
 
@@ -101,13 +116,64 @@ def _split_of(
     seeds: Mapping[int, Along],
     length: int,
     parts: int,
+    sizes: Sizes,
 ) -> Split:
     """What rows of the op table say of a region in parts.
 
     Raises:
         RewriteError: a node of the region cannot run in parts, with the reason.
     """
-    carried = follow(graph, registry, seeds, length, nodes)
+    extent, step = _length(graph, seeds, length, sizes), -(-length // parts)
+    carried = _followed(graph, registry, nodes, seeds, extent, sizes[0])
+    for other in sizes[1:]:
+        if extent.evaluate(other) > step:  # what is not cut there is what it was
+            _check_alike(carried, _followed(graph, registry, nodes, seeds, extent, other))
+    sizes_of = {node: line.axis.sizes for node, line in carried.members.items()}
+    return Split(extent, step, carried.axes, carried.sums, sizes_of)
+
+
+def _length(graph: Graph, seeds: Mapping[int, Along], length: int, sizes: Sizes) -> SizeExpr:
+    """The length of the axis, whatever the part is.
+
+    Raises:
+        RewriteError: it does not follow from the part.
+    """
+    for value, along in seeds.items():
+        shape = graph.values[value].shape
+        if 0 <= along.dim < len(shape) and not shape[along.dim].is_constant:
+            extent = shape[along.dim]
+            elements = extent.evaluate(sizes[0]) // length
+            found = extent // elements if elements else extent
+            if found * elements == extent and found.evaluate(sizes[0]) == length:
+                return found
+            raise RewriteError(
+                f"an axis of {length} is not as many times in dim {along.dim} of"
+                f" %{graph.values[value].name} in each part"
+            )
+    return SizeExpr.const(length)
+
+
+def _check_alike(full: Carried, other: Carried) -> None:
+    """Refuse a region that runs in parts in another way where the part around is shorter."""
+    dims, others = ({v: a.dim for v, a in found.axes.items()} for found in (full, other))
+    if (dims, full.sums, full.members.keys()) != (others, other.sums, other.members.keys()):
+        raise RewriteError("in the shorter last part of the loop around it, the axis lies elsewhere")
+
+
+def _followed(
+    graph: Graph,
+    registry: OpRegistry,
+    nodes: Collection[int],
+    seeds: Mapping[int, Along],
+    length: SizeExpr,
+    binding: Binding,
+) -> Carried:
+    """What rows of the op table say of a region in parts, under some sizes.
+
+    Raises:
+        RewriteError: a node of the region cannot run in parts, with the reason.
+    """
+    carried = follow(with_sizes(graph, binding), registry, seeds, length.evaluate(binding), nodes)
     if carried.barriers:
         first = carried.barriers[0]
         node = graph.nodes[first.node]
@@ -126,8 +192,7 @@ def _split_of(
         raise RewriteError(
             f"the numbers of %{graph.values[outside].name} count from the start of their part, and leave the region"
         )
-    sizes = {node: line.axis.sizes for node, line in carried.members.items()}
-    return Split(length, -(-length // parts), carried.axes, carried.sums, sizes)
+    return carried
 
 
 def _used_outside(graph: Graph, nodes: Collection[int], values: frozenset[int]) -> int | None:

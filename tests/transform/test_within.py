@@ -1,0 +1,259 @@
+"""Rewrites within the bodies of loops: parts in parts, of the same numbers and exactly the predicted bytes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from example_counts import examples
+from fission_play import assert_close, edited_step, random_inputs, run_measured
+from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.cost.model import EstimatedCost
+from neaptide.cost.presets import get_device
+from neaptide.errors import RewriteError
+from neaptide.frontends.state_finder import find_state
+from neaptide.frontends.torch_step import capture_step
+from neaptide.ir.axes import Along
+from neaptide.ir.fingerprint import fingerprint
+from neaptide.ir.schedule import Schedule
+from neaptide.ir.serial import from_json, to_json
+from neaptide.ir.text import print_graph
+from neaptide.ir.text_parser import parse_graph
+from neaptide.ir.with_sizes import with_sizes
+from neaptide.ops import registry
+from neaptide.planner.pricing import Pricing
+from neaptide.runtime.planned_step import PlannedStep
+from neaptide.runtime.tolerance import Tolerance
+from neaptide.runtime.verification import compare_records, record_eager, record_planned
+from neaptide.transform.fission.candidates import candidates
+from neaptide.transform.rewrite import Rewrite, replay, sizes_within
+from neaptide.transform.rules import RULES
+from neaptide.transform.rules.fission import fission
+from step_checks import as_variant
+
+SENTENCES, TOKENS, WORDS, WIDTH = 5, 7, 37, 8
+
+
+class Tied(nn.Module):
+    """A mixing over tokens and an MLP between an embedding and the same as a head: its gradient is a sum of two."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(WORDS, WIDTH)
+        self.mix = nn.Linear(TOKENS, TOKENS)
+        self.wide, self.narrow = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(3 * WIDTH, WIDTH)
+
+    def forward(self, tokens):
+        h = self.embed(tokens)
+        h = h + self.mix(h.transpose(1, 2)).transpose(1, 2)
+        h = h + self.narrow(F.gelu(self.wide(h)))
+        return h.reshape(-1, WIDTH) @ self.embed.weight.t()
+
+
+def tied_step(dtype=torch.float32):
+    """A step over 5 sentences of 7 tokens: 35 tokens meet 37 words in the logits."""
+    model = Tied().to(dtype)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def step(batch):
+        tokens, labels = batch
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(tokens), labels.view(-1), reduction="sum") / (SENTENCES * TOKENS)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    torch.manual_seed(1)
+    shape = (SENTENCES, TOKENS)
+    return step, (torch.randint(0, WORDS, shape), torch.randint(0, WORDS, shape))
+
+
+def found(graph, kind, length):
+    """The largest region of a kind along an axis of some length."""
+    return next(c for c in candidates(graph, registry()) if c.kind == kind and c.length == length)
+
+
+def in_parts(graph, region, parts, within=()):
+    made = fission(graph, region.members, length=region.length, parts=parts, inputs=region.seeds)
+    return replace(made, within=within)
+
+
+def loops_of(graph):
+    return [node.id for node in graph.nodes if node.regions]
+
+
+def outer_rewrite(graph, parts):
+    """Forward and backward in parts along the batch."""
+    return in_parts(graph, found(graph, "step", SENTENCES), parts)
+
+
+def inner_regions(graph):
+    """The body of the only loop of a graph, regions of it that may run in parts, and what leads there."""
+    (loop,) = loops_of(graph)
+    body = graph.nodes[loop].regions[0].body
+    sizes = sizes_within(graph, loop)
+    proposed = candidates(with_sizes(body, sizes[0]), registry())
+    return body, [c for c in proposed if is_legal(graph, in_parts(body, c, 2, (loop,)))], (loop,)
+
+
+def is_legal(graph, rewrite):
+    try:
+        replay(graph, registry(), [rewrite], RULES)
+    except RewriteError:
+        return False
+    return True
+
+
+@cache
+def captured_graph():
+    torch.manual_seed(0)
+    step, batch = tied_step()
+    return capture_step(step, (batch,)).steady.graph
+
+
+def nested(graph, parts, inner_parts):
+    """The whole step in parts along the batch, and in each the logits in parts along the tokens."""
+    outer = outer_rewrite(graph, parts)
+    around = replay(graph, registry(), [outer], RULES).graph
+    body, regions, within = inner_regions(around)
+    tokens = -(-SENTENCES // parts) * TOKENS
+    return [outer, in_parts(body, next(c for c in regions if c.length == tokens), inner_parts, within)]
+
+
+def peak(graph):
+    return memory_profile(graph, Schedule.program_order(graph)).peak_with_workspace_bytes
+
+
+@settings(max_examples=examples(15), deadline=None)
+@given(st.data())
+def test_any_region_of_a_body_in_any_number_of_parts_makes_the_same_numbers(data):
+    graph = captured_graph()
+    outer = outer_rewrite(graph, data.draw(st.integers(2, SENTENCES), label="parts"))
+    around = replay(graph, registry(), [outer], RULES).graph
+    body, regions, within = inner_regions(around)
+    region = data.draw(st.sampled_from(regions), label="region")
+    inner = in_parts(body, region, data.draw(st.integers(2, region.length), label="inner parts"), within)
+    made = replay(graph, registry(), [outer, inner], RULES).graph
+    inputs = random_inputs(graph)
+    assert_close(run_measured(made, inputs), run_measured(graph, inputs))
+    check_schedule(made, Schedule.program_order(made), registry())
+    assert parse_graph(print_graph(made)) == made
+    assert fingerprint(from_json(to_json(made))) == fingerprint(made)
+
+
+def test_shorter_last_parts_at_both_levels_and_further_levels():
+    """5 sentences in 2, 2 and 1; their 14 and 7 tokens in 5, 5 and 4, and 5 and 2; each of these in parts of 2."""
+    graph = captured_graph()
+    rewrites = nested(graph, 3, 3)
+    made = replay(graph, registry(), rewrites, RULES).graph
+    (loop,) = loops_of(made)
+    body = made.nodes[loop].regions[0].body
+    (inner,) = loops_of(body)
+    sizes = sizes_within(body, inner, sizes_within(made, loop))
+    assert [each["part_2"] for each in sizes] == [5, 4, 5, 2]
+    deep = with_sizes(body.nodes[inner].regions[0].body, sizes[0])
+    region = next(c for c in candidates(deep, registry()) if c.length == 5)
+    further = in_parts(deep, region, 3, (loop, inner))
+    deepest = replay(graph, registry(), [*rewrites, further], RULES).graph
+    inputs = random_inputs(graph)
+    expected = run_measured(graph, inputs)
+    assert_close(run_measured(made, inputs), expected)
+    assert_close(run_measured(deepest, inputs), expected)
+    assert peak(deepest) < peak(made) < peak(replay(graph, registry(), rewrites[:1], RULES).graph)
+
+
+def test_the_axis_that_the_loop_around_has_cut_may_be_cut_again():
+    graph = captured_graph()
+    outer = outer_rewrite(graph, 2)  # 3 and 2 sentences
+    body, regions, within = inner_regions(replay(graph, registry(), [outer], RULES).graph)
+    region = next(c for c in regions if c.kind == "step" and c.length == 3)
+    made = replay(graph, registry(), [outer, in_parts(body, region, 2, within)], RULES).graph
+    inputs = random_inputs(graph)
+    assert_close(run_measured(made, inputs), run_measured(graph, inputs))
+
+
+def test_only_the_loop_is_touched_and_prices_of_all_else_are_taken_over():
+    graph = captured_graph()
+    first, second = nested(graph, 3, 2)
+    around = replay(graph, registry(), [first], RULES).graph
+    edited = replay(around, registry(), [second], RULES)
+    assert edited.touched == second.within
+    assert edited.node_of == tuple(range(len(around.nodes)))
+    assert edited.value_of == tuple(range(len(around.values)))
+    assert edited.storage_of == tuple(range(len(around.storages)))
+    cost = EstimatedCost(get_device("a100-80g"), registry())
+    pricing, anew = Pricing(cost, registry()), Pricing(cost, registry())
+    pricing.problem(around)
+    assert pricing.after(around, edited) == anew.problem(edited.graph)
+
+
+@pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 2e-6), (torch.bfloat16, 0.1)])
+def test_a_step_in_parts_of_parts_trains_as_eager_does(dtype, most):
+    torch.manual_seed(0)
+    step, batch = tied_step(dtype)
+    expected = record_eager(step, (batch,), steps=3, seed=1)
+    torch.manual_seed(0)
+    step, batch = tied_step(dtype)
+
+    captured = edited_step(
+        capture_step(step, (batch,)), lambda graph: replay(graph, registry(), nested(graph, 3, 3), RULES)
+    )
+    runner = PlannedStep(step, None, as_variant(captured))
+    made = record_planned(runner, find_state(step), (batch,), steps=3, seed=1)
+    told = compare_records(made, expected, Tolerance.of([captured.steady.graph]))
+    assert told.agrees
+    assert not told.bitwise_equal
+    assert max(told.max_abs_diff.values()) < most
+
+
+def test_what_is_moved_keeps_its_place_in_the_body():
+    made = Rewrite("fission", (3, 4), within=(7, 1))
+    assert made.moved({7: 9}) == replace(made, within=(9, 1))
+    assert made.moved({3: 3, 4: 4}) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda made: replace(made, within=(0,)), "node 0 is no loop, and nothing is within it"),
+        (lambda made: replace(made, within=(10**6,)), "node 1000000 is no loop"),
+        (lambda made: replace(made, within=(*made.within, 0)), "node 0 is no loop"),
+        (lambda made: replace(made, within=()), "cannot be applied"),
+        (lambda made: replace(made, nodes=(*made.nodes, 10**6)), "node 1000000 is none of the"),
+        (lambda made: replace(made, keeps_bits=True), "says that it keeps the bits"),
+    ],
+)
+def test_what_a_file_says_of_a_body_is_checked(change, why):
+    graph = captured_graph()
+    outer, inner = nested(graph, 3, 3)
+    with pytest.raises(RewriteError, match=why) as refused:
+        replay(graph, registry(), [outer, change(inner)], RULES)
+    assert "\n" not in refused.value.what
+
+
+def test_an_axis_that_does_not_follow_from_the_part_is_refused():
+    """14 and 7 tokens are in a part: runs of 8 are no axis of either."""
+    graph = captured_graph()
+    outer, inner = nested(graph, 3, 3)
+    settings = tuple((name, 8 if name == "length" else found) for name, found in inner.settings)
+    with pytest.raises(RewriteError, match=r"rewrite 1 \(fission\) cannot be applied"):
+        replay(graph, registry(), [outer, replace(inner, settings=settings)], RULES)
+
+
+def test_along_is_the_one_of_the_full_part():
+    """Where an axis lies in what is handed over says the part around; a dim of one length cannot be another."""
+    graph = captured_graph()
+    outer, _ = nested(graph, 3, 3)
+    body, regions, within = inner_regions(replay(graph, registry(), [outer], RULES).graph)
+    region = next(c for c in regions if c.kind == "suffix")
+    wrong = replace(region, seeds={value: Along(1) for value in region.seeds})
+    with pytest.raises(RewriteError, match="an axis of 14 "):
+        replay(graph, registry(), [outer, in_parts(body, wrong, 2, within)], RULES)
