@@ -26,14 +26,14 @@ import gc
 import json
 import logging
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import fission_steps
-from bench_record import MIB, RESULTS, recorded, run_part, save, say, table
+from bench_record import MIB, RESULTS, recorded, save, say, table
+from model_rows import measured_rows
 from neaptide import zoo
 
 if TYPE_CHECKING:
@@ -317,24 +317,18 @@ def envelope(model: dict[str, Any]) -> list[dict[str, Any]]:
 
 def collect(models: list[str], folder: Path, *, keep: bool, **asked: Any) -> dict[str, Any]:
     """All rows; a step that fails is a row with its `failure`. Each is kept in a folder as soon as it is there."""
-    rows = []
-    for model in models:
-        kept = folder / f"fission-{model}-{asked['size']}.json"
-        if keep and kept.exists():
-            rows.append(json.loads(kept.read_text(encoding="utf-8")))
-            continue
-        spec = f"{model}@{asked['size']}"
-        say(spec)
-        options = [f"--rounds={asked['rounds']}", f"--time-limit={asked['time_limit_s']}", "--latency"]
-        options += [str(latency) for latency in asked["latencies"]]
-        before = time.monotonic()
-        row = {"spec": spec} | run_part("fission_runs.py", "--one", spec, *options, timeout_s=PART_S)
-        row["seconds"] = round(time.monotonic() - before, 1)
-        row["commit"] = commit()
-        say(f"  {row['seconds']:.0f} s" + (f", failed: {row['failure']}" if "failure" in row else ""))
-        if "failure" not in row:
-            save(kept.stem, row, folder)
-        rows.append(row)
+    options = [f"--rounds={asked['rounds']}", f"--time-limit={asked['time_limit_s']}", "--latency"]
+    options += [str(latency) for latency in asked["latencies"]]
+    rows = measured_rows(
+        "fission_runs.py",
+        models,
+        folder,
+        size=asked["size"],
+        options=options,
+        keep=keep,
+        timeout_s=PART_S,
+        prefix="fission-",
+    )
     settings = {name: value for name, value in asked.items() if name != "rounds"}
     settings |= {"tolerance_of_times": TOLERANCE, "missing": missing(rows)}
     return recorded(rows, seed=SEED, repeats=asked["rounds"], **settings)
@@ -356,13 +350,6 @@ def left_out(missing: dict[str, list[int]]) -> str:
         f"{', '.join(names)} at {', '.join(f'+{latency}' for latency in latencies)} %"
         for latencies, names in lacking.items()
     )
-
-
-def commit() -> str | None:
-    """Of the source tree; None outside of one."""
-    asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-    done = subprocess.run(asked, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or None
 
 
 def text(result: dict[str, Any]) -> str:

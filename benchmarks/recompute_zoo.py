@@ -28,7 +28,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from bench_record import MIB, RESULTS, recorded, run_part, save, say, table
+from bench_record import MIB, RESULTS, recorded, save, table
+from model_rows import measured_rows
 from neaptide import zoo
 
 if TYPE_CHECKING:
@@ -251,22 +252,16 @@ def peers(factory: Callable[[], Any]) -> dict[str, Peer]:
 
 def collect(models: list[str], folder: Path, *, keep: bool, **asked: Any) -> dict[str, Any]:
     """All rows; a model that fails is a row with its `failure`. Each is kept in a folder as soon as it is there."""
-    rows = []
-    for model in models:
-        kept = folder / f"{model}-{asked['size']}.json"
-        if keep and kept.exists():
-            rows.append(json.loads(kept.read_text(encoding="utf-8")))
-            continue
-        spec = f"{model}@{asked['size']}"
-        say(spec)
-        options = [f"--rounds={asked['rounds']}", f"--work={asked['work']}"]
-        before = time.monotonic()
-        row = {"spec": spec} | run_part("recompute_zoo.py", "--one", spec, *options, timeout_s=PART_S)
-        row["seconds"] = round(time.monotonic() - before, 1)
-        say(f"  {row['seconds']:.0f} s" + (f", failed: {row['failure']}" if "failure" in row else ""))
-        if "failure" not in row:
-            save(kept.stem, row, folder)
-        rows.append(row)
+    options = [f"--rounds={asked['rounds']}", f"--work={asked['work']}"]
+    rows = measured_rows(
+        "recompute_zoo.py",
+        models,
+        folder,
+        size=asked["size"],
+        options=options,
+        keep=keep,
+        timeout_s=PART_S,
+    )
     settings = {name: value for name, value in asked.items() if name != "rounds"}
     return recorded(rows, seed=SEED, repeats=asked["rounds"], **settings)
 

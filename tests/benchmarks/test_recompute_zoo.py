@@ -8,6 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
+import model_rows
 import recompute_zoo
 
 
@@ -68,7 +69,7 @@ def test_a_model_is_kept_and_taken_again_for_its_size_alone(tmp_path, monkeypatc
         ran.append(spec)
         return {"failure": "died"} if spec.startswith("lstm") else model(PEER)
 
-    monkeypatch.setattr(recompute_zoo, "run_part", run_part)
+    monkeypatch.setattr(model_rows, "run_part", run_part)
     asked = {"rounds": 3, "work": 10}
     for _ in range(2):
         result = recompute_zoo.collect(["mlp", "lstm"], tmp_path, keep=True, size="small", **asked)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from neaptide.planner.recompute.units import Unit, storages_needed, unit_of, writers
+from neaptide.planner.recompute.units import Unit, storages_needed, unit_of, unit_with, writers
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.transfers import TO_END
@@ -116,15 +116,9 @@ def _unit(
     makers = sorted(writer for writer in writers(step, creator) if place(writer) < turning)
     unit = unit_of(step, creator, (creator, *makers))
     touching = [p for s in unit.storages for n in step.roles[s] if (p := place(n)) < turning]
-    return ForwardUnit(
-        unit.creator,
-        unit.storages,
-        unit.nodes,
-        unit.seconds,
-        unit.nbytes,
-        unit.workspace,
-        unit.reads,
-        unit.is_refused,
+    return unit_with(
+        ForwardUnit,
+        unit,
         position=place(creator),
         last_use=max(touching, default=place(creator)),
         operands=tuple(sorted({step.creator[s] for s in unit.reads} & known)),

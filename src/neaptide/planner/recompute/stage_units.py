@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from neaptide.planner.recompute.units import Unit, storages_needed, unit_of, writers
+from neaptide.planner.recompute.units import Unit, storages_needed, unit_of, unit_with, writers
 from neaptide.schedule.problem import StepProblem
 
 
@@ -185,15 +185,9 @@ def _unit(
             if storage not in unit.storages and len(step.writers[storage]) > version:
                 # It runs before the node that overwrites what it reads, at the latest.
                 until = min(until, position[step.writers[storage][version]])
-    return StageUnit(
-        unit.creator,
-        unit.storages,
-        unit.nodes,
-        unit.seconds,
-        unit.nbytes,
-        unit.workspace,
-        unit.reads,
-        unit.is_refused,
+    return unit_with(
+        StageUnit,
+        unit,
         position=position[creator],
         first=max(position[node] for node in makers) + 1,
         last=until,

@@ -8,7 +8,8 @@ on when the unit is needed: `forward_units` and the closure model count the writ
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 from neaptide.schedule.problem import StepProblem
 
@@ -36,6 +37,20 @@ class Unit:
     workspace: int
     reads: tuple[int, ...]
     is_refused: bool
+
+
+Kind = TypeVar("Kind", bound=Unit)
+
+
+def unit_with(kind: type[Kind], unit: Unit, **more: Any) -> Kind:
+    """A unit as a kind that tells more of it.
+
+    Args:
+        kind: a class that adds fields to `Unit`.
+        unit: what the fields of `Unit` are taken from.
+        more: the fields that the class adds.
+    """
+    return kind(**{field.name: getattr(unit, field.name) for field in fields(unit)}, **more)
 
 
 def writers(step: StepProblem, creator: int) -> set[int]:
