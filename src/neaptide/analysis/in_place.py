@@ -15,6 +15,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Ref
 from neaptide.ir.registry import OpRegistry, OpSpec
 from neaptide.ir.values import Value
+from neaptide.symbolic.size_expr import SizeExpr
 
 
 class NotInPlace(StrEnum):
@@ -51,7 +52,7 @@ class Fit:
 
 
 def in_place_fits(
-    graph: Graph, node: Node, registry: OpRegistry, storage_bytes: Sequence[int]
+    graph: Graph, node: Node, registry: OpRegistry, storage_bytes: Sequence[int | SizeExpr]
 ) -> tuple[Fit, ...]:
     """Every operand of a node that makes bytes, with its fitness to hold the result. O(operands^2).
 
@@ -62,7 +63,7 @@ def in_place_fits(
         graph: the program.
         node: one of its nodes.
         registry: what its operation means.
-        storage_bytes: sizes by storage id.
+        storage_bytes: sizes by storage id, as numbers or as expressions.
     """
     made = graph.created_storages(node)
     results = [v for v in node.outputs if graph.values[v].storage in made]
@@ -97,7 +98,7 @@ def _node_reason(node: Node, spec: OpSpec | None) -> NotInPlace | None:
 
 
 def _pair_reason(
-    graph: Graph, node: Node, spec: OpSpec | None, result: int, operand: int, sizes: Sequence[int]
+    graph: Graph, node: Node, spec: OpSpec | None, result: int, operand: int, sizes: Sequence[int | SizeExpr]
 ) -> NotInPlace | None:
     made, over = graph.values[result], graph.values[operand]
     assert spec is not None

@@ -102,6 +102,16 @@ class GraphEdit:
         self._shown.add(number)
         return number
 
+    def place_on(self, value: int, operand: int) -> None:
+        """Have a result that had bytes of its own lie in the storage of an operand of its node, laid out as that one is.
+
+        Views and in-place results of it follow. Its node must be one that overwrites the operand or looks at it.
+        """
+        over = self._values[operand]
+        self._values[value] = replace(self._values[value], strides=over.strides, offset=over.offset)
+        self._alias[value] = operand
+        self._shown.add(value)
+
     def scalar(self, name: str, dtype: str) -> int:
         """A new host scalar."""
         return self._new_value(Value(0, name, dtype))

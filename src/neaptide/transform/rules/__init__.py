@@ -11,10 +11,11 @@ from neaptide.errors import UsageError
 from neaptide.transform.rewrite import Rewrite, Rule
 from neaptide.transform.rules.equal_operations import EqualOperations
 from neaptide.transform.rules.fission import Fission
+from neaptide.transform.rules.in_place import InPlace
 from neaptide.transform.rules.mean_as_sum import MeanAsSum
 
 RULES: Final[Mapping[str, Rule]] = MappingProxyType(
-    {rule.name: rule for rule in (EqualOperations(), Fission(), MeanAsSum())}
+    {rule.name: rule for rule in (EqualOperations(), Fission(), InPlace(), MeanAsSum())}
 )
 """Every rule that a plan may name."""
 

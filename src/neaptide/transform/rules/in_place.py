@@ -1,0 +1,139 @@
+"""Results on top of operands: an operation overwrites an operand that nobody needs any more.
+
+Eager makes a result beside each operand and lets the operand go behind it, so that both are there at once. At the peak of
+a training step that is often the gradient of an activation. Kernels that read every element before they write it give the
+same bits on top of the operand; which ones do is in the op table (`ops.in_place`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+
+from neaptide.analysis.in_place import in_place_fits
+from neaptide.errors import RewriteError
+from neaptide.ir.dependencies import needed_inputs
+from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node, Ref
+from neaptide.ir.registry import OpRegistry
+from neaptide.ops.in_place_forms import InPlaceForm, in_place_form
+from neaptide.transform.rewrite import Refusal, Rewrite
+
+
+@dataclass(frozen=True, slots=True)
+class InPlace:
+    """Has operations write their results on top of operands. The nodes of a rewrite are those; no settings.
+
+    In program order nothing behind such a node needs the operand, and the graph itself made it. Bytes never grow.
+    """
+
+    name: str = "in_place"
+    keeps_bits: bool = True
+    summary: str = "results take the bytes of operands that nobody needs any more"
+
+    def find(
+        self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
+    ) -> Iterator[Rewrite | Refusal]:
+        """As `Rule.find`: one rewrite for all nodes, and the reasons of those that are left. O(size of the graph)."""
+        places = _Places(graph, registry)
+        found = []
+        for node in graph.nodes:
+            if near is not None and node.id not in near:
+                continue
+            place = places.of(node)
+            if isinstance(place, _Place):
+                found.append(node.id)
+            elif place is not None:
+                yield Refusal(self.name, (node.id,), place)
+        if found:
+            yield Rewrite(self.name, tuple(found), (), self.keeps_bits)
+
+    def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
+        """As `Rule.apply`. O(size of the graph)."""
+        nodes = rewrite.nodes
+        if not nodes or list(nodes) != sorted(set(nodes)) or rewrite.settings:
+            raise RewriteError("it must name nodes, ascending, and no settings")
+        places, edit = _Places(graph, registry), GraphEdit(graph)
+        for number in nodes:
+            node = graph.nodes[number]
+            place = places.of(node)
+            if not isinstance(place, _Place):
+                reason = place or "its kernel overwrites no operand of that layout"
+                raise RewriteError(
+                    f"{node.op} may not work in place: {reason}", where=node.source.location or None
+                )
+            edit.replace_node(number, _overwriting(edit.draft(number), node, place))
+            edit.place_on(node.outputs[0], place.operand)
+        return edit.finish()
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """An operand, by value id, that a node may overwrite, and how."""
+
+    operand: int
+    form: InPlaceForm
+
+
+class _Places:
+    """Which nodes of a graph may overwrite an operand. O(size of the graph) to make."""
+
+    def __init__(self, graph: Graph, registry: OpRegistry) -> None:
+        self.graph, self.registry = graph, registry
+        self.sizes = [storage.nbytes for storage in graph.storages]
+        self.owned = set(graph.input_storages())
+        self.handed_back = set(graph.output_storages())
+        self.last_use: dict[int, int] = {}
+        for node in graph.nodes:
+            for value in needed_inputs(graph, node):
+                storage = graph.values[value].storage
+                if storage is not None:
+                    self.last_use[storage] = node.id
+
+    def of(self, node: Node) -> _Place | str | None:
+        """The operand that a node may overwrite; why none; None where its kernel or layout leave no choice."""
+        graph, spec = self.graph, self.registry.find(node.op)
+        if spec is None or not spec.in_place or not node.effects.is_pure or len(node.outputs) != 1:
+            return None
+        reasons = []
+        for fit in in_place_fits(graph, node, self.registry, self.sizes):
+            if fit.reason is not None:
+                continue
+            form = self._form(node, fit.operand)
+            if form is None:
+                continue
+            reason = self._objection(node, fit.operand)
+            if reason is None:
+                return _Place(fit.operand, form)
+            reasons.append(reason)
+        return reasons[0] if reasons else None
+
+    def _objection(self, node: Node, operand: int) -> str | None:
+        storage = self.graph.values[operand].storage
+        assert storage is not None
+        if storage in self.owned:
+            return "the operand is the caller's"
+        if storage in self.handed_back:
+            return "the operand is handed back"
+        return None if self.last_use[storage] == node.id else "the operand is needed later"
+
+    def _form(self, node: Node, operand: int) -> InPlaceForm | None:
+        """How the node overwrites an operand."""
+        spec = self.registry.require(node.op)
+        forms = (
+            in_place_form(self.registry, node.op, position)
+            for position in spec.in_place
+            if position < len(node.args)
+            and isinstance(ref := node.args[position], Ref)
+            and node.inputs[ref.slot] == operand
+        )
+        return next((form for form in forms if form is not None), None)
+
+
+def _overwriting(draft: NodeDraft, node: Node, place: _Place) -> NodeDraft:
+    """A node in the form that overwrites an operand."""
+    kwargs = draft.kwargs
+    if place.form.keyword:
+        kwargs = tuple(sorted((*kwargs, (place.form.keyword, Ref(node.inputs.index(place.operand))))))
+    return replace(draft, op=place.form.op, kwargs=kwargs, writes=(place.operand,))

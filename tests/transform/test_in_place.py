@@ -1,0 +1,138 @@
+"""Results on top of operands: the same bits, never more bytes, and only where nobody needs the operand."""
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from example_counts import examples
+from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.errors import RewriteError
+from neaptide.ir.schedule import Schedule
+from neaptide.lower.torch_code import lower
+from neaptide.ops import registry
+from neaptide.runtime.executor import Executable
+from neaptide.transform.applying import apply_rule
+from neaptide.transform.rewrite import Refusal, Rewrite, replay
+from neaptide.transform.rules import RULES
+from torch_programs import Recorder, check_run, random_program
+
+RULE = RULES["in_place"]
+
+
+def peak(graph):
+    return memory_profile(graph, Schedule.program_order(graph)).peak_bytes
+
+
+def check(recorder, edited):
+    recorder.data = {new: recorder.data[old] for new, old in enumerate(edited.value_of) if old >= 0}
+    schedule = Schedule.program_order(edited.graph)
+    lowered = lower(edited.graph, schedule, registry())
+    check_run(recorder, edited.graph, schedule, Executable(lowered, name="test"))
+
+
+def rewritten(recorder, *outputs):
+    graph = recorder.finish(outputs)
+    return graph, apply_rule(graph, registry(), RULE)
+
+
+@settings(
+    max_examples=examples(100),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(st.data())
+def test_random_programs_give_the_same_bits_in_no_more_bytes(data):
+    recorder, graph = random_program(data.draw)
+    made = apply_rule(graph, registry(), RULE)
+    assert peak(made.edited.graph) <= peak(graph)
+    assert replay(graph, registry(), made.rewrites, RULES) == made.edited
+    assert not [found for found in RULE.find(made.edited.graph, registry()) if isinstance(found, Rewrite)]
+    check(recorder, made.edited)
+
+
+def test_a_gradient_takes_the_place_of_the_one_that_arrives():
+    recorder = Recorder()
+    x, arriving = recorder.input(torch.randn(4, 6), "x"), recorder.input(torch.randn(24), "g")
+    scaled = recorder.call("aten.view.default", recorder.call("aten.mul.Tensor", arriving, 3.0), (4, 6))
+    back = recorder.call("aten.gelu_backward.default", scaled, x)
+    graph, made = rewritten(
+        recorder, recorder.call("aten.sum.default", recorder.call("aten.t.default", back))
+    )
+    assert "aten.gelu_backward.grad_input" in [node.op for node in made.edited.graph.nodes]
+    assert peak(made.edited.graph) < peak(graph)
+    check(recorder, made.edited)
+
+
+def test_the_second_operand_may_be_the_one_that_goes():
+    recorder = Recorder()
+    x = recorder.input(torch.randn(3, 5), "x")
+    kept = recorder.call("aten.exp.default", x)
+    other = recorder.call("aten.sin.default", x)
+    added = recorder.call("aten.sub.Tensor", kept, other, alpha=2)
+    _, made = rewritten(recorder, recorder.call("aten.sum.default", added), kept)
+    assert "aten.sub.out" in [node.op for node in made.edited.graph.nodes]
+    check(recorder, made.edited)
+
+
+def of_the_caller(call, x):
+    return (call("aten.relu.default", x),)
+
+
+def needed_later(call, x):
+    a = call("aten.exp.default", x)
+    return call("aten.sum.default", call("aten.neg.default", a)), call("aten.sum.default", a)
+
+
+def handed_back(call, x):
+    a = call("aten.mm.default", x, x)
+    return a, call("aten.neg.default", a)
+
+
+@pytest.mark.parametrize(
+    ("reason", "program"),
+    [
+        ("the operand is the caller's", of_the_caller),
+        ("the operand is needed later", needed_later),
+        ("the operand is handed back", handed_back),
+    ],
+)
+def test_refusals_have_reasons(reason, program):
+    recorder = Recorder()
+    outputs = program(recorder.call, recorder.input(torch.randn(4, 4), "x"))
+    graph = recorder.finish(outputs)
+    assert reason in [found.reason for found in RULE.find(graph, registry()) if isinstance(found, Refusal)]
+    [place] = {
+        found.nodes[0]
+        for found in RULE.find(graph, registry())
+        if isinstance(found, Refusal) and found.reason == reason
+    }
+    with pytest.raises(RewriteError, match=reason):
+        RULE.apply(graph, registry(), Rewrite("in_place", (place,)))
+
+
+def test_other_layouts_and_dtypes_are_left_alone():
+    recorder = Recorder()
+    x = recorder.input(torch.randn(4, 4), "x")
+    a = recorder.call("aten.exp.default", x)
+    turned = recorder.call("aten.t.default", recorder.call("aten.exp.default", x))
+    added = recorder.call("aten.add.Tensor", a, turned)  # on top of `a`; `turned` has other strides
+    flags = recorder.call("aten.gt.Scalar", added, 0)
+    _, made = rewritten(recorder, recorder.call("aten.any.default", flags))
+    assert [node.op for node in made.edited.graph.nodes if node.op.startswith("aten.add")] == [
+        "aten.add_.Tensor"
+    ]
+    assert "aten.gt.Scalar" in [node.op for node in made.edited.graph.nodes]
+    check(recorder, made.edited)
+
+
+@pytest.mark.parametrize("nodes", [(), (1, 0), (0, 0), (0,)])
+def test_what_is_not_of_the_rule_is_refused(nodes):
+    recorder = Recorder()
+    x = recorder.input(torch.randn(4, 4), "x")
+    product = recorder.call("aten.mm.default", x, x)
+    graph = recorder.finish((recorder.call("aten.exp.default", product),))
+    with pytest.raises(RewriteError):
+        RULE.apply(graph, registry(), Rewrite("in_place", nodes))
+    assert list(RULE.find(graph, registry(), near=[0])) == []
+    assert list(RULE.find(graph, registry(), near=[1])) == [Rewrite("in_place", (1,))]
