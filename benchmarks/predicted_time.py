@@ -5,8 +5,8 @@ long context also a loop over its logits, placed by hand. Every round measures t
 runs the programs in turns, so that a machine that is busy with other things is so for prediction and measurement.
 Times are processor time of the process on one thread, since other programs do not add to it. The ratios are medians over rounds.
 
-`step` is the whole call of a planned step, guards included; `program` is what is predicted. Two columns leave a term out:
-`alone` times short calls alone in a loop, `reused` takes all memory to be used again.
+`step` is the whole call of a planned step, guards included; `program` is what is predicted. The column `alone` times short
+calls alone in a loop.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -81,7 +81,6 @@ class Timed:
     schedule: Any
     predicted: list[float] = field(default_factory=list)
     alone: list[float] = field(default_factory=list)
-    reused: list[float] = field(default_factory=list)
     program_s: list[float] = field(default_factory=list)
     step_s: list[float] = field(default_factory=list)
     fresh_pages: list[int] = field(default_factory=list)
@@ -144,13 +143,12 @@ def plans(prepared: Any, spec: str) -> dict[str, Any]:
 def _round(programs: list[Timed], inside: list[float], device: Any) -> int:
     """Costs anew, then all programs in turns; how many steps of each."""
     from neaptide.cost.cache import OpCostCache
-    from neaptide.cost.fresh_pages import seconds_per_fresh_byte
     from neaptide.cost.host import page_faults
     from neaptide.cost.measured import MeasuredCost
     from neaptide.cost.model import EstimatedCost
     from neaptide.ops import registry
 
-    now = EstimatedCost(replace(device, fresh_s_per_byte=seconds_per_fresh_byte()), registry())
+    now = EstimatedCost(device, registry())
     with tempfile.TemporaryDirectory() as folder:
         kept = OpCostCache(Path(folder) / "alone.sqlite3")
         costs = MeasuredCost(registry(), kept, fallback=now)
@@ -162,7 +160,6 @@ def _round(programs: list[Timed], inside: list[float], device: Any) -> int:
         for program in programs:
             costs.prepare(program.graph)
             program.predicted.append(seconds(costs, program))
-            program.reused.append(program.predicted[-1] - fresh_seconds(costs, program, now.device))
     steps = max(3, min(MOST_STEPS, int(SECONDS_A_ROUND / min(program.predicted[-1] for program in programs))))
     seen: dict[str, list[tuple[float, float, int]]] = {program.name: [] for program in programs}
     for _ in range(steps):
@@ -188,17 +185,6 @@ def seconds(cost: Any, program: Timed) -> float:
     )
 
 
-def fresh_seconds(cost: Any, program: Timed, device: Any) -> float:
-    """The part of it that is fresh memory, of operations outside of loops."""
-    graph = program.graph
-    total = 0.0
-    for step in program.schedule.node_steps():
-        record = cost.record(graph, graph.nodes[step.target])
-        if record is not None:
-            total += sum(map(device.fresh_seconds, record.fresh_blocks))
-    return total
-
-
 def summary(program: Timed, baseline: Timed) -> dict[str, Any]:
     """Medians over rounds; each ratio is taken within a round."""
 
@@ -213,15 +199,12 @@ def summary(program: Timed, baseline: Timed) -> dict[str, Any]:
         "predicted_seconds": statistics.median(program.predicted),
         "predicted_over_measured": ratio(program.predicted, program.program_s),
         "alone_over_measured": ratio(program.alone, program.program_s),
-        "reused_over_measured": ratio(program.reused, program.program_s),
         "predicted_ratio": ratio(program.predicted, baseline.predicted),
         "alone_ratio": ratio(program.alone, baseline.alone),
-        "reused_ratio": ratio(program.reused, baseline.reused),
         "measured_ratio": ratio(program.program_s, baseline.program_s),
         "rounds": {
             "predicted": program.predicted,
             "alone": program.alone,
-            "reused": program.reused,
             "program": program.program_s,
             "step": program.step_s,
         },
@@ -233,7 +216,7 @@ def text(result: dict[str, Any]) -> str:
     programs = []
     for row in result["rows"]:
         if "failure" in row:
-            lines.append([row["name"], "failed", row["failure"], *[""] * 7])
+            lines.append([row["name"], "failed", row["failure"], *[""] * 6])
             continue
         for made in row["programs"]:
             programs.append(made)
@@ -245,13 +228,12 @@ def text(result: dict[str, Any]) -> str:
                     f"{made['predicted_seconds'] * 1e3:.2f}",
                     f"{made['predicted_over_measured']:.2f}",
                     f"{made['alone_over_measured']:.2f}",
-                    f"{made['reused_over_measured']:.2f}",
                     str(made["fresh_pages"]),
                     f"{made['measured_ratio']:.3f}",
                     f"{made['predicted_ratio']:.3f}",
                 ]
             )
-    columns = ("model", "step (ms)", "program (ms)", "predicted (ms)", "over program", "alone", "reused")
+    columns = ("model", "step (ms)", "program (ms)", "predicted (ms)", "over program", "alone")
     shown = table((*columns, "fresh pages", "to baseline", "predicted"), lines)
     return "\n".join([shown, *bars(programs)])
 
@@ -260,7 +242,7 @@ def bars(programs: list[dict[str, Any]]) -> list[str]:
     """How many programs each way of predicting comes close to."""
     others = [p for p in programs if p["name"] != "baseline"]
     found = []
-    for way in ("predicted", "alone", "reused"):
+    for way in ("predicted", "alone"):
         close = sum(abs(p[f"{way}_over_measured"] - 1) <= CLOSE for p in programs)
         ratios = sum(abs(p[f"{way}_ratio"] / p["measured_ratio"] - 1) <= CLOSE_RATIO for p in others)
         found.append(

@@ -11,8 +11,8 @@ from neaptide.cost.call_clock import CallClock
 
 @pytest.fixture
 def world(monkeypatch):
-    """A clock that takes 1 s to read, and pages of 10 bytes that take .1 s a byte."""
-    state = {"now": 0.0, "pages": 0}
+    """A clock that takes 1 s to read."""
+    state = {"now": 0.0}
 
     def now():
         state["now"] += 1.0
@@ -20,22 +20,17 @@ def world(monkeypatch):
 
     monkeypatch.setattr(call_clock.time, "thread_time", now)
     monkeypatch.setattr(call_clock.time, "perf_counter", now)
-    monkeypatch.setattr(call_clock, "page_faults", lambda: state["pages"])
-    monkeypatch.setattr(call_clock, "page_bytes", lambda: 10)
-    monkeypatch.setattr(call_clock, "seconds_per_fresh_byte", lambda: 0.1)
     return state
 
 
-def test_reading_the_clock_and_fresh_pages_are_taken_off(world):
+def test_reading_the_clock_is_taken_off(world):
     clock = CallClock()
 
-    def work(seconds, pages):
+    def work(seconds):
         world["now"] += seconds
-        world["pages"] += pages
 
-    assert clock.seconds(lambda: work(7.0, 0)) == pytest.approx(7.0)
-    assert clock.seconds(lambda: work(7.0, 3)) == pytest.approx(4.0)
-    assert clock.seconds(lambda: work(2.0, 3)) == 0.0
+    assert clock.seconds(lambda: work(7.0)) == pytest.approx(7.0)
+    assert clock.seconds(lambda: work(-1.0)) == 0.0
 
 
 @pytest.mark.parametrize(

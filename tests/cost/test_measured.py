@@ -5,7 +5,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -220,24 +219,6 @@ def test_a_call_that_is_too_large_is_estimated(cache):
         "aten.add.Tensor", "aten.add_.Tensor", "aten.embedding.default", "aten.mm.default",
         "aten.native_dropout.default",
     ]  # fmt: skip
-
-
-def test_large_results_are_fresh_memory(cache):
-    b = GraphBuilder("large", registry())
-    x = b.input("x", (1 << 21,))
-    (y,) = b.node("aten.relu.default", x, outputs=[f"y: f32[{1 << 21}]"])
-    (z,) = b.node("aten.relu_.default", y, outputs=[f"z: f32[{1 << 21}] @y"])
-    b.output(z)
-    graph = b.finish()
-    device = replace(get_device("a100-40g"), fresh_s_per_byte=1.0, fresh_from_bytes=1 << 23)
-    cost = MeasuredCost(registry(), cache, fallback=EstimatedCost(device, registry()))
-    cost.prepare(graph)
-    made, changed = (cost.record(graph, node) for node in graph.nodes)
-    assert node_seconds(cost, graph) == [made.seconds + (1 << 23), changed.seconds]
-    estimated = EstimatedCost(device, registry())
-    plain = EstimatedCost(get_device("a100-40g"), registry())
-    more = [a - b for a, b in zip(node_seconds(estimated, graph), node_seconds(plain, graph), strict=True)]
-    assert more == pytest.approx([1 << 23, 0.0])
 
 
 def test_unprepared_graph_is_estimated(cache):

@@ -1,5 +1,7 @@
 """Estimated costs of small graphs, against the roofline by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from neaptide.cost import roofline
@@ -117,3 +119,16 @@ def test_loop_costs_its_trips_and_the_last_one_is_shorter():
     ]  # work, and its result put in place
     # The part's result and as much workspace; the part itself is the caller's.
     assert node_workspace(estimate, graph) == {0: 2 * 3 * 4000}
+
+
+def test_estimates_add_fresh_memory_for_large_results():
+    b = GraphBuilder("large", registry())
+    x = b.input("x", (1 << 21,))
+    (y,) = b.node("aten.relu.default", x, outputs=[f"y: f32[{1 << 21}]"])
+    (z,) = b.node("aten.relu_.default", y, outputs=[f"z: f32[{1 << 21}] @y"])
+    b.output(z)
+    graph = b.finish()
+    device = replace(get_device("a100-40g"), fresh_s_per_byte=1.0, fresh_from_bytes=1 << 23)
+    plain, fresh = (EstimatedCost(d, registry()) for d in (get_device("a100-40g"), device))
+    more = [a - b for a, b in zip(node_seconds(fresh, graph), node_seconds(plain, graph), strict=True)]
+    assert more == pytest.approx([1 << 23, 0.0])

@@ -1,6 +1,7 @@
 """Timing short calls where they stand: what is run, how often, on which numbers, and how the time is divided."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -40,8 +41,8 @@ def chain(ops):
         else:
             (x,) = b.node(f"aten.{op}.default", x, outputs=[f"v{position}: f32[4, 4]"])
     b.output(x)
-    calls = list(GraphCalls(b.finish(), "here", {}).in_order(lambda _key: None))
-    return calls, {keyed.call.op.split(".")[1]: keyed.key for keyed in calls}
+    calls = list(GraphCalls(b.finish(), "here", {}).placed(lambda _key: None))
+    return calls, {c.keyed.call.op.split(".")[1]: c.keyed.key for c in calls}
 
 
 @pytest.fixture
@@ -112,3 +113,41 @@ def test_nothing_is_found_once_it_is_stopped():
     stop = threading.Event()
     stop.set()
     assert timed(calls, {key["relu"]: SHORT}, key.values(), LimitGuard(Limits(), stop)) == {}
+
+
+def test_what_the_program_has_just_made_is_touched_before_the_call_and_no_clock_sees_it(monkeypatch):
+    log = []
+    monkeypatch.setattr(program_timing, "_LEAST_TOUCHED_BYTES", 0)
+    touch = program_timing._touch
+
+    def touched(blocks):
+        for block in blocks:
+            before = block.clone()
+            touch([block])
+            assert torch.equal(before, block)
+            log.append("touch")
+
+    class LoggingClock(CountingClock):
+        def seconds(self, work):
+            log.append("clock")
+            return super().seconds(work)
+
+    monkeypatch.setattr(program_timing, "_touch", touched)
+    calls, key = chain(["relu", "exp"])
+    near = list(calls)
+    near[1] = replace(near[1], near=(0,))
+    seconds_in_program(
+        near, dict.fromkeys(key.values(), SHORT), key.values(), LoggingClock(), LimitGuard(Limits())
+    )
+    # A round apart and a round together: in both the second call waits for its operand.
+    assert log[:6] == ["clock", "touch", "clock", "clock", "touch", "clock"]
+
+
+def test_stretches_end_where_something_is_done_in_between():
+    block = torch.zeros(1, dtype=torch.int64)
+    plays = [
+        program_timing._Play(key, int, near)
+        for key, near in [("a", ()), ("b", ()), ("", ()), ("", ()), ("c", ()), ("d", (block,)), ("e", ())]
+    ]
+    keys = [[play.key for play in stretch] for stretch in program_timing._stretches(plays)]
+    assert keys == [["a", "b"], [""], [""], ["c"], ["d", "e"]]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from neaptide.analysis.loops import Binding, trips
 from neaptide.cost.call_key import call_key
+from neaptide.cost.lately_touched import LatelyTouched
 from neaptide.cost.model import is_host_arithmetic
 from neaptide.cost.op_key import OpCall, digest, has_opaque_operand, op_call
 from neaptide.cost.op_record import OpRecord, OutputFacts
@@ -24,6 +25,19 @@ class KeyedCall:
 
     key: str
     call: OpCall
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedCall:
+    """A call where it stands in a program.
+
+    Attributes:
+        keyed: the call.
+        near: its operands, by position, that the program has touched so lately that they are in the caches.
+    """
+
+    keyed: KeyedCall
+    near: tuple[int, ...] = ()
 
 
 KeyedCalls = dict[Hashable, KeyedCall | None]
@@ -73,20 +87,28 @@ class GraphCalls:
     def distinct(self, find: FindRecord) -> Iterator[KeyedCall]:
         """Every call once, those in loops included."""
         seen: set[str] = set()
-        for keyed in self.in_order(find):
-            if keyed.key not in seen:
-                seen.add(keyed.key)
-                yield keyed
+        for placed in self.placed(find):
+            if placed.keyed.key not in seen:
+                seen.add(placed.keyed.key)
+                yield placed.keyed
 
-    def in_order(self, find: FindRecord) -> Iterator[KeyedCall]:
-        """The calls in program order; of a loop, those of one trip of each kind of trip."""
+    def placed(self, find: FindRecord, cache_bytes: int = 0) -> Iterator[PlacedCall]:
+        """The calls in program order; of a loop, those of one trip of each kind of trip.
+
+        Args:
+            find: what is known of a call, by key.
+            cache_bytes: what a program touched within so many bytes is near; with none, nothing is.
+        """
         resolved = self.resolved(find)
+        touched = LatelyTouched(self.graph, self._binding, cache_bytes)
         for node in self.graph.nodes:
+            near = touched.slots(node) if cache_bytes else ()
             if (keyed := resolved[node.id]) is not None:
-                yield keyed
+                yield PlacedCall(keyed, near)
             for loop in node.regions:
                 for _, sizes in trips(self.graph, node, loop, self._binding):
-                    yield from GraphCalls(loop.body, self._environment, sizes).in_order(lambda _key: None)
+                    inside = GraphCalls(loop.body, self._environment, sizes)
+                    yield from inside.placed(lambda _key: None, cache_bytes)
 
     def made_by(self, number: int, opaque: Container[int]) -> KeyedCall | None:
         """The call of a node some of whose operands are made by their producers."""

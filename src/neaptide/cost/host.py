@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import platform
 import sys
@@ -12,6 +11,8 @@ from typing import Final
 
 _CPU_INFO: Final = Path("/proc/cpuinfo")
 _MEMORY_INFO: Final = Path("/proc/meminfo")
+_CACHES: Final = Path("/sys/devices/system/cpu/cpu0/cache")
+_USUAL_CACHE_BYTES: Final = 8 * 2**20
 # Version 2 and version 1 of control groups; containers are given their limit here.
 _CGROUP_LIMITS: Final = (
     Path("/sys/fs/cgroup/memory.max"),
@@ -63,9 +64,26 @@ def memory_available_bytes() -> int:
     return capacity_bytes
 
 
-def page_bytes() -> int:
-    """Bytes of a page of main memory."""
-    return mmap.PAGESIZE
+@cache
+def last_cache() -> tuple[int, int]:
+    """Bytes of the first processor's last cache, and how many processors share it; 8 MiB and 1 where it is not told."""
+    found = []
+    for level in _CACHES.glob("index*/level"):
+        try:
+            size, shared = (
+                (level.parent / name).read_text("ascii").strip() for name in ("size", "shared_cpu_list")
+            )
+            found.append((int(level.read_text("ascii")), int(size.removesuffix("K")) * 1024, _count(shared)))
+        except (OSError, ValueError):
+            # Not told of this one, or in another form.
+            continue
+    return max(found)[1:] if found else (_USUAL_CACHE_BYTES, 1)
+
+
+def _count(ranges: str) -> int:
+    """How many numbers a list such as `0-3,8` holds."""
+    spans = [part.split("-") for part in ranges.split(",")]
+    return sum(int(span[-1]) - int(span[0]) + 1 for span in spans)
 
 
 def page_faults() -> int | None:

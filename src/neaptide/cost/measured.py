@@ -15,13 +15,19 @@ from neaptide.cost.cache import OpCostCache
 from neaptide.cost.calibrate import this_machine
 from neaptide.cost.call_clock import CallClock
 from neaptide.cost.devices import Device
-from neaptide.cost.fresh_pages import SMALLEST_FRESH_BYTES
 from neaptide.cost.graph_calls import GraphCalls, KeyedCalls, ResolvedCalls, keyed_call
 from neaptide.cost.loops import loop_scratch, loop_seconds
 from neaptide.cost.model import HOST_SCALAR_S, CostModel, EstimatedCost, is_host_arithmetic
 from neaptide.cost.op_key import OpCall
 from neaptide.cost.op_record import OpRecord
-from neaptide.cost.op_session import environment, is_out_of_memory, run_calls, undisturbed, why_not_run
+from neaptide.cost.op_session import (
+    cache_share_bytes,
+    environment,
+    is_out_of_memory,
+    run_calls,
+    undisturbed,
+    why_not_run,
+)
 from neaptide.cost.program_timing import seconds_in_program
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
@@ -151,7 +157,7 @@ class MeasuredCost:
         )
 
     def seconds(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
-        """Median seconds of the call, and of fresh memory for large results; an estimate where it was not run."""
+        """Median seconds of the call; an estimate where it was not run."""
         return self.seconds_under(self._binding, graph, node, bodies)
 
     def workspace_bytes(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
@@ -277,10 +283,9 @@ class MeasuredCost:
         new = ran.intersection(known)
         if not new:
             return
+        order = list(calls.placed(self._records.get, cache_share_bytes()))
         with undisturbed([]):
-            found = seconds_in_program(
-                list(calls.in_order(self._records.get)), known, new, CallClock(), guard
-            )
+            found = seconds_in_program(order, known, new, CallClock(), guard)
         updated = {key: replace(self._records[key], seconds=seconds) for key, seconds in found.items()}
         self._records.update(updated)
         self._store(updated)
@@ -308,9 +313,7 @@ class MeasuredCost:
         record = self._record(graph, node, binding)
         if record is None:
             return self._estimate(binding).seconds(graph, node)
-        # Only large blocks are worth a calibration of the machine. Scratch is many blocks, and is used again.
-        blocks = [nbytes for nbytes in record.fresh_blocks if nbytes >= SMALLEST_FRESH_BYTES]
-        return record.seconds + (sum(map(self._device().fresh_seconds, blocks)) if blocks else 0.0)
+        return record.seconds
 
     def _workspace_bytes(self, graph: Graph, node: Node, binding: Binding) -> int:
         record = self._record(graph, node, binding)

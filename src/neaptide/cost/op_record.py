@@ -36,7 +36,7 @@ class OpRecord:
 
     Attributes:
         op: registry name, for readers of the cache file.
-        seconds: median of a few runs, of a short call where it stands in a program; without fresh pages.
+        seconds: median of a few runs, of a short call where it stands in a program; in memory that was touched before.
         workspace_bytes: most bytes allocated beyond operands and results.
         outputs: by position in the node's outputs; None for host scalars.
         failure: why it could not be run; empty when it was. The numbers mean nothing then.
@@ -62,11 +62,6 @@ class OpRecord:
             return None
 
     @property
-    def fresh_blocks(self) -> tuple[int, ...]:
-        """Bytes of each storage that the call made."""
-        return tuple(f.nbytes for f in self.outputs if f is not None and f.operand is None and f.twin is None)
-
-    @property
     def fresh_bytes(self) -> int:
         """Bytes of the storages that the call made, each once."""
-        return sum(self.fresh_blocks)
+        return sum(f.nbytes for f in self.outputs if f is not None and f.operand is None and f.twin is None)

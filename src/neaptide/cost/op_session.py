@@ -6,7 +6,7 @@ time, and none afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
@@ -18,6 +18,7 @@ from neaptide.cost.call_clock import CallClock
 from neaptide.cost.op_key import OpCall
 from neaptide.cost.op_record import OpRecord, OutputFacts
 from neaptide.cost.op_runner import LONG_RUN_S, OperandMaker, PreparedCall, find_op, is_on_cuda
+from neaptide.cost.used_memory import used_memory
 from neaptide.ir.registry import OpRegistry, Trait
 from neaptide.outcome import LimitGuard
 from neaptide.units import format_bytes
@@ -46,9 +47,9 @@ def run_calls(calls: Mapping[str, OpCall], guard: LimitGuard, registry: OpRegist
     """
     seen: dict[str, OpRecord] = {}
     devices = sorted({d for call in calls.values() for d in call.devices if d.startswith("cuda")})
-    with undisturbed(devices):
+    on_host = {key: call for key, call in calls.items() if not is_on_cuda(call)}
+    with undisturbed(devices), used_memory(most_bytes(on_host.values())):
         maker, clock = OperandMaker(), CallClock()
-        on_host = {key: call for key, call in calls.items() if not is_on_cuda(call)}
         seen.update(_audit_on_host(on_host, maker, clock, guard, registry))
         for key, call in calls.items():
             if is_on_cuda(call) and guard.check_now() is None:
@@ -90,6 +91,11 @@ def why_not_run(call: OpCall, registry: OpRegistry, max_bytes: int) -> str:
     return ""
 
 
+def most_bytes(calls: Iterable[OpCall]) -> int:
+    """Bytes that any one of some calls takes: operands, results, and scratch of as many bytes; views take none."""
+    return max((2 * (c.operand_bytes + c.output_bytes) for c in calls if not c.is_view), default=0)
+
+
 def environment() -> str:
     """Everything beside a call that its cost depends on: processor, threads, version and modes of PyTorch."""
     threads = torch.get_num_threads()
@@ -104,6 +110,12 @@ def environment() -> str:
     if torch.cuda.is_available():
         parts.append(torch.cuda.get_device_name())
     return ", ".join(parts)
+
+
+def cache_share_bytes() -> int:
+    """What the threads of a program have of the processor's last cache, when all its processors are busy."""
+    size_bytes, processors = host.last_cache()
+    return size_bytes * min(torch.get_num_threads(), processors) // processors
 
 
 def is_out_of_memory(failure: str) -> bool:

@@ -7,18 +7,20 @@ caches, and takes down to half of what it takes in a program. A long one takes t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
 from statistics import fmean, median
 from typing import Final
 
 import torch
 
 from neaptide.cost.call_clock import CallClock
-from neaptide.cost.graph_calls import KeyedCall
+from neaptide.cost.graph_calls import PlacedCall
 from neaptide.cost.op_key import OpCall
 from neaptide.cost.op_runner import OperandMaker, PreparedCall, is_on_cuda
+from neaptide.cost.op_session import most_bytes
+from neaptide.cost.used_memory import used_memory
 from neaptide.outcome import LimitGuard, Stopwatch
 
 SHORT_S: Final = 1e-2
@@ -36,12 +38,27 @@ _ALL_ROUNDS_S: Final = 2.0
 # What stands in for a long call works on so many bytes, and takes them from the caches.
 _SWEPT_BYTES: Final = 4 * 2**20
 
-_Play = tuple[str, Callable[[], object]]
-"""Key of a call, empty for a stand-in, and what runs it."""
+_LEAST_TOUCHED_BYTES: Final = 64 * 2**10
+"""Smaller operands come from any cache in no time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Play:
+    """A call of the program.
+
+    Attributes:
+        key: of the call; empty for a stand-in.
+        run: what runs it.
+        near: blocks that must be in the caches before it runs.
+    """
+
+    key: str
+    run: Callable[[], object]
+    near: tuple[torch.Tensor, ...] = ()
 
 
 def seconds_in_program(
-    order: Sequence[KeyedCall],
+    order: Sequence[PlacedCall],
     alone_s: Mapping[str, float],
     wanted: Collection[str],
     clock: CallClock,
@@ -64,10 +81,19 @@ def seconds_in_program(
         return {}
     prepared = _Prepared(short)
     plays = [
-        (keyed.key if keyed.key in short else "", prepared.player(keyed.key, alone_s[keyed.key]))
-        for keyed in _played(order, set(wanted) & short.keys())
-        if keyed.key in alone_s
+        prepared.play(placed, alone_s[placed.keyed.key])
+        for placed in _played(order, set(wanted) & short.keys())
+        if placed.keyed.key in alone_s
     ]
+    with used_memory(most_bytes(short.values())):
+        found = _rounds(prepared, plays, clock, guard)
+    return {key: seconds for key, seconds in found.items() if key in wanted}
+
+
+def _rounds(
+    prepared: _Prepared, plays: Sequence[_Play], clock: CallClock, guard: LimitGuard
+) -> dict[str, float]:
+    """Mean seconds of each call over its places, the median of a few rounds; nothing once the guard says so."""
     apart: dict[str, list[float]] = defaultdict(list)
     apart_s, together_s = [], []
     number, rounds = 0, _ROUNDS
@@ -86,14 +112,14 @@ def seconds_in_program(
             apart_s.append(sum(map(sum, found.values())))
             together_s.append(whole_s)
     scale = median(together_s) / median(apart_s) if median(apart_s) else 1.0
-    return {key: median(spans) * scale for key, spans in apart.items() if key in wanted}
+    return {key: median(spans) * scale for key, spans in apart.items()}
 
 
-def _short_calls(order: Sequence[KeyedCall], alone_s: Mapping[str, float]) -> dict[str, OpCall]:
+def _short_calls(order: Sequence[PlacedCall], alone_s: Mapping[str, float]) -> dict[str, OpCall]:
     """Calls that are timed in the program, the first ones where not all fit."""
     short: dict[str, OpCall] = {}
     left = _ALL_BYTES
-    for keyed in order:
+    for keyed in (placed.keyed for placed in order):
         call = keyed.call
         if keyed.key in short or is_on_cuda(call) or alone_s.get(keyed.key, SHORT_S) >= SHORT_S:
             continue
@@ -104,13 +130,13 @@ def _short_calls(order: Sequence[KeyedCall], alone_s: Mapping[str, float]) -> di
     return short
 
 
-def _played(order: Sequence[KeyedCall], wanted: Collection[str]) -> list[KeyedCall]:
+def _played(order: Sequence[PlacedCall], wanted: Collection[str]) -> list[PlacedCall]:
     """What is wanted, and the calls in front of it."""
     near, distance = [], _LEAD + 1
-    for keyed in reversed(order):
-        distance = 0 if keyed.key in wanted else distance + 1
+    for placed in reversed(order):
+        distance = 0 if placed.keyed.key in wanted else distance + 1
         if distance <= _LEAD:
-            near.append(keyed)
+            near.append(placed)
     return near[::-1]
 
 
@@ -127,31 +153,35 @@ class _Prepared:
         blocks = {t.untyped_storage().data_ptr(): _block_of(t) for t in tensors}
         self._kept = [(block, block.clone()) for block in blocks.values()]
 
-    def player(self, key: str, seconds: float) -> Callable[[], object]:
-        """What runs a call, or stands in for it."""
-        if key in self._prepared:
-            return self._prepared[key].run
-        part = self._swept if seconds >= SHORT_S else self._swept[: _SWEPT_BYTES // 16]
-        return lambda: part.add_(1)
+    def play(self, placed: PlacedCall, alone_s: float) -> _Play:
+        """A call, or what stands in for it."""
+        key = placed.keyed.key
+        if key not in self._prepared:
+            part = self._swept if alone_s >= SHORT_S else self._swept[: _SWEPT_BYTES // 16]
+            return _Play("", lambda: part.add_(1))
+        call = self._prepared[key]
+        return _Play(key, call.run, () if call.call.is_view else _touched_blocks(call, placed.near))
 
     def round_apart(self, plays: Sequence[_Play], clock: CallClock) -> dict[str, list[float]]:
         """Seconds of each call, by key."""
         self._reset()
         found: dict[str, list[float]] = defaultdict(list)
-        for key, run in plays:
-            if key:
-                found[key].append(clock.seconds(run))
+        for play in plays:
+            _touch(play.near)
+            if play.key:
+                found[play.key].append(clock.seconds(play.run))
             else:
-                run()
+                play.run()
         return found
 
     def round_together(self, plays: Sequence[_Play], clock: CallClock) -> float:
-        """Seconds of all calls, with a clock at stand-ins alone."""
+        """Seconds of all calls, with a clock at what else has to be run alone."""
         self._reset()
         total_s = 0.0
-        for is_call, stretch in groupby(plays, key=lambda play: bool(play[0])):
-            runs = [run for _, run in stretch]
-            if is_call:
+        for stretch in _stretches(plays):
+            _touch(stretch[0].near)
+            runs = [play.run for play in stretch]
+            if stretch[0].key:
                 total_s += clock.seconds(partial(_run_all, runs))
             else:
                 _run_all(runs)
@@ -161,6 +191,37 @@ class _Prepared:
         """Numbers as they were: what is worked on in place over and over ends in denormals, which take long."""
         for block, saved in self._kept:
             block.copy_(saved)
+
+
+def _stretches(plays: Sequence[_Play]) -> Iterator[list[_Play]]:
+    """Plays between which nothing has to be done: calls, or one stand-in."""
+    stretch: list[_Play] = []
+    for play in plays:
+        if stretch and (play.near or not play.key or not stretch[0].key):
+            yield stretch
+            stretch = []
+        stretch.append(play)
+    if stretch:
+        yield stretch
+
+
+def _touched_blocks(prepared: PreparedCall, slots: tuple[int, ...]) -> tuple[torch.Tensor, ...]:
+    """The blocks of some operands, each once, as numbers of eight bytes; small ones are left out."""
+    tensors = [
+        t for slot in slots if isinstance(t := prepared.operands[slot], torch.Tensor) and not t.is_meta
+    ]
+    blocks = {t.untyped_storage().data_ptr(): _block_of(t) for t in tensors if t.layout == torch.strided}
+    return tuple(
+        block[: block.numel() // 8 * 8].view(torch.int64)
+        for block in blocks.values()
+        if block.numel() >= _LEAST_TOUCHED_BYTES
+    )
+
+
+def _touch(blocks: Iterable[torch.Tensor]) -> None:
+    """Brings blocks into the caches as a call does that has just written them."""
+    for block in blocks:
+        block.add_(0)
 
 
 def _block_of(tensor: torch.Tensor) -> torch.Tensor:
