@@ -18,7 +18,8 @@ from typing import Any, Final
 from bench_record import say, table
 from neaptide.outcome import Limits
 from neaptide.schedule.order.evaluate import evaluate_order
-from neaptide.schedule.order.incremental.reschedule import Settled, reschedule, settle
+from neaptide.schedule.order.incremental.reschedule import reschedule
+from neaptide.schedule.order.incremental.settling import Settled, settle
 from neaptide.schedule.order.portfolio import best_order
 from neaptide.schedule.order.problem import OrderProblem
 from order_edit_cases import EDIT_KINDS, FIRST_SEED, REPORTED, TUNING, random_edit

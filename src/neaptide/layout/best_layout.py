@@ -9,9 +9,9 @@ from typing import Final, Protocol
 
 from neaptide.errors import UsageError
 from neaptide.layout.bounds import arena_lower_bound, live_bytes
+from neaptide.layout.exact.decision import Verdict
 from neaptide.layout.exact.decompose import decompose
 from neaptide.layout.exact.leaf_search import LeafSearch
-from neaptide.layout.exact.valley import Verdict
 from neaptide.layout.heuristics.rules import RULES, Rule
 from neaptide.layout.heuristics.watched import RuleStopped
 from neaptide.layout.problem import LayoutProblem

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from neaptide.layout.bounds import arena_lower_bound
+from neaptide.layout.exact.decision import Verdict
 from neaptide.layout.exact.decompose import is_plain
 from neaptide.layout.exact.idle import idle_rectangles, place_idle
 from neaptide.layout.exact.restarts import decide
@@ -12,7 +13,6 @@ from neaptide.layout.exact.rigid import RigidSearch
 from neaptide.layout.exact.sections import part_sections
 from neaptide.layout.exact.skyline import dive
 from neaptide.layout.exact.strip import Strip
-from neaptide.layout.exact.valley import Verdict
 from neaptide.layout.heuristics.rules import place_by_size
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Layout

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Final
 
+from neaptide.layout.exact.decision import Decision, Verdict
 from neaptide.layout.exact.strip import Strip
-from neaptide.layout.exact.valley import Decision, SectionRule, ValleySearch, Verdict
+from neaptide.layout.exact.valley import SectionRule, ValleySearch
 from neaptide.layout.settings import DEFAULT, LayoutSettings
 from neaptide.outcome import LimitGuard
 

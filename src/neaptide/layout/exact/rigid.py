@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from neaptide.layout.exact.decision import Decision, Verdict
 from neaptide.layout.exact.sections import part_sections
-from neaptide.layout.exact.valley import Decision, Verdict
 from neaptide.layout.problem import LayoutProblem
 from neaptide.outcome import LimitGuard
 

@@ -16,11 +16,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import Enum
 from itertools import accumulate
 from operator import or_
 from typing import Final, TypeAlias
 
+from neaptide.layout.exact.decision import Decision, Verdict
 from neaptide.layout.exact.strip import Strip
 from neaptide.outcome import LimitGuard
 
@@ -28,29 +29,6 @@ _WALL: Final = 1 << 80
 """The floor of sections where nothing is left to place: above all offsets."""
 _MOST_REFUTED: Final = 1_000_000
 """States remembered by one search: some hundred megabytes."""
-
-
-class Verdict(StrEnum):
-    """What a decision about a capacity came to. Running out of budget proves nothing."""
-
-    FITS = "fits"
-    REFUTED = "refuted"
-    OUT_OF_BUDGET = "out of budget"
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """Whether everything fits below a capacity.
-
-    Attributes:
-        verdict: the answer.
-        offsets: in the solver's unit, when it fits.
-        nodes: of the search tree.
-    """
-
-    verdict: Verdict
-    offsets: tuple[int, ...] | None
-    nodes: int
 
 
 class SectionRule(Enum):

@@ -8,7 +8,8 @@ from neaptide.planner.candidates.change import Change
 from neaptide.planner.candidates.standing import Standing
 from neaptide.schedule.order.from_step import step_order_problem
 from neaptide.schedule.order.incremental.edit import edit_of
-from neaptide.schedule.order.incremental.reschedule import Rescheduled, Settled, reschedule, settle
+from neaptide.schedule.order.incremental.reschedule import Rescheduled, reschedule
+from neaptide.schedule.order.incremental.settling import Settled, settle
 from neaptide.schedule.order.portfolio import best_order
 
 

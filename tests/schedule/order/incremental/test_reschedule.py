@@ -11,7 +11,9 @@ from neaptide.corpus.random_orders import layered, local
 from neaptide.errors import VerifyError
 from neaptide.outcome import Limits
 from neaptide.schedule.order.evaluate import evaluate_order
-from neaptide.schedule.order.incremental.reschedule import adapted_order, reschedule, settle
+from neaptide.schedule.order.incremental.adapted_order import adapted_order
+from neaptide.schedule.order.incremental.reschedule import reschedule
+from neaptide.schedule.order.incremental.settling import settle
 from neaptide.schedule.order.neutral import from_mapping
 from neaptide.schedule.order.portfolio import best_order
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 from neaptide.outcome import LimitGuard
@@ -14,6 +14,7 @@ from neaptide.schedule.order.search.free_moves import SearchState, close
 Recall: TypeAlias = Callable[[int, int], int]
 """From the ops left in a state and its bytes to a bound of the hills on every way on from it; 0 knows nothing."""
 
+_FIRST_TURN: Final = 256  # states
 _WIDE: Final = 128  # ready ops beyond which children are not closed when they are made
 
 _Trail: TypeAlias = tuple[Any, tuple[int, ...]] | None  # ops placed last, behind those before
@@ -135,3 +136,25 @@ class RecallingSearch:
             placed.append(path)
         self.order = self.lattice.order([op for path in reversed(placed) for op in path])
         self.end = SearchEnd.FOUND
+
+
+def take_turns(
+    searches: Sequence[RecallingSearch], guard: LimitGuard, states: int, alone: int = 0
+) -> RecallingSearch | None:
+    """Let searches for the same go on in turn until one ends; None if none does within so many states each.
+
+    Args:
+        searches: the most promising one first.
+        guard: of all.
+        states: of each.
+        alone: states that the first one has to itself before the others begin.
+    """
+    turn = max(_FIRST_TURN, alone)
+    while guard.check_now() is None and any(search.states < states for search in searches):
+        for search in searches:
+            if search.states < states and search.advance(guard, turn) is not SearchEnd.OPEN:
+                return search
+            turn = max(_FIRST_TURN, turn - alone) if search is searches[0] else turn
+        alone = 0
+        turn += turn // 2
+    return None
