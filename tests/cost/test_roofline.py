@@ -1,5 +1,7 @@
 """The roofline with utilisation: limits, and the laws that planners lean on."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -23,7 +25,8 @@ TINY = Device(
 WORK = st.floats(min_value=0, max_value=1e18)
 # Small enough that the cost of one launch is not lost to rounding.
 MODEST_WORK = st.floats(min_value=0, max_value=1e12)
-DEVICES = st.sampled_from([get_device(name) for name in PRESETS] + [TINY])
+FALLING = replace(TINY, name="falling", fall=0.25)
+DEVICES = st.sampled_from([*(get_device(name) for name in PRESETS), TINY, FALLING])
 
 
 def test_hand_computed_times():
@@ -42,6 +45,15 @@ def test_half_of_the_rate_is_reached_at_half_work():
     assert utilisation(0.0, 0.0) == 0.0
     span = seconds(TINY, flops=50, bytes_moved=0, dtype="float32") - TINY.launch_s
     assert 50 / span == pytest.approx(TINY.rate_flops_per_s("float32") / 2)
+
+
+@pytest.mark.parametrize("fall", [1.0, 0.5, 0.25])
+def test_a_sixteenth_of_half_work_loses_as_the_fall_says(fall):
+    assert utilisation(50.0, 50.0, fall) == pytest.approx(0.5)
+    assert utilisation(50.0 / 16, 50.0, fall) == pytest.approx(1 / (1 + 16**fall))
+    device = replace(TINY, fall=fall)
+    span = seconds(device, flops=50.0 / 16, bytes_moved=0, dtype="float32") - device.launch_s
+    assert span == pytest.approx(50.0 / 16 * (1 + 16**fall) / 100)
 
 
 @given(DEVICES, WORK, WORK, WORK, WORK, st.sampled_from(["float32", "bfloat16"]), st.integers(1, 64))

@@ -82,6 +82,8 @@ class Device:
         half_flops: float32 arithmetic per call at which half of the rate is reached; for another dtype it
             grows with the rate, since filling and draining the machine takes the same time.
         half_bytes: traffic per call at which half of the bandwidth is reached.
+        fall: how fast a call loses its rate as it gets smaller: the loss grows as `(half / work) ** fall`. At 1 it is the
+            same time for each call.
         links: copy engines; a space they name and `spaces` lacks is the `"host"`.
         source: where the numbers come from.
         reserved_bytes: of the first space, never available to tensors (context, library workspaces).
@@ -102,6 +104,7 @@ class Device:
     reserved_bytes: int = 0
     fresh_s_per_byte: float = 0.0
     fresh_from_bytes: int = 0
+    fall: float = 1.0
 
     def __post_init__(self) -> None:
         where = f"device {self.name!r}"
@@ -120,6 +123,7 @@ class Device:
             (self.fresh_from_bytes, "fresh_from_bytes"),
         ):
             _require_not_negative(value, where, label)
+        _require(0.0 < self.fall <= 1.0, where, "fall must be above 0 and at most 1")
         _require(self.reserved_bytes < self.spaces[0].capacity_bytes, where, "reserved_bytes leaves nothing")
         for link in self.links:
             for end in (link.source, link.target):

@@ -9,9 +9,9 @@ plans and gives a floor for time; measured costs replace it wherever they exist.
 Not in any data sheet, and estimated here for all of them:
 
 * `launch_s`: one operator call from Python, about 5 us.
-* `half_bytes`: by Little's law, a memory system is half busy with bandwidth x latency bytes in flight; the
-  latency of a kernel with its ramp-up is taken as 1 us.
-* `half_flops`: likewise, float32 rate x 2 us, the time a tiled matmul needs to fill and drain the chip.
+* `half_flops`, `half_bytes` and `fall`: fitted to what MAGIS (Chen et al., ASPLOS 2024) measured on an RTX 3090 when
+  whole steps run in 2 to 32 parts, 19 figures of seven networks, and to the time of its U-Net beside the roofline:
+  `benchmarks/preset_utilisation.py`. All other cards take the same, as a share of their rates, and were not measured.
 * `reserved_bytes`: 0.5 GiB for the driver context and library workspaces, plus 1/16 of the memory where
   error correction is kept in it (GDDR6 data-centre cards).
 * PCIe: per direction, after the line code (128b/130b), 10 us latency for a copy.
@@ -28,8 +28,8 @@ _GIB: Final = 2**30
 _TERA: Final = 1e12
 _GIGA: Final = 1e9
 _LAUNCH_S: Final = 5e-6
-_MEMORY_RAMP_S: Final = 1e-6
-_MATMUL_RAMP_S: Final = 2e-6
+_HALF_S: Final = 3e-6
+_FALL: Final = 0.25
 _COPY_LATENCY_S: Final = 10e-6
 _CONTEXT_BYTES: Final = _GIB // 2
 # PyTorch's caching allocator rounds every block up to 512 bytes.
@@ -56,14 +56,15 @@ def _cuda(
         spaces=(MemorySpace("device", capacity_bytes, bandwidth, _CUDA_ALIGNMENT_BYTES),),
         flops_per_s={dtype: rate * _TERA for dtype, rate in tflops.items()},
         launch_s=_LAUNCH_S,
-        half_flops=tflops["float32"] * _TERA * _MATMUL_RAMP_S,
-        half_bytes=bandwidth * _MEMORY_RAMP_S,
+        half_flops=tflops["float32"] * _TERA * _HALF_S,
+        half_bytes=bandwidth * _HALF_S,
         links=(
             Link("device", HOST_SPACE, link_rate, _COPY_LATENCY_S),
             Link(HOST_SPACE, "device", link_rate, _COPY_LATENCY_S),
         ),
         source=f"{source}; not yet checked against it",
         reserved_bytes=_CONTEXT_BYTES + (capacity_bytes // 16 if ecc_in_memory else 0),
+        fall=_FALL,
     )
 
 

@@ -3,7 +3,7 @@
 The roofline (Williams, Waterman and Patterson, CACM 2009): a kernel runs at the arithmetic rate or at the
 memory bandwidth, whichever takes longer. Small kernels reach neither. MAGIS (ASPLOS 2024) measured how
 splitting an operator loses time to kernels that no longer fill the machine, so both terms are divided by a
-utilisation `u(work) = work / (work + half_work)`, where `half_work` is the work that keeps half of the
+utilisation `u(work) = 1 / (1 + (half_work / work) ** fall)`, where `half_work` is the work that keeps half of the
 machine busy. Without it, cutting an operator into ever smaller parts would look free.
 """
 
@@ -15,9 +15,9 @@ from neaptide.cost.devices import Device
 from neaptide.errors import UsageError
 
 
-def utilisation(work: float, half_work: float) -> float:
+def utilisation(work: float, half_work: float, fall: float = 1.0) -> float:
     """Share of the peak rate that a call with this much work reaches: 0 for none, towards 1 for much."""
-    return work / (work + half_work) if work > 0 else 0.0
+    return work / (work + _lost(work, half_work, fall)) if work > 0 else 0.0
 
 
 def seconds(device: Device, *, flops: float, bytes_moved: float, dtype: str, launches: int = 1) -> float:
@@ -51,13 +51,18 @@ def seconds(device: Device, *, flops: float, bytes_moved: float, dtype: str, lau
     if flops > 0:
         rate = device.rate_flops_per_s(dtype)
         half_flops = device.half_flops * (rate / device.rate_flops_per_s("float32"))
-        arithmetic_s = _seconds_at(flops, rate, half_flops, launches)
+        arithmetic_s = _seconds_at(flops, rate, half_flops, device.fall, launches)
     if bytes_moved > 0:
         bandwidth = device.main_space.bandwidth_bytes_per_s
-        memory_s = _seconds_at(bytes_moved, bandwidth, device.half_bytes, launches)
+        memory_s = _seconds_at(bytes_moved, bandwidth, device.half_bytes, device.fall, launches)
     return launches * device.launch_s + max(arithmetic_s, memory_s)
 
 
-def _seconds_at(work: float, rate: float, half_work: float, launches: int) -> float:
-    """`work / (rate * utilisation(work / launches, half_work))`, in the form that is monotone in floats too."""
-    return (work + launches * half_work) / rate
+def _seconds_at(work: float, rate: float, half_work: float, fall: float, launches: int) -> float:
+    """`work / (rate * utilisation(work / launches, half_work, fall))`, in the form that is monotone in floats too."""
+    return (work + launches * _lost(work / launches, half_work, fall)) / rate
+
+
+def _lost(work: float, half_work: float, fall: float) -> float:
+    """Work that a machine could have done meanwhile, at its full rate, while a call with this much work runs."""
+    return half_work if fall == 1.0 else half_work**fall * work ** (1.0 - fall)
