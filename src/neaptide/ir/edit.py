@@ -103,12 +103,12 @@ class GraphEdit:
         return number
 
     def place_on(self, value: int, operand: int) -> None:
-        """Have a result that had bytes of its own lie in the storage of an operand of its node, laid out as that one is.
+        """Have a result that had bytes of its own begin where an operand of its node begins, in that one's storage.
 
-        Views and in-place results of it follow. Its node must be one that overwrites the operand or looks at it.
+        It keeps its shape and strides. Views and in-place results of it follow. Its node must be one that overwrites the
+        operand or looks at it.
         """
-        over = self._values[operand]
-        self._values[value] = replace(self._values[value], strides=over.strides, offset=over.offset)
+        self._values[value] = replace(self._values[value], offset=self._values[operand].offset)
         self._alias[value] = operand
         self._shown.add(value)
 

@@ -13,9 +13,10 @@ from neaptide.transform.rules.equal_operations import EqualOperations
 from neaptide.transform.rules.fission import Fission
 from neaptide.transform.rules.in_place import InPlace
 from neaptide.transform.rules.mean_as_sum import MeanAsSum
+from neaptide.transform.rules.product_sums import ProductSums
 
 RULES: Final[Mapping[str, Rule]] = MappingProxyType(
-    {rule.name: rule for rule in (EqualOperations(), Fission(), InPlace(), MeanAsSum())}
+    {rule.name: rule for rule in (EqualOperations(), Fission(), InPlace(), MeanAsSum(), ProductSums())}
 )
 """Every rule that a plan may name."""
 
