@@ -21,11 +21,24 @@ from neaptide.planner.variants.variant import ladder
 from neaptide.schedule.problem import StepProblem
 from neaptide.transform.fission.candidates import Candidate
 
-# To begin an operation once more, and to add a byte to a sum: what parts cost, to rank by. Plans are priced exactly.
-_CALL_SECONDS: Final = 5e-6
-_ADDED_BYTE_SECONDS: Final = 3e-10
 # What an estimate may be too long by, as a share of the step, before one variant was priced exactly.
 _DOUBT: Final = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class PartCosts:
+    """What parts cost beyond the whole, to rank by. Plans are priced exactly.
+
+    Attributes:
+        call_seconds: to begin an operation once more.
+        added_byte_seconds: to add a byte to a sum.
+    """
+
+    call_seconds: float = 5e-6
+    added_byte_seconds: float = 3e-10
+
+
+ON_A_CPU: Final = PartCosts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +64,11 @@ class Outlook:
     Args:
         graph: the program.
         pricing: of it.
+        costs: of parts.
     """
 
-    def __init__(self, graph: Graph, pricing: Pricing) -> None:
+    def __init__(self, graph: Graph, pricing: Pricing, costs: PartCosts = ON_A_CPU) -> None:
+        self.costs = costs
         self.graph, self.problem = graph, pricing.problem(graph)
         self.begin, self.end = _presences(graph, self.problem)
         self.sizes = np.array(self.problem.storage_bytes, dtype=np.float64)
@@ -81,12 +96,12 @@ class RegionOutlook:
 
     def in_parts(self, parts: int) -> Estimate:
         """About what it comes to in so many parts. O(1) behind the first."""
-        problem = self.outlook.problem
+        problem, costs = self.outlook.problem, self.outlook.costs
         inside = float(np.max(self._carried / parts + self._whole, initial=0.0))
         peak = max(self._outside + inside, self._elsewhere)
         sums = sum(problem.storage_bytes[s] for s in self.results if s not in self.region.in_parts)
-        again = (parts - 1) * len(self.region.members) * _CALL_SECONDS
-        again += parts * sums * _ADDED_BYTE_SECONDS
+        again = (parts - 1) * len(self.region.members) * costs.call_seconds
+        again += parts * sums * costs.added_byte_seconds
         return Estimate(self.region, parts, problem.resident_bytes + peak, again)
 
     @cached_property

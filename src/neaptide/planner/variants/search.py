@@ -20,7 +20,7 @@ from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.plan_graph import GraphPlan, PlanRequest
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
-from neaptide.planner.variants.estimate import Estimate, Outlook, Price, estimates
+from neaptide.planner.variants.estimate import ON_A_CPU, Estimate, Outlook, PartCosts, Price, estimates
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.variant import Objection, Variants
 from neaptide.plans import TriedVariant
@@ -74,6 +74,7 @@ def plan_variants(
     exact: PricingOf,
     objection: Objection,
     only: Callable[[Candidate], bool] = lambda _: True,
+    costs: PartCosts = ON_A_CPU,
     interrupt: threading.Event | None = None,
 ) -> VariantPlan:
     """Search over variants of a graph, each planned within the budget.
@@ -86,12 +87,13 @@ def plan_variants(
         exact: what prices a graph that is to be planned; it may run operations to learn what they take.
         objection: why a changed graph is not wanted; None where it is.
         only: regions that may be split; all by default.
+        costs: of parts, to rank variants by before one was priced.
         interrupt: set it to get the best so far.
 
     Returns:
         The best plan found, judged; the graph as it is where no variant is better.
     """
-    return _Search(graph, asked, limits, quick, exact, objection, only, interrupt).run()
+    return _Search(graph, asked, limits, quick, exact, objection, only, costs, interrupt).run()
 
 
 class _Search:
@@ -104,11 +106,12 @@ class _Search:
         exact: PricingOf,
         objection: Objection,
         only: Callable[[Candidate], bool],
+        costs: PartCosts,
         interrupt: threading.Event | None,
     ) -> None:
         self.graph, self.asked, self.limits = graph, asked, limits
         self.quick, self.exact, self.objection = quick, exact, objection
-        self.only, self.interrupt = only, interrupt
+        self.only, self.costs, self.interrupt = only, costs, interrupt
         self.guard = LimitGuard(limits, interrupt)
         self.before = baseline(exact(graph).problem(graph))
         self.plain = Edited.unchanged(graph)
@@ -189,7 +192,7 @@ class _Search:
 
     def _looked_at(self, variants: Variants) -> list[Estimate]:
         """Every region in every number of parts."""
-        outlook = Outlook(variants.begun.graph, self.quick)
+        outlook = Outlook(variants.begun.graph, self.quick, self.costs)
         return estimates(outlook, filter(self.only, variants.regions))
 
     def _planned(self, label: str, edited: Edited, share: float) -> GraphPlan:

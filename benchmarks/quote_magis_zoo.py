@@ -1,0 +1,65 @@
+"""Puts the comparison with MAGIS into its page: `python benchmarks/quote_magis_zoo.py [--check]`.
+
+Reads `results/magis_zoo.json`, which `magis_zoo.py` wrote. With `--check` nothing is written, and the exit code is 1 when
+the page says something else than the JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import magis_zoo
+from bench_record import RESULTS
+from quote_bars import quoted
+
+PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "beside-magis.md"
+RESULT: Final = RESULTS / f"{magis_zoo.RESULT}.json"
+BEGIN: Final = "<!-- magis_zoo:begin -->"
+END: Final = "<!-- magis_zoo:end -->"
+
+
+def filled(page: str, result: Mapping[str, Any]) -> str:
+    """The page with the table of a result in it."""
+    text = [
+        "| " + " | ".join(magis_zoo.COLUMNS) + " |",
+        "|" + "---|" * len(magis_zoo.COLUMNS),
+        *("| " + " | ".join(cells) + " |" for cells in magis_zoo.lines(result["rows"])),
+    ]
+    limits = sorted({row["time_limit_s"] for row in result["rows"]})
+    searches = " to ".join(dict.fromkeys(f"{limit:.0f}" for limit in (limits[0], limits[-1])))
+    most = max(
+        made["cpu_seconds"]
+        for row in result["rows"]
+        if "failure" not in row
+        for found in (row["ours"], row.get("magis", {}))
+        for made in found.values()
+    )
+    said = (
+        f"Made {result['made'][:10]} on {result['machine']['cpu']}, {result['machine']['threads']} thread; searches of"
+        f" {searches} s of wall time, at most {most:.0f} s of processor time each."
+    )
+    return quoted(page, "\n".join([*text, "", said]), BEGIN, END)
+
+
+def main() -> int:
+    """Fill in or check; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing, compare")
+    asked = parser.parse_args()
+    page = PAGE.read_text(encoding="utf-8")
+    text = filled(page, json.loads(RESULT.read_text(encoding="utf-8")))
+    if asked.check:
+        return int(text != page)
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""MAGIS (Chen et al., ASPLOS 2024): its conventions of cost, and its search."""

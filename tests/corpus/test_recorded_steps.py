@@ -1,0 +1,143 @@
+"""Recorded steps become graphs: what is given, what is computed, what follows which dim; damaged files are refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from neaptide.analysis.axes.follow import follow
+from neaptide.corpus.recorded_steps import from_json
+from neaptide.errors import UsageError
+from neaptide.ir.axes import Along
+from neaptide.ir.values import Kind
+from neaptide.ir.verify import verify
+from recorded_play import Tape, computed, perceptron
+
+
+def step_of(form, **options):
+    return from_json(json.dumps(form), **options)
+
+
+def test_weights_and_data_are_inputs_and_updates_write_in_place():
+    graph = step_of(perceptron(layers=3)).graph
+    verify(graph)
+    kinds = [graph.storages[graph.values[v].storage].kind for v in graph.inputs]
+    assert kinds.count(Kind.PARAMETER) == 3
+    assert kinds.count(Kind.INPUT) == 3
+    updates = [node for node in graph.nodes if node.effects.writes]
+    assert len(updates) == 3
+    assert {node.source.phase for node in updates} == {"optimizer"}
+    assert all(not graph.created_storages(node) for node in updates)
+
+
+def test_phases_follow_from_the_loss():
+    graph = step_of(perceptron(layers=2)).graph
+    phases = {}
+    for node in graph.nodes:
+        phases.setdefault(node.op, set()).add(node.source.phase)
+    assert phases["recorded.ewise.uni.const.pow"] == {"forward"}
+    assert phases["recorded.ewise.uni.const.gt"] == {"backward"}
+    assert phases["recorded.matmul"] == {"forward", "backward"}
+
+
+def test_what_nobody_uses_is_kept():
+    graph = step_of(perceptron()).graph
+    used = {value for node in graph.nodes for value in node.inputs}
+    made = [value for node in graph.nodes for value in node.outputs]
+    assert set(graph.outputs) == {value for value in made if value not in used}
+
+
+def test_numbers_have_the_bytes_asked_for():
+    whole, half = (step_of(perceptron(), element_bytes=size).graph for size in (4, 2))
+    for one, other in zip(whole.storages, half.storages, strict=True):
+        assert one.nbytes.evaluate() == 2 * other.nbytes.evaluate()
+    with pytest.raises(UsageError, match="3 bytes"):
+        step_of(perceptron(), element_bytes=3)
+
+
+def test_statistics_of_a_normalisation_count_and_stay_with_their_rows():
+    tape = Tape()
+    x = tape.add("placeholder", (4, 3, 10), name="x")
+    shapes = "((4, 3, 10), (4, 3, 1), (4, 3, 1))"
+    norm = tape.add("layer_norm", (4, 3, 10), [x], [[[0, 0], [1, 1]]], elems=144, multi_out_shapes=shapes)
+    tape.add("index_out", (4, 3, 10), [norm], [[[0, 0], [1, 1]]])
+    graph = step_of(tape.form).graph
+    assert graph.values[graph.nodes[0].outputs[0]].nbytes.evaluate() == 4 * 144
+    carried = follow(graph, step_of(tape.form).registry, {graph.inputs[0]: Along(0)}, 4)
+    assert carried.members.keys() == {0, 1}
+
+
+def test_links_that_are_wrong_or_missing_are_mended():
+    tape = Tape()
+    x = tape.add("placeholder", (4, 10), name="x")
+    g = tape.add("placeholder", (4, 10), name="grad")
+    tape.add("softmax_bwd", (4, 10), [g, x], [[[0, 0]]])
+    tape.add("layer_norm_bwd", (4, 10), [g, x], [[[0, 0], [1, 1]], [[0, 0], [1, 1]]], norm_shape="(10,)")
+    made = step_of(tape.form)
+    g, x = (next(v for v in made.graph.inputs if made.graph.values[v].name == name) for name in ("grad", "x"))
+    rows = follow(made.graph, made.registry, {g: Along(0)}, 4)
+    assert rows.axes[x] == Along(0)
+    assert rows.members.keys() == {0, 1}
+    columns = follow(made.graph, made.registry, {g: Along(1)}, 10)
+    assert not columns.members
+    assert {barrier.node for barrier in columns.barriers} == {0, 1}
+
+
+@pytest.mark.parametrize("parts", [2, 3, 8])
+def test_parts_along_the_batch_compute_what_the_whole_does(parts):
+    form = perceptron(batch=8)
+    draw = np.random.default_rng(0)
+    given = {n["id"]: draw.standard_normal(n["out_shape"]) for n in form if n["tag"] == "placeholder"}
+    whole = computed(form, given)
+    made = step_of(form)
+    graph = made.graph
+    ids = dict(
+        zip(
+            graph.inputs,
+            [n["id"] for n in form if n["tag"] == "placeholder"],
+            strict=True,
+        )
+    )
+    computed_ids = [n["id"] for n in form if n["tag"] != "placeholder"]
+    seed = next(v for v in graph.inputs if graph.values[v].name == "x")
+    inside = [n.id for n in graph.nodes if n.source.phase != "optimizer"]
+    carried = follow(graph, made.registry, {seed: Along(0)}, 8, inside)
+    assert set(carried.members) == set(inside)
+    step = -(-8 // parts)
+    pieces = []
+    for begin in range(0, 8, step):
+        cut = {
+            ids[v]: given[ids[v]][begin : begin + step] if v in carried.axes else given[ids[v]]
+            for v in graph.inputs
+        }
+        pieces.append(computed(form, cut))
+    for node in inside:
+        value, number = graph.nodes[node].outputs[0], computed_ids[node]
+        merged = (
+            np.concatenate([piece[number] for piece in pieces])
+            if value in carried.axes
+            else sum(piece[number] for piece in pieces)
+        )
+        assert (value in carried.axes) != (value in carried.sums)
+        np.testing.assert_allclose(merged, whole[number], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda form: form[-1].update(id=0), "two nodes have the id 0"),
+        (lambda form: form[-1].update(args=[10_000, 0]), "in front of it"),
+        (lambda form: form[-1].update(in_shapes=[[1], [1]]), "shapes of the operands"),
+        (lambda form: form[-1].update(out_elems=0), "makes nothing"),
+        (lambda form: form[-1].update(latency_ms=-1.0), "not negative"),
+        (lambda form: form[-1].update(dim_links=[[[7, 0]]]), "dim link"),
+        (lambda form: form.clear(), "no operations"),
+        (lambda form: form[-1].pop("tag"), "cannot be read"),
+    ],
+)
+def test_damaged_files_are_refused_with_the_node(damage, said):
+    form = perceptron()
+    damage(form)
+    with pytest.raises(UsageError) as caught:
+        step_of(form)
+    assert said in f"{caught.value.what} {caught.value.why}"
