@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench_record import RESULTS, recorded, save, table
 from model_rows import measured_rows
-from quote_bars import quoted
 from neaptide import zoo
+from quote_bars import quoted
 
 if TYPE_CHECKING:
     from neaptide.runtime.prepared_step import PreparedStep
@@ -167,8 +167,7 @@ def text(result: Mapping[str, Any]) -> str:
         if "failure" in row:
             lines.append([row["spec"], "failed", *["-"] * (len(COLUMNS) + 2)])
             continue
-        for latency in row["latencies"]:
-            lines.append([row["spec"], f"+{latency} %", *cells(row, latency)])
+        lines += [[row["spec"], f"+{latency} %", *cells(row, latency)] for latency in row["latencies"]]
     failures = [f"{row['spec']} failed: {row['failure']}" for row in result["rows"] if "failure" in row]
     return "\n".join([table(("step", "time", *COLUMNS, "published", "bound"), lines), *failures])
 
