@@ -59,6 +59,12 @@ class Sample:
         }
         return args, kwargs
 
+    def length(self, axis):
+        """Elements that parts are counted in: of the result where windows overlap, else the fewest."""
+        if Need.HALO in axis.needs:
+            return self.call.output().shape[axis.results[0]].constant_value()
+        return min(self.extents(axis))
+
     def extents(self, axis):
         """Extents of the axis in what carries it."""
         values = [self.call.inputs()[s].shape[d] for s, d in axis.operands.items()]
@@ -68,7 +74,7 @@ class Sample:
         return [extent.constant_value() for extent in values]
 
     def check(self, axis):
-        length = min(self.extents(axis))
+        length = self.length(axis)
         parts = [self.part(axis, length, begin, end) for begin, end in cuts(length)]
         weights = [(end - begin) / length for begin, end in cuts(length)]
         if Need.MEAN in axis.needs and "nll" in str(self.op):
@@ -108,20 +114,25 @@ class Sample:
         rows = torch.arange(first, first + size)
         inside = (rows >= 0) & (rows < tensor.shape[dim])
         shape = [-1 if d == dim else 1 for d in range(tensor.dim())]
-        return tensor.index_select(dim, rows.clamp(0, tensor.shape[dim] - 1)) * inside.view(shape)
+        found = tensor.index_select(dim, rows.clamp(0, tensor.shape[dim] - 1))
+        return found.masked_fill(~inside.view(shape), window.fill)
 
     def resized(self, axis, args, length, part):
         """Arguments that are shapes of the first result, or that the row says hold the extent, and padding made before."""
         found = list(args)
         for position, arg in enumerate(found):
-            if position in axis.sizes:
+            places = [at[1] for at in axis.sizes if isinstance(at, tuple) and at[0] == position]
+            if places:
+                whole = self.call.output().shape[axis.results[0]].constant_value()
+                found[position] = [part * whole // length if k in places else a for k, a in enumerate(arg)]
+            elif position in axis.sizes:
                 found[position] = [part] if isinstance(arg, list) else part
             elif position in self.row.shapes and not isinstance(dim := axis.results.get(0), Merge):
                 found[position] = [
                     a * part // length if d == dim and a != -1 else a for d, a in enumerate(arg)
                 ]
-        if Need.HALO in axis.needs:
-            found[4] = [0 if axis.results[0] == d + 2 else pad for d, pad in enumerate(args[4])]
+        for position, place in axis.window.padding if Need.HALO in axis.needs else ():
+            found[position] = [0 if k == place else pad for k, pad in enumerate(found[position])]
         return tuple(found)
 
     def merged(self, parts, how):

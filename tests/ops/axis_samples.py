@@ -282,6 +282,11 @@ def _pools():
         yield "avg_pool2d.default", (x, *args)
         rest = (False, True, None)
         yield "avg_pool2d_backward.default", (real(*out.shape), x, *full, *rest)
+    for args in (([3, 3], [2, 2], [1, 1], [1, 1]), ([3, 2], [1, 3], [0, 1], [2, 1])):
+        yield "max_pool2d_with_indices.default", (x, *args)
+    yield "avg_pool2d.default", (x, [3, 3], [2, 1], [1, 1], False, False)
+    yield "avg_pool2d.default", (x, [3, 3], [2, 1], [1, 1], True)
+    yield "avg_pool2d.default", (x, [3, 3], [1, 2], [1, 0], False, False, 7)
     cube = real(7, 5, 4, 6, 2)
     out, indices = torch.ops.aten.max_pool3d_with_indices(cube, [2, 3, 2])
     yield "max_pool3d_with_indices.default", (cube, [2, 3, 2])
@@ -305,6 +310,8 @@ def _pools():
     yield "_adaptive_avg_pool2d_backward.default", (real(7, 5, 3, 2), x)
     yield "upsample_nearest1d.default", (real(7, 5, 3), [6])
     yield "upsample_nearest1d.vec", (real(7, 5, 3), [6], None)
+    yield "upsample_nearest2d.default", (x, [12, 32], None, 4.0)
+    yield "upsample_nearest2d.default", (x, [36, 20])
     x = real(7, 5, 3, 2)
     for kind in ("nearest", "bilinear", "bicubic"):
         corners = () if kind == "nearest" else (False,)

@@ -48,6 +48,9 @@ class Window:
         stride: of the operand, for one element of the result.
         dilation: distance between elements that are read.
         before: elements of padding in front of the operand.
+        fill: the number that stands where a window reaches beyond the operand, in front of it or behind.
+        padding: arguments that say how much padding there is, as (position, place in its list): 0 for a part that holds
+            all that its windows read.
         operands: slots of the operands that are read so; the others are read like the result.
         inverse: the result has `stride` elements for one of the operand, each made of that one alone.
     """
@@ -58,6 +61,8 @@ class Window:
     before: int = 0
     operands: tuple[int, ...] = (0,)
     inverse: bool = False
+    fill: float = 0.0
+    padding: tuple[tuple[int, int], ...] = ()
 
     @property
     def halo(self) -> int:
@@ -75,7 +80,8 @@ class OpAxis:
         needs: what must be seen to first.
         addends: slots of operands that each part would add once more (`Need.ADDEND`).
         unread: slots of operands whose numbers do not matter in this call.
-        sizes: positions of arguments, other than shapes of the first result, that hold the extent of the axis.
+        sizes: positions of arguments, other than shapes of the first result, that hold the extent of the axis in the first
+            result; (position, place) for one number of a list.
         window: where operands and results differ in extent, how one is read for the other.
         whole: the axis runs through the operation, which needs all of it at once, as softmax does: it does not run in
             parts, but its results can be cut.
@@ -88,7 +94,7 @@ class OpAxis:
     needs: tuple[Need, ...] = ()
     addends: tuple[int, ...] = ()
     unread: tuple[int, ...] = ()
-    sizes: tuple[int, ...] = ()
+    sizes: tuple[int | tuple[int, int], ...] = ()
     window: Window | None = None
     whole: bool = False
     private: tuple[int, ...] = ()

@@ -12,6 +12,7 @@ from neaptide.ops import (
     axes_elementwise,
     axes_gathers,
     axes_losses,
+    axes_pools,
     axes_recurrent,
     axes_reductions,
     axes_views,
@@ -26,6 +27,7 @@ _FAMILIES = (
     axes_reductions,
     axes_losses,
     axes_gathers,
+    axes_pools,
     axes_recurrent,
 )
 

@@ -16,6 +16,7 @@ from neaptide.ops.axes_forms import (
     numbers,
     op_axis,
     operand,
+    padding_at,
     result,
     slot,
 )
@@ -100,7 +101,8 @@ def _windows(call: Call, weight: int, stride: int, operands: tuple[int, ...]) ->
         if any(found is None or len(found) not in (1, len(kernel)) for found in lists):
             return
         step, before, dilation = (found[k if len(found) > 1 else 0] for found in lists if found is not None)
-        yield k + 2, Window(extent.constant_value(), step, dilation, before, operands)
+        padding = padding_at(call, stride + 1, k, len(kernel))
+        yield k + 2, Window(extent.constant_value(), step, dilation, before, operands, padding=padding)
 
 
 def _halo(window: Window) -> tuple[Need, ...]:

@@ -76,6 +76,12 @@ def numbers(arg: Arg) -> tuple[int, ...] | None:
     return found if len(found) == len(arg) else None
 
 
+def padding_at(call: Call, position: int, place: int, count: int) -> tuple[tuple[int, int], ...]:
+    """One of `count` numbers of padding, for `Window.padding`; empty where the list has fewer, which stand for all."""
+    found = numbers(call.arg(position)) or ()
+    return ((position, place),) if len(found) == count else ()
+
+
 def dim_of(arg: Arg, rank: int) -> int | None:
     """A dim argument counted from the front; None where it is no constant or lies outside."""
     dim = number(arg)
@@ -89,7 +95,7 @@ def op_axis(
     operands: Iterable[tuple[int | None, int]],
     results: Iterable[tuple[int | None, int | Merge]],
     *needs: Need,
-    sizes: tuple[int, ...] = (),
+    sizes: tuple[int | tuple[int, int], ...] = (),
     unread: Iterable[int | None] = (),
     whole: bool = False,
 ) -> Iterator[OpAxis]:

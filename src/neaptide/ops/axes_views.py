@@ -99,14 +99,6 @@ def _joined(call: Call) -> Iterator[OpAxis]:
         yield from same_dims(call, here, (0,), whole)
 
 
-def _unpadded(call: Call) -> Iterable[int]:
-    rank = _rank(call)
-    pad = numbers(call.arg(1, "pad"))
-    if pad is None:
-        return range(rank)
-    return {rank - 1 - k // 2 for k, width in enumerate(pad) if width}
-
-
 def _unfolded(call: Call) -> Iterator[OpAxis]:
     """`(self, dim, size, step)`: windows of one dim, which lie in a new last dim."""
     rank = _rank(call)
@@ -203,7 +195,6 @@ _TABLE = (
     ),
     Axed("cat.default concat.default concatenate.default", AxisRow(_joined, linear=(_FIRST,))),
     Axed("stack.default _stack.default", AxisRow(_stacked, linear=(_FIRST,))),
-    Axed("constant_pad_nd.default", all_but(_unpadded)),
     Axed("glu.default", all_but(argument_dim(1, "dim", -1))),
     Axed("unfold.default", AxisRow(_unfolded, linear=(_FIRST,))),
     Axed("view_as_real.default", AxisRow(_as_real, linear=(_FIRST,))),
