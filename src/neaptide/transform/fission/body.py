@@ -25,12 +25,15 @@ def part_body(graph: Graph, registry: OpRegistry, region: Region, shapes: PartSh
     Raises:
         RewriteError: a value or an argument of which there is no part.
     """
-    return _Body(graph, registry, shapes).build(region)
+    return PartBody(graph, registry, shapes).build(region)
 
 
 @dataclass
-class _Body:
-    """`number` and `storage` lead from ids outside to ids in the body; storages that are handed over are not in it."""
+class PartBody:
+    """The body on its way.
+
+    `number` and `storage` lead from ids outside to ids in the body; storages that are handed over are not in it.
+    """
 
     graph: Graph
     registry: OpRegistry
@@ -42,6 +45,7 @@ class _Body:
     storage: dict[int, int] = field(default_factory=dict)
 
     def build(self, region: Region) -> Graph:
+        """The graph of one trip."""
         inputs = [self._input(number) for number in region.inputs]
         members = [self.graph.nodes[number] for number in region.members]
         used_as_it_lies = {value for node in members if node.op != COPY_OP for value in node.inputs}
@@ -90,6 +94,15 @@ class _Body:
         wanted = self.shapes.value(replace(self.graph.values[number], offset=_ZERO))
         if same_layout(here, wanted):
             return
+        self.number[number] = self.copied(handed, wanted)
+
+    def copied(self, number: int, wanted: Value) -> int:
+        """A contiguous copy of a value of the body.
+
+        Raises:
+            RewriteError: that is not as what it stands for would lie.
+        """
+        here = self.values[number]
         copied = replace(wanted, strides=contiguous_strides(wanted.shape))
         if not same_layout(wanted, copied):
             raise RewriteError(
@@ -97,39 +110,45 @@ class _Body:
                 next_step="leave the view that makes it in the region",
             )
         assert here.storage is not None
-        block = self.storages[here.storage]
-        self.storages.append(
-            Storage(len(self.storages), wanted.nbytes, block.device, name=f"part_of_{here.name}")
-        )
-        made = replace(
-            copied,
-            id=len(self.values),
-            name=self._untaken(f"part_of_{here.name}"),
-            storage=len(self.storages) - 1,
-            version=0,
-        )
-        self.values.append(made)
+        made = self.fresh(f"part_of_{here.name}", copied, self.storages[here.storage].device)
         self.nodes.append(
             Node(
                 len(self.nodes),
                 COPY_OP,
-                (handed,),
-                (made.id,),
+                (number,),
+                (made,),
                 (Ref(0),),
                 (("memory_format", Named("memory_format", "contiguous_format")),),
                 Effects((Access(here.storage, 0),)),
             )
         )
-        self.number[number] = made.id
+        return made
+
+    def fresh(self, name: str, like: Value, device: str) -> int:
+        """A value of the body on a storage of its own, that is shaped and lies like another."""
+        self.storages.append(Storage(len(self.storages), like.nbytes, device, name=name))
+        made = replace(
+            like,
+            id=len(self.values),
+            name=self.untaken(name),
+            offset=_ZERO,
+            storage=len(self.storages) - 1,
+            version=0,
+        )
+        self.values.append(made)
+        return made.id
+
+    def operands(self, node: Node) -> tuple[int, ...]:
+        """What stands for the operands of a member, as it reads them."""
+        return tuple(self.number[value] for value in node.inputs)
 
     def _member(self, node: Node) -> None:
         args, kwargs = self.shapes.arguments(node)
-        inputs = tuple(self.number[value] for value in node.inputs)
+        inputs = self.operands(node)
         # By storage outside, those that the node finds: two parts of one storage are handed over one by one.
         seen: dict[int | None, list[int | None]] = {}
-        for value in node.inputs:
-            here = self.values[self.number[value]].storage
-            seen.setdefault(self.graph.values[value].storage, []).append(here)
+        for value, number in zip(node.inputs, inputs, strict=True):
+            seen.setdefault(self.graph.values[value].storage, []).append(self.values[number].storage)
         for storage in self.graph.created_storages(node):
             self._create(node, storage)
             seen[storage] = [self.storage[storage]]
@@ -160,7 +179,7 @@ class _Body:
         if is_dense(value) and value.offset == _ZERO and nbytes == value.nbytes:
             nbytes = self.shapes.value(value).nbytes
         elif value.id in self.shapes.split.axes:
-            nbytes = nbytes // self.shapes.split.length * self.shapes.part
+            nbytes = nbytes // value.shape[self.shapes.split.axes[value.id].dim] * self.shapes.extent(value)
         self.storage[storage] = len(self.storages)
         self.storages.append(replace(block, id=len(self.storages), nbytes=nbytes))
 
@@ -199,7 +218,8 @@ class _Body:
         version = access.version if access.storage in self.storage else 0
         return [Access(s, version) for s in seen.get(access.storage, ()) if s is not None]
 
-    def _untaken(self, name: str) -> str:
+    def untaken(self, name: str) -> str:
+        """A name like this one that no value has."""
         taken = {value.name for value in (*self.graph.values, *self.values)}
         while name in taken:
             name += "_"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from neaptide.errors import RewriteError
 from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
 from neaptide.ir.loop_body import with_destinations
-from neaptide.ir.nodes import LOOP_OP, Loop, MergeMap, Named, Ref, SliceMap
+from neaptide.ir.nodes import LOOP_OP, Loop, MergeMap, Named, Ref, SliceMap, Source
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import Value, contiguous_strides
 from neaptide.ops.structural import CONSTANT_OP
@@ -19,6 +20,25 @@ from neaptide.transform.fission.region import Region, find_region, made_by
 from neaptide.transform.fission.split import PartShapes, Split, is_dense
 
 _ZERO = SizeExpr.const(0)
+
+
+class Beside(Protocol):
+    """An operand that a loop has beside those of its region, cut along dim 0.
+
+    Attributes:
+        scale: elements for a unit of the axis.
+        beyond: elements that a part has beside these.
+    """
+
+    @property
+    def scale(self) -> int: ...
+
+    @property
+    def beyond(self) -> int: ...
+
+    def make(self, edit: GraphEdit, anchor: int, source: Source) -> int:
+        """The operand, made in front of a node."""
+        ...
 
 
 def extract_loop(graph: Graph, registry: OpRegistry, nodes: Collection[int], split: Split) -> Edited:
@@ -38,13 +58,31 @@ def extract_loop(graph: Graph, registry: OpRegistry, nodes: Collection[int], spl
     Raises:
         RewriteError: the nodes cannot run as one loop, with the reason.
     """
-    region = find_region(graph, registry, nodes, split)
+    region = find_region(graph, registry, nodes, split.axes, split.sums)
     shapes = PartShapes(graph, registry, split)
+    return put_loop(graph, region, shapes, part_body(graph, registry, region, shapes))
+
+
+def put_loop(
+    graph: Graph, region: Region, shapes: PartShapes, part: Graph, beside: Sequence[Beside] = ()
+) -> Edited:
+    """The graph with a loop over some body in the place of a region. O(size of the graph).
+
+    Args:
+        graph: to be changed.
+        region: of it.
+        shapes: of a part.
+        part: the body: it is handed what the region is, cut where that is one of the slices, and then what lies beside.
+        beside: further operands of the loop.
+
+    Raises:
+        RewriteError: what leaves the region does not fill its bytes.
+    """
+    split = shapes.split
     values = [graph.values[number] for number in region.outputs]
     for value in values:
         if not is_dense(value):
             raise RewriteError(f"%{value.name} leaves the region and does not fill its bytes")
-    part = part_body(graph, registry, region, shapes)
     merges = tuple(
         MergeMap(slot, "sum")
         if value.id in region.sums
@@ -59,13 +97,20 @@ def extract_loop(graph: Graph, registry: OpRegistry, nodes: Collection[int], spl
         if old.storage is not None
     ]
     body = with_destinations(part, merges, [(v, replace(s, nbytes=v.nbytes)) for v, s in wholes])
-    slices = tuple(
-        SliceMap(position, split.axes[number].dim, shapes.per_element(graph.values[number]) * split.step)
+    slices = [
+        SliceMap(position, split.axes[number].dim, shapes.step(graph.values[number]))
         for position, number in enumerate(region.inputs)
-        if number in split.axes
-    )
-    loop = Loop(body, split.trip_count, slices, merges)
-    _place(edit, graph, region, loop, results)
+        if shapes.is_sliced(number)
+    ]
+    first = len(region.inputs)
+    slices += [
+        SliceMap(first + k, 0, SizeExpr.const(made.scale * split.step), 0, made.beyond)
+        for k, made in enumerate(beside)
+    ]
+    loop = Loop(body, split.trip_count, tuple(slices), merges)
+    source = graph.nodes[region.members[-1]].source
+    further = [made.make(edit, region.members[-1], source) for made in beside]
+    _place(edit, graph, region, loop, results, further)
     return edit.finish()
 
 
@@ -88,13 +133,16 @@ def _result(edit: GraphEdit, graph: Graph, value: Value) -> Value:
     return replace(value, id=number, offset=_ZERO)
 
 
-def _place(edit: GraphEdit, graph: Graph, region: Region, loop: Loop, results: list[Value]) -> None:
+def _place(
+    edit: GraphEdit, graph: Graph, region: Region, loop: Loop, results: list[Value], beside: Sequence[int]
+) -> None:
     last = region.members[-1]
     late = made_by(graph, (*region.members, *region.behind))
     lost = made_by(graph, region.members).difference(region.outputs)
     now = dict(zip(region.outputs, (value.id for value in results), strict=True))
     gone = {*region.members, *region.dead}
     inputs = [_stand_in(edit, graph, v, last) if v in late else v for v in region.inputs]
+    inputs += beside
     for number in sorted(gone - {last}):
         edit.remove(number)
     for node in graph.nodes:

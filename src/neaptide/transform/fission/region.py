@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from neaptide.analysis.alias import alias_operand, is_pure_view
 from neaptide.errors import RewriteError
+from neaptide.ir.axes import Along
 from neaptide.ir.dependencies import needed_inputs, predecessors
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Node
 from neaptide.ir.registry import OpRegistry, Trait
 from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.fission.split import Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +36,32 @@ class Region:
     sums: frozenset[int]
 
 
-def find_region(graph: Graph, registry: OpRegistry, nodes: Collection[int], split: Split) -> Region:
+def find_region(
+    graph: Graph,
+    registry: OpRegistry,
+    nodes: Collection[int],
+    axes: Mapping[int, Along],
+    added_up: Collection[int] = (),
+) -> Region:
     """The region of some nodes. O(size of the graph).
 
     A node behind the region that nothing uses, and a use of no more than a shape, do not make a value leave it.
+
+    Args:
+        graph: where they are.
+        registry: what its operations mean.
+        nodes: that are to run in parts.
+        axes: by value that carries the axis, where.
+        added_up: values of which each part makes a term.
 
     Raises:
         RewriteError: the nodes cannot run as one loop; says why, and which node is in the way.
     """
     dead = _dead(graph, registry, set(nodes))
     inside = set(nodes) - dead
-    sums = set(split.sums)
+    sums = set(added_up)
     _peel_last_views(graph, inside, dead, sums)
-    _peel_first_views(graph, inside, dead, split)
+    _peel_first_views(graph, inside, dead, axes)
     if not inside:
         raise RewriteError("nothing is left of the region but views and what nobody uses")
     members = tuple(sorted(inside))
@@ -60,7 +73,7 @@ def find_region(graph: Graph, registry: OpRegistry, nodes: Collection[int], spli
         tuple(sorted(dead)),
         _behind(graph, members, inside, dead),
         _inputs(graph, members),
-        _outputs(graph, inside, dead, split, sums),
+        _outputs(graph, inside, dead, axes, sums),
         frozenset(sums),
     )
 
@@ -110,13 +123,15 @@ def _peel_last_views(graph: Graph, inside: set[int], dead: set[int], sums: set[i
             used.update(node.inputs)
 
 
-def _peel_first_views(graph: Graph, inside: set[int], dead: Collection[int], split: Split) -> None:
+def _peel_first_views(
+    graph: Graph, inside: set[int], dead: Collection[int], axes: Mapping[int, Along]
+) -> None:
     """Leave views of what is made outside there when others use them too, or when only their result has parts."""
     used_outside = set(graph.outputs)
     for node in graph.nodes:
         if node.id not in inside and node.id not in dead:
             used_outside.update(node.inputs)
-    scattered = {value for value, along in split.axes.items() if along.outer > 1}
+    scattered = {value for value, along in axes.items() if along.outer > 1}
     created = {s for number in inside for s in graph.created_storages(graph.nodes[number])}
     candidates = [
         node
@@ -216,7 +231,11 @@ def _inputs(graph: Graph, members: Sequence[int]) -> tuple[int, ...]:
 
 
 def _outputs(
-    graph: Graph, inside: Collection[int], dead: Collection[int], split: Split, sums: Collection[int]
+    graph: Graph,
+    inside: Collection[int],
+    dead: Collection[int],
+    axes: Mapping[int, Along],
+    sums: Collection[int],
 ) -> tuple[int, ...]:
     made = made_by(graph, inside)
     created = {s for number in inside for s in graph.created_storages(graph.nodes[number])}
@@ -240,13 +259,13 @@ def _outputs(
         seen[value.storage] = name
         if number in sums and number in used_inside:
             raise RewriteError(f"{name} is a sum over all parts, and a member needs it before they are there")
-        if number in sums and number in split.axes:
+        if number in sums and number in axes:
             raise RewriteError(f"{name} is said to be a sum over all parts and to carry the axis")
-        if number not in sums and number not in split.axes:
+        if number not in sums and number not in axes:
             raise RewriteError(
                 f"{name} leaves the region, and is neither a sum nor carries the axis",
                 next_step="leave outside what makes it, or say how its parts are merged",
             )
-        if number in split.axes and split.axes[number].outer > 1:
+        if number in axes and axes[number].outer > 1:
             raise RewriteError(f"{name} leaves the region, and a part of it lies in several places")
     return outputs

@@ -28,14 +28,15 @@ class Split:
         axes: by value that carries the axis, where; values without an entry are handed over, or made, whole.
         sums: values that the region makes as a part of a sum, and that leave it added up.
         sizes: by node whose row in the op table says how it runs in parts, positions of the arguments, beside the shape
-            of its first result, that hold an extent of the axis. Of other nodes, no number may be the length.
+            of its first result, that hold an extent of the axis; (position, place) for one number of a list. Of other
+            nodes, no number may be the length.
     """
 
     length: SizeExpr
     step: int
     axes: Mapping[int, Along]
     sums: frozenset[int] = frozenset()
-    sizes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    sizes: Mapping[int, tuple[int | tuple[int, int], ...]] = field(default_factory=dict)
 
     @property
     def trip_count(self) -> SizeExpr:
@@ -85,6 +86,22 @@ class PartShapes:
             )
         return factor
 
+    def step(self, value: Value) -> SizeExpr:
+        """Elements of a value from where one part begins to where the next one does."""
+        return self.per_element(value) * self.split.step
+
+    def is_sliced(self, number: int) -> bool:
+        """Whether a value that carries the axis is handed to a loop in parts, as it lies."""
+        return number in self.split.axes
+
+    def extent(self, value: Value) -> SizeExpr:
+        """Elements of a part of a value along the axis.
+
+        Raises:
+            RewriteError: as `per_element`.
+        """
+        return self.per_element(value) * self.part
+
     def shape(self, value: Value) -> tuple[SizeExpr, ...]:
         """The shape of a part of a value.
 
@@ -94,7 +111,7 @@ class PartShapes:
         if value.id not in self.split.axes:
             return value.shape
         dim = self.split.axes[value.id].dim
-        return (*value.shape[:dim], self.per_element(value) * self.part, *value.shape[dim + 1 :])
+        return (*value.shape[:dim], self.extent(value), *value.shape[dim + 1 :])
 
     def value(self, value: Value) -> Value:
         """A part of a value, as the same operations would make it of parts of their operands.
@@ -102,11 +119,17 @@ class PartShapes:
         Raises:
             RewriteError: it lies in its storage so that a part of it is not of that form.
         """
-        if value.id not in self.split.axes:
-            return value
+        return value if value.id not in self.split.axes else self.cut(value, self.extent(value))
+
+    def cut(self, value: Value, extent: SizeExpr) -> Value:
+        """Some elements of a value along the axis, as the same operations would make them.
+
+        Raises:
+            RewriteError: as `value`.
+        """
         dim = self.split.axes[value.id].dim
-        shape = self.shape(value)
-        extent, stride = shape[dim], value.strides[dim]
+        shape = (*value.shape[:dim], extent, *value.shape[dim + 1 :])
+        stride = value.strides[dim]
         if stride == _ZERO:
             return replace(value, shape=shape)
         whole, part = stride * value.shape[dim], stride * extent
@@ -131,6 +154,9 @@ class PartShapes:
         shapes = self._shapes(node)
 
         def part(position: int, arg: Arg) -> Arg:
+            places = {at[1] for at in sizes if isinstance(at, tuple) and at[0] == position}
+            if places and isinstance(arg, tuple):
+                return tuple(self._extents(node, item) if k in places else item for k, item in enumerate(arg))
             if position in sizes:
                 return self._extents(node, arg)
             return self._argument(node, arg) if shapes is None or position in shapes else arg

@@ -21,6 +21,7 @@ from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.fission.loop import extract_loop
 from neaptide.transform.fission.split import Split
 from neaptide.transform.rewrite import STATIC, Refusal, Rewrite, Setting, Sizes
+from neaptide.transform.rules.handed_values import number_setting, operand_at, places_of, runs_of
 
 _NAMES = ("inputs", "length", "parts")
 _RUN = 4
@@ -69,12 +70,12 @@ class Fission:
         settings = dict(rewrite.settings)
         if tuple(settings) != _NAMES or len(set(rewrite.nodes)) < len(rewrite.nodes) or not rewrite.nodes:
             raise RewriteError(f"it must name nodes, each once, and the settings {', '.join(_NAMES)}")
-        length, parts = _number(settings, "length"), _number(settings, "parts")
+        length, parts = number_setting(settings, "length"), number_setting(settings, "parts")
         if not 2 <= parts <= length:
             raise RewriteError(f"an axis of {length} cannot be split into {parts} parts")
         seeds: dict[int, Along] = {}
-        for node, place, dim, outer in _runs(settings["inputs"]):
-            value = _operand(graph, rewrite, node, place)
+        for node, place, dim, outer in runs_of(settings["inputs"], _RUN):
+            value = operand_at(graph, rewrite, node, place)
             if outer < 1 or seeds.setdefault(value, Along(dim, outer)) != Along(dim, outer):
                 raise RewriteError(
                     f"%{graph.values[value].name} is handed over along two axes, or along none"
@@ -96,10 +97,7 @@ def fission(
         inputs: by value that is handed to the region in parts, where the axis lies in it; others are handed over whole.
     """
     members = tuple(sorted(nodes))
-    places: dict[int, tuple[int, int]] = {}
-    for position, number in enumerate(members):
-        for slot, value in enumerate(graph.nodes[number].inputs):
-            places.setdefault(value, (position, -slot - 1))
+    places = places_of(graph, members)
     runs = [(*places[value], along.dim, along.outer) for value, along in inputs.items() if value in places]
     settings: tuple[tuple[str, Setting], ...] = (
         ("inputs", tuple(number for run in sorted(runs) for number in run)),
@@ -200,27 +198,3 @@ def _used_outside(graph: Graph, nodes: Collection[int], values: frozenset[int]) 
     inside = frozenset(nodes)
     needed = {v for node in graph.nodes if node.id not in inside for v in node.inputs} | {*graph.outputs}
     return min(values & needed, default=None)
-
-
-def _number(settings: Mapping[str, Setting], name: str) -> int:
-    found = settings[name]
-    if type(found) is not int:
-        raise RewriteError(f"its setting {name} is no number")
-    return found
-
-
-def _runs(found: Setting) -> Iterator[tuple[int, ...]]:
-    if not isinstance(found, tuple) or len(found) % _RUN:
-        raise RewriteError(f"its setting inputs is no list of runs of {_RUN} numbers")
-    for at in range(0, len(found), _RUN):
-        yield found[at : at + _RUN]
-
-
-def _operand(graph: Graph, rewrite: Rewrite, node: int, place: int) -> int:
-    if not 0 <= node < len(rewrite.nodes):
-        raise RewriteError(f"it has no node {node}")
-    found = graph.nodes[rewrite.nodes[node]]
-    slot = -place - 1
-    if not 0 <= slot < len(found.inputs):
-        raise RewriteError(f"{found.op} has no place {place}", where=found.source.location or None)
-    return found.inputs[slot]

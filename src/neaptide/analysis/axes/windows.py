@@ -1,0 +1,182 @@
+"""An axis that sliding windows read, such as the height of an image, followed through a graph.
+
+Behind a window the axis has other elements than in front of it: fewer behind a stride, more behind an enlargement, and at
+the border as many as padding decides. So it has no one length. It has a *scale* in each value: how many elements stand
+for one unit of it. What a part of a value is, and what it reads of its neighbours, follows from the windows behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from neaptide.analysis.axes.lines import Lines, regrouped
+from neaptide.ir.axes import Along, Merge, Need, OpAxis
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node
+from neaptide.ir.registry import OpRegistry
+
+# More rounds than this mean that two operands tie an axis to each other; nets take two.
+_MOST_ROUNDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """Where an axis lies in a value.
+
+    Attributes:
+        dim: number of the dim.
+        scale: its elements for one unit of the axis.
+    """
+
+    dim: int
+    scale: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAxis:
+    """An axis with windows, followed through some nodes.
+
+    Attributes:
+        values: those that carry it, and where; some are made outside, and can be cut.
+        members: by node that may run on parts, what its row says; a view has nothing but operand and result.
+        private: values whose numbers count from the start of a part, as the places of a maximum do.
+    """
+
+    values: Mapping[int, Scaled]
+    members: Mapping[int, OpAxis]
+    private: frozenset[int]
+
+
+def follow_windows(
+    graph: Graph, registry: OpRegistry, seeds: Mapping[int, Scaled], nodes: Collection[int]
+) -> WindowAxis:
+    """Follow an axis from some values through nodes whose rows know a window, or an axis that stays as it is.
+
+    A node that does not depend on the seeds, needs the whole axis, adds up over it or draws random numbers is no member.
+    Operands beside those that carry the axis are cut where the row says so, and carry it from then on. O(rounds * nodes).
+
+    Args:
+        graph: static.
+        registry: what its operations mean.
+        seeds: where the axis lies in values to begin with.
+        nodes: those to look at.
+    """
+    here = sorted(set(nodes))
+    lines = Lines(graph, registry, 1)
+    pins = dict(seeds)
+    refused: set[int] = set()
+    for _ in range(_MOST_ROUNDS):
+        walk = _Walk(graph, registry, lines, dict(pins), frozenset(refused))
+        for number in here:
+            walk.visit(graph.nodes[number])
+        # A value cannot be handed to one node in parts and to another whole.
+        both = {n for n in walk.members if walk.takes_whole(graph.nodes[n])}
+        if not both and walk.pinned == pins:
+            return WindowAxis(walk.values, walk.members, frozenset(walk.private))
+        pins, refused = walk.pinned, refused | both
+    return WindowAxis({}, {}, frozenset())
+
+
+@dataclass
+class _Walk:
+    """One pass in program order. `values` begins with the seeds and what is cut beside them."""
+
+    graph: Graph
+    registry: OpRegistry
+    lines: Lines
+    values: dict[int, Scaled]
+    refused: frozenset[int]
+    pinned: dict[int, Scaled] = field(init=False)
+    members: dict[int, OpAxis] = field(default_factory=dict)
+    private: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.pinned = dict(self.values)
+
+    def takes_whole(self, node: Node) -> bool:
+        """Whether a member takes an operand whole that carries the axis."""
+        axis = self.members[node.id]
+        skipped = self.lines.shape_only(node)
+        return any(
+            value in self.values and slot not in axis.operands and slot not in skipped
+            for slot, value in enumerate(node.inputs)
+        )
+
+    def visit(self, node: Node) -> None:
+        if node.id in self.refused or node.regions:
+            return
+        effects = node.effects
+        if effects.rng is not None or effects.host or effects.collective is not None:
+            return
+        skipped = self.lines.shape_only(node)
+        seen = {s: self.values[v] for s, v in enumerate(node.inputs) if v in self.values and s not in skipped}
+        if not seen or any(node.inputs[s] in self.private for s in seen):
+            return
+        row = self.lines.row(node)
+        axes = () if row is None else self._view(node, seen) if row.regroups else self.lines.axes_of(node)
+        for axis in axes:
+            scale = self._scale(node, axis, seen)
+            if scale is not None and self._writes_parts(node, axis):
+                self._join(node, axis, scale)
+                return
+
+    def _view(self, node: Node, seen: Mapping[int, Scaled]) -> tuple[OpAxis, ...]:
+        """A view that leaves the axis alone, as its row would say it."""
+        given, made = self.graph.values[node.inputs[0]], self.graph.values[node.outputs[0]]
+        if set(seen) != {0} or not given.shape[seen[0].dim].is_constant:
+            return ()
+        extent = given.shape[seen[0].dim]
+        lies = regrouped(given, Along(seen[0].dim), extent.constant_value(), made)
+        if lies is None or lies.outer != 1 or made.shape[lies.dim] != extent:
+            return ()
+        return (OpAxis({0: seen[0].dim}, {0: lies.dim}),)
+
+    def _scale(self, node: Node, axis: OpAxis, seen: Mapping[int, Scaled]) -> Fraction | None:
+        """Elements of the results for one unit; None where the row does not fit what the operands carry."""
+        if any(axis.operands.get(slot) != at.dim for slot, at in seen.items()):
+            return None
+        if axis.whole or axis.own or axis.addends or set(axis.needs) - {Need.HALO}:
+            return None
+        if any(how is not Merge.SAME for how in axis.results.values() if isinstance(how, Merge)):
+            return None
+        if axis.window is None and not self._has_one_extent(node, axis):
+            return None
+        scales = {at.scale * times_of(axis, slot) for slot, at in seen.items()}
+        return scales.pop() if len(scales) == 1 else None
+
+    def _has_one_extent(self, node: Node, axis: OpAxis) -> bool:
+        values = self.graph.values
+        extents = {values[node.inputs[slot]].shape[dim] for slot, dim in axis.operands.items()}
+        extents |= {
+            values[node.outputs[k]].shape[dim]
+            for k, dim in axis.results.items()
+            if not isinstance(dim, Merge)
+        }
+        return len(extents) == 1
+
+    def _writes_parts(self, node: Node, axis: OpAxis) -> bool:
+        """Whether all that a node overwrites are operands that it takes in parts."""
+        cut = {self.graph.values[node.inputs[slot]].storage for slot in axis.operands}
+        return all(access.storage in cut for access in node.effects.writes)
+
+    def _join(self, node: Node, axis: OpAxis, scale: Fraction) -> None:
+        self.members[node.id] = axis
+        for slot, dim in axis.operands.items():
+            value = node.inputs[slot]
+            if value not in self.values:
+                self.values[value] = self.pinned[value] = Scaled(dim, scale / times_of(axis, slot))
+        for k, at in axis.results.items():
+            if not isinstance(at, Merge):
+                self.values[node.outputs[k]] = Scaled(at, scale)
+                if k in axis.private:
+                    self.private.add(node.outputs[k])
+
+
+def times_of(axis: OpAxis, slot: int) -> Fraction:
+    """Elements of the results for one of an operand."""
+    window = axis.window
+    if window is None or slot not in window.operands:
+        return Fraction(1)
+    return Fraction(window.stride) if window.inverse else Fraction(1, window.stride)

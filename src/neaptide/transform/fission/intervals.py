@@ -1,0 +1,180 @@
+"""Which elements of each value a part of a region with windows makes and reads.
+
+A part stands for the units `[first, last)` of the axis. Of a value with `scale` elements for a unit it makes the elements
+`[scale * first - before, scale * last + after)`: its own, and those of its neighbours that windows behind it read. Some of
+them lie outside the value, in front of its first element or behind its last. Those hold any number, and each window
+that reads them puts its own filling there first. So all parts run the same operations, those at the border too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from math import gcd, lcm
+
+from neaptide.analysis.axes.windows import WindowAxis
+from neaptide.errors import RewriteError
+from neaptide.ir.axes import Merge, OpAxis, Window
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node
+from neaptide.transform.fission.region import Region
+
+# A region in which more passes change something has a storage that is read by a window and written in place behind it.
+_MOST_PASSES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Elements of a value for a part of the axis: `scale` for each unit, `before` and `after` beyond its own."""
+
+    scale: int
+    before: int
+    after: int
+
+    @property
+    def beyond(self) -> int:
+        """Elements beside the part's own."""
+        return self.before + self.after
+
+    def joined(self, other: Interval) -> Interval:
+        """The least that holds both."""
+        return Interval(self.scale, max(self.before, other.before), max(self.after, other.after))
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """What a part makes and reads.
+
+    Attributes:
+        units: length of the axis.
+        made: by value that carries the axis.
+        read: by node and slot, where a member takes an operand in parts.
+    """
+
+    units: int
+    made: Mapping[int, Interval]
+    read: Mapping[tuple[int, int], Interval]
+
+    def outside(self, interval: Interval, extent: int) -> tuple[int, int]:
+        """Elements that lie outside a value in the parts at its ends: in front of it, and behind."""
+        return max(interval.before, 0), max(interval.scale * self.units + interval.after - extent, 0)
+
+
+def find_intervals(graph: Graph, region: Region, axis: WindowAxis) -> Intervals:
+    """The intervals of a region whose results are made without overlap. O(passes * members).
+
+    Raises:
+        RewriteError: results do not share units, or a storage is written in place behind a window that reads it.
+    """
+    return _Finder(graph, region, axis).run()
+
+
+class _Finder:
+    def __init__(self, graph: Graph, region: Region, axis: WindowAxis) -> None:
+        self.graph, self.region, self.axis = graph, region, axis
+        self.scale = _whole_scales(axis, region, graph)
+        self.made: dict[int, Interval] = {}  # by storage
+        self.read: dict[tuple[int, int], Interval] = {}
+
+    def run(self) -> Intervals:
+        units = self._units()
+        for value in self.region.outputs:
+            self._need(value, Interval(self.scale[value], 0, 0))
+        for _ in range(_MOST_PASSES):
+            before = dict(self.made)
+            for number in reversed(self.region.members):
+                self._visit(self.graph.nodes[number])
+            if self.made == before:
+                break
+        else:
+            raise RewriteError(
+                "a member overwrites what a window reads, and the window reads what it makes of that"
+            )
+        for value in self.region.inputs:
+            found = self._of(value)
+            if found is not None and found.beyond < 0:
+                self._need(value, Interval(found.scale, found.before, -found.before))
+        made = {value: found for value in self.scale if (found := self._of(value)) is not None}
+        return Intervals(units, made, self.read)
+
+    def _units(self) -> int:
+        """Length of the axis: results begin and end with it."""
+        found = set()
+        for value in self.region.outputs:
+            if value not in self.scale:
+                raise RewriteError(
+                    f"%{self.graph.values[value].name} leaves the region, and does not carry the axis"
+                )
+            extent = self.graph.values[value].shape[self.axis.values[value].dim].constant_value()
+            units, rest = divmod(extent, self.scale[value])
+            if rest:
+                raise RewriteError(
+                    f"the {extent} elements of %{self.graph.values[value].name} are no multiple of"
+                    f" {self.scale[value]}, which windows beside it make of each part"
+                )
+            found.add(units)
+        if len(found) != 1:
+            raise RewriteError("the results of the region do not end at the same place of the axis")
+        return found.pop()
+
+    def _of(self, value: int) -> Interval | None:
+        storage = self.graph.values[value].storage
+        return None if storage is None else self.made.get(storage)
+
+    def _need(self, value: int, interval: Interval) -> None:
+        storage = self.graph.values[value].storage
+        assert storage is not None
+        known = self.made.get(storage)
+        if known is not None and known.scale != interval.scale:
+            raise RewriteError(f"%{self.graph.values[value].name} lies in its storage under two scales")
+        self.made[storage] = interval if known is None else interval.joined(known)
+
+    def _visit(self, node: Node) -> None:
+        axis = self.axis.members[node.id]
+        results = [v for k, v in enumerate(node.outputs) if not isinstance(axis.results[k], Merge)]
+        # A node that hands nothing on writes to its operands.
+        asked = [found for v in results or node.inputs if (found := self._of(v)) is not None]
+        if not asked:
+            return
+        wanted = reduce(Interval.joined, asked)
+        wanted = _made_at_once(axis, wanted)
+        for value in results:
+            self._need(value, wanted)
+        for slot in axis.operands:
+            value = node.inputs[slot]
+            read = _read(axis, slot, wanted, self.scale[value])
+            self.read[node.id, slot] = read
+            self._need(value, read)
+
+
+def _whole_scales(axis: WindowAxis, region: Region, graph: Graph) -> dict[int, int]:
+    """By value at or in the region, elements for a unit: the smallest whole numbers."""
+    here = {v for n in region.members for v in (*graph.nodes[n].inputs, *graph.nodes[n].outputs)}
+    scales = {value: axis.values[value].scale for value in sorted(here) if value in axis.values}
+    denominator = lcm(*(scale.denominator for scale in scales.values()))
+    whole = {value: int(scale * denominator) for value, scale in scales.items()}
+    common = gcd(*whole.values())
+    return {value: scale // common for value, scale in whole.items()}
+
+
+def _made_at_once(axis: OpAxis, wanted: Interval) -> Interval:
+    """What a node makes that is to make some elements: each element of an operand is enlarged as a whole."""
+    window = axis.window
+    if window is None or not window.inverse:
+        return wanted
+    times = window.stride
+    return Interval(wanted.scale, -(-wanted.before // times) * times, -(-wanted.after // times) * times)
+
+
+def _read(axis: OpAxis, slot: int, made: Interval, scale: int) -> Interval:
+    """What an operand is read for some elements of the results."""
+    window: Window | None = axis.window
+    if window is None or slot not in window.operands:
+        return made
+    if window.inverse:
+        return Interval(scale, made.before // window.stride, made.after // window.stride)
+    reach = window.dilation * (window.kernel - 1) + 1
+    before = made.before * window.stride + window.before
+    after = (made.after - 1) * window.stride - window.before + reach
+    return Interval(scale, before, after)

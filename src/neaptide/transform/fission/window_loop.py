@@ -1,0 +1,70 @@
+"""A region whose windows overlap becomes one loop that runs it in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from neaptide.analysis.axes.windows import Scaled, WindowAxis, follow_windows
+from neaptide.errors import RewriteError
+from neaptide.ir.axes import Along
+from neaptide.ir.edit import Edited
+from neaptide.ir.graph import Graph
+from neaptide.ir.registry import OpRegistry
+from neaptide.symbolic.size_expr import SizeExpr
+from neaptide.transform.fission.intervals import Intervals, find_intervals
+from neaptide.transform.fission.loop import put_loop
+from neaptide.transform.fission.region import Region, find_region
+from neaptide.transform.fission.split import Split
+from neaptide.transform.fission.window_body import window_body
+from neaptide.transform.fission.window_shapes import WindowShapes
+
+
+def extract_window_loop(
+    graph: Graph, registry: OpRegistry, nodes: Collection[int], seeds: Mapping[int, Scaled], parts: int
+) -> Edited:
+    """Put one loop in the place of some nodes, whose windows read elements of neighbouring parts. O(size of the graph).
+
+    Elements that two parts read are made in both.
+
+    Args:
+        graph: to be changed.
+        registry: what its operations mean.
+        nodes: the region; views at its border stay outside.
+        seeds: where the axis lies in what is handed to it in parts.
+        parts: how many at most; each is as long as the first but for the last, which may be shorter.
+
+    Raises:
+        RewriteError: the nodes cannot run as one loop, with the reason.
+    """
+    region, axis, intervals = window_region(graph, registry, nodes, seeds)
+    units = intervals.units
+    if not 2 <= parts <= units:
+        raise RewriteError(f"an axis of {units} cannot be split into {parts} parts")
+    sizes = {node: line.sizes for node, line in axis.members.items()}
+    axes = {value: Along(axis.values[value].dim) for value in intervals.made}
+    split = Split(SizeExpr.const(units), -(-units // parts), axes, frozenset(), sizes)
+    shapes = WindowShapes(graph, registry, split, intervals, axis.members)
+    body, beside = window_body(graph, registry, region, shapes)
+    return put_loop(graph, region, shapes, body, beside)
+
+
+def window_region(
+    graph: Graph, registry: OpRegistry, nodes: Collection[int], seeds: Mapping[int, Scaled]
+) -> tuple[Region, WindowAxis, Intervals]:
+    """The region of some nodes along an axis with windows, the axis, and what a part makes. O(size of the graph).
+
+    Raises:
+        RewriteError: a node does not run in parts along the axis, or the nodes are no region.
+    """
+    axis = follow_windows(graph, registry, seeds, nodes)
+    for number in sorted(set(nodes) - axis.members.keys()):
+        node = graph.nodes[number]
+        raise RewriteError(
+            f"{node.op} needs the whole axis, or does not depend on it", where=node.source.location or None
+        )
+    axes = {value: Along(at.dim) for value, at in axis.values.items()}
+    region = find_region(graph, registry, nodes, axes)
+    if private := axis.private.intersection(region.outputs):
+        name = graph.values[min(private)].name
+        raise RewriteError(f"the numbers of %{name} count from the start of their part, and leave the region")
+    return region, axis, find_intervals(graph, region, axis)
