@@ -28,7 +28,7 @@ def test_no_sequence_is_faster(seed, count, chain, share, data):
     budget = int(share * program_order.baseline(step).peak_with_workspace_bytes)
     first = data.draw(st.sets(st.integers(0, step.node_count - 1), min_size=1, max_size=3))
     best = least_seconds(step, budget, most=3)
-    rounds = JointRounds(StepTables(step, None), budget, LIMITS, None)
+    rounds = JointRounds(StepTables(step, None), budget, None, LIMITS)
     rounds.run(first)
     if best is None:
         return
@@ -52,7 +52,7 @@ def test_the_bound_rises_from_that_of_the_best_single_step(family):
     assert not {*added} & {*first}
     found = []
     for misses in (1, 3):
-        rounds = JointRounds(tables, budget, RoundLimits(misses, 1e-4, 20000), None)
+        rounds = JointRounds(tables, budget, None, RoundLimits(misses, 1e-4, 20000))
         rounds.run(first)
         found.append(rounds.best.solution.bound)
     assert answer.bound <= found[0] * (1 + 1e-9) <= found[1] * (1 + 2e-9)
@@ -63,9 +63,9 @@ def test_limits_end_the_rounds():
     step = random_chain(5, 8)
     tables = StepTables(step, None)
     budget = int(0.7 * tables.profile.max())
-    late = JointRounds(tables, budget, LIMITS, LimitGuard(Limits(time_s=0.0)))
-    small = JointRounds(tables, budget, RoundLimits(3, 1e-4, 3), None)
-    refuted = JointRounds(tables, 0, LIMITS, None)
+    late = JointRounds(tables, budget, LimitGuard(Limits(time_s=0.0)), LIMITS)
+    small = JointRounds(tables, budget, None, RoundLimits(3, 1e-4, 3))
+    refuted = JointRounds(tables, 0, None, LIMITS)
     for rounds in (late, small, refuted):
         rounds.run([8])
         assert rounds.best is None

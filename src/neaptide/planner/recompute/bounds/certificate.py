@@ -19,46 +19,28 @@ from typing import Final
 
 import numpy as np
 
+from neaptide.linear.tolerances import HALF
 from neaptide.outcome import LimitGuard
 from neaptide.planner.recompute.bounds.first_positions import first_positions
 from neaptide.planner.recompute.bounds.floor import pinned_bytes
 from neaptide.planner.recompute.bounds.joint_lifetimes import joint_repetitions
 from neaptide.planner.recompute.bounds.joint_program import JointProgram, JointSolution
-from neaptide.planner.recompute.bounds.joint_rounds import JointAnswer, JointRounds, RoundLimits, worst_steps
+from neaptide.planner.recompute.bounds.joint_rounds import JointAnswer, JointRounds, worst_steps
 from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.planner.recompute.settings import SETTINGS
-from neaptide.schedule.evaluate import Ints
 from neaptide.schedule.problem import StepProblem
 
-_COARSE_GRID: Final = 6
+_FEWER: Final = 4
 # A bound that rises by less than this share has not risen.
 _RISE: Final = 1e-5
-# What runs again to a smaller share in an answer is not worth naming.
-_LEAST_SHARE: Final = 0.5
 # Steps that the rounds start from.
 _FIRST_STEPS: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class _Effort:
-    """How far to look.
-
-    Attributes:
-        misses: steps that bring nothing before one alone is settled.
-        rounds: how far the program of several grows.
-        whole_nodes: of branch and bound.
-        levels: up to how many variables a program is solved in whole numbers, ascending, and how far above its
-            bound in fractions they are looked for, as a share of it; the less, the more is fixed beforehand.
-    """
-
-    misses: int
-    rounds: RoundLimits
-    whole_nodes: int
-    levels: tuple[tuple[int, float], ...]
-
-
-_USUAL: Final = _Effort(6, RoundLimits(2, 1e-3, 6000), 1, ((400, 0.1), (2500, 0.002)))
-_THOROUGH: Final = _Effort(16, RoundLimits(4, 1e-4, 20000), 400, ((6000, 0.1),))
+# Steps in a row that bring nothing before one alone is settled.
+_MOST_MISSES: Final = 6
+# Up to how many variables a program is solved in whole numbers, ascending, and how far above its bound in fractions they
+# are looked for, as a share of it; the less, the more is fixed beforehand.
+_LEVELS: Final = ((400, 0.1), (2500, 0.002))
+_WHOLE_NODES: Final = 1  # of branch and bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +69,6 @@ def recompute_bound(
     *,
     sequence: Sequence[int] | None = None,
     guard: LimitGuard | None = None,
-    thorough: bool = False,
 ) -> RecomputeBound:
     """The largest bound over choices of steps. O(programs solved x one sparse program of a few times the graph's size).
 
@@ -96,36 +77,30 @@ def recompute_bound(
         budget_bytes: highest peak with workspace.
         sequence: whose order of first executions counts; by default program order.
         guard: its time limit ends the search early; what has been found by then holds.
-        thorough: look at more steps, at more of them together, and in whole numbers.
     """
     tables = StepTables(step, sequence)
     if not (tables.profile > budget_bytes).any():
         return RecomputeBound(step.baseline_seconds, -1, is_infeasible=False, programs=0)
-    return _Search(tables, budget_bytes, guard, _THOROUGH if thorough else _USUAL).run(thorough=thorough)
+    return _Search(tables, budget_bytes, guard).run()
 
 
 class _Search:
     """The steps whose program gives the largest bound."""
 
-    def __init__(
-        self, tables: StepTables, budget_bytes: int, guard: LimitGuard | None, effort: _Effort
-    ) -> None:
+    def __init__(self, tables: StepTables, budget_bytes: int, guard: LimitGuard | None) -> None:
         self.tables = tables
         self.budget = budget_bytes
         self.guard = guard
-        self.effort = effort
         self.is_above = tables.profile > budget_bytes
         self.programs = 0
         self.tried: dict[int, float] = {}
         self.best: JointAnswer | None = None
         self.refuted_at = -1
 
-    def run(self, *, thorough: bool) -> RecomputeBound:
+    def run(self) -> RecomputeBound:
         """One step at a time, several together, whole numbers."""
         self._look_at_operands()
-        self._look_at_single_steps(
-            first_positions(self.tables, self.is_above) if thorough else self._few_positions()
-        )
+        self._look_at_single_steps(first_positions(self.tables, self.is_above, divisor=_FEWER))
         self._look_at_several()
         baseline = self.tables.step.baseline_seconds
         if self.refuted_at >= 0:
@@ -142,20 +117,9 @@ class _Search:
             is_infeasible=False,
             programs=self.programs,
             repetitions=frozenset().union(
-                *(joint_repetitions(self.tables, positions, a, _LEAST_SHARE) for a in answers)
+                *(joint_repetitions(self.tables, positions, a, HALF) for a in answers)
             ),
         )
-
-    def _few_positions(self) -> list[int]:
-        """Where the backward begins, the highest step, and a coarse grid."""
-        above: Ints = np.flatnonzero(self.is_above)
-        phases = self.tables.step.phases
-        backward = (k for k, node in enumerate(self.tables.order.tolist()) if phases[node] == "backward")
-        first = next(backward, len(self.is_above))
-        begin = above[(above >= first - 1) & (above < first + SETTINGS.begin_steps)][:2]
-        highest = above[np.argsort(-self.tables.profile[above], kind="stable")][:1]
-        grid = above[np.linspace(0, len(above) - 1, _COARSE_GRID).astype(np.int64)]
-        return list(dict.fromkeys([*begin.tolist(), *highest.tolist(), *grid.tolist()]))
 
     def _goes_on(self) -> bool:
         return self.refuted_at < 0 and (self.guard is None or self.guard.check_now() is None)
@@ -173,7 +137,7 @@ class _Search:
         for position in choice:
             self._look(position)
         misses = 0
-        while self._goes_on() and misses < self.effort.misses:
+        while self._goes_on() and misses < _MOST_MISSES:
             following = self._next_single()
             if following is None:
                 return
@@ -185,7 +149,7 @@ class _Search:
         if best is None:
             return None
         place = best.program.positions[0]
-        worst = worst_steps(self.tables, self.budget, best, self.effort.misses)
+        worst = worst_steps(self.tables, self.budget, best, _MOST_MISSES)
         beside = [place + by for by in (-2, -1, 1, 2) if 0 <= place + by < len(self.is_above)]
         new = [p for p in worst if p not in self.tried][:1]
         new += [p for p in beside if self.is_above[p] and p not in self.tried]
@@ -216,7 +180,7 @@ class _Search:
         for position in sorted(self.tried, key=lambda p: (-self.tried[p], p)):
             if len(first) < _FIRST_STEPS and all(abs(position - other) >= SETTINGS.apart for other in first):
                 first.append(position)
-        rounds = JointRounds(self.tables, self.budget, self.effort.rounds, self.guard)
+        rounds = JointRounds(self.tables, self.budget, self.guard)
         rounds.run(first)
         self.programs += rounds.programs
         self.refuted_at = rounds.refuted_at
@@ -225,9 +189,9 @@ class _Search:
 
     def _whole(self, answer: JointAnswer) -> JointSolution | None:
         """The program of an answer in whole numbers; None where that would take too long."""
-        level = next((level for most, level in self.effort.levels if answer.program.size <= most), None)
+        level = next((level for most, level in _LEVELS if answer.program.size <= most), None)
         if level is None or not self._goes_on():
             return None
         below = answer.solution.bound * (1.0 + level)
         self.programs += 1
-        return answer.program.solve_whole(below, nodes=self.effort.whole_nodes, time_s=self._remaining_s())
+        return answer.program.solve_whole(below, nodes=_WHOLE_NODES, time_s=self._remaining_s())

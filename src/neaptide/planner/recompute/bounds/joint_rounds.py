@@ -44,9 +44,12 @@ class RoundLimits:
         most_variables: of a program.
     """
 
-    misses: int
-    rise: float
-    most_variables: int
+    misses: int = 2
+    rise: float = 1e-3
+    most_variables: int = 6000
+
+
+_USUAL: Final = RoundLimits()
 
 
 class JointRounds:
@@ -59,7 +62,11 @@ class JointRounds:
     """
 
     def __init__(
-        self, tables: StepTables, budget_bytes: int, limits: RoundLimits, guard: LimitGuard | None
+        self,
+        tables: StepTables,
+        budget_bytes: int,
+        guard: LimitGuard | None,
+        limits: RoundLimits = _USUAL,
     ) -> None:
         self.best: JointAnswer | None = None
         self.programs = 0
