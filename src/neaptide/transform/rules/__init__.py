@@ -13,13 +13,22 @@ from neaptide.transform.rules.equal_operations import EqualOperations
 from neaptide.transform.rules.fission import Fission
 from neaptide.transform.rules.in_place import InPlace
 from neaptide.transform.rules.mean_as_sum import MeanAsSum
+from neaptide.transform.rules.piecewise_convolutions import PiecewiseConvolutions
 from neaptide.transform.rules.product_sums import ProductSums
 from neaptide.transform.rules.windows import Windows
 
 RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     {
         rule.name: rule
-        for rule in (EqualOperations(), Fission(), InPlace(), MeanAsSum(), ProductSums(), Windows())
+        for rule in (
+            EqualOperations(),
+            Fission(),
+            InPlace(),
+            MeanAsSum(),
+            PiecewiseConvolutions(),
+            ProductSums(),
+            Windows(),
+        )
     }
 )
 """Every rule that a plan may name."""

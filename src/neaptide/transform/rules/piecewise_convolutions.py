@@ -1,0 +1,224 @@
+"""Convolutions of joined tensors add up those of the pieces, and nothing is joined.
+
+A decoder with skips joins what comes from below with what the encoder kept, and convolves the join. The join is a copy of
+both, and it stays for the backward although the pieces often stay as well. A convolution is a sum over channels, so the
+pieces can be convolved by themselves, with the part of the weight that reads them. (Distributivity, as TASO uses it the
+other way round: Jia et al., SOSP 2019.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from neaptide.errors import RewriteError
+from neaptide.ir.edit import Edited, GraphEdit
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node, Ref
+from neaptide.ir.registry import OpRegistry
+from neaptide.ir.values import Value, contiguous_strides
+from neaptide.ops.convolutions import (
+    CHANNELS,
+    CONVOLUTION,
+    CONVOLUTION_GRADIENTS,
+    CUT,
+    GRADIENTS_GROUPS,
+    GRADIENTS_MASK,
+    GRADIENTS_TRANSPOSED,
+    GROUPS,
+    JOIN,
+    TRANSPOSED,
+)
+from neaptide.transform.rewrite import Refusal, Rewrite
+from neaptide.transform.rules.convolution_pieces import Piece, add_pieces, gradients_of_pieces
+
+
+@dataclass(frozen=True, slots=True)
+class PiecewiseConvolutions:
+    """Takes a join of channels away. The node of a rewrite is the join; no settings.
+
+    Only where convolutions and their gradients alone use it, and its gradient in the same pieces.
+    """
+
+    name: str = "piecewise_convolutions"
+    keeps_bits: bool = False
+    summary: str = "convolutions of joined tensors add up those of the pieces"
+
+    def find(
+        self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
+    ) -> Iterator[Rewrite | Refusal]:
+        """As `Rule.find`. O(size of the graph)."""
+        del registry
+        places = _Places(graph)
+        for node in graph.nodes:
+            if near is None or node.id in near:
+                place = places.of(node)
+                if isinstance(place, _Place):
+                    yield Rewrite(self.name, (node.id,), (), self.keeps_bits)
+                elif place is not None:
+                    yield Refusal(self.name, (node.id,), place)
+
+    def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
+        """As `Rule.apply`. O(size of the graph)."""
+        del registry
+        if len(rewrite.nodes) != 1 or rewrite.settings:
+            raise RewriteError("it must name one node, and no settings")
+        node = graph.nodes[rewrite.nodes[0]]
+        place = _Places(graph).of(node)
+        if not isinstance(place, _Place):
+            reason = place or "it is not what a convolution reads"
+            raise RewriteError(f"{node.op} may not go: {reason}", where=node.source.location or None)
+        edit = GraphEdit(graph)
+        for number in place.forward:
+            add_pieces(edit, graph, graph.nodes[number], place.pieces)
+        for number, cuts in place.backward:
+            gradients_of_pieces(edit, graph, graph.nodes[number], place.pieces, cuts)
+        edit.remove(node.id)
+        return edit.finish()
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A join that may go.
+
+    Attributes:
+        pieces: what is joined.
+        forward: convolutions that read it.
+        backward: nodes that make their gradients, each with the nodes that cut the gradient of the join, by piece.
+    """
+
+    pieces: tuple[Piece, ...]
+    forward: tuple[int, ...]
+    backward: tuple[tuple[int, dict[int, tuple[int, ...]]], ...]
+
+
+class _Places:
+    """Which joins of a graph may go. O(size of the graph) to make."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.users = graph.consumers()
+        self.outputs = set(graph.outputs)
+        self.written: dict[int, int] = {}  # by storage, the last node that overwrites it
+        for node in graph.nodes:
+            self.written.update((access.storage, node.id) for access in node.effects.writes)
+
+    def of(self, node: Node) -> _Place | str | None:
+        """What a join is made of; why it stays; None where it is none that a convolution reads."""
+        pieces = self._pieces(node)
+        if pieces is None:
+            return None
+        users = [self.graph.nodes[user] for user in dict.fromkeys(self.users[node.outputs[0]])]
+        if not any(user.op == CONVOLUTION for user in users):
+            return None
+        if node.outputs[0] in self.outputs:
+            return "it is handed back"
+        if len(pieces) < 2:
+            return "it joins one tensor"
+        if any(user.op not in (CONVOLUTION, CONVOLUTION_GRADIENTS) for user in users):
+            return "others than convolutions use it"
+        joined = self.graph.values[node.outputs[0]]
+        if any(not _is_plain(self.graph.values[value]) for value in (*node.inputs, joined.id)):
+            return "channels do not lie behind each other"
+        if (
+            any(self._written(piece.value) > node.id for piece in pieces)
+            or self._written(joined.id) > node.id
+        ):
+            return "a piece is written into behind the join"
+        return self._place(users, joined, pieces)
+
+    def _place(self, users: list[Node], joined: Value, pieces: tuple[Piece, ...]) -> _Place | str:
+        """With what uses a join."""
+        forward, backward = [], []
+        for user in users:
+            if user.op == CONVOLUTION:
+                if reason := self._objection(user, 0, TRANSPOSED, GROUPS, joined.id):
+                    return reason
+                forward.append(user.id)
+                continue
+            if reason := self._objection(user, 1, GRADIENTS_TRANSPOSED, GRADIENTS_GROUPS, joined.id):
+                return reason
+            cuts = self._cuts(user, pieces)
+            if isinstance(cuts, str):
+                return cuts
+            backward.append((user.id, cuts))
+        return _Place(pieces, tuple(forward), tuple(backward))
+
+    def _objection(self, node: Node, place: int, transposed: int, groups: int, joined: int) -> str | None:
+        """Why a convolution, or its gradients, are no sums over pieces of the operand at a place."""
+        operands = [_operand(node, position) for position in range(place + 2)]
+        if (
+            node.kwargs
+            or len(node.args) <= groups
+            or operands.count(joined) != 1
+            or operands[place] != joined
+        ):
+            return "a convolution has it in another place"
+        if node.args[transposed] is not False or node.args[groups] != 1:
+            return "a convolution is transposed or in groups"
+        values = [self.graph.values[value] for value in (*node.inputs, *node.outputs)]
+        return None if all(map(_is_plain, values)) else "a convolution has operands of another layout"
+
+    def _cuts(self, node: Node, pieces: tuple[Piece, ...]) -> dict[int, tuple[int, ...]] | str:
+        """The nodes that cut the gradient of a join, by number of the piece."""
+        mask = node.args[GRADIENTS_MASK] if len(node.args) > GRADIENTS_MASK else None
+        if not isinstance(mask, tuple) or sum(map(bool, mask)) != len(node.outputs):
+            return "gradients are asked for in another way"
+        if not mask[0]:
+            return {}
+        whole, found = node.outputs[0], dict[int, tuple[int, ...]]()
+        for user in dict.fromkeys(self.users[whole]):
+            cut = self.graph.nodes[user]
+            number = next((number for number, piece in enumerate(pieces) if _is_cut(cut, piece)), None)
+            if number is None or whole in self.outputs:
+                return "its gradient is used other than in its pieces"
+            if not self._may_be_dense(cut):
+                return "a piece of its gradient is looked at in another layout"
+            found[number] = (*found.get(number, ()), user)
+        return found
+
+    def _may_be_dense(self, cut: Node) -> bool:
+        """Whether what uses a piece of a gradient makes the same of one that lies without gaps."""
+        value = cut.outputs[0]
+        return value not in self.outputs and all(
+            self.graph.created_storages(user) and all(_is_plain(self.graph.values[v]) for v in user.outputs)
+            for user in (self.graph.nodes[number] for number in self.users[value])
+        )
+
+    def _pieces(self, node: Node) -> tuple[Piece, ...] | None:
+        """What a join of channels joins, each with its channels; None where it is no such join."""
+        if node.op != JOIN or node.kwargs or len(node.args) != 2 or node.args[1] != CHANNELS:
+            return None
+        listed = node.args[0]
+        if not isinstance(listed, tuple):
+            return None
+        pieces, begin = [], 0
+        for item in listed:
+            value = self.graph.values[node.inputs[item.slot]] if isinstance(item, Ref) else None
+            if value is None or len(value.shape) < 3 or not value.shape[CHANNELS].is_constant:
+                return None
+            end = begin + value.shape[CHANNELS].constant_value()
+            pieces.append(Piece(value.id, begin, end))
+            begin = end
+        return tuple(pieces)
+
+    def _written(self, value: int) -> int:
+        """The last node that overwrites the storage of a value; -1 for none."""
+        storage = self.graph.values[value].storage
+        return -1 if storage is None else self.written.get(storage, -1)
+
+
+def _operand(node: Node, position: int) -> int | None:
+    arg = node.args[position] if position < len(node.args) else None
+    return node.inputs[arg.slot] if isinstance(arg, Ref) else None
+
+
+def _is_cut(node: Node, piece: Piece) -> bool:
+    """Whether a node cuts out the channels of a piece."""
+    expected = (CHANNELS, piece.begin, piece.end, 1)
+    return node.op == CUT and not node.kwargs and (*node.args[1:], 1)[:4] == expected and len(node.args) >= 4
+
+
+def _is_plain(value: Value) -> bool:
+    """Whether the elements lie in row-major order without gaps."""
+    return value.storage is not None and value.strides == contiguous_strides(value.shape)
