@@ -16,7 +16,7 @@ import numpy as np
 from neaptide.errors import NeaptideError
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
-from neaptide.planner.variants.variant import Variants
+from neaptide.planner.variants.choices import Choices
 from neaptide.runtime import contestants
 from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
 from neaptide.runtime.prepared_step import prepare
@@ -68,15 +68,16 @@ def _check(program: Program, found: InParts, parts: tuple[int, ...]) -> None:
     step, batch = contestants.build(factory, SEED)
     prepared = prepare(step, (batch,), name=program.name, run_operations=False)
     planned = PlannedGraph.captured(prepared.captured.steady)
-    variants = Variants(planned.graph, registry(), planned.objection)
+    choices = Choices(registry(), planned.objection)
+    begun = choices.begun(planned.graph)
     expected = verify_eager(factory, SEED)
-    for region in variants.regions[:MOST_REGIONS]:
+    for choice in choices.after(begun)[:MOST_REGIONS]:
         for count in parts:
-            if count > region.length:
+            if count > choice.length:
                 continue
-            made = variants.in_parts(region, count)
+            made = choices.taken(choice, count)
             if made is None:
-                found.refused.append(variants.refusals[-1][1])
+                found.refused.append(choices.refusals[-1])
                 break
             graph = planned.rewritten(made.edited, made.rewrites)
             graph = replace(graph, schedule=Schedule.program_order(graph.graph))
@@ -85,9 +86,9 @@ def _check(program: Program, found: InParts, parts: tuple[int, ...]) -> None:
             try:
                 verified, _ = verify_planned(factory, SEED, contestants.rebind(variant), expected)
             except (NeaptideError, RuntimeError, TypeError, IndexError) as error:
-                found.faults.append(f"{made.label}: {type(error).__name__}: {error}")
+                found.faults.append(f"{made.labels[-1]}: {type(error).__name__}: {error}")
                 continue
             if verified.agrees:
-                found.ran.append(made.label)
+                found.ran.append(made.labels[-1])
             else:
-                found.faults.append(f"{made.label}: {verified.max_abs_diff} {verified.worst}")
+                found.faults.append(f"{made.labels[-1]}: {verified.max_abs_diff} {verified.worst}")

@@ -54,10 +54,11 @@ def searched_variant(
         peak, seconds = format_bytes(tried.peak_bytes), format_seconds(tried.seconds)
         logger.info("%s: %s in %s", tried.label, peak, seconds)
     found = made.found
-    if made.variants is not None:
-        record = parts_record(made.variants, made.tried, quick)
+    if made.begun is not None:
+        record = parts_record(made.begun, made.choices, made.tried, quick)
         found = replace(found, program=replace(found.program, parts=record))
-    return (planned.rewritten(made.edited, made.rewrites) if made.rewrites else planned), found
+    chosen = made.variant
+    return (planned.rewritten(chosen.edited, chosen.rewrites) if chosen.rewrites else planned), found
 
 
 def with_closer(planned: PlannedGraph, asked: PlanRequest, found: GraphPlan, pricing: Pricing) -> GraphPlan:

@@ -7,9 +7,9 @@ from typing import Final
 from neaptide.ir.graph import Graph
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
-from neaptide.planner.variants.estimate import Outlook, Price, estimates
+from neaptide.planner.variants.choices import Choices, Objection
+from neaptide.planner.variants.estimate import Price, estimates
 from neaptide.planner.variants.goal import Goal
-from neaptide.planner.variants.variant import Objection, Variants
 from neaptide.plans import PlannedProgram, TriedVariant
 
 # Variants that are priced, those that promise most; and what is clearly lower, or clearly faster.
@@ -39,13 +39,14 @@ def closer_variant(
     price = Price.of_bytes(
         before.seconds, before.peak_with_workspace_bytes, longer=seconds - before.seconds, peak=peak
     )
-    variants = Variants(graph, pricing.registry, objection)
-    looked = estimates(Outlook(variants.begun.graph, pricing), variants.regions)
+    choices = Choices(pricing.registry, objection)
+    begun = choices.begun(graph)
+    looked = estimates(begun, choices.after(begun), pricing)
     for estimate in sorted(looked, key=lambda seen: price.rank(seen, goal))[:_MOST_PRICED]:
-        variant = variants.in_parts(estimate.region, estimate.parts)
+        variant = choices.taken(estimate.choice, estimate.parts)
         if variant is None:
             continue
-        found = baseline(pricing.problem(variant.edited.graph))
+        found = baseline(pricing.problem(variant.graph))
         lower = found.peak_with_workspace_bytes <= _CLEARLY * peak and found.seconds <= seconds
         faster = found.seconds <= _CLEARLY * seconds and found.peak_with_workspace_bytes <= peak
         if lower or faster:

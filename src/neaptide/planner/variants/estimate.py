@@ -1,10 +1,10 @@
-"""What a region in parts may come to, from the program as it was captured: no graph is made, and nothing is searched."""
+"""What regions in parts may come to, from the program as it is: no graph is made, and nothing is searched."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -16,8 +16,9 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.pricing import Pricing
+from neaptide.planner.variants.choices import Choice, ladder
 from neaptide.planner.variants.goal import Goal
-from neaptide.planner.variants.variant import ladder
+from neaptide.planner.variants.variant import Variant
 from neaptide.schedule.problem import StepProblem
 from neaptide.transform.fission.candidates import Candidate
 
@@ -43,18 +44,20 @@ ON_A_CPU: Final = PartCosts()
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Bytes and seconds of a graph with one region in parts, in program order.
+    """Bytes and seconds of a graph with some regions in parts, in program order.
 
     Attributes:
-        region: which one.
+        choice: which ones.
         parts: how many.
         peak_bytes: about.
+        seconds: of what the regions need first, beyond the graph that they follow from.
         added_seconds: that parts take beyond the whole, about.
     """
 
-    region: Candidate
+    choice: Choice
     parts: int
     peak_bytes: float
+    seconds: float
     added_seconds: float
 
 
@@ -72,78 +75,92 @@ class Outlook:
         self.graph, self.problem = graph, pricing.problem(graph)
         self.begin, self.end = _presences(graph, self.problem)
         self.sizes = np.array(self.problem.storage_bytes, dtype=np.float64)
+        self.needed: list[set[int]] = []  # storages by node
+        self.users: dict[int, list[int]] = defaultdict(list)  # nodes by storage
+        for node in graph.nodes:
+            storages = (graph.values[v].storage for v in needed_inputs(graph, node))
+            self.needed.append({s for s in storages if s is not None})
+            for storage in self.needed[-1]:
+                self.users[storage].append(node.id)
+        self.outputs = set(graph.output_storages())
+        changes = np.zeros(len(graph.nodes) + 1)
+        there = self.begin >= 0
+        np.add.at(changes, self.begin[there], self.sizes[there])
+        np.add.at(changes, self.end[there], -self.sizes[there])
+        self.bytes_at: NDArray[np.float64] = np.cumsum(changes)[:-1] + np.array(self.problem.workspace)
 
-    def of(self, region: Candidate) -> RegionOutlook:
-        """What is known of one region. O(size)."""
-        return RegionOutlook(self, region)
+    def of(self, choice: Choice, seconds: float = 0.0) -> ChoiceOutlook:
+        """What is known of some regions. O(size).
+
+        Args:
+            choice: the regions.
+            seconds: of what they need first.
+        """
+        return ChoiceOutlook(self, choice, seconds)
 
 
-class RegionOutlook:
-    """Bytes while a region runs, by what becomes of them in parts."""
+class ChoiceOutlook:
+    """Bytes while some regions run in parts, and while other nodes do."""
+
+    def __init__(self, outlook: Outlook, choice: Choice, seconds: float) -> None:
+        self.outlook, self.choice, self.seconds = outlook, choice, seconds
+        self.regions = [_RegionOutlook(outlook, region) for region in choice.regions]
+        # What is only there inside a region is not there while another runs, wherever that stands.
+        inside = {s for region in self.regions for s in region.made - region.results}
+        self.outside = [region.outside(inside) for region in self.regions]
+        everything = outlook.bytes_at.copy()
+        for region in self.regions:
+            everything[region.first : region.last + 1] -= region.carried + region.whole
+        everything[[n for region in choice.regions for n in region.members]] = 0.0
+        self.elsewhere = float(everything.max(initial=0.0))
+
+    def in_parts(self, parts: int) -> Estimate:
+        """About what it comes to in so many parts. O(moments of the regions)."""
+        problem, costs = self.outlook.problem, self.outlook.costs
+        peak, again = self.elsewhere, 0.0
+        for region, outside in zip(self.regions, self.outside, strict=True):
+            inside = float(np.max(region.carried / parts + region.whole, initial=0.0))
+            peak = max(peak, outside + inside)
+            again += (parts - 1) * len(region.region.members) * costs.call_seconds
+            again += parts * region.sum_bytes * costs.added_byte_seconds
+        return Estimate(self.choice, parts, problem.resident_bytes + peak, self.seconds, again)
+
+
+class _RegionOutlook:
+    """Bytes while one region runs, by what becomes of them in parts.
+
+    `carried` and `whole` are bytes by moment from the first member to the last: those that parts make smaller, and those
+    that are made whole in each part.
+    """
 
     def __init__(self, outlook: Outlook, region: Candidate) -> None:
         self.outlook, self.region = outlook, region
         self.first, self.last = min(region.members), max(region.members)
         graph = outlook.graph
         self.made = {s for n in region.members for s in graph.created_storages(graph.nodes[n])}
-        used: set[int] = set()  # by nodes outside
-        handed: set[int] = set()  # to the region
-        for node in graph.nodes:
-            storages = {graph.values[v].storage for v in needed_inputs(graph, node)}
-            (handed if node.id in region.members else used).update(s for s in storages if s is not None)
-        self.results = self.made & (used | set(graph.output_storages()))
-        self.handed = handed - self.made
+        members = region.members
+        self.results = {
+            s for s in self.made if s in outlook.outputs or not members.issuperset(outlook.users.get(s, ()))
+        }
+        self.handed = {s for n in members for s in outlook.needed[n]} - self.made
+        self.carried = self._bytes_at({s for s in self.made - self.results if s in region.in_parts})
+        self.whole = self._bytes_at({s for s in self.made - self.results if s not in region.in_parts})
+        self.sum_bytes = float(sum(outlook.sizes[s] for s in self.results if s not in region.in_parts))
 
-    def in_parts(self, parts: int) -> Estimate:
-        """About what it comes to in so many parts. O(1) behind the first."""
-        problem, costs = self.outlook.problem, self.outlook.costs
-        inside = float(np.max(self._carried / parts + self._whole, initial=0.0))
-        peak = max(self._outside + inside, self._elsewhere)
-        sums = sum(problem.storage_bytes[s] for s in self.results if s not in self.region.in_parts)
-        again = (parts - 1) * len(self.region.members) * costs.call_seconds
-        again += parts * sums * costs.added_byte_seconds
-        return Estimate(self.region, parts, problem.resident_bytes + peak, again)
+    def outside(self, gone: set[int]) -> float:
+        """Bytes that are there all the time that the loop runs: what lies in front of it, and its results.
 
-    @cached_property
-    def _carried(self) -> NDArray[np.float64]:
-        """By moment of the region, bytes that parts make smaller."""
-        return self._bytes_at({s for s in self.made - self.results if s in self.region.in_parts})
-
-    @cached_property
-    def _whole(self) -> NDArray[np.float64]:
-        """By moment of the region, bytes that are made whole in each part."""
-        return self._bytes_at({s for s in self.made - self.results if s not in self.region.in_parts})
-
-    @cached_property
-    def _outside(self) -> float:
-        """Bytes that are there all the time that the loop runs: what lies in front of it, and its results."""
+        Args:
+            gone: storages that are never whole.
+        """
         outlook = self.outlook
         stays = (outlook.begin <= self.first) & (outlook.end > self.first)
-        stays[list(self.made)] = False
+        stays[list(gone)] = False
         stays[[s for s in self.handed if outlook.begin[s] <= self.last]] = True
         stays[list(self.results)] = True
         return float(outlook.sizes[stays].sum())
 
-    @cached_property
-    def _elsewhere(self) -> float:
-        """Most bytes while other nodes run; those among the members run without what these make."""
-        everything = self._all_bytes_at.copy()
-        everything[self.first : self.last + 1] -= self._carried + self._whole
-        everything[list(self.region.members)] = 0.0
-        return float(everything.max(initial=0.0))
-
-    @cached_property
-    def _all_bytes_at(self) -> NDArray[np.float64]:
-        outlook = self.outlook
-        changes = np.zeros(len(outlook.graph.nodes) + 1)
-        there = outlook.begin >= 0
-        np.add.at(changes, outlook.begin[there], outlook.sizes[there])
-        np.add.at(changes, outlook.end[there], -outlook.sizes[there])
-        found: NDArray[np.float64] = np.cumsum(changes)[:-1] + np.array(outlook.problem.workspace)
-        return found
-
     def _bytes_at(self, storages: set[int]) -> NDArray[np.float64]:
-        """By moment from the first member to the last, bytes of some storages."""
         outlook = self.outlook
         changes = np.zeros(self.last - self.first + 2)
         for storage in storages:
@@ -154,14 +171,28 @@ class RegionOutlook:
         return found
 
 
-def estimates(outlook: Outlook, regions: Iterable[Candidate]) -> list[Estimate]:
-    """Every region in every number of parts that is tried."""
-    return [
-        seen.in_parts(parts)
-        for region in regions
-        for seen in (outlook.of(region),)
-        for parts in ladder(region.length)
-    ]
+def estimates(
+    begun: Variant, choices: Iterable[Choice], pricing: Pricing, costs: PartCosts = ON_A_CPU
+) -> list[Estimate]:
+    """Every choice in every number of parts that is tried.
+
+    Args:
+        begun: that the choices follow from.
+        choices: what may follow.
+        pricing: of any graph.
+        costs: of parts.
+    """
+    outlooks = {id(begun): Outlook(begun.graph, pricing, costs)}
+    before = outlooks[id(begun)].problem.baseline_seconds
+    found = []
+    for choice in choices:
+        there = choice.begun
+        if id(there) not in outlooks:
+            outlooks[id(there)] = Outlook(there.graph, pricing, costs)
+        outlook = outlooks[id(there)]
+        seen = outlook.of(choice, outlook.problem.baseline_seconds - before)
+        found += [seen.in_parts(parts) for parts in ladder(choice.length)]
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +213,7 @@ class Price:
 
     @staticmethod
     def of(before: PlannedSequence, plain: PlannedSequence) -> Price:
-        """Of a plan beside its baseline."""
+        """Of a plan beside the program order of the same graph."""
         return Price.of_bytes(
             before.seconds,
             before.peak_with_workspace_bytes,
@@ -198,14 +229,26 @@ class Price:
         per_second = saved / longer if longer > 0 and saved > 0 else 1.0 / max(seconds, 1e-9)
         return Price(seconds, per_second)
 
+    def after(self, before: PlannedSequence, plain: PlannedSequence) -> Price:
+        """The same for a variant that was planned; what parts take in other regions is not known of it.
+
+        Args:
+            before: the variant in program order.
+            plain: its plan.
+        """
+        made = Price.of(before, plain)
+        repeats = plain.seconds > before.seconds
+        return made if repeats else replace(made, share_per_second=self.share_per_second)
+
     def seen(self, estimate: Estimate, seconds: float) -> Price:
         """With what one variant takes in program order, priced exactly."""
-        return replace(self, added=(seconds - self.before_seconds) / max(estimate.added_seconds, 1e-9))
+        added = seconds - self.before_seconds - estimate.seconds
+        return replace(self, added=added / max(estimate.added_seconds, 1e-9))
 
     def rank(self, estimate: Estimate, goal: Goal) -> tuple[float, float]:
         """Lower is better: the bytes, or the seconds, that recomputation would bring a variant to."""
         added = 1.0 if self.added is None else self.added
-        seconds = self.before_seconds + added * estimate.added_seconds
+        seconds = self.before_seconds + estimate.seconds + added * estimate.added_seconds
         if goal.longest is not None:
             slack = max(goal.longest - seconds, 0.0)
             peak = estimate.peak_bytes * max(1.0 - self.share_per_second * slack, 0.0)

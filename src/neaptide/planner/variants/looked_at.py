@@ -2,25 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from neaptide.analysis.axes.carried import Carried
+from neaptide.analysis.axes.follow import follow
+from neaptide.ir.axes import Along
+from neaptide.ir.registry import OpRegistry
 from neaptide.planner.pricing import Pricing
-from neaptide.planner.variants.variant import Variants
+from neaptide.planner.variants.choices import Choice
+from neaptide.planner.variants.variant import Variant
 from neaptide.plans import PartsRecord, TriedVariant
 from neaptide.transform.fission.bound import parts_lower_bound_bytes
+from neaptide.units import format_bytes
 
 
-def parts_record(variants: Variants, tried: Sequence[TriedVariant], pricing: Pricing) -> PartsRecord:
-    """The record of a search. O(axes of the regions x size of the graph).
+def parts_record(
+    begun: Variant, choices: Sequence[Choice], tried: Sequence[TriedVariant], pricing: Pricing
+) -> PartsRecord:
+    """The record of a search. O(axes of the choices x size of the graph).
 
     Args:
-        variants: of the graph.
-        tried: those that were planned.
+        begun: what it went out from.
+        choices: what may follow from that.
+        tried: variants that were planned.
         pricing: of the graph.
     """
-    graph = variants.begun.graph
-    prices = pricing.prices(graph)
+    prices = pricing.prices(begun.graph)
     bound = parts_lower_bound_bytes(
-        graph, variants.axes(), workspace=prices.workspace, storage_bytes=prices.storage_bytes
+        begun.graph,
+        _axes(begun, choices, pricing.registry),
+        workspace=prices.workspace,
+        storage_bytes=prices.storage_bytes,
     )
-    return PartsRecord(variants.in_words(), tuple(tried), bound)
+    return PartsRecord(tuple(map(_in_words, choices)), tuple(tried), bound)
+
+
+def _in_words(choice: Choice) -> str:
+    return f"{choice.described()}: {choice.length} long, {format_bytes(choice.nbytes)} made in parts"
+
+
+def _axes(begun: Variant, choices: Sequence[Choice], registry: OpRegistry) -> tuple[Carried, ...]:
+    """Each axis of the choices once, followed through all but the updates. O(axes x nodes)."""
+    graph = begun.graph
+    nodes = [node.id for node in graph.nodes if node.source.phase != "optimizer"]
+    found: list[Carried] = []
+    for choice in choices:
+        seeds = _seeds(begun, choice)
+        if not any(
+            known.length == choice.length
+            and all(known.axes.get(value) == along for value, along in seeds.items())
+            for known in found
+        ):
+            found.append(follow(graph, registry, seeds, choice.length, nodes))
+    return tuple(found)
+
+
+def _seeds(begun: Variant, choice: Choice) -> Mapping[int, Along]:
+    """Where the axis of a choice begins, in the graph that it follows from."""
+    region = choice.regions[0]
+    if choice.begun is begun:
+        return region.seeds
+    name, dim = region.origin
+    return {value.id: Along(dim) for value in begun.graph.values if value.name == name}

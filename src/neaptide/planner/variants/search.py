@@ -20,25 +20,41 @@ from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.plan_graph import GraphPlan, PlanRequest
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
-from neaptide.planner.variants.estimate import ON_A_CPU, Estimate, Outlook, PartCosts, Price, estimates
+from neaptide.planner.variants.choices import Choice, Choices, Objection
+from neaptide.planner.variants.estimate import ON_A_CPU, Estimate, PartCosts, Price, estimates
 from neaptide.planner.variants.goal import Goal
-from neaptide.planner.variants.variant import Objection, Variants
+from neaptide.planner.variants.variant import Variant
 from neaptide.plans import TriedVariant
 from neaptide.transform.fission.candidates import Candidate
-from neaptide.transform.rewrite import Rewrite
 
-# Of the time for a program: what the graph as it is gets, what each search for a variant and its bodies does (a variant
-# takes four at most), and when no further one is begun. What is left goes to the best once more.
-_PLAIN_SHARE = 0.25
+# Of the time for a program: what the graph as it is gets, and what each search for a variant and its bodies does (a variant
+# takes four at most). What is left goes to the best once more.
+_PLAIN_SHARE = 0.2
 _SEARCH_SHARE = 0.04
-_BEGUN_SHARE = 0.6
 _SEARCHES = 4
 _AS_IT_IS = "as it is"
 # A region in parts is looked at further where the peak falls by a twentieth at least.
 _WORTHWHILE = 0.95
-# Regions of which one variant is planned, and variants in all.
-_MOST_REGIONS = 3
-_MOST_PLANNED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """How far the search looks at what may follow from one variant.
+
+    Attributes:
+        choices: of which one variant is planned.
+        planned: variants in all.
+        begun: share of the time that must be left for one more.
+    """
+
+    choices: int
+    planned: int
+    begun: float
+
+
+_FIRST = _Round(choices=3, planned=5, begun=0.4)
+_NEXT = _Round(choices=2, planned=3, begun=0.25)
+_MOST_ROUNDS = 6
 
 PricingOf = Callable[[Graph], Pricing]
 Request = Callable[[Edited], PlanRequest]
@@ -51,18 +67,18 @@ class VariantPlan:
     Attributes:
         label: what was done, in words.
         found: of the graph after the rewrites.
-        rewrites: to be replayed from the graph that was captured; none where the graph as it is was best.
-        edited: what they make.
+        variant: what was done; nothing where the graph as it is was best.
         tried: all variants that were planned, in that order.
-        variants: that were looked at; None where the graph as it is was all that is needed.
+        begun: what the search went out from; None where the graph as it is was all that is needed.
+        choices: what may follow from that.
     """
 
     label: str
     found: GraphPlan
-    rewrites: tuple[Rewrite, ...]
-    edited: Edited
+    variant: Variant
     tried: tuple[TriedVariant, ...] = ()
-    variants: Variants | None = None
+    begun: Variant | None = None
+    choices: tuple[Choice, ...] = ()
 
 
 def plan_variants(
@@ -118,54 +134,71 @@ class _Search:
         first = asked(self.plain)
         assert first.budget_bytes is not None
         self.goal = Goal.of(first.budget, first.budget_bytes, self.before.seconds)
+        self.choices = Choices(quick.registry, objection)
         self.tried: list[TriedVariant] = []
         self.spent = 0.0
 
     def run(self) -> VariantPlan:
         plain = self._planned(_AS_IT_IS, self.plain, _PLAIN_SHARE)
-        best = VariantPlan(_AS_IT_IS, plain, (), self.plain)
+        best = VariantPlan(_AS_IT_IS, plain, Variant.captured(self.graph))
         if self._is_free(plain):
             return replace(best, tried=tuple(self.tried))
-        variants = Variants(self.graph, self.quick.registry, self.objection)
-        best = self._once_more(self._best_of(variants, best))
-        return replace(best, tried=tuple(self.tried), variants=variants)
+        begun = self.choices.begun(self.graph)
+        choices = self.choices.after(begun)
+        best = self._once_more(self._best_of_all(begun, choices, best))
+        return replace(best, tried=tuple(self.tried), begun=begun, choices=choices)
 
-    def _best_of(self, variants: Variants, best: VariantPlan) -> VariantPlan:
-        """The best of the graph as it is and of the variants that promise most."""
+    def _best_of_all(self, begun: Variant, choices: Sequence[Choice], best: VariantPlan) -> VariantPlan:
+        """The best of a plan and of the variants that are reached from another, one choice at a time."""
         price = Price.of(self.before, _sequence(best.found))
-        lowest = max(self.before.peak_with_workspace_bytes * _WORTHWHILE, 1.0)
-        looked = [seen for seen in self._looked_at(variants) if seen.peak_bytes < lowest]
-        regions: list[Candidate] = []  # of variants that were planned
-        best_region: Candidate | None = None
+        wanted = _FIRST
+        for _ in range(_MOST_ROUNDS):
+            found = self._best_after(begun, choices, price, best, wanted)
+            if found is best or self._left() <= _NEXT.begun:
+                return found
+            best, begun, wanted = found, found.variant, _NEXT
+            choices = self.choices.after(begun)
+            price = price.after(baseline(self.exact(begun.graph).problem(begun.graph)), _sequence(best.found))
+        return best
+
+    def _best_after(
+        self, begun: Variant, choices: Sequence[Choice], price: Price, best: VariantPlan, wanted: _Round
+    ) -> VariantPlan:
+        """The best of a plan and of what follows from a variant, of which those that promise most are planned."""
+        planned: list[Choice] = []
+        best_choice: Choice | None = None
+        looked = self._looked_at(begun, choices)
         # One is planned even where the graph as it is took all the time.
-        while len(regions) < _MOST_PLANNED and (not regions or self._left() > 1.0 - _BEGUN_SHARE):
-            among = _next(looked, regions, best_region)
+        while len(planned) < wanted.planned and self._may_begin(wanted, planned):
+            among = _next(looked, planned, best_choice, wanted.choices)
             if not among:
                 break
             estimate = min(among, key=lambda seen: price.rank(seen, self.goal))
             looked.remove(estimate)
-            variant = variants.in_parts(estimate.region, estimate.parts)
+            variant = self.choices.taken(estimate.choice, estimate.parts)
             if variant is None:
-                looked = [seen for seen in looked if seen.region is not estimate.region]
+                looked = [seen for seen in looked if seen.choice is not estimate.choice]
                 continue
-            graph = variant.edited.graph
-            seconds = baseline(self.exact(graph).problem(graph)).seconds
+            seconds = baseline(self.exact(variant.graph).problem(variant.graph)).seconds
             price = price.seen(estimate, seconds)
             if self._is_too_slow(seconds, best):
                 continue
-            regions.append(estimate.region)
+            planned.append(estimate.choice)
             found = self._planned(variant.label, variant.edited, _SEARCH_SHARE)
             if self._is_better(found, best.found):
-                best = VariantPlan(variant.label, found, variant.rewrites, variant.edited)
-                best_region = estimate.region
+                best, best_choice = VariantPlan(variant.label, found, variant), estimate.choice
         return best
+
+    def _may_begin(self, wanted: _Round, planned: Sequence[Choice]) -> bool:
+        """Whether time is left for one more variant; the very first is planned in any case."""
+        return (wanted is _FIRST and not planned) or self._left() > wanted.begun
 
     def _once_more(self, best: VariantPlan) -> VariantPlan:
         """The best variant, searched in the time that is left; the same where that finds nothing better."""
-        share = self._left() / (_SEARCHES if best.rewrites else 1)
+        share = self._left() / (_SEARCHES if best.variant.rewrites else 1)
         if self._is_unlimited() or share <= _SEARCH_SHARE:
             return best
-        found = self._planned(f"{best.label}, searched longer", best.edited, share)
+        found = self._planned(f"{best.label}, searched longer", best.variant.edited, share)
         return replace(best, found=found) if self._is_better(found, best.found) else best
 
     def _is_too_slow(self, seconds: float, best: VariantPlan) -> bool:
@@ -190,10 +223,13 @@ class _Search:
     def _is_unlimited(self) -> bool:
         return self.limits.time_s is None and self.limits.work is None
 
-    def _looked_at(self, variants: Variants) -> list[Estimate]:
-        """Every region in every number of parts."""
-        outlook = Outlook(variants.begun.graph, self.quick, self.costs)
-        return estimates(outlook, filter(self.only, variants.regions))
+    def _looked_at(self, begun: Variant, choices: Sequence[Choice]) -> list[Estimate]:
+        """What may follow from a variant, in every number of parts, where that promises something."""
+        wanted = [choice for choice in choices if all(map(self.only, choice.regions))]
+        before = baseline(self.quick.problem(begun.graph)).peak_with_workspace_bytes
+        lowest = max(before * _WORTHWHILE, 1.0)
+        seen = estimates(begun, wanted, self.quick, self.costs)
+        return [estimate for estimate in seen if estimate.peak_bytes < lowest]
 
     def _planned(self, label: str, edited: Edited, share: float) -> GraphPlan:
         """The plan of one variant."""
@@ -221,12 +257,12 @@ class _Search:
 
 
 def _next(
-    looked: Sequence[Estimate], planned: Sequence[Candidate], best: Candidate | None
+    looked: Sequence[Estimate], planned: Sequence[Choice], best: Choice | None, most: int
 ) -> Sequence[Estimate]:
-    """Among which to choose: each region once, as far as it promises something, then the best in other numbers of parts."""
-    fresh = [seen for seen in looked if not any(seen.region is region for region in planned)]
-    again = [seen for seen in looked if seen.region is best]
-    return fresh if fresh and len(planned) < _MOST_REGIONS else again or fresh
+    """Among which to choose: each choice once, up to some, as far as it promises something, then the best in other numbers of parts."""
+    fresh = [seen for seen in looked if not any(seen.choice is choice for choice in planned)]
+    again = [seen for seen in looked if seen.choice is best]
+    return fresh if fresh and len(planned) < most else again or fresh
 
 
 def _sequence(plan: GraphPlan) -> PlannedSequence:

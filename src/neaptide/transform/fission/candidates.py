@@ -7,7 +7,7 @@ no sums over the step's gradients to be kept, and the largest activations, as lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,15 +33,15 @@ class Candidate:
     """A region, and the axis along which it may run in parts.
 
     Attributes:
-        kind: `step` or `suffix`.
-        origin: the value that names the axis, and its dim: the input, or the largest value that crosses where a suffix
-            begins.
+        kind: `step`, `suffix` or `amplifier`.
+        origin: the value that names the axis, and its dim: the input, the largest value that crosses where a suffix
+            begins, or what an amplifier makes wider.
         length: of the axis.
         seeds: values handed to the region in parts, and where the axis lies in them.
         members: the region.
         in_parts: storages that it makes in parts.
         nbytes: of these.
-        share: of the bytes that forward and backward make there, those that the region makes.
+        share: of the bytes that are made where it was looked for, those that the region makes.
         means: nodes that take a mean along the axis, to be taken as sums first; the region is then to be found anew.
     """
 
@@ -64,23 +64,40 @@ def candidates(graph: Graph, registry: OpRegistry, most: int = MOST_SUFFIXES) ->
         registry: what its operations mean.
         most: suffixes that are looked at, the shortest and the longest among them.
     """
-    finder = _Finder(graph, registry, evaluate_storage_bytes(graph), most)
-    found = {made.members: made for made in finder.all()}
+    finder = RegionFinder(graph, registry)
+    found = {made.members: made for made in finder.spans(most)}
     return tuple(sorted(found.values(), key=lambda made: (-made.nbytes, made.origin)))
 
 
-class _Finder:
-    def __init__(self, graph: Graph, registry: OpRegistry, sizes: Sequence[int], most: int) -> None:
-        self.graph, self.registry, self.sizes, self.most = graph, registry, sizes, most
+class RegionFinder:
+    """Finds what may run in parts among some nodes of a graph.
 
-    def all(self) -> Iterator[Candidate]:
+    Args:
+        graph: static.
+        registry: what its operations mean.
+    """
+
+    def __init__(self, graph: Graph, registry: OpRegistry) -> None:
+        self.graph, self.registry = graph, registry
+        self.sizes = evaluate_storage_bytes(graph)
+
+    def least_bytes(self) -> float:
+        """What a region must make in parts to be worth a loop."""
+        step = whole_step(self.graph)
+        return 0.0 if step is None else _SMALL * self._all_made_bytes(range(step.start, step.end))
+
+    def spans(self, most: int) -> Iterator[Candidate]:
+        """Regions of the whole step and of suffixes."""
         step = whole_step(self.graph)
         if step is None:
             return
-        least = _SMALL * sum(self._made_bytes(self.graph.nodes[n]) for n in range(step.start, step.end))
-        for value in self._batch():
+        least = self.least_bytes()
+        # What holds a loop already is no region: a loop is not split from outside.
+        loops = [node.id for node in self.graph.nodes if node.regions]
+        for value in () if loops else self._batch():
             yield from self._along_dims("step", step, value, least)
-        for span in _spread(suffixes(self.graph), self.most):
+        free = [span for span in suffixes(self.graph) if not any(span.start <= n < span.end for n in loops)]
+        for span in _spread(free, most):
             yield from self._along_dims("suffix", span, span.crossing[0], least)
 
     def _batch(self) -> list[int]:
@@ -95,15 +112,22 @@ class _Finder:
     def _along_dims(self, kind: str, span: Span, value: int, least: float) -> Iterator[Candidate]:
         for dim, extent in enumerate(self.graph.values[value].shape):
             if extent.is_constant and extent.constant_value() > 1:
-                made = self._found(kind, span, value, dim, extent.constant_value())
+                made = self.found(kind, range(span.start, span.end), value, dim)
                 if made is not None and made.nbytes > least:
                     yield made
 
-    def _found(self, kind: str, span: Span, value: int, dim: int, length: int) -> Candidate | None:
+    def found(self, kind: str, nodes: Collection[int], value: int, dim: int) -> Candidate | None:
+        """Those of some nodes that may run in parts along a dim of a value that is handed to them; None if there is no such region.
+
+        Args:
+            kind: as `Candidate.kind`.
+            nodes: to choose from.
+            value: that names the axis.
+            dim: of it; its extent is the length of the axis.
+        """
+        length = self.graph.values[value].shape[dim].constant_value()
         try:
-            carried = follow(
-                self.graph, self.registry, {value: Along(dim)}, length, range(span.start, span.end)
-            )
+            carried = follow(self.graph, self.registry, {value: Along(dim)}, length, nodes)
         except RewriteError:
             return None  # the axis contradicts itself: no region along it
         means = tuple(c.node for c in carried.conditions if c.need is Need.MEAN)
@@ -127,8 +151,7 @@ class _Finder:
         name = self.graph.values[value].name
         if not members or any(along.outer > 1 for along in seeds.values()):
             return None  # a part of what is handed over would lie in several places
-        whole = sum(self._made_bytes(self.graph.nodes[n]) for n in range(span.start, span.end))
-        share = sum(self._made_bytes(self.graph.nodes[n]) for n in members) / max(whole, 1)
+        share = self._all_made_bytes(members) / max(self._all_made_bytes(nodes), 1)
         return Candidate(kind, (name, dim), length, seeds, members, in_parts, nbytes, share, means)
 
     def _leave_writers_with_what_they_write(self, wanted: set[int]) -> None:
@@ -185,8 +208,9 @@ class _Finder:
                 first.setdefault(storage, value)
         return list(first.values())
 
-    def _made_bytes(self, node: Node) -> int:
-        return sum(self.sizes[storage] for storage in self.graph.created_storages(node))
+    def _all_made_bytes(self, nodes: Iterable[int]) -> int:
+        created = (s for n in nodes for s in self.graph.created_storages(self.graph.nodes[n]))
+        return sum(self.sizes[storage] for storage in created)
 
 
 def _spread(spans: Sequence[Span], count: int) -> tuple[Span, ...]:

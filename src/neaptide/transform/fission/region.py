@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from neaptide.analysis.alias import alias_operand, is_pure_view
@@ -60,8 +61,9 @@ def find_region(
     dead = _dead(graph, registry, set(nodes))
     inside = set(nodes) - dead
     sums = set(added_up)
-    _peel_last_views(graph, inside, dead, sums)
-    _peel_first_views(graph, inside, dead, axes)
+    scattered = {value for value, along in axes.items() if along.outer > 1}
+    _peel_last_views(graph, inside, dead, sums, scattered)
+    _peel_first_views(graph, inside, dead, scattered)
     if not inside:
         raise RewriteError("nothing is left of the region but views and what nobody uses")
     members = tuple(sorted(inside))
@@ -106,12 +108,19 @@ def _dead(graph: Graph, registry: OpRegistry, inside: Collection[int]) -> set[in
     return dead
 
 
-def _peel_last_views(graph: Graph, inside: set[int], dead: set[int], sums: set[int]) -> None:
-    """Leave views outside whose results no member uses: what they show leaves the region instead."""
+def _peel_last_views(
+    graph: Graph, inside: set[int], dead: set[int], sums: set[int], scattered: AbstractSet[int]
+) -> None:
+    """Leave views outside whose results no member uses: what they show leaves the region instead.
+
+    A view of what is scattered stays, if its result is not: that can be put together from parts.
+    """
     used: set[int] = set()
     for number in sorted(inside, reverse=True):
         node = graph.nodes[number]
-        if is_pure_view(graph, node) and used.isdisjoint(node.outputs) and number not in dead:
+        gathers = not scattered.isdisjoint(node.inputs) and scattered.isdisjoint(node.outputs)
+        is_last = used.isdisjoint(node.outputs) and number not in dead
+        if is_pure_view(graph, node) and is_last and not gathers:
             inside.discard(number)
             for value in node.outputs:
                 if value in sums:
@@ -124,14 +133,13 @@ def _peel_last_views(graph: Graph, inside: set[int], dead: set[int], sums: set[i
 
 
 def _peel_first_views(
-    graph: Graph, inside: set[int], dead: Collection[int], axes: Mapping[int, Along]
+    graph: Graph, inside: set[int], dead: Collection[int], scattered: AbstractSet[int]
 ) -> None:
     """Leave views of what is made outside there when others use them too, or when only their result has parts."""
     used_outside = set(graph.outputs)
     for node in graph.nodes:
         if node.id not in inside and node.id not in dead:
             used_outside.update(node.inputs)
-    scattered = {value for value, along in axes.items() if along.outer > 1}
     created = {s for number in inside for s in graph.created_storages(graph.nodes[number])}
     candidates = [
         node

@@ -12,6 +12,7 @@ from neaptide.transform.rewrite import Rewrite, Rule
 from neaptide.transform.rules.equal_operations import EqualOperations
 from neaptide.transform.rules.fission import Fission
 from neaptide.transform.rules.in_place import InPlace
+from neaptide.transform.rules.made_again import MadeAgain
 from neaptide.transform.rules.mean_as_sum import MeanAsSum
 from neaptide.transform.rules.piecewise_convolutions import PiecewiseConvolutions
 from neaptide.transform.rules.product_sums import ProductSums
@@ -24,6 +25,7 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
             EqualOperations(),
             Fission(),
             InPlace(),
+            MadeAgain(),
             MeanAsSum(),
             PiecewiseConvolutions(),
             ProductSums(),

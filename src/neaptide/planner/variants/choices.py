@@ -1,0 +1,162 @@
+"""What may follow from a variant: regions of its graph that may run in parts, the number of parts still open.
+
+One choice is a region, or a family of regions that are alike and are decided once. Regions that hold a loop are none: what
+was chosen before stays as it is, and what is chosen next lies beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from neaptide.errors import RewriteError
+from neaptide.ir.edit import Edited
+from neaptide.ir.graph import Graph
+from neaptide.ir.registry import OpRegistry
+from neaptide.planner.variants.variant import Variant
+from neaptide.transform.fission.amplifiers import Amplifier, amplifiers
+from neaptide.transform.fission.candidates import Candidate, RegionFinder, candidates
+from neaptide.transform.fission.twins import amplified, twins_apart
+from neaptide.transform.rewrite import replay
+from neaptide.transform.rules import RULES
+from neaptide.transform.rules.fission import fission
+from neaptide.transform.rules.mean_as_sum import mean_as_sum
+
+# Numbers of parts, each about one and a half times the one before.
+_LADDER = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+
+# Times that means are looked for: a mean of means is seldom.
+_MOST_MEANS = 3
+
+_KINDS = {
+    "step": "forward and backward",
+    "suffix": "what lies behind {}",
+    "amplifier": "what makes {} wider",
+}
+
+MOST_CHOICES = 40
+"""Of one variant: those that make most bytes in parts."""
+
+Objection = Callable[[Edited], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Regions that may run in parts, all in the same number.
+
+    Attributes:
+        begun: the variant in whose graph they are: the one that it follows from, after what the regions need first.
+        regions: each along an axis of the same length.
+    """
+
+    begun: Variant
+    regions: tuple[Candidate, ...]
+
+    @property
+    def length(self) -> int:
+        """Of the axis."""
+        return self.regions[0].length
+
+    @property
+    def nbytes(self) -> int:
+        """That the regions make in parts."""
+        return sum(region.nbytes for region in self.regions)
+
+    def described(self, parts: int | None = None) -> str:
+        """In words, in parts or as it is: `forward and backward in 4 parts along dim 0 of batch_0`."""
+        name, dim = self.regions[0].origin
+        what = _KINDS[self.regions[0].kind].format(name)
+        like = f" and its like ({len(self.regions)} regions)" if len(self.regions) > 1 else ""
+        return f"{what}{like}{'' if parts is None else f' in {parts} parts'} along dim {dim} of {name}"
+
+
+class Choices:
+    """Finds choices and takes them.
+
+    Args:
+        registry: what operations mean.
+        objection: why a changed graph is not wanted, for reasons that the graph does not tell; None where it is.
+    """
+
+    def __init__(self, registry: OpRegistry, objection: Objection) -> None:
+        self.registry, self.objection = registry, objection
+        self.refusals: list[str] = []
+
+    def begun(self, graph: Graph) -> Variant:
+        """A captured graph without the means that would stand in the way of parts; a mean may come to light behind another."""
+        made = Variant.captured(graph)
+        for _ in range(_MOST_MEANS):
+            # Means stand between the forward and its loss, which lies in all regions.
+            regions = candidates(made.graph, self.registry, most=1)
+            means = sorted({node for region in regions for node in region.means})
+            if not means:
+                break
+            made = made.then(self.registry, [mean_as_sum(means)])
+        return made
+
+    def after(self, variant: Variant) -> tuple[Choice, ...]:
+        """What may follow from a variant, those that make most bytes in parts first."""
+        found = [Choice(variant, (region,)) for region in candidates(variant.graph, self.registry)]
+        found += self._amplified(variant)
+        found.sort(key=lambda choice: (-choice.nbytes, choice.regions[0].origin))
+        return tuple(found[:MOST_CHOICES])
+
+    def taken(self, choice: Choice, parts: int) -> Variant | None:
+        """The variant with the regions of a choice in parts; None where they cannot be, and `refusals` says why."""
+        begun = choice.begun
+        rewrites = [
+            fission(begun.graph, made.members, length=made.length, parts=parts, inputs=made.seeds)
+            for made in choice.regions
+        ]
+        try:
+            variant = begun.then_all(self.registry, rewrites, choice.described(parts))
+            reason = self.objection(variant.edited)
+        except RewriteError as error:
+            reason = error.what
+        if reason is not None:
+            self.refusals.append(reason)
+            return None
+        return variant
+
+    def _amplified(self, variant: Variant) -> Iterator[Choice]:
+        """Families of amplifiers with their twins, along each axis."""
+        least = RegionFinder(variant.graph, self.registry).least_bytes()
+        for family in amplifiers(variant.graph, least):
+            found = self._apart(variant, family)
+            for dim, extent in enumerate(variant.graph.values[family[0].narrow].shape):
+                if found is None or not extent.is_constant or extent.constant_value() < 2:
+                    continue
+                begun, regions = found[0], found[1](dim)
+                # What cannot run in parts along this axis is left as it is.
+                some = [made for made, both in zip(family, regions, strict=True) if both is not None]
+                if 0 < len(some) < len(family):
+                    other = self._apart(variant, some)
+                    begun, regions = (begun, ()) if other is None else (other[0], other[1](dim))
+                together = tuple(region for both in regions if both is not None for region in both)
+                if together and None not in regions and len({made.length for made in together}) == 1:
+                    yield Choice(begun, together)
+
+    def _apart(
+        self, variant: Variant, family: Sequence[Amplifier]
+    ) -> tuple[Variant, Callable[[int], Sequence[tuple[Candidate, ...] | None]]] | None:
+        """A variant in which the twins of some amplifiers make again what they need, and their regions by dim."""
+        apart = twins_apart(family)
+        first = () if apart is None else (apart,)
+        try:
+            later = replay(variant.graph, self.registry, first, RULES)
+        except RewriteError as error:
+            self.refusals.append(error.what)
+            return None
+        begun = Variant(variant.labels, (*variant.rewrites, *first), variant.edited.then(later))
+        finder = RegionFinder(begun.graph, self.registry)
+        return begun, lambda dim: amplified(finder, later, family, dim)
+
+
+def ladder(length: int) -> Sequence[int]:
+    """Numbers of parts that are tried for an axis, ascending; each makes parts of another length."""
+    steps: dict[int, int] = {}
+    for parts in (*_LADDER, length):
+        if 2 <= parts <= length:
+            step = -(-length // parts)
+            steps.setdefault(step, -(-length // step))
+    return sorted(set(steps.values()) - {1})

@@ -1,0 +1,58 @@
+"""Regions of amplifiers and of their twins, in the graph in which the twins make again what is wide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from neaptide.ir.edit import Edited
+from neaptide.transform.fission.amplifiers import Amplifier
+from neaptide.transform.fission.candidates import Candidate, RegionFinder
+from neaptide.transform.rewrite import Rewrite
+from neaptide.transform.rules.made_again import Again, made_again
+
+# Of the bytes that are wide in an amplifier, those that must have parts.
+_MOST_OF_IT = 0.9
+
+
+def twins_apart(family: Sequence[Amplifier]) -> Rewrite | None:
+    """The rewrite that has each twin make again what it needs of its amplifier; None where they need nothing."""
+    groups = [group for made in family for group in (made.own, made.again) if group is not None]
+    return made_again(groups) if groups else None
+
+
+def amplified(
+    finder: RegionFinder, edited: Edited, family: Sequence[Amplifier], dim: int
+) -> tuple[tuple[Candidate, ...] | None, ...]:
+    """By amplifier of a family, its region and that of its twin along a dim of what is made wider; None where there are none.
+
+    O(size of the graph, by region).
+
+    Args:
+        finder: of the graph after the rewrite.
+        edited: what `twins_apart` makes of the graph that the family was found in.
+        family: amplifiers that are alike.
+        dim: of `Amplifier.narrow`.
+    """
+    now = {old: new for new, old in enumerate(edited.node_of) if old >= 0}
+    values = {old: new for new, old in enumerate(edited.value_of) if old >= 0}
+    return tuple(_regions(finder, made, now, values[made.narrow], dim) for made in family)
+
+
+def _regions(
+    finder: RegionFinder, made: Amplifier, now: Mapping[int, int], narrow: int, dim: int
+) -> tuple[Candidate, ...] | None:
+    """The region of one amplifier and that of its twin along a dim; None where what is wide has no parts."""
+    own = _copies(made.own, now)
+    forward = finder.found("amplifier", [*own, *(now[n] for n in made.forward)], narrow, dim)
+    if forward is None or forward.nbytes < _MOST_OF_IT * made.nbytes:
+        return None
+    if made.again is None:
+        return (forward,)
+    again = _copies(made.again, now)
+    twin = finder.found("amplifier", [*again, *(now[n] for n in made.twin)], narrow, dim)
+    return None if twin is None or not twin.members.issuperset(again) else (forward, twin)
+
+
+def _copies(group: Again | None, now: Mapping[int, int]) -> Sequence[int]:
+    """What runs again for a group: right in front of its first user."""
+    return range(0) if group is None else range(now[group.users[0]] - len(group.nodes), now[group.users[0]])
