@@ -105,8 +105,14 @@ def test_blocks_that_repeat_are_one_family(name):
     assert len(nodes) == len(set(nodes))
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("rows", [1, ROWS])
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [
+        ("gated", 1),
+        ("bare", ROWS),
+        *(pytest.param(name, rows, marks=pytest.mark.slow) for name in MODELS for rows in (1, ROWS)),
+    ],
+)
 def test_in_any_number_of_parts_they_make_the_numbers_of_the_whole(name, rows):
     graph = captured(name, rows)
     inputs = random_inputs(graph)
@@ -179,13 +185,13 @@ def random_group(graph, seed):
     return Again(tuple(nodes), tuple(users[: draw.randrange(1, 6)]))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["gated", "shared"])
 def test_what_is_made_again_has_the_same_bits(name):
     graph = captured(name)
     inputs = random_inputs(graph)
     expected = run_measured(graph, inputs)
     done, refused = 0, set()
-    for seed in range(60):
+    for seed in range(40):
         group = random_group(graph, seed)
         if not group.users:
             continue
@@ -199,7 +205,7 @@ def test_what_is_made_again_has_the_same_bits(name):
         found = run_measured(edited.graph, inputs)
         assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
         done += 1
-    assert done >= 10
+    assert done >= 8
 
 
 def test_twins_made_apart_keep_every_bit():

@@ -24,6 +24,8 @@ from neaptide.transform.fission.candidates import Candidate
 
 # What an estimate may be too long by, as a share of the step, before one variant was priced exactly.
 _DOUBT: Final = 0.03
+# Of a peak, what recomputation leaves at the least, whatever the time.
+_LEAST_SHARE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +253,7 @@ class Price:
         seconds = self.before_seconds + estimate.seconds + added * estimate.added_seconds
         if goal.longest is not None:
             slack = max(goal.longest - seconds, 0.0)
-            peak = estimate.peak_bytes * max(1.0 - self.share_per_second * slack, 0.0)
+            peak = estimate.peak_bytes * max(1.0 - self.share_per_second * slack, _LEAST_SHARE)
             doubt = _DOUBT * self.before_seconds if self.added is None else 0.0
             return max(seconds - goal.longest - doubt, 0.0), peak
         above = max(1.0 - goal.allowed / max(estimate.peak_bytes, 1), 0.0)
