@@ -21,9 +21,9 @@ from neaptide.planner.budget import Budget
 from neaptide.planner.plan_graph import PlanRequest
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
+from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.estimate import PartCosts
 from neaptide.planner.variants.search import plan_variants
-from neaptide.planner.variants.variant import Variants
 
 Row = dict[str, Any]
 NETS: Final = ("unet", "unet2p", "resnet50", "vit", "bert", "gpt_neo", "btlm")
@@ -94,13 +94,14 @@ class Case:
 
 def micro_batches(case: Case) -> list[Row]:
     """The whole step in parts along the batch, each part in program order."""
-    variants = Variants(case.step.graph, case.step.registry, lambda _: None)
-    whole = next(region for region in variants.regions if region.kind == "step")
+    choices = Choices(case.step.registry, lambda _: None)
+    found = choices.after(choices.begun(case.step.graph))
+    whole = next(choice for choice in found if choice.regions[0].kind == "step")
     rows = []
     for parts in PARTS:
-        variant = variants.in_parts(whole, parts) if parts <= whole.length else None
+        variant = choices.taken(whole, parts) if parts <= whole.length else None
         if variant is not None:
-            graph = variant.edited.graph
+            graph = variant.graph
             rows.append({"parts": parts, **case.judged(graph, Schedule.program_order(graph))})
     return rows
 
@@ -130,7 +131,7 @@ def ours(case: Case, limit: str, limits: Limits, wholes: Sequence[Row]) -> Row:
         for row in wholes
         if row["overhead"] <= longest
     ]
-    made = {"label": found.label, **case.judged(found.edited.graph, found.found.schedule)}
+    made = {"label": found.label, **case.judged(found.variant.graph, found.found.schedule)}
     chosen = min([made, *points], key=lambda row: row["peak_share"])
     return {**chosen, "searched": made, "tried": [row.label for row in found.tried]}
 

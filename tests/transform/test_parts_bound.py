@@ -16,7 +16,8 @@ from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.ir.axes import Along
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
-from neaptide.planner.variants.variant import Variants, ladder
+from neaptide.planner.variants.choices import Choices, ladder
+from neaptide.planner.variants.looked_at import axes_of
 from neaptide.runtime.capturing import capture
 from neaptide.transform.fission.bound import parts_lower_bound_bytes
 
@@ -105,19 +106,19 @@ def test_no_region_in_any_number_of_parts_goes_below_it(name):
     torch.manual_seed(0)
     step, batch = zoo.factory(name)()
     graph = capture(step, (batch,)).steady.graph
-    variants = Variants(graph, registry(), lambda _edited: None)
-    axes = variants.axes()
-    bound = parts_lower_bound_bytes(variants.begun.graph, axes)
-    assert resident_bytes(graph) <= bound <= lower_bound_bytes(variants.begun.graph)
+    choices = Choices(registry(), lambda _edited: None)
+    begun = choices.begun(graph)
+    found = choices.after(begun)
+    axes = axes_of(begun, found, registry())
+    bound = parts_lower_bound_bytes(begun.graph, axes)
+    assert resident_bytes(graph) <= bound <= lower_bound_bytes(begun.graph)
     made = 0
-    for region in variants.regions:
-        for parts in itertools.islice(ladder(region.length), 0, None, 3):
-            variant = variants.in_parts(region, parts)
+    for choice in found:
+        for parts in itertools.islice(ladder(choice.length), 0, None, 3):
+            variant = choices.taken(choice, parts)
             if variant is not None:
                 # Of any order of the nodes, and of what is left of them by recomputation, this is a bound as well.
-                assert lower_bound_bytes(variant.edited.graph) >= bound
-                assert peak(variant.edited.graph) >= parts_lower_bound_bytes(
-                    variants.begun.graph, axes, parts
-                )
+                assert lower_bound_bytes(variant.graph) >= bound
+                assert peak(variant.graph) >= parts_lower_bound_bytes(begun.graph, axes, parts)
                 made += 1
     assert made

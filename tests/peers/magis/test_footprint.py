@@ -11,7 +11,7 @@ from neaptide.errors import UsageError
 from neaptide.ir.schedule import HostStay, Schedule
 from neaptide.peers.magis.footprint import footprint
 from neaptide.peers.magis.seconds import BYTES_PER_S, CALL_S, FLOPS_PER_S, RecordedCost
-from neaptide.planner.variants.variant import Variants
+from neaptide.planner.variants.choices import Choices
 from recorded_play import Tape, perceptron
 
 
@@ -21,9 +21,10 @@ def made(form):
 
 
 def in_parts(step, parts):
-    variants = Variants(step.graph, step.registry, lambda _: None)
-    whole = next(region for region in variants.regions if region.kind == "step")
-    return variants.in_parts(whole, parts).edited.graph
+    choices = Choices(step.registry, lambda _: None)
+    found = choices.after(choices.begun(step.graph))
+    whole = next(choice for choice in found if choice.regions[0].kind == "step")
+    return choices.taken(whole, parts).graph
 
 
 def test_seconds_are_those_of_the_roofline():

@@ -16,9 +16,9 @@ from neaptide.planner.budget import Budget
 from neaptide.planner.plan_graph import PlanRequest, plan_graph
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
+from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.closer import closer_variant
 from neaptide.planner.variants.goal import Goal
-from neaptide.planner.variants.variant import Variants
 from neaptide.runtime.capturing import capture
 
 
@@ -63,12 +63,12 @@ def test_it_is_priced_as_the_variant_that_it_names(rows):
     made = planned(rows, pricing)
     closer = found(rows, pricing, made)
     assert closer is not None
-    variants = Variants(rows, registry(), lambda _edited: None)
+    choices = Choices(registry(), lambda _edited: None)
     named = [
         variant
-        for region in variants.regions
-        for parts in range(2, region.length + 1)
-        if (variant := variants.in_parts(region, parts)) is not None and variant.label == closer.label
+        for choice in choices.after(choices.begun(rows))
+        for parts in range(2, choice.length + 1)
+        if (variant := choices.taken(choice, parts)) is not None and variant.label == closer.label
     ]
     price = baseline(pricing.problem(named[0].edited.graph))
     assert (closer.peak_bytes, closer.seconds) == (price.peak_with_workspace_bytes, price.seconds)

@@ -30,18 +30,14 @@ def parts_record(
     prices = pricing.prices(begun.graph)
     bound = parts_lower_bound_bytes(
         begun.graph,
-        _axes(begun, choices, pricing.registry),
+        axes_of(begun, choices, pricing.registry),
         workspace=prices.workspace,
         storage_bytes=prices.storage_bytes,
     )
     return PartsRecord(tuple(map(_in_words, choices)), tuple(tried), bound)
 
 
-def _in_words(choice: Choice) -> str:
-    return f"{choice.described()}: {choice.length} long, {format_bytes(choice.nbytes)} made in parts"
-
-
-def _axes(begun: Variant, choices: Sequence[Choice], registry: OpRegistry) -> tuple[Carried, ...]:
+def axes_of(begun: Variant, choices: Sequence[Choice], registry: OpRegistry) -> tuple[Carried, ...]:
     """Each axis of the choices once, followed through all but the updates. O(axes x nodes)."""
     graph = begun.graph
     nodes = [node.id for node in graph.nodes if node.source.phase != "optimizer"]
@@ -55,6 +51,10 @@ def _axes(begun: Variant, choices: Sequence[Choice], registry: OpRegistry) -> tu
         ):
             found.append(follow(graph, registry, seeds, choice.length, nodes))
     return tuple(found)
+
+
+def _in_words(choice: Choice) -> str:
+    return f"{choice.described()}: {choice.length} long, {format_bytes(choice.nbytes)} made in parts"
 
 
 def _seeds(begun: Variant, choice: Choice) -> Mapping[int, Along]:
