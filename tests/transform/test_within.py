@@ -180,6 +180,60 @@ def test_the_axis_that_the_loop_around_has_cut_may_be_cut_again():
     assert_close(run_measured(made, inputs), run_measured(graph, inputs))
 
 
+def bodies(graph):
+    """A graph and the bodies in it, outermost first."""
+    found = [graph]
+    for node in graph.nodes:
+        found += [body for loop in node.regions for body in bodies(loop.body)]
+    return found
+
+
+def test_parts_of_parts_take_what_parts_of_the_same_length_take():
+    """Gradients are added where the outer loop adds them: there is no sum of the inner loop beside."""
+    graph = captured_graph()
+    outer = outer_rewrite(graph, 2)
+    body, regions, within = inner_regions(replay(graph, registry(), [outer], RULES).graph)
+    region = next(c for c in regions if c.kind == "step" and c.length == 3)
+    made = replay(graph, registry(), [outer, in_parts(body, region, 3, within)], RULES).graph
+    flat = replay(graph, registry(), [outer_rewrite(graph, SENTENCES)], RULES).graph
+    assert peak(made) == peak(flat)
+    (inner,) = [node for node in bodies(made)[1].nodes if node.regions]
+    assert not inner.outputs
+    assert len(inner.effects.writes) == len(made.nodes[loops_of(made)[0]].outputs)
+
+
+def test_the_gradients_of_a_shared_weight_are_added_one_by_one():
+    graph = captured_graph()
+    made = replay(graph, registry(), nested(graph, 3, 3), RULES).graph
+    (loop,) = loops_of(made)
+    destinations = made.nodes[loop].regions[0].destinations()
+    body = bodies(made)[1]
+    writers = {
+        v: [n.id for n in body.nodes if body.values[v].storage in [a.storage for a in n.effects.writes]]
+        for v in destinations
+    }
+    # The logits run in the inner loop, the look-up of words does not.
+    (twice,) = (found for found in writers.values() if len(found) > 1)
+    assert [bool(body.nodes[number].regions) for number in twice] == [True, False]
+
+
+OF_AN_INPUT = """graph "g" {
+  input %x: f32[7, 4] kind(input)
+  input %s: f32[7, 4] kind(input)
+  %a: f32[7, 4] = aten.exp.default(%x) reads(@x)
+  neaptide.put(%s, %a) reads(@a) writes(@s.1)
+  %b: f32[7, 4] = aten.exp.default(%s) reads(@s.1)
+  output(%b)
+}"""
+
+
+def test_what_is_read_behind_a_write_is_no_destination():
+    graph = parse_graph(OF_AN_INPUT)
+    made = fission(graph, [0, 1], length=7, parts=2, inputs={0: Along(0), 1: Along(0)})
+    with pytest.raises(RewriteError, match="overwrites s, which is made outside the region"):
+        replay(graph, registry(), [made], RULES)
+
+
 def test_only_the_loop_is_touched_and_prices_of_all_else_are_taken_over():
     graph = captured_graph()
     first, second = nested(graph, 3, 2)

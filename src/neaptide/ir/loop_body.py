@@ -11,30 +11,38 @@ from neaptide.ir.values import Storage, Value
 
 
 def with_destinations(
-    part: Graph, merges: Sequence[MergeMap], results: Sequence[tuple[Value, Storage]]
+    part: Graph,
+    merges: Sequence[MergeMap],
+    results: Sequence[tuple[Value, Storage]],
+    merge_of: Sequence[int] | None = None,
 ) -> Graph:
-    """The graph with a destination as a further input for each output, written right behind the output's last change.
+    """The graph with a destination as a further input for each merge, written right behind the last change of an output.
 
     Values and storages keep their ids; it has no outputs. O(size).
 
     Args:
-        part: the graph of one trip; output k is a part of what merge k makes.
-        merges: one for each output.
+        part: the graph of one trip.
+        merges: how results are put together.
         results: what each merge makes, in the graph around the loop, with its storage.
+        merge_of: by output of the part, the merge that it is a part of, or a term; each its own without it.
     """
     values, storages = list(part.values), list(part.storages)
     taken = {value.name for value in values}
     writes_at: dict[int, list[tuple[int, int, MergeMap]]] = {}
     inputs = list(part.inputs)
-    for source, merge, (whole, block) in zip(part.outputs, merges, results, strict=True):
+    sources: list[list[int]] = [[] for _ in merges]
+    for source, position in zip(part.outputs, merge_of or range(len(merges)), strict=True):
+        sources[position].append(source)
+    for found, merge, (whole, block) in zip(sources, merges, results, strict=True):
         name = f"into_{whole.name}"
         while name in taken:
             name += "_"
         taken.add(name)
-        shape = part.values[source].shape if merge.how == "concat" else whole.shape
+        shape = part.values[found[0]].shape if merge.how == "concat" else whole.shape
         storages.append(Storage(len(storages), block.nbytes, block.device, block.kind, name))
         inputs.append(len(values))
-        writes_at.setdefault(_last_change(part, source), []).append((len(values), source, merge))
+        for source in found:
+            writes_at.setdefault(_last_change(part, source), []).append((len(values), source, merge))
         values.append(
             Value(len(values), name, whole.dtype, shape, whole.strides, whole.offset, len(storages) - 1)
         )
@@ -48,7 +56,7 @@ def with_destinations(
             nodes.append(replace(node, id=len(nodes)))
         for into, source, merge in writes_at.get(position, ()):
             seen = values[source].storage
-            begin = Access(_storage(values[into]), 0)
+            begin = Access(_storage(values[into]), version[_storage(values[into])])
             reads = () if seen is None else (Access(seen, version[seen]),)
             if merge.how == "sum":
                 reads = (begin, *reads)
@@ -59,10 +67,11 @@ def with_destinations(
                     (into, source),
                     (),
                     (Ref(0), Ref(1)),
-                    effects=Effects(reads, (Access(begin.storage, 1),)),
+                    effects=Effects(reads, (Access(begin.storage, begin.version + 1),)),
                     source=nodes[-1].source if nodes else Node(0, PUT_OP, (), ()).source,
                 )
             )
+            version[begin.storage] += 1
     return replace(
         part,
         nodes=tuple(nodes),

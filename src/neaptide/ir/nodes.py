@@ -178,6 +178,9 @@ COPY_OP = "neaptide.copy"
 ADD_OP = "neaptide.add"
 """Adds its second operand to its first, in the body of a loop."""
 
+FILLING_OPS = frozenset({PUT_OP, ADD_OP})
+"""What writes a part, or a term, to a destination."""
+
 
 @dataclass(frozen=True, slots=True)
 class Node:

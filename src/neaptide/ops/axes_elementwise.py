@@ -99,7 +99,9 @@ _TABLE = (
     Axed("rand_like.default randn_like.default bernoulli.p", AxisRow(_drawn(_filled_like))),
     Axed(f"{CONSTANT_OP.partition('.')[2]}.", AxisRow(), namespace="neaptide"),
     Axed(f"{COPY_OP.partition('.')[2]}.", pointwise(_FIRST), namespace="neaptide"),
-    Axed(f"{PUT_OP.partition('.')[2]}. {ADD_OP.partition('.')[2]}.", pointwise(), namespace="neaptide"),
+    Axed(f"{PUT_OP.partition('.')[2]}.", pointwise(), namespace="neaptide"),
+    # Each part adds its own term to what is handed over whole.
+    Axed(f"{ADD_OP.partition('.')[2]}.", pointwise(_SECOND), namespace="neaptide"),
 )
 
 

@@ -10,7 +10,7 @@ from neaptide.analysis.axes.lines import Line, Lines
 from neaptide.errors import RewriteError
 from neaptide.ir.axes import Along, Merge, Need
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Node
+from neaptide.ir.nodes import FILLING_OPS, Node
 from neaptide.ir.registry import OpRegistry
 
 
@@ -150,6 +150,8 @@ class _Walk:
 
     def visit(self, node: Node) -> None:
         operands = [self._current(value) for value in node.inputs]
+        if node.op in FILLING_OPS:  # what a destination has by now is not asked
+            operands[0] = node.inputs[0]
         shape_only = self.lines.shape_only(node)
         carried = {s: self._along(v) for s, v in enumerate(operands)}
         seen = {s: along for s, along in carried.items() if along is not None}

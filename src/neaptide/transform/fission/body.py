@@ -6,18 +6,35 @@ from dataclasses import dataclass, field, replace
 
 from neaptide.errors import RewriteError
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import COPY_OP, Access, Effects, Named, Node, Ref
+from neaptide.ir.nodes import COPY_OP, FILLING_OPS, Access, Effects, Named, Node, Ref
 from neaptide.ir.registry import Call, OpRegistry
 from neaptide.ir.values import DTYPE_BYTES, Storage, Value, contiguous_strides
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.fission.region import Region
 from neaptide.transform.fission.split import PartShapes, is_dense, same_layout
+from neaptide.transform.fission.terms import terms_of_outputs
 
 _ZERO = SizeExpr.const(0)
 
 
-def part_body(graph: Graph, registry: OpRegistry, region: Region, shapes: PartShapes) -> Graph:
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one trip makes.
+
+    Attributes:
+        graph: that hands back parts, and terms of sums.
+        output_of: by output of it, the position in the region's outputs that it is a part or a term of.
+    """
+
+    graph: Graph
+    output_of: tuple[int, ...]
+
+
+def part_body(graph: Graph, registry: OpRegistry, region: Region, shapes: PartShapes) -> Part:
     """The members of a region as a graph that is handed parts and hands back parts. O(size of the region).
+
+    Where a sum over all parts is the sum of two terms in each, its terms are handed back instead: each can be added as soon
+    as it is made, as the gradients of a weight that two layers share.
 
     A part along an inner axis is not contiguous where it is cut out of a whole: it is copied before its first use, since
     the members were captured on values that are.
@@ -32,7 +49,8 @@ def part_body(graph: Graph, registry: OpRegistry, region: Region, shapes: PartSh
 class PartBody:
     """The body on its way.
 
-    `number` and `storage` lead from ids outside to ids in the body; storages that are handed over are not in it.
+    `number` and `storage` lead from ids outside to ids in the body; storages that are handed over are not in it. `version`
+    is of those, by their ids in the body, once a member has written them.
     """
 
     graph: Graph
@@ -43,21 +61,31 @@ class PartBody:
     nodes: list[Node] = field(default_factory=list)
     number: dict[int, int] = field(default_factory=dict)
     storage: dict[int, int] = field(default_factory=dict)
+    version: dict[int, int] = field(default_factory=dict)
 
-    def build(self, region: Region) -> Graph:
+    def build(self, region: Region) -> Part:
         """The graph of one trip."""
         inputs = [self._input(number) for number in region.inputs]
-        members = [self.graph.nodes[number] for number in region.members]
-        used_as_it_lies = {value for node in members if node.op != COPY_OP for value in node.inputs}
+        parts = terms_of_outputs(self.graph, region)
+        left_out = {node for found in parts for node in found.additions}
+        members = [self.graph.nodes[number] for number in region.members if number not in left_out]
+        used_as_it_lies = {v for node in members for v in self._read_as_it_lies(node)}
         for value, number in zip(region.inputs, inputs, strict=True):
             if value in used_as_it_lies:
                 self._copy_if_cut(value, number)
-        for member in region.members:
-            self._member(self.graph.nodes[member])
-        outputs = tuple(self.number[value] for value in region.outputs)
-        return Graph(
+        for member in members:
+            self._member(member)
+        outputs = tuple(self.number[value] for found in parts for value in found.terms)
+        made = Graph(
             tuple(self.nodes), tuple(self.values), tuple(self.storages), tuple(inputs), outputs, name="body"
         )
+        return Part(made, tuple(position for position, found in enumerate(parts) for _ in found.terms))
+
+    def _read_as_it_lies(self, node: Node) -> tuple[int, ...]:
+        """Operands that a node finds as the whole lay when it was captured. What a loop does with parts asks for nothing."""
+        if node.op == COPY_OP:
+            return ()
+        return node.inputs[1:] if node.op in FILLING_OPS else node.inputs
 
     def _input(self, number: int) -> int:
         """A part of what is handed over, as it lies: a view of the whole."""
@@ -154,7 +182,9 @@ class PartBody:
             seen[storage] = [self.storage[storage]]
         outputs = tuple(self._output(value, seen) for value in node.outputs)
         reads = (self._accesses(access, seen) for access in node.effects.reads)
-        writes = (self._accesses(access, seen) for access in node.effects.writes)
+        read = tuple(dict.fromkeys(a for found in reads for a in found))
+        writes = (self._accesses(access, seen, writes=True) for access in node.effects.writes)
+        written = tuple(dict.fromkeys(a for found in writes for a in found))
         made = replace(
             node,
             id=len(self.nodes),
@@ -162,11 +192,7 @@ class PartBody:
             outputs=outputs,
             args=args,
             kwargs=kwargs,
-            effects=replace(
-                node.effects,
-                reads=tuple(dict.fromkeys(a for found in reads for a in found)),
-                writes=tuple(dict.fromkeys(a for found in writes for a in found)),
-            ),
+            effects=replace(node.effects, reads=read, writes=written),
         )
         self.nodes.append(made)
         self._true_bytes(made)
@@ -214,9 +240,15 @@ class PartBody:
         part = self.shapes.value(behind)
         return replace(part, offset=part.offset + self.values[self.number[shown]].offset)
 
-    def _accesses(self, access: Access, seen: dict[int | None, list[int | None]]) -> list[Access]:
-        version = access.version if access.storage in self.storage else 0
-        return [Access(s, version) for s in seen.get(access.storage, ()) if s is not None]
+    def _accesses(
+        self, access: Access, seen: dict[int | None, list[int | None]], *, writes: bool = False
+    ) -> list[Access]:
+        if access.storage in self.storage:
+            return [Access(s, access.version) for s in seen.get(access.storage, ()) if s is not None]
+        found = list(dict.fromkeys(s for s in seen.get(access.storage, ()) if s is not None))
+        for storage in found if writes else ():
+            self.version[storage] = self.version.get(storage, 0) + 1
+        return [Access(s, self.version.get(s, 0)) for s in found]
 
     def untaken(self, name: str) -> str:
         """A name like this one that no value has."""

@@ -21,6 +21,7 @@ from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import Kind
 from neaptide.transform.fission.members import convex_members
+from neaptide.transform.fission.region import fills_destination
 from neaptide.transform.fission.spans import Span, suffixes, whole_step
 
 # A region that makes fewer bytes than this share of all that forward and backward make is not worth a loop.
@@ -162,7 +163,10 @@ class RegionFinder:
             made = {s for n in wanted for s in self.graph.created_storages(self.graph.nodes[n])}
             writers = [n for n in wanted if self.graph.nodes[n].effects.writes]
             wanted.difference_update(
-                n for n in writers if any(a.storage not in made for a in self.graph.nodes[n].effects.writes)
+                n
+                for n in writers
+                if any(a.storage not in made for a in self.graph.nodes[n].effects.writes)
+                and not fills_destination(self.graph, self.graph.nodes[n])
             )
 
     def _idle(self, members: frozenset[int], carried: Carried) -> frozenset[int]:
@@ -190,9 +194,9 @@ class RegionFinder:
     def _may_repeat(self, node: Node) -> bool:
         """Whether a node may run once for each part: it changes nothing of the caller's, and tells nobody anything."""
         owned = (self.graph.producer(v) is None for v in node.inputs if self._is_written(node, v))
-        return not (
-            node.effects.rng or node.effects.collective or node.effects.host or node.regions or any(owned)
-        )
+        if any(owned) and not fills_destination(self.graph, node):
+            return False
+        return not (node.effects.rng or node.effects.collective or node.effects.host or node.regions)
 
     def _is_written(self, node: Node, value: int) -> bool:
         storage = self.graph.values[value].storage

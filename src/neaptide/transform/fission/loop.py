@@ -15,7 +15,7 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import Value, contiguous_strides
 from neaptide.ops.structural import CONSTANT_OP
 from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.fission.body import part_body
+from neaptide.transform.fission.body import Part, part_body
 from neaptide.transform.fission.region import Region, find_region, made_by
 from neaptide.transform.fission.split import PartShapes, Split, is_dense
 
@@ -64,7 +64,7 @@ def extract_loop(graph: Graph, registry: OpRegistry, nodes: Collection[int], spl
 
 
 def put_loop(
-    graph: Graph, region: Region, shapes: PartShapes, part: Graph, beside: Sequence[Beside] = ()
+    graph: Graph, region: Region, shapes: PartShapes, part: Part, beside: Sequence[Beside] = ()
 ) -> Edited:
     """The graph with a loop over some body in the place of a region. O(size of the graph).
 
@@ -72,7 +72,7 @@ def put_loop(
         graph: to be changed.
         region: of it.
         shapes: of a part.
-        part: the body: it is handed what the region is, cut where that is one of the slices, and then what lies beside.
+        part: what one trip makes: it is handed what the region is, cut where that is one of the slices, and then what lies beside.
         beside: further operands of the loop.
 
     Raises:
@@ -96,7 +96,8 @@ def put_loop(
         for value, old in zip(results, values, strict=True)
         if old.storage is not None
     ]
-    body = with_destinations(part, merges, [(v, replace(s, nbytes=v.nbytes)) for v, s in wholes])
+    results_in = [(v, replace(s, nbytes=v.nbytes)) for v, s in wholes]
+    body = with_destinations(part.graph, merges, results_in, part.output_of)
     slices = [
         SliceMap(position, split.axes[number].dim, shapes.step(graph.values[number]))
         for position, number in enumerate(region.inputs)
@@ -162,6 +163,7 @@ def _place(
             tuple(value.id for value in results),
             tuple(Ref(slot) for slot in range(len(inputs))),
             reads=tuple(loop.read_inputs(inputs)),
+            writes=tuple(loop.written_inputs(inputs)),
             source=source,
             regions=(loop,),
         ),

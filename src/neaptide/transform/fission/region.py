@@ -11,7 +11,7 @@ from neaptide.errors import RewriteError
 from neaptide.ir.axes import Along
 from neaptide.ir.dependencies import needed_inputs, predecessors
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Arg, Node
+from neaptide.ir.nodes import FILLING_OPS, Arg, Node
 from neaptide.ir.registry import OpRegistry, Trait
 from neaptide.symbolic.size_expr import SizeExpr
 
@@ -183,9 +183,24 @@ def _check_member(graph: Graph, registry: OpRegistry, node: Node, inside: Collec
         )
     made_inside = {s for number in inside for s in graph.created_storages(graph.nodes[number])}
     for access in node.effects.writes:
-        if access.storage not in made_inside:
+        if access.storage not in made_inside and not fills_destination(graph, node):
             name = graph.storages[access.storage].name
             raise RewriteError(f"{node.op} overwrites {name}, which is made outside the region", where=where)
+
+
+def fills_destination(graph: Graph, node: Node) -> bool:
+    """Whether a node writes a part or a term to what a loop around puts together, and nobody reads it in the same body.
+
+    Then parts of the node write parts of it, or add their own terms.
+    """
+    if node.op not in FILLING_OPS or graph.producer(node.inputs[0]) is not None:
+        return False
+    storage = graph.values[node.inputs[0]].storage
+    return all(
+        other.op in FILLING_OPS and other.inputs[0] == node.inputs[0]
+        for other in graph.nodes
+        if any(graph.values[v].storage == storage for v in (*other.inputs, *other.outputs))
+    )
 
 
 def _is_list_of_sizes(arg: Arg) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from neaptide.analysis.sizes import evaluate_storage_bytes
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import FILLING_OPS
 
 FORWARD, BACKWARD = "forward", "backward"
 # A place is narrow where the bytes that cross rise by this share before they are as low again, on either side.
@@ -78,7 +79,10 @@ def _end_of_backward(graph: Graph, start: int) -> int:
         if node.source.phase == BACKWARD and any(
             graph.values[v].storage in made for v in needed_inputs(graph, node)
         ):
-            return node.id + 1
+            end = node.id + 1
+            while end < len(graph.nodes) and graph.nodes[end].op in FILLING_OPS:
+                end += 1  # in the body of a loop, gradients are added up where they are made
+            return end
     return start
 
 

@@ -17,7 +17,7 @@ from neaptide.ir.registry import Call, OpRegistry, Trait
 from neaptide.ir.values import Value, contiguous_strides
 from neaptide.ops.windows import FILL, ROWS, SLICE
 from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.fission.body import PartBody
+from neaptide.transform.fission.body import Part, PartBody
 from neaptide.transform.fission.intervals import Interval
 from neaptide.transform.fission.region import Region
 from neaptide.transform.fission.split import same_layout
@@ -30,8 +30,8 @@ _ONE = SizeExpr.const(1)
 
 def window_body(
     graph: Graph, registry: OpRegistry, region: Region, shapes: WindowShapes
-) -> tuple[Graph, tuple[Rows | Outside, ...]]:
-    """The members of a region as a graph of one trip, and what it is handed beside the operands. O(size of the region).
+) -> tuple[Part, tuple[Rows | Outside, ...]]:
+    """The members of a region in one trip, and what it is handed beside the operands. O(size of the region).
 
     Raises:
         RewriteError: a value or an argument of which there is no part.
@@ -46,7 +46,7 @@ class _WindowBody(PartBody):
     shapes: WindowShapes
     beside: dict[Rows | Outside, int] = field(default_factory=dict)  # values of the body
 
-    def build(self, region: Region) -> Graph:
+    def build(self, region: Region) -> Part:
         inputs = [self._handed(number) for number in region.inputs]
         for value, number in zip(region.inputs, inputs, strict=True):
             if self.shapes.is_sliced(value):
@@ -64,7 +64,7 @@ class _WindowBody(PartBody):
             outputs,
             name="body",
         )
-        return _with_versions(made)
+        return Part(_with_versions(made), tuple(range(len(outputs))))
 
     def _handed(self, number: int) -> int:
         """An operand of the region: whole where its parts overlap."""

@@ -9,6 +9,7 @@ from neaptide.errors import RewriteError
 from neaptide.ir.axes import Along
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import FILLING_OPS
 from neaptide.ir.registry import OpRegistry
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.fission.intervals import Intervals, find_intervals
@@ -56,6 +57,11 @@ def window_region(
     Raises:
         RewriteError: a node does not run in parts along the axis, or the nodes are no region.
     """
+    for node in map(graph.nodes.__getitem__, sorted(set(nodes))):
+        if node.op in FILLING_OPS:
+            raise RewriteError(
+                f"{node.op} fills a result of the loop around, which overlapping parts would do twice"
+            )
     axis = follow_windows(graph, registry, seeds, nodes)
     for number in sorted(set(nodes) - axis.members.keys()):
         node = graph.nodes[number]
