@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from neaptide.analysis.alias import is_pure_view
 from neaptide.analysis.sizes import evaluate_storage_bytes
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
@@ -79,11 +80,18 @@ def _end_of_backward(graph: Graph, start: int) -> int:
         if node.source.phase == BACKWARD and any(
             graph.values[v].storage in made for v in needed_inputs(graph, node)
         ):
-            end = node.id + 1
-            while end < len(graph.nodes) and graph.nodes[end].op in FILLING_OPS:
-                end += 1  # in the body of a loop, gradients are added up where they are made
-            return end
+            return _behind_additions(graph, node.id + 1)
     return start
+
+
+def _behind_additions(graph: Graph, end: int) -> int:
+    """Behind what adds up gradients right where they are made, as in the body of a loop, and views of them."""
+    for node in graph.nodes[end:]:
+        if node.op in FILLING_OPS:
+            end = node.id + 1
+        elif not is_pure_view(graph, node):
+            break
+    return end
 
 
 class _Crossing:
