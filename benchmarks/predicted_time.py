@@ -1,11 +1,13 @@
 """How well step times are predicted: `python benchmarks/predicted_time.py`.
 
-For each model the program in program order and a plan that recomputes at 70 % of its peak; for a language model of a
-long context also a loop over its logits, placed by hand. Every round measures the costs of the operations anew and then
+For each model the program in program order, a plan that recomputes at 70 % of its peak, and the whole step in parts where
+that is possible; for a language model of a long context also a loop over its logits, placed by hand. Models are those of
+the zoo and the steps of `fission_steps.py`. Every round measures the costs of the operations anew and then
 runs the programs in turns, so that a machine that is busy with other things is so for prediction and measurement.
 Times are processor time of the process on one thread, since other programs do not add to it. The ratios are medians over rounds.
 
-`step` is the whole call of a planned step, guards included; `program` is what is predicted. The column `alone` times short
+`step` is the whole call of a planned step, with its guards and what hands over the inputs; `program` is the function that
+runs the operations, which is what is predicted. The column `alone` times short
 calls alone in a loop.
 """
 
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import fission_steps
 from bench_record import RESULTS, recorded, run_part, save, say, table
 
 SEED = 0
@@ -32,6 +35,7 @@ LONG_CONTEXT = "long context"
 TOKENS = 1021  # a length that no other dim has
 WORDS = 16000
 PARTS = 16
+STEP_PARTS = 4
 SECONDS_A_ROUND = 1.5  # of each program
 MOST_STEPS = 100
 CLOSE, CLOSE_RATIO = 0.10, 0.05
@@ -96,7 +100,9 @@ def measure(spec: str, rounds: int) -> dict[str, Any]:
     from neaptide.runtime.prepared_step import prepare
 
     torch.set_num_threads(1)
-    factory = long_context if spec == LONG_CONTEXT else zoo.factory(spec)
+    own = spec.partition("@")[0] in fission_steps.NAMES
+    named = fission_steps.factory if own else zoo.factory
+    factory = long_context if spec == LONG_CONTEXT else named(spec)
     step, batch = contestants.build(factory, SEED)
     prepared = prepare(step, (batch,), name=spec)
     variants = {"baseline": prepared.baseline_variant()} | plans(prepared, spec)
@@ -112,11 +118,20 @@ def measure(spec: str, rounds: int) -> dict[str, Any]:
     run = Executable.run
 
     def timed(self: Any, *args: Any) -> Any:
-        before = time.process_time()
+        function = self._function
+
+        def within(*operands: Any) -> Any:
+            before = time.process_time()
+            try:
+                return function(*operands)
+            finally:
+                inside.append(time.process_time() - before)
+
+        self._function = within
         try:
             return run(self, *args)
         finally:
-            inside.append(time.process_time() - before)
+            self._function = function
 
     with mock.patch.object(Executable, "run", timed):
         for _ in range(rounds):
@@ -132,12 +147,32 @@ def plans(prepared: Any, spec: str) -> dict[str, Any]:
 
     limits = Limits(time_s=5.0, seed=SEED)
     found = {"recompute": prepared.plan(SearchOptions(Budget(peak=PEAK), limits=limits)).variant}
+    split = step_in_parts(prepared)
+    if split is not None:
+        found[f"in {STEP_PARTS} parts"] = split
     if spec == LONG_CONTEXT:
         loop = logits_loop(prepared.captured.steady.graph)
         found["loop"] = prepared.plan(
             SearchOptions(Budget(peak="100%"), limits=limits, rewrites=(loop,))
         ).variant
     return found
+
+
+def step_in_parts(prepared: Any) -> Any:
+    """The usual step, split from the first operation to the last in program order; None where it cannot be."""
+    from neaptide.ops import registry
+    from neaptide.planner.variants.variant import Variants
+    from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
+
+    first, *others = map(PlannedGraph.captured, prepared.captured.programs)
+    variants = Variants(first.graph, registry(), first.objection)
+    region = next((region for region in variants.regions if region.kind == "step"), None)
+    if region is None:
+        return None
+    variant = variants.in_parts(region, min(STEP_PARTS, region.length))
+    if variant is None:
+        return None
+    return PlannedVariant(prepared.captured, (first.rewritten(variant.edited, variant.rewrites), *others))
 
 
 def _round(programs: list[Timed], inside: list[float], device: Any) -> int:
@@ -255,7 +290,8 @@ def bars(programs: list[dict[str, Any]]) -> list[str]:
 def main() -> None:
     from neaptide import zoo
 
-    specs = [f"{name}@{size}" for size in SIZES for name in zoo.names()] + [LONG_CONTEXT]
+    names = (*zoo.names(), *fission_steps.NAMES)
+    specs = [f"{name}@{size}" for size in SIZES for name in names] + [LONG_CONTEXT]
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -272,7 +308,15 @@ def main() -> None:
         say(spec)
         part = run_part("predicted_time.py", "--one", spec, f"--rounds={asked.rounds}", timeout_s=900)
         rows.append({"name": spec} | part)
-        result = recorded(rows, seed=SEED, repeats=asked.rounds, peak=PEAK, parts=PARTS, tokens=TOKENS)
+        result = recorded(
+            rows,
+            seed=SEED,
+            repeats=asked.rounds,
+            peak=PEAK,
+            parts=PARTS,
+            step_parts=STEP_PARTS,
+            tokens=TOKENS,
+        )
         save("predicted_time", result, asked.output)
     print(text(result))
 

@@ -151,3 +151,20 @@ def test_stretches_end_where_something_is_done_in_between():
     ]
     keys = [[play.key for play in stretch] for stretch in program_timing._stretches(plays)]
     assert keys == [["a", "b"], [""], [""], ["c"], ["d", "e"]]
+
+
+def test_a_call_that_runs_more_often_like_this_counts_as_often():
+    calls, key = chain(["relu", "relu"])
+    calls[1] = replace(calls[1], times=3)
+    spans = iter([4.0, 8.0, 6.0] * 99)
+
+    class SlowingClock(CountingClock):
+        def seconds(self, work):
+            super().seconds(work)
+            return next(spans)
+
+    found = seconds_in_program(
+        calls, dict.fromkeys(key.values(), SHORT), key.values(), SlowingClock(), LimitGuard(Limits())
+    )
+    # One run of 4 s and three of 8 s; apart the two that were played took 12 s, together 6 s.
+    assert found == {key["relu"]: (4.0 + 3 * 8.0) / 4 * 6 / 12}

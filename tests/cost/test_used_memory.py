@@ -1,7 +1,9 @@
 """Memory that was touched before: what is allocated within touches few pages, and nothing stays behind."""
 
+import subprocess
 import sys
 import weakref
+from mmap import PAGESIZE
 
 import pytest
 
@@ -9,25 +11,28 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from neaptide.cost import used_memory as module
-from neaptide.cost.host import page_faults
 from neaptide.cost.used_memory import used_memory
 
 BLOCK_BYTES = 24 * 2**20
 
-
-def touched_pages(times):
-    """Pages that a block touches which is allocated, filled and freed some times."""
+TOUCHES = f"""
+import torch
+from neaptide.cost.host import page_faults
+from neaptide.cost.used_memory import used_memory
+with used_memory({4 * BLOCK_BYTES}):
+    torch.empty({BLOCK_BYTES}, dtype=torch.uint8).fill_(1)
     before = page_faults()
-    for _ in range(times):
-        torch.empty(BLOCK_BYTES, dtype=torch.uint8).fill_(1)
-    return page_faults() - before
+    for _ in range(20):
+        torch.empty({BLOCK_BYTES}, dtype=torch.uint8).fill_(1)
+    print(page_faults() - before)
+"""
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a matter of this system's allocator")
 def test_blocks_within_are_of_pages_that_were_touched():
-    with used_memory(4 * BLOCK_BYTES):
-        touched_pages(1)
-        assert touched_pages(20) * 4096 < BLOCK_BYTES
+    # What the heap of this process looks like is anybody's.
+    ran = subprocess.run([sys.executable, "-c", TOUCHES], capture_output=True, text=True, check=True)
+    assert int(ran.stdout) * PAGESIZE < BLOCK_BYTES
 
 
 def test_no_block_stays(monkeypatch):

@@ -22,7 +22,7 @@ from typing import Any, Final, Self, TypeVar
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 # SQLite builds of the last decade take 999 bound values per statement; stay below.
 _KEYS_PER_QUERY: Final = 500
 _BUSY_TIMEOUT_S: Final = 30.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from neaptide.analysis.loops import Binding, trips
 from neaptide.cost.call_key import call_key
@@ -12,7 +12,7 @@ from neaptide.cost.model import is_host_arithmetic
 from neaptide.cost.op_key import OpCall, digest, has_opaque_operand, op_call
 from neaptide.cost.op_record import OpRecord, OutputFacts
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Node
+from neaptide.ir.nodes import Loop, Node
 from neaptide.ir.values import Value
 from neaptide.ops.structural import CONSTANT_OP
 
@@ -34,10 +34,12 @@ class PlacedCall:
     Attributes:
         keyed: the call.
         near: its operands, by position, that the program has touched so lately that they are in the caches.
+        times: how many times it runs like this.
     """
 
     keyed: KeyedCall
     near: tuple[int, ...] = ()
+    times: int = 1
 
 
 KeyedCalls = dict[Hashable, KeyedCall | None]
@@ -95,20 +97,34 @@ class GraphCalls:
     def placed(self, find: FindRecord, cache_bytes: int = 0) -> Iterator[PlacedCall]:
         """The calls in program order; of a loop, those of one trip of each kind of trip.
 
+        Where it matters what is near, of each kind of trip those of the first and of another one: what all trips share is
+        near in the second.
+
         Args:
             find: what is known of a call, by key.
             cache_bytes: what a program touched within so many bytes is near; with none, nothing is.
         """
+        return self._placed(find, cache_bytes, LatelyTouched(self.graph, self._binding, cache_bytes))
+
+    def _placed(self, find: FindRecord, cache_bytes: int, touched: LatelyTouched) -> Iterator[PlacedCall]:
         resolved = self.resolved(find)
-        touched = LatelyTouched(self.graph, self._binding, cache_bytes)
         for node in self.graph.nodes:
             near = touched.slots(node) if cache_bytes else ()
             if (keyed := resolved[node.id]) is not None:
                 yield PlacedCall(keyed, near)
             for loop in node.regions:
-                for _, sizes in trips(self.graph, node, loop, self._binding):
-                    inside = GraphCalls(loop.body, self._environment, sizes)
-                    yield from inside.placed(lambda _key: None, cache_bytes)
+                for count, sizes in trips(self.graph, node, loop, self._binding):
+                    yield from self._in_trips(loop, count, sizes, cache_bytes)
+
+    def _in_trips(self, loop: Loop, count: int, sizes: Binding, cache_bytes: int) -> Iterator[PlacedCall]:
+        """The calls of one or two of the trips of a size."""
+        inside = GraphCalls(loop.body, self._environment, sizes)
+        touched = LatelyTouched(loop.body, sizes, cache_bytes)
+        others = count - 1 if cache_bytes else 0
+        for times in (1, others) if others else (1,):
+            for placed in inside._placed(lambda _key: None, cache_bytes, touched):
+                yield replace(placed, times=times * placed.times)
+            touched.forget(loop.body.inputs[part.input] for part in loop.slices)
 
     def made_by(self, number: int, opaque: Container[int]) -> KeyedCall | None:
         """The call of a node some of whose operands are made by their producers."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from neaptide.analysis.alias import is_pure_view
 from neaptide.analysis.loops import Binding
 from neaptide.cost.model import is_host_arithmetic
@@ -39,3 +41,10 @@ class LatelyTouched:
         # What is larger than the caches pushes its own front out.
         self._at.update({s: self._touched_bytes for s, n in sizes.items() if n <= self._cache_bytes})
         return near
+
+    def forget(self, values: Iterable[int]) -> None:
+        """What is seen under these names from now on is other data."""
+        for value in values:
+            storage = self._graph.values[value].storage
+            if storage is not None:
+                self._at.pop(storage, None)

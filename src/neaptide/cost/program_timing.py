@@ -50,11 +50,17 @@ class _Play:
         key: of the call; empty for a stand-in.
         run: what runs it.
         near: blocks that must be in the caches before it runs.
+        times: how many times the program runs it like this.
     """
 
     key: str
     run: Callable[[], object]
     near: tuple[torch.Tensor, ...] = ()
+    times: int = 1
+
+
+_Spans = dict[str, list[tuple[float, int]]]
+"""By key of a call, the seconds of each that was played, and how many times the program runs it like this."""
 
 
 def seconds_in_program(
@@ -64,7 +70,7 @@ def seconds_in_program(
     clock: CallClock,
     guard: LimitGuard,
 ) -> dict[str, float]:
-    """Mean seconds of a call over its places in the program, by key, for those of `wanted` that are short.
+    """Mean seconds of a call over all its runs in the program, by key, for those of `wanted` that are short.
 
     Plays the program, or of a long one the calls in front of what is wanted, a few times. Which part each call takes is
     told by rounds with a clock at each; how long all take together, by rounds without one between them.
@@ -93,7 +99,7 @@ def seconds_in_program(
 def _rounds(
     prepared: _Prepared, plays: Sequence[_Play], clock: CallClock, guard: LimitGuard
 ) -> dict[str, float]:
-    """Mean seconds of each call over its places, the median of a few rounds; nothing once the guard says so."""
+    """Mean seconds of each call over its runs, the median of a few rounds; nothing once the guard says so."""
     apart: dict[str, list[float]] = defaultdict(list)
     apart_s, together_s = [], []
     number, rounds = 0, _ROUNDS
@@ -108,8 +114,8 @@ def _rounds(
         number += 1
         if number > 1:
             for key, spans in found.items():
-                apart[key].append(fmean(spans))
-            apart_s.append(sum(map(sum, found.values())))
+                apart[key].append(fmean(*zip(*spans, strict=True)))
+            apart_s.append(sum(seconds for spans in found.values() for seconds, _ in spans))
             together_s.append(whole_s)
     scale = median(together_s) / median(apart_s) if median(apart_s) else 1.0
     return {key: median(spans) * scale for key, spans in apart.items()}
@@ -160,16 +166,17 @@ class _Prepared:
             part = self._swept if alone_s >= SHORT_S else self._swept[: _SWEPT_BYTES // 16]
             return _Play("", lambda: part.add_(1))
         call = self._prepared[key]
-        return _Play(key, call.run, () if call.call.is_view else _touched_blocks(call, placed.near))
+        near = () if call.call.is_view else _touched_blocks(call, placed.near)
+        return _Play(key, call.run, near, placed.times)
 
-    def round_apart(self, plays: Sequence[_Play], clock: CallClock) -> dict[str, list[float]]:
+    def round_apart(self, plays: Sequence[_Play], clock: CallClock) -> _Spans:
         """Seconds of each call, by key."""
         self._reset()
-        found: dict[str, list[float]] = defaultdict(list)
+        found: _Spans = defaultdict(list)
         for play in plays:
             _touch(play.near)
             if play.key:
-                found[play.key].append(clock.seconds(play.run))
+                found[play.key].append((clock.seconds(play.run), play.times))
             else:
                 play.run()
         return found
