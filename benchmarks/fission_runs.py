@@ -38,7 +38,7 @@ from neaptide import zoo
 
 if TYPE_CHECKING:
     from neaptide.runtime.contestants import Contestant
-    from neaptide.runtime.prepared_step import StepPlan
+    from neaptide.runtime.step_plan import StepPlan
 
 SEED: Final = 0
 ROUNDS: Final = 7

@@ -33,7 +33,7 @@ from model_rows import measured_rows
 from neaptide import zoo
 
 if TYPE_CHECKING:
-    from neaptide.runtime.prepared_step import StepPlan
+    from neaptide.runtime.step_plan import StepPlan
 
 SEED = 0
 ROUNDS = 7

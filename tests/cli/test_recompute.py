@@ -163,9 +163,26 @@ def test_sweep_of_a_program(call):
     assert content["lowest_peak_bytes"] < content["baseline_peak_bytes"]
 
 
+def test_sweep_of_a_program_whose_regions_may_run_in_parts(call, tmp_path):
+    pytest.importorskip("torch")
+    options = ("--numerics", "close", "--points", "2", "-o", "front.csv", "--picture", "front.svg", *WORK)
+    ending = call("sweep", "zoo:mlp@tiny", "--json", *options)
+    assert ending.code == 0
+    content = json.loads(ending.out)
+    points = content["points"]
+    assert points[-1]["peak_bytes"] < content["baseline_peak_bytes"]
+    for key in (*content, *points[0]):
+        assert f"`{key}`" in PAGE
+    rows = (tmp_path / "front.csv").read_text().splitlines()
+    assert rows[0] == "peak_bytes,overhead,variant"
+    assert len(rows) == len(points) + 1
+    assert (tmp_path / "front.svg").read_text().startswith("<svg")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (("sweep", "instance.json", "--numerics", "close"), "has no regions that could run in parts"),
         (("recompute", "instance.json"), "planned for a budget"),
         (("recompute", "none.json", "--peak", "50%"), "cannot be read"),
         (("recompute", "zoo:mlp@tiny", "--peak", "50%"), "is no recompute instance"),

@@ -29,8 +29,9 @@ from neaptide.report.model import Comparison, ComparisonRow
 from neaptide.report.profiling import over_budget
 from neaptide.runtime import contestants
 from neaptide.runtime.planned_step import PlannedStep
-from neaptide.runtime.prepared_step import PreparedStep, StepPlan, prepare
+from neaptide.runtime.prepared_step import PreparedStep, prepare
 from neaptide.runtime.search_options import SearchOptions
+from neaptide.runtime.step_plan import StepPlan
 from programs.program import Factory, Program
 from programs.reachable import Snapshot
 

@@ -17,8 +17,9 @@ from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
 from neaptide.planner.graph_search import DEFAULT_STRATEGY
 from neaptide.runtime import contestants
-from neaptide.runtime.prepared_step import PreparedStep, StepPlan, prepare
+from neaptide.runtime.prepared_step import PreparedStep, prepare
 from neaptide.runtime.search_options import SearchOptions
+from neaptide.runtime.step_plan import StepPlan
 from neaptide.runtime.verification import verify_eager, verify_planned
 
 WIDTH = 16

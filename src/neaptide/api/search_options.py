@@ -12,8 +12,9 @@ from neaptide.planner.variants import check_variants, inner_strategy
 from neaptide.report.profiling import over_budget
 from neaptide.runtime.arena_plan import ArenaOptions, arena_options
 from neaptide.runtime.planned_graph import PlannedVariant
-from neaptide.runtime.prepared_step import PreparedStep, StepPlan
+from neaptide.runtime.prepared_step import PreparedStep
 from neaptide.runtime.search_options import SearchOptions
+from neaptide.runtime.step_plan import StepPlan
 from neaptide.settings import DEFAULTS, check_setting
 from neaptide.transform.rewrite import Rewrite
 from neaptide.transform.rules import check_rules

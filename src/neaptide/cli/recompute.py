@@ -71,6 +71,7 @@ def recompute(request: Request) -> int:
 def sweep(request: Request) -> int:
     """Draws the curve of time against memory, from the peak without recomputation to the lowest peak found."""
     from neaptide.outcome import Limits
+    from neaptide.planner import CLOSE
     from neaptide.planner.recompute.curve.curve import recompute_curve
     from neaptide.report.curve_picture import save_curve
     from neaptide.report.picture_file import check_picture_path
@@ -78,6 +79,8 @@ def sweep(request: Request) -> int:
     settings, console = request.settings, request.console
     if request.picture is not None:
         check_picture_path(request.picture)
+    if settings.numerics == CLOSE:
+        return _in_parts(request)
     step = _step(request)
     time_s = settings.curve_time_limit_s(step.node_count)
     most = "" if time_s is None else f", for at most {format_seconds(time_s)}"
@@ -314,6 +317,18 @@ def _overhead(seconds: float, baseline_seconds: float) -> float:
 
 def _finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
+
+
+def _in_parts(request: Request) -> int:
+    """The curve where regions may run in parts."""
+    from neaptide.cli.front import sweep_variants
+
+    if Path(request.target).suffix == ".json":
+        raise UsageError(
+            "a recompute instance has no regions that could run in parts",
+            next_step="leave --numerics close out, or give a program",
+        )
+    return sweep_variants(request)
 
 
 def _step(request: Request) -> StepProblem:

@@ -17,7 +17,8 @@ from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.contestants import Contestant, Factory, Measured
 from neaptide.runtime.plan_facts import versions
 from neaptide.runtime.planned_graph import PlannedVariant
-from neaptide.runtime.prepared_step import PreparedStep, Progress, StepPlan
+from neaptide.runtime.prepared_step import PreparedStep, Progress
+from neaptide.runtime.step_plan import StepPlan
 from neaptide.runtime.verification import Verification, verify_eager, verify_planned
 from neaptide.schedule.problem import StepProblem
 from neaptide.transform.rules import described_rewrites

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -46,6 +46,7 @@ from neaptide.runtime.plan_facts import described_signature, versions
 from neaptide.runtime.planned_graph import LeaveOut, PlannedGraph, PlannedVariant, with_rewrites
 from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.searched_variant import searched_variant, with_closer
+from neaptide.runtime.step_plan import StepPlan
 from neaptide.schedule.problem import StepProblem
 from neaptide.transform.rewrite import Rewrite
 
@@ -88,7 +89,7 @@ class PreparedStep:
             if self.is_measured
             else EstimatedCost(self.device, registry())
         )
-        self._pricing = Pricing(self._cost, registry(), allow_nondeterministic=allow_nondeterministic)
+        self.quick_pricing = Pricing(self._cost, registry(), allow_nondeterministic=allow_nondeterministic)
         self._problems: dict[int, StepProblem] = {}
         self._written: dict[int, PlannedSequence] = {}
         self.surprises: dict[str, None] = {}
@@ -101,7 +102,7 @@ class PreparedStep:
                 self._cost.prepare(graph)
             self.surprises.update(dict.fromkeys(surprises(graph, self._cost)))
             self._prepared[id(graph)] = graph
-        return self._pricing
+        return self.quick_pricing
 
     def prices(self, graph: Graph | None = None, bodies: Bodies = NO_BODIES) -> Prices:
         """What is known of the time and bytes of a captured graph, or one made of it; by default the usual step's.
@@ -155,7 +156,7 @@ class PreparedStep:
             self._written[index] = self._own(PlannedGraph.captured(self.captured.programs[index]))
         return self._written[index]
 
-    def _allowed(self, options: SearchOptions, index: int, limit: int | None) -> int:
+    def allowed(self, options: SearchOptions, index: int, limit: int | None) -> int:
         """Bytes that one of the programs may use."""
         peak = self.as_written(index).peak_with_workspace_bytes
         return allowed_bytes(options.budget, peak, limit, options.least_bytes)
@@ -197,7 +198,7 @@ class PreparedStep:
         for index in range(len(self.captured.programs)):
             # The usual program takes the longest; a search that is interrupted then is followed by the others'.
             with keeping() if programs else nullcontext():
-                allowed = self._allowed(options, index, limit)
+                allowed = self.allowed(options, index, limit)
                 program, planned = self._plan_program(index, options, allowed)
             limit = allowed if limit is None else limit
             programs.append(program)
@@ -229,19 +230,10 @@ class PreparedStep:
         self._say(f"planning the program of {described_role(role)}: {len(planned.graph.nodes)} operations")
 
         def asked(planned: PlannedGraph) -> PlanRequest:
-            written = self._own(planned) if planned.checkpoints else None
-            return PlanRequest(
-                options.budget,
-                role,
-                inner_strategy(options.strategy),
-                budget_bytes=allowed,
-                atomic=options.atomic,
-                own=written,
-                names=self.user_names(index, planned.graph),
-            )
+            return self.request(index, role, planned, options, allowed)
 
         if options.numerics == CLOSE:
-            planned, found = searched_variant(planned, asked, options, self._pricing, self.pricing)
+            planned, found = searched_variant(planned, asked, options, self.quick_pricing, self.pricing)
         else:
             pricing = self.pricing(planned.graph)
             request = asked(planned)
@@ -264,6 +256,20 @@ class PreparedStep:
             allow_nondeterministic=self.allow_nondeterministic,
         )
         return program, planned
+
+    def request(
+        self, index: int, role: str, planned: PlannedGraph, options: SearchOptions, allowed: int
+    ) -> PlanRequest:
+        """What is asked of one of the programs, or of what rewrites make of it, for so many bytes."""
+        return PlanRequest(
+            options.budget,
+            role,
+            inner_strategy(options.strategy),
+            budget_bytes=allowed,
+            atomic=options.atomic,
+            own=self._own(planned) if planned.checkpoints else None,
+            names=self.user_names(index, planned.graph),
+        )
 
     def _with_bodies(
         self, graph: Graph, pricing: Pricing, asked: PlanRequest, options: SearchOptions
@@ -332,7 +338,7 @@ class PreparedStep:
         limit: int | None = None
         for index, program in enumerate(self.captured.programs):
             step = self.problem(index)
-            allowed = self._allowed(options, index, limit)
+            allowed = self.allowed(options, index, limit)
             early = early_updates.solve(PlanningProblem(step, 0), Limits()).require()
             decided = Eviction(step, early.sequence, allowed, eviction)
             check_eviction(decided, program.graph.name or "the step", options.limits.time_s)
@@ -353,19 +359,6 @@ def _has_bytes(captured: CapturedStep) -> bool:
         for slot in captured.state.tensors
         if ("tensor", slot.name) in read
     )
-
-
-@dataclass(frozen=True)
-class StepPlan:
-    """A plan as data and ready to run.
-
-    Attributes:
-        plan: what is saved.
-        variant: what runs.
-    """
-
-    plan: Plan
-    variant: PlannedVariant
 
 
 def prepare(

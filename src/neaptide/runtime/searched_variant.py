@@ -12,7 +12,7 @@ from neaptide.planner.variants import MICRO_BATCH
 from neaptide.planner.variants.closer import closer_variant
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.looked_at import parts_record
-from neaptide.planner.variants.search import PricingOf, plan_variants
+from neaptide.planner.variants.search import PricingOf, VariantPlan, plan_variants
 from neaptide.runtime.planned_graph import PlannedGraph
 from neaptide.runtime.search_options import SearchOptions
 from neaptide.transform.fission.candidates import Candidate
@@ -40,6 +40,23 @@ def searched_variant(
         quick: prices any graph at once.
         exact: what prices a graph that is to be planned.
     """
+    made = variants_of(planned, asked, options, quick, exact)
+    found = made.found
+    if made.begun is not None:
+        record = parts_record(made.begun, made.choices, made.tried, quick)
+        found = replace(found, program=replace(found.program, parts=record))
+    chosen = made.variant
+    return (planned.rewritten(chosen.edited, chosen.rewrites) if chosen.rewrites else planned), found
+
+
+def variants_of(
+    planned: PlannedGraph,
+    asked: Callable[[PlannedGraph], PlanRequest],
+    options: SearchOptions,
+    quick: Pricing,
+    exact: PricingOf,
+) -> VariantPlan:
+    """The search over variants of a program, whose plans are told in the log; arguments as of `searched_variant`."""
     made = plan_variants(
         planned.graph,
         lambda edited: asked(planned.rewritten(edited, ())),
@@ -53,12 +70,7 @@ def searched_variant(
     for tried in made.tried:
         peak, seconds = format_bytes(tried.peak_bytes), format_seconds(tried.seconds)
         logger.info("%s: %s in %s", tried.label, peak, seconds)
-    found = made.found
-    if made.begun is not None:
-        record = parts_record(made.begun, made.choices, made.tried, quick)
-        found = replace(found, program=replace(found.program, parts=record))
-    chosen = made.variant
-    return (planned.rewritten(chosen.edited, chosen.rewrites) if chosen.rewrites else planned), found
+    return made
 
 
 def with_closer(planned: PlannedGraph, asked: PlanRequest, found: GraphPlan, pricing: Pricing) -> GraphPlan:

@@ -68,6 +68,7 @@ class VariantPlan:
         label: what was done, in words.
         found: of the graph after the rewrites.
         variant: what was done; nothing where the graph as it is was best.
+        before: the graph as it is, in program order.
         tried: all variants that were planned, in that order.
         begun: what the search went out from; None where the graph as it is was all that is needed.
         choices: what may follow from that.
@@ -76,6 +77,7 @@ class VariantPlan:
     label: str
     found: GraphPlan
     variant: Variant
+    before: PlannedSequence
     tried: tuple[TriedVariant, ...] = ()
     begun: Variant | None = None
     choices: tuple[Choice, ...] = ()
@@ -140,7 +142,7 @@ class _Search:
 
     def run(self) -> VariantPlan:
         plain = self._planned(_AS_IT_IS, self.plain, _PLAIN_SHARE)
-        best = VariantPlan(_AS_IT_IS, plain, Variant.captured(self.graph))
+        best = VariantPlan(_AS_IT_IS, plain, Variant.captured(self.graph), self.before)
         if self._is_free(plain):
             return replace(best, tried=tuple(self.tried))
         begun = self.choices.begun(self.graph)
@@ -186,7 +188,7 @@ class _Search:
             planned.append(estimate.choice)
             found = self._planned(variant.label, variant.edited, _SEARCH_SHARE)
             if self._is_better(found, best.found):
-                best, best_choice = VariantPlan(variant.label, found, variant), estimate.choice
+                best, best_choice = VariantPlan(variant.label, found, variant, self.before), estimate.choice
         return best
 
     def _may_begin(self, wanted: _Round, planned: Sequence[Choice]) -> bool:

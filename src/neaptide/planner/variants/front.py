@@ -1,0 +1,84 @@
+"""The front of a search over variants: plans of which none is both lower and faster than another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from neaptide.errors import UsageError
+from neaptide.outcome import Limits
+from neaptide.planner.variants.search import VariantPlan
+from neaptide.plans import TriedVariant
+
+# Of the time, what the search for the lowest peak gets; the rest is shared by the limits of time in between.
+_LOWEST_SHARE: Final = 0.3
+
+Search = Callable[[float | None, Limits], VariantPlan]
+"""The search over variants, for the lowest peak within so many seconds, or within any."""
+
+
+@dataclass(frozen=True, slots=True)
+class VariantFront:
+    """Plans by the time that they take.
+
+    Attributes:
+        points: the fastest first, peaks with workspace falling.
+        baseline_peak_bytes: of program order, with workspace.
+        baseline_seconds: of program order.
+        last: the search that was made last, with what may run in parts.
+    """
+
+    points: tuple[TriedVariant, ...]
+    baseline_peak_bytes: int
+    baseline_seconds: float
+    last: VariantPlan
+
+    def overhead(self, seconds: float) -> float:
+        """How much longer than the baseline, as a fraction of it; 0 for a baseline that takes no time."""
+        return seconds / self.baseline_seconds - 1.0 if self.baseline_seconds else 0.0
+
+
+def variants_front(search: Search, limits: Limits, count: int) -> VariantFront:
+    """Search for the lowest peak, and then within limits of time in even steps from the baseline's to that plan's.
+
+    Each plan that is met counts for every limit, so peaks never rise with the time that is allowed.
+
+    Args:
+        search: one search; each gets a part of the limits.
+        limits: of all together.
+        count: of searches, at least 2.
+
+    Raises:
+        UsageError: fewer than two searches.
+    """
+    if count < 2:
+        raise UsageError(f"a front cannot have {count} points", next_step="ask for at least two")
+    found = search(None, _part(limits, _LOWEST_SHARE))
+    made = found.found.program.predictions
+    met = list(found.tried)
+    least, most = found.before.seconds, max(made.seconds, found.before.seconds)
+    for number in range(count - 1):
+        longest = least + (most - least) * number / (count - 1)
+        found = search(longest, _part(limits, (1.0 - _LOWEST_SHARE) / (count - 1)))
+        met += found.tried
+    before = found.before
+    baseline = TriedVariant("program order", before.peak_with_workspace_bytes, before.seconds)
+    return VariantFront(
+        undominated([baseline, *met]), before.peak_with_workspace_bytes, before.seconds, found
+    )
+
+
+def undominated(plans: Iterable[TriedVariant]) -> tuple[TriedVariant, ...]:
+    """Plans of which none is both as low and as fast as another, the fastest first. O(n log n)."""
+    front: list[TriedVariant] = []
+    for plan in sorted(plans, key=lambda plan: (plan.seconds, plan.peak_bytes)):
+        if not front or plan.peak_bytes < front[-1].peak_bytes:
+            front.append(plan)
+    return tuple(front)
+
+
+def _part(limits: Limits, share: float) -> Limits:
+    time_s = None if limits.time_s is None else share * limits.time_s
+    work = None if limits.work is None else max(int(share * limits.work), 1)
+    return Limits(time_s, work, limits.seed)
