@@ -270,3 +270,44 @@ def test_what_would_not_be_made_as_before_is_refused():
         )
     )
     assert "is overwritten before the second run" in reason(made_again([Again((late[0].id,), (late[1],))]))
+
+
+def test_logits_and_loss_of_a_batch_are_split_along_its_tokens():
+    graph = words_step()
+    inputs = random_inputs(graph)
+    expected = run_measured(graph, inputs)
+    choices = Choices(registry(), lambda _: None)
+    begun = choices.begun(graph)
+    tokens = [
+        choice
+        for choice in choices.after(begun)
+        if choice.regions[0].kind == "suffix" and choice.length == TOKENS and choice.regions[0].own
+    ]
+    assert tokens
+    # The labels are handed over row by row and token by token, and flattened for each part.
+    for parts in (2, 3, TOKENS):
+        made = choices.taken(tokens[-1], parts)
+        assert made is not None, choices.refusals
+        assert "made_again" in [rewrite.rule for rewrite in made.rewrites]
+        assert_close(run_measured(made.graph, inputs), expected)
+        assert peak(made.graph) < peak(graph)
+
+
+@cache
+def words_step():
+    """Logits of a batch, whose labels are counted before the loss, and flattened once for both."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 200))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(data):
+        optimizer.zero_grad()
+        x, labels = data[0], data[1].clone().view(-1)
+        loss = F.cross_entropy(model(x.cumsum(1)).flatten(0, 1), labels)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    labels = torch.randint(0, 200, (ROWS, TOKENS))
+    labels[0, 1:] = -100
+    return capture(step, (torch.randn(ROWS, TOKENS, WIDTH), labels)).steady.graph

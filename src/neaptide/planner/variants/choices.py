@@ -16,10 +16,12 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.planner.variants.variant import Variant
 from neaptide.transform.fission.amplifiers import Amplifier, amplifiers
 from neaptide.transform.fission.candidates import Candidate, RegionFinder, candidates
+from neaptide.transform.fission.own_views import with_own_views
 from neaptide.transform.fission.twins import amplified, twins_apart
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
+from neaptide.transform.rules.made_again import made_again
 from neaptide.transform.rules.mean_as_sum import mean_as_sum
 
 # Numbers of parts, each about one and a half times the one before.
@@ -103,13 +105,8 @@ class Choices:
 
     def taken(self, choice: Choice, parts: int) -> Variant | None:
         """The variant with the regions of a choice in parts; None where they cannot be, and `refusals` says why."""
-        begun = choice.begun
-        rewrites = [
-            fission(begun.graph, made.members, length=made.length, parts=parts, inputs=made.seeds)
-            for made in choice.regions
-        ]
         try:
-            variant = begun.then_all(self.registry, rewrites, choice.described(parts))
+            variant = self._in_parts(choice, parts)
             reason = self.objection(variant.edited)
         except RewriteError as error:
             reason = error.what
@@ -117,6 +114,18 @@ class Choices:
             self.refusals.append(reason)
             return None
         return variant
+
+    def _in_parts(self, choice: Choice, parts: int) -> Variant:
+        begun = choice.begun
+        own = [made.own for made in choice.regions if made.own is not None]
+        first = [made_again(own)] if own else []
+        later = replay(begun.graph, self.registry, first, RULES)
+        rewrites = []
+        for made in choice.regions:
+            members, seeds = with_own_views(later, made.members, made.seeds, made.own)
+            rewrites.append(fission(later.graph, members, length=made.length, parts=parts, inputs=seeds))
+        ready = Variant(begun.labels, (*begun.rewrites, *first), begun.edited.then(later))
+        return ready.then_all(self.registry, rewrites, choice.described(parts))
 
     def _amplified(self, variant: Variant) -> Iterator[Choice]:
         """Families of amplifiers with their twins, along each axis."""

@@ -21,8 +21,10 @@ from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import Kind
 from neaptide.transform.fission.members import convex_members
+from neaptide.transform.fission.own_views import own_views
 from neaptide.transform.fission.region import fills_destination
 from neaptide.transform.fission.spans import Span, suffixes, whole_step
+from neaptide.transform.rules.made_again import Again
 
 # A region that makes fewer bytes than this share of all that forward and backward make is not worth a loop.
 _SMALL: Final = 0.02
@@ -44,6 +46,7 @@ class Candidate:
         nbytes: of these.
         share: of the bytes that are made where it was looked for, those that the region makes.
         means: nodes that take a mean along the axis, to be taken as sums first; the region is then to be found anew.
+        own: views of what is handed over that the region is to make for itself first; see `own_views`.
     """
 
     kind: str
@@ -55,6 +58,7 @@ class Candidate:
     nbytes: int
     share: float
     means: tuple[int, ...]
+    own: Again | None = None
 
 
 def candidates(graph: Graph, registry: OpRegistry, most: int = MOST_SUFFIXES) -> tuple[Candidate, ...]:
@@ -148,12 +152,13 @@ class RegionFinder:
             if v in carried.axes and (storage := self.graph.values[v].storage) is not None
         )
         nbytes = sum(self.sizes[storage] for storage in in_parts)
-        seeds = self._handed(members, carried)
         name = self.graph.values[value].name
-        if not members or any(along.outer > 1 for along in seeds.values()):
+        handed = own_views(self.graph, self.registry, members, self._handed(members, carried), length)
+        if not members or handed is None:
             return None  # a part of what is handed over would lie in several places
+        own, seeds = handed
         share = self._all_made_bytes(members) / max(self._all_made_bytes(nodes), 1)
-        return Candidate(kind, (name, dim), length, seeds, members, in_parts, nbytes, share, means)
+        return Candidate(kind, (name, dim), length, seeds, members, in_parts, nbytes, share, means, own)
 
     def _leave_writers_with_what_they_write(self, wanted: set[int]) -> None:
         """Leave outside what overwrites a storage that is made outside, such as a mask that is drawn whole."""

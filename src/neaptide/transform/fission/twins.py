@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from neaptide.ir.edit import Edited
 from neaptide.transform.fission.amplifiers import Amplifier
 from neaptide.transform.fission.candidates import Candidate, RegionFinder
+from neaptide.transform.fission.own_views import copies
 from neaptide.transform.rewrite import Rewrite
-from neaptide.transform.rules.made_again import Again, made_again
+from neaptide.transform.rules.made_again import made_again
 
 # Of the bytes that are wide in an amplifier, those that must have parts.
 _MOST_OF_IT = 0.9
@@ -42,17 +43,12 @@ def _regions(
     finder: RegionFinder, made: Amplifier, now: Mapping[int, int], narrow: int, dim: int
 ) -> tuple[Candidate, ...] | None:
     """The region of one amplifier and that of its twin along a dim; None where what is wide has no parts."""
-    own = _copies(made.own, now)
+    own = copies(made.own, now)
     forward = finder.found("amplifier", [*own, *(now[n] for n in made.forward)], narrow, dim)
     if forward is None or forward.nbytes < _MOST_OF_IT * made.nbytes:
         return None
     if made.again is None:
         return (forward,)
-    again = _copies(made.again, now)
+    again = copies(made.again, now)
     twin = finder.found("amplifier", [*again, *(now[n] for n in made.twin)], narrow, dim)
     return None if twin is None or not twin.members.issuperset(again) else (forward, twin)
-
-
-def _copies(group: Again | None, now: Mapping[int, int]) -> Sequence[int]:
-    """What runs again for a group: right in front of its first user."""
-    return range(0) if group is None else range(now[group.users[0]] - len(group.nodes), now[group.users[0]])
