@@ -8,8 +8,9 @@ from neaptide.ir.graph import Graph
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choices, Objection
-from neaptide.planner.variants.estimate import Price, estimates
+from neaptide.planner.variants.estimate import estimates
 from neaptide.planner.variants.goal import Goal
+from neaptide.planner.variants.price import Price
 from neaptide.plans import PlannedProgram, TriedVariant
 
 # Variants that are priced, those that promise most; and what is clearly lower, or clearly faster.

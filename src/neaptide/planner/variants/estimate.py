@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -14,18 +14,11 @@ from neaptide.analysis.play_bytes import play
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
-from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.variants.choices import Choice, ladder
-from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.variant import Variant
 from neaptide.schedule.problem import StepProblem
 from neaptide.transform.fission.candidates import Candidate
-
-# What an estimate may be too long by, as a share of the step, before one variant was priced exactly.
-_DOUBT: Final = 0.03
-# Of a peak, what recomputation leaves at the least, whatever the time.
-_LEAST_SHARE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,69 +188,6 @@ def estimates(
         seen = outlook.of(choice, outlook.problem.baseline_seconds - before)
         found += [seen.in_parts(parts) for parts in ladder(choice.length)]
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """What recomputation costs where nothing is split: the plan without variants says it.
-
-    Attributes:
-        before_seconds: of the program in its own order.
-        share_per_second: part of a peak that a second of recomputation takes away, on the way from the baseline to the
-            plan.
-        added: what parts take beyond the whole where they were priced exactly, for a second of the estimate; below 0
-            where parts are faster. None until one was: parts may turn out to be free.
-    """
-
-    before_seconds: float
-    share_per_second: float
-    added: float | None = None
-
-    @staticmethod
-    def of(before: PlannedSequence, plain: PlannedSequence) -> Price:
-        """Of a plan beside the program order of the same graph."""
-        return Price.of_bytes(
-            before.seconds,
-            before.peak_with_workspace_bytes,
-            longer=plain.seconds - before.seconds,
-            peak=plain.peak_with_workspace_bytes,
-        )
-
-    @staticmethod
-    def of_bytes(seconds: float, before: int, *, longer: float, peak: int) -> Price:
-        """Of a plan that takes longer than its baseline, and the peaks of both."""
-        saved = 1.0 - peak / max(before, 1)
-        # Without recomputation nothing is known of it: a tenth of the step's time for a tenth of its peak.
-        per_second = saved / longer if longer > 0 and saved > 0 else 1.0 / max(seconds, 1e-9)
-        return Price(seconds, per_second)
-
-    def after(self, before: PlannedSequence, plain: PlannedSequence) -> Price:
-        """The same for a variant that was planned; what parts take in other regions is not known of it.
-
-        Args:
-            before: the variant in program order.
-            plain: its plan.
-        """
-        made = Price.of(before, plain)
-        repeats = plain.seconds > before.seconds
-        return made if repeats else replace(made, share_per_second=self.share_per_second)
-
-    def seen(self, estimate: Estimate, seconds: float) -> Price:
-        """With what one variant takes in program order, priced exactly."""
-        added = seconds - self.before_seconds - estimate.seconds
-        return replace(self, added=added / max(estimate.added_seconds, 1e-9))
-
-    def rank(self, estimate: Estimate, goal: Goal) -> tuple[float, float]:
-        """Lower is better: the bytes, or the seconds, that recomputation would bring a variant to."""
-        added = 1.0 if self.added is None else self.added
-        seconds = self.before_seconds + estimate.seconds + added * estimate.added_seconds
-        if goal.longest is not None:
-            slack = max(goal.longest - seconds, 0.0)
-            peak = estimate.peak_bytes * max(1.0 - self.share_per_second * slack, _LEAST_SHARE)
-            doubt = _DOUBT * self.before_seconds if self.added is None else 0.0
-            return max(seconds - goal.longest - doubt, 0.0), peak
-        above = max(1.0 - goal.allowed / max(estimate.peak_bytes, 1), 0.0)
-        return seconds + above / self.share_per_second, float(estimate.peak_bytes)
 
 
 def _presences(graph: Graph, problem: StepProblem) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

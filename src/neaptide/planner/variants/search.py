@@ -21,8 +21,9 @@ from neaptide.planner.plan_graph import GraphPlan, PlanRequest
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choice, Choices, Objection
-from neaptide.planner.variants.estimate import ON_A_CPU, Estimate, PartCosts, Price, estimates
+from neaptide.planner.variants.estimate import ON_A_CPU, Estimate, PartCosts, estimates
 from neaptide.planner.variants.goal import Goal
+from neaptide.planner.variants.price import Price
 from neaptide.planner.variants.variant import Variant
 from neaptide.plans import TriedVariant
 from neaptide.transform.fission.candidates import Candidate

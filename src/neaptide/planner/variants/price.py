@@ -1,0 +1,93 @@
+"""What recomputation would make of an estimate: the measure by which variants are ranked before they are planned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import log
+from typing import Final
+
+from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.variants.estimate import Estimate
+from neaptide.planner.variants.goal import Goal
+
+# What an estimate may be too long by, as a share of the step, before one variant was priced exactly.
+_DOUBT: Final = 0.03
+# Of a peak, what recomputation leaves at the least, whatever the time.
+_LEAST_SHARE: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What recomputation costs where nothing is split: the plan without variants says it.
+
+    Attributes:
+        before_seconds: of the program in its own order.
+        share_per_second: part of a peak that a second of recomputation takes away, on the way from the baseline to the
+            plan.
+        priced: variants that were priced exactly in program order, each with the seconds that its estimate was short of.
+            Where large results are not made whole any more, parts are faster, which estimates do not see.
+    """
+
+    before_seconds: float
+    share_per_second: float
+    priced: tuple[tuple[Estimate, float], ...] = ()
+
+    @staticmethod
+    def of(before: PlannedSequence, plain: PlannedSequence) -> Price:
+        """Of a plan beside the program order of the same graph."""
+        return Price.of_bytes(
+            before.seconds,
+            before.peak_with_workspace_bytes,
+            longer=plain.seconds - before.seconds,
+            peak=plain.peak_with_workspace_bytes,
+        )
+
+    @staticmethod
+    def of_bytes(seconds: float, before: int, *, longer: float, peak: int) -> Price:
+        """Of a plan that takes longer than its baseline, and the peaks of both."""
+        saved = 1.0 - peak / max(before, 1)
+        # Without recomputation nothing is known of it: a tenth of the step's time for a tenth of its peak.
+        per_second = saved / longer if longer > 0 and saved > 0 else 1.0 / max(seconds, 1e-9)
+        return Price(seconds, per_second)
+
+    def after(self, before: PlannedSequence, plain: PlannedSequence) -> Price:
+        """The same for a variant that was planned; what parts take in other regions is not known of it.
+
+        Args:
+            before: the variant in program order.
+            plain: its plan.
+        """
+        made = Price.of(before, plain)
+        repeats = plain.seconds > before.seconds
+        return made if repeats else replace(made, share_per_second=self.share_per_second)
+
+    def seen(self, estimate: Estimate, seconds: float) -> Price:
+        """With what one variant takes in program order, priced exactly."""
+        return replace(self, priced=(*self.priced, (estimate, seconds - self._estimated(estimate))))
+
+    def rank(self, estimate: Estimate, goal: Goal) -> tuple[float, float]:
+        """Lower is better: the bytes, or the seconds, that recomputation would bring a variant to."""
+        seconds = self._estimated(estimate) + self._short_of(estimate)
+        if goal.longest is not None:
+            slack = max(goal.longest - seconds, 0.0)
+            peak = estimate.peak_bytes * max(1.0 - self.share_per_second * slack, _LEAST_SHARE)
+            doubt = 0.0 if self.priced else _DOUBT * self.before_seconds
+            return max(seconds - goal.longest - doubt, 0.0), peak
+        above = max(1.0 - goal.allowed / max(estimate.peak_bytes, 1), 0.0)
+        return seconds + above / self.share_per_second, float(estimate.peak_bytes)
+
+    def _estimated(self, estimate: Estimate) -> float:
+        return self.before_seconds + estimate.seconds + estimate.added_seconds
+
+    def _short_of(self, estimate: Estimate) -> float:
+        """What an estimate is about to be short of: as another one of the same choice, else of one that is about as large."""
+        same = [seen for seen in self.priced if seen[0].choice is estimate.choice]
+        if same:
+            return min(same, key=lambda seen: abs(log(seen[0].parts / estimate.parts)))[1]
+        if not self.priced:
+            return 0.0
+        other, seconds = min(
+            self.priced, key=lambda seen: abs(seen[0].choice.nbytes - estimate.choice.nbytes)
+        )
+        # What is saved is saved by bytes.
+        return seconds * min(estimate.choice.nbytes / max(other.choice.nbytes, 1), 1.0)
