@@ -278,11 +278,7 @@ def test_logits_and_loss_of_a_batch_are_split_along_its_tokens():
     expected = run_measured(graph, inputs)
     choices = Choices(registry(), lambda _: None)
     begun = choices.begun(graph)
-    tokens = [
-        choice
-        for choice in choices.after(begun)
-        if choice.regions[0].kind == "suffix" and choice.length == TOKENS and choice.regions[0].own
-    ]
+    tokens = [choice for choice in choices.after(begun) if choice.length == TOKENS and choice.regions[0].own]
     assert tokens
     # The labels are handed over row by row and token by token, and flattened for each part.
     for parts in (2, 3, TOKENS):
@@ -310,4 +306,4 @@ def words_step():
 
     labels = torch.randint(0, 200, (ROWS, TOKENS))
     labels[0, 1:] = -100
-    return capture(step, (torch.randn(ROWS, TOKENS, WIDTH), labels)).steady.graph
+    return capture(step, ((torch.randn(ROWS, TOKENS, WIDTH), labels),)).steady.graph
