@@ -24,12 +24,16 @@ class Price:
         before_seconds: of the program in its own order.
         share_per_second: part of a peak that a second of recomputation takes away, on the way from the baseline to the
             plan.
+        peak_bytes: of the plan.
+        left: of the peak of the baseline, what the plan leaves.
         priced: variants that were priced exactly in program order, each with the seconds that its estimate was short of.
             Where large results are not made whole any more, parts are faster, which estimates do not see.
     """
 
     before_seconds: float
     share_per_second: float
+    peak_bytes: int = 0
+    left: float = 1.0
     priced: tuple[tuple[Estimate, float], ...] = ()
 
     @staticmethod
@@ -48,7 +52,7 @@ class Price:
         saved = 1.0 - peak / max(before, 1)
         # Without recomputation nothing is known of it: a tenth of the step's time for a tenth of its peak.
         per_second = saved / longer if longer > 0 and saved > 0 else 1.0 / max(seconds, 1e-9)
-        return Price(seconds, per_second)
+        return Price(seconds, per_second, peak, 1.0 - max(saved, 0.0))
 
     def after(self, before: PlannedSequence, plain: PlannedSequence) -> Price:
         """The same for a variant that was planned; what parts take in other regions is not known of it.
@@ -65,7 +69,7 @@ class Price:
         """With what one variant takes in program order, priced exactly."""
         return replace(self, priced=(*self.priced, (estimate, seconds - self._estimated(estimate))))
 
-    def rank(self, estimate: Estimate, goal: Goal) -> tuple[float, float]:
+    def rank(self, estimate: Estimate, goal: Goal) -> tuple[float, ...]:
         """Lower is better: the bytes, or the seconds, that recomputation would bring a variant to."""
         seconds = self._estimated(estimate) + self._short_of(estimate)
         if goal.longest is not None:
@@ -74,7 +78,10 @@ class Price:
             doubt = 0.0 if self.priced else _DOUBT * self.before_seconds
             return max(seconds - goal.longest - doubt, 0.0), peak
         above = max(1.0 - goal.allowed / max(estimate.peak_bytes, 1), 0.0)
-        return seconds + above / self.share_per_second, float(estimate.peak_bytes)
+        # Where recomputation did not bring the plan within the bytes, it takes away no more of another graph's peak.
+        least = estimate.peak_bytes * self.left if self.peak_bytes > goal.allowed else 0.0
+        beyond = max(least - goal.allowed, 0.0)
+        return beyond, seconds + above / self.share_per_second, estimate.peak_bytes
 
     def _estimated(self, estimate: Estimate) -> float:
         return self.before_seconds + estimate.seconds + estimate.added_seconds

@@ -70,7 +70,11 @@ def candidates(graph: Graph, registry: OpRegistry, most: int = MOST_SUFFIXES) ->
         most: suffixes that are looked at, the shortest and the longest among them.
     """
     finder = RegionFinder(graph, registry)
-    found = {made.members: made for made in finder.spans(most)}
+    found: dict[object, Candidate] = {}
+    for made in finder.spans(most):
+        known = found.setdefault((made.members, made.length), made)
+        if known.own is not None and made.own is None:
+            found[made.members, made.length] = made
     return tuple(sorted(found.values(), key=lambda made: (-made.nbytes, made.origin)))
 
 
