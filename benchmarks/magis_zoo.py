@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import magis_zoo_cases
 from bench_record import MIB, RESULTS, recorded, run_part, save, say, table
-from magis_zoo_cases import LIMITS, NETS, PAPER, RELEASED
+from magis_zoo_cases import LIMITS, NETS, PAPER, RELEASED, added
 
 Row = dict[str, Any]
 RESULT: Final = "magis_zoo"
@@ -33,28 +33,22 @@ COLUMNS: Final = (
     "ours",
     "on or below",
 )
-_PERCENT: Final = 100.0
 # Published shares have three digits.
 _ROUNDING: Final = 5e-4
 # Beyond what a search takes: reading, whole steps in parts, judging.
 _BESIDE_S: Final = 300.0
 
 
-def allowed(limit: str) -> float:
-    """The added time that a limit allows, as a share: `+5%` is 0.05."""
-    return float(limit.strip("+%")) / _PERCENT
-
-
 def best_whole_step(row: Mapping[str, Any], limit: str) -> Mapping[str, Any] | None:
     """The whole step in as many parts as give the least peak within a limit."""
-    within = [made for made in row["micro_batch"] if made["overhead"] <= allowed(limit)]
+    within = [made for made in row["micro_batch"] if made["overhead"] <= added(limit)]
     return min(within, key=lambda made: made["peak_share"], default=None)
 
 
 def is_on_or_below(row: Mapping[str, Any], limit: str) -> bool:
     """Whether ours is at or below the released search and every whole step in parts."""
     ours, whole = row["ours"][limit], best_whole_step(row, limit)
-    if ours["overhead"] > allowed(limit) or (whole and ours["peak_share"] > whole["peak_share"]):
+    if ours["overhead"] > added(limit) or (whole and ours["peak_share"] > whole["peak_share"]):
         return False
     released = RELEASED.get((row["net"], limit))
     return released is None or ours["peak_share"] <= released[0] + _ROUNDING

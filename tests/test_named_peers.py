@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from neaptide.named_peers import EVICTION, GRID, LAYOUTS, LISTS, ORDERS, RULES, STRATEGIES, peer
+from neaptide.named_peers import EVICTION, GRID, LAYOUTS, LISTS, ORDERS, RECORDED, RULES, STRATEGIES, peer
 
 DEFAULTS = """
 import sys
@@ -42,6 +42,7 @@ print([name for name in sys.modules if name.startswith("neaptide.peers")])
         ("strategies", "dtr", "solve_with"),
         *(("orders", name, "find_order") for name in ORDERS),
         *(("layouts", name, "find_layout") for name in LAYOUTS),
+        ("magis", RECORDED, "solve"),
     ],
 )
 def test_a_peer_is_had_by_name(room, name, function):

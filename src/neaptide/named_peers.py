@@ -61,6 +61,9 @@ RULES: Final = (
 )
 """Placement rules of other planners, of `layouts.rules`."""
 
+RECORDED: Final = "search"
+"""The search of `magis`, over recorded steps."""
+
 _ORDERS_OF_BUFFERS: Final = (
     "size",
     "life",

@@ -11,7 +11,7 @@ from typing import Final
 
 from neaptide.ir.axes import Merge, OpAxis
 from neaptide.ir.nodes import Ref
-from neaptide.ir.registry import AxisRow, Call, OpRegistry, OpSpec, Trait, tensor_traffic
+from neaptide.ir.registry import AxisRow, Call, OpRegistry, OpSpec, Trait
 from neaptide.ops import structural
 from neaptide.ops.axes import with_axes
 from neaptide.ops.formulas import product
@@ -96,9 +96,14 @@ def _flops(call: Call) -> SizeExpr:
     return _ZERO
 
 
-def _traffic(call: Call) -> SizeExpr:
+def moved_values(call: Call) -> tuple[int, ...]:
+    """Values that a call reads or writes, one entry for each pass over their bytes."""
     if call.node.op in MOVES_NOTHING:
-        return _ZERO
+        return ()
     if call.node.op == _NORM:  # statistics behind the result are not counted
-        return call.inputs()[0].nbytes * 2
-    return tensor_traffic(call)
+        return (call.node.inputs[0],) * 2
+    return (*call.node.inputs, *call.node.outputs)
+
+
+def _traffic(call: Call) -> SizeExpr:
+    return sum((call.graph.values[value].nbytes for value in moved_values(call)), _ZERO)

@@ -22,7 +22,10 @@ BYTES_PER_S: Final = 936e9
 CALL_S: Final = 5e-6
 """Of the RTX 3090 of the recorded steps."""
 FREE_S: Final = 1e-11
-_FREE: Final = frozenset({ADD_OP, COPY_OP, PUT_OP, "recorded.slice", "recorded.concat", "recorded.index_out"})
+FREE: Final = frozenset({ADD_OP, COPY_OP, PUT_OP, "recorded.slice", "recorded.concat", "recorded.index_out"})
+"""Operations that take no time to speak of."""
+LINK_BYTES_PER_S: Final = 12e9
+"""Of a copy to the host or back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +72,13 @@ class RecordedCost:
         return "MAGIS's simulated RTX 3090"
 
     def _seconds(self, graph: Graph, node: Node, binding: Binding) -> float:
-        if node.op in _FREE:
+        if node.op in FREE:
             return FREE_S
         call, row = Call(graph, node), self.registry.require(node.op)
         flops = row.flops(call).evaluate(binding)
-        moved = row.bytes_moved(call).evaluate(binding)
-        return CALL_S + max(flops / FLOPS_PER_S, moved / BYTES_PER_S)
+        return roofline_seconds(flops, row.bytes_moved(call).evaluate(binding))
+
+
+def roofline_seconds(flops: float, moved_bytes: float) -> float:
+    """Seconds of one operation."""
+    return CALL_S + max(flops / FLOPS_PER_S, moved_bytes / BYTES_PER_S)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from neaptide.analysis.dominators import entry_exit_pairs
 from neaptide.outcome import LimitGuard
-from neaptide.schedule.order.regions.dominators import entry_exit_pairs
 from neaptide.schedule.order.regions.lattice import Region, dominant_segments, peak_bound
 from neaptide.schedule.order.regions.merge import merge_independent
 from neaptide.schedule.order.regions.parts import (

@@ -1,6 +1,6 @@
 import random
 
-from neaptide.schedule.order.regions.dominators import entry_exit_pairs, immediate_dominators
+from neaptide.analysis.dominators import entry_exit_pairs, immediate_dominators
 
 
 def paths_avoid(before: list[list[int]], root: int, node: int, avoided: int) -> bool:

@@ -1,0 +1,79 @@
+"""The states one rewrite away: moves of the F-tree, recomputations and stays on the host, and their inverses.
+
+Chen et al., MAGIS (ASPLOS 2024), sections 4 and 5, as released (`SwapRematMutator`): only tensors that are there at the
+peak and idle then are recomputed or stored, and all later uses of a part go to what comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from neaptide.peers.magis.simulate import ROOT, Alive, Simulated, Simulator
+from neaptide.peers.magis.state import State
+from neaptide.transform.fission.f_tree_moves import Parts, next_choices
+
+
+def next_states(simulator: Simulator, state: State, simulated: Simulated) -> Iterator[State]:
+    """States one move away, those of the F-tree first, then those of the tensors that idle longest."""
+    for _, parts in next_choices(simulator.tree, state.parts):
+        yield _without_torn(simulator, state.with_parts(parts))
+    for alive in sorted(simulated.alive, key=lambda found: (-found.span, found.value)):
+        if _may_run_again(simulator, state, alive):
+            yield state.toggled_again((simulator.flat.maker[alive.value], alive.user))
+        if _may_go_away(simulator, state, alive):
+            yield state.toggled_away((alive.value, alive.user))
+    for again in sorted(state.again):
+        yield state.toggled_again(again)
+    for away in sorted(state.away):
+        yield state.toggled_away(away)
+
+
+def level_of(simulator: Simulator, parts: Parts, node: int) -> int:
+    """The innermost region in parts that a node is in; `ROOT` for none."""
+    found = [k for k, _ in parts if node in simulator.tree.regions[k].members]
+    return min(found, key=lambda k: (len(simulator.tree.regions[k].members), -k), default=ROOT)
+
+
+def _may_run_again(simulator: Simulator, state: State, alive: Alive) -> bool:
+    flat, node = simulator.flat, simulator.flat.maker[alive.value]
+    if not alive.was_used or node < 0 or flat.is_update[node]:
+        return False
+    # The user stands for a region where it is the last member of one.
+    if level_of(simulator, state.parts, node) != alive.level or (node, alive.user) in state.again:
+        return False
+    return not _is_overwritten(simulator, node, alive.user)
+
+
+def _is_overwritten(simulator: Simulator, node: int, user: int) -> bool:
+    """Whether an operand of a node may have been updated when a later node runs: the last of its readers is earlier."""
+    flat = simulator.flat
+    for value in flat.operands[node]:
+        for writer in flat.users[value]:
+            if flat.is_update[writer] and flat.operands[writer][0] == value:
+                readers = [other for other in flat.users[value] if other != writer]
+                if user > max(readers):
+                    return True
+    return False
+
+
+def _may_go_away(simulator: Simulator, state: State, alive: Alive) -> bool:
+    """What the step is called with stays where it is."""
+    is_own = simulator.flat.maker[alive.value] >= 0
+    return alive.level == ROOT and alive.was_used and is_own and (alive.value, alive.user) not in state.away
+
+
+def _without_torn(simulator: Simulator, state: State) -> State:
+    """The state without recomputations and stays that the border of a region has come to divide."""
+    chosen = dict(state.parts)
+    lasts = {max(simulator.tree.regions[k].members) for k in chosen}
+    for node, user in sorted(state.again):
+        levels = {level_of(simulator, state.parts, n) for n in (node, user)}
+        if len(levels) > 1:
+            state = state.toggled_again((node, user))
+    for value, user in sorted(state.away):
+        maker = simulator.flat.maker[value]
+        is_outside = maker < 0 or level_of(simulator, state.parts, maker) == ROOT
+        at_root = user in lasts or level_of(simulator, state.parts, user) == ROOT
+        if not (is_outside and at_root):
+            state = state.toggled_away((value, user))
+    return state

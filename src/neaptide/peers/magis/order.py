@@ -1,0 +1,61 @@
+"""In which order the nodes and the regions in parts of a level run.
+
+As in the released search: program order. What is new stands next to its use.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence, Set
+
+from neaptide.peers.magis.flat_step import FlatStep
+from neaptide.transform.fission.f_tree import FTree
+
+
+def level_items(flat: FlatStep, tree: FTree, nodes: Set[int], inside: Sequence[int]) -> list[tuple[int, int]]:
+    """The items of a level in running order: (last node, region), with -1 for a single node. O(nodes log nodes).
+
+    A region stands where its last member stood. Nodes in between that need its results follow it.
+
+    Args:
+        flat: the step.
+        tree: its regions.
+        nodes: of the level, members of the regions among them.
+        inside: outermost regions of the level that run in parts.
+    """
+    region_of = {node: index for index in inside for node in tree.regions[index].members}
+    key = {index: max(tree.regions[index].members) for index in inside}
+
+    def item_of(node: int) -> tuple[int, int]:
+        index = region_of.get(node, -1)
+        return (node, -1) if index < 0 else (key[index], index)
+
+    waits: dict[tuple[int, int], set[tuple[int, int]]] = {item_of(node): set() for node in nodes}
+    followed: dict[tuple[int, int], list[tuple[int, int]]] = {item: [] for item in waits}
+    for node in nodes:
+        item = item_of(node)
+        for before in _before(flat, node, nodes):
+            other = item_of(before)
+            if other != item and other not in waits[item]:
+                waits[item].add(other)
+                followed[other].append(item)
+    left = {item: len(found) for item, found in waits.items()}
+    ready = [item for item, count in left.items() if not count]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        item = heapq.heappop(ready)
+        order.append(item)
+        for other in followed[item]:
+            left[other] -= 1
+            if not left[other]:
+                heapq.heappush(ready, other)
+    return order
+
+
+def _before(flat: FlatStep, node: int, nodes: Set[int]) -> set[int]:
+    """Nodes of the level that must run before one: makers of operands, and for an update all who read the weight."""
+    found = {maker for value in flat.operands[node] if (maker := flat.maker[value]) >= 0}
+    if flat.is_update[node]:
+        found.update(user for user in flat.users[flat.operands[node][0]] if user != node)
+    return found & nodes

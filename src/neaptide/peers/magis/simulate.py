@@ -1,0 +1,261 @@
+"""Bytes and seconds of a state, level by level; a region whose part of the state is as before is not looked at again.
+
+By the conventions of `footprint`, which plays the same on the rewritten graph. A copy to the host or back runs beside the
+operations, one at a time; a load begins just early enough to be done when it is needed, as the paper has it (the released
+code begins it when it is needed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from neaptide.peers.magis.flat_step import FlatStep
+from neaptide.peers.magis.order import level_items
+from neaptide.peers.magis.state import Again, State
+from neaptide.peers.magis.stays import Stay, seconds_with_copies, stay_between
+from neaptide.transform.fission.f_tree import FTree
+from neaptide.transform.fission.f_tree_moves import Parts
+
+ROOT: Final = -1
+Item = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """A tensor that is there at the peak of its level, and idle then.
+
+    Attributes:
+        level: the region whose parts it is in; `ROOT` for the step.
+        value: which one.
+        user: the first node, or a member of the first region, that uses it behind the peak.
+        was_used: whether something has used it before.
+        span: steps from its last use, or its making, to the next one.
+    """
+
+    level: int
+    value: int
+    user: int
+    was_used: bool
+    span: int
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """What a state takes.
+
+    Attributes:
+        peak_bytes: most bytes while one operation runs.
+        seconds: of the step; of a region those of one part.
+        alive: at the peak.
+    """
+
+    peak_bytes: int
+    seconds: float
+    alive: tuple[Alive, ...]
+
+
+@dataclass(slots=True)
+class _Instance:
+    value: int
+    nbytes: int
+    begin: int
+    end: int
+    uses: list[int] = field(default_factory=list)
+
+
+class Simulator:
+    """Plays states of one step.
+
+    Args:
+        flat: the step.
+        tree: its regions.
+    """
+
+    def __init__(self, flat: FlatStep, tree: FTree) -> None:
+        self.flat, self.tree = flat, tree
+        self.nodes = frozenset(range(len(flat.made)))
+        self._known: dict[tuple[int, Parts, frozenset[Again]], Simulated] = {}
+        self._items: dict[tuple[int, tuple[int, ...]], list[Item]] = {}
+        self.levels_played = 0
+
+    def run(self, state: State) -> Simulated:
+        """What a state takes. O(items of the levels that have changed)."""
+        return _Level(self, state, ROOT).play()
+
+    def stays(self, state: State) -> list[Stay]:
+        """The stays on the host of a state, by steps of the whole."""
+        level = _Level(self, state, ROOT)
+        level.play()
+        return level.stays(level.starts)
+
+    def within(self, state: State, region: int) -> Simulated:
+        """What one part of a region takes."""
+        members = self.tree.regions[region].members
+        around = {region, *self.tree.around(region)}
+        inside = set(self.tree.inside(region))
+        parts = tuple(entry for entry in state.parts if entry[0] in around or entry[0] in inside)
+        again = frozenset(entry for entry in state.again if entry[0] in members)
+        key = (region, parts, again)
+        if key not in self._known:
+            self._known[key] = _Level(self, state, region).play()
+        return self._known[key]
+
+    def items(self, level: int, inside: tuple[int, ...]) -> list[Item]:
+        """Of a level, in running order."""
+        if (level, inside) not in self._items:
+            nodes = self.nodes if level == ROOT else self.tree.regions[level].members
+            self._items[level, inside] = level_items(self.flat, self.tree, nodes, inside)
+        return self._items[level, inside]
+
+
+class _Level:
+    """One walk through the items of a level."""
+
+    def __init__(self, simulator: Simulator, state: State, level: int) -> None:
+        self.simulator, self.state, self.level = simulator, state, level
+        self.flat, self.tree = simulator.flat, simulator.tree
+        chosen = dict(state.parts)
+        self.chosen = chosen
+        around = () if level == ROOT else (level, *self.tree.around(level))
+        enclosing = [k for k in around if k in chosen]
+        within = set(range(len(self.tree.regions)) if level == ROOT else self.tree.inside(level))
+        outermost = [
+            k
+            for k in sorted(chosen)
+            if k in within and not any(other in chosen and other in within for other in self.tree.around(k))
+        ]
+        self.inside = tuple(outermost)
+        self.parts = 1
+        self.divided: dict[int, int] = {}
+        for k in enclosing:
+            self.parts *= chosen[k]
+            for value in self.tree.regions[k].cut:
+                self.divided[value] = self.divided.get(value, 1) * chosen[k]
+        self.there: dict[int, _Instance] = {}
+        self.all: list[_Instance] = []
+        self.starts = [0.0]  # by step, and the end
+        self.first_user: list[int] = []  # by step, the node, or the member of a region, that stands for it
+
+    def play(self) -> Simulated:
+        self.simulator.levels_played += 1
+        self._begin()
+        inside: list[Simulated | None] = []
+        starts = self.starts
+        for node, region in self._steps():
+            position = len(inside)
+            if region == ROOT:
+                self._touch(self.flat.operands[node], position)
+                self._make(self.flat.made[node], position)
+                inside.append(None)
+                starts.append(starts[-1] + self.flat.part_seconds(node, self.parts, self.divided))
+            else:
+                self._touch(self._handed(region), position)
+                for value in self._leaving(region):
+                    self._make(value, position)
+                part = self.simulator.within(self.state, region)
+                inside.append(part)
+                starts.append(starts[-1] + part.seconds * self.chosen[region])
+            self.first_user.append(node)
+        last = len(inside) - 1
+        for value in self._kept():
+            if value in self.there:
+                self.there[value].end = last
+        return self._counted(inside)
+
+    def _begin(self) -> None:
+        """What is there before the first step: inputs, or slices."""
+        given = self.flat.inputs if self.level == ROOT else tuple(self.tree.regions[self.level].seeds)
+        for value in given:
+            self._make(value, 0)
+
+    def _kept(self) -> frozenset[int]:
+        return self.flat.kept if self.level == ROOT else frozenset(self._leaving(self.level))
+
+    def _steps(self) -> Iterator[Item]:
+        """Items with recomputations directly before their users."""
+        again: dict[int, list[int]] = {}
+        for node, user in self.state.again:
+            again.setdefault(user, []).append(node)
+        members = self.simulator.nodes if self.level == ROOT else self.tree.regions[self.level].members
+        deeper = {n for k in self.inside for n in self.tree.regions[k].members}
+        for item in self.simulator.items(self.level, self.inside):
+            for node in sorted(again.get(item[0], ())):
+                if node in members and node not in deeper:
+                    yield node, ROOT
+            yield item
+
+    def _touch(self, values: tuple[int, ...], position: int) -> None:
+        for value in values:
+            instance = self.there.get(value)
+            if instance is not None:
+                instance.end = position
+                if not instance.uses or instance.uses[-1] != position:
+                    instance.uses.append(position)
+
+    def _make(self, value: int, position: int) -> None:
+        instance = _Instance(value, self.flat.nbytes[value] // self.divided.get(value, 1), position, position)
+        self.there[value] = instance
+        self.all.append(instance)
+
+    def _handed(self, region: int) -> tuple[int, ...]:
+        members = self.tree.regions[region].members
+        found = dict.fromkeys(v for n in sorted(members) for v in self.flat.operands[n])
+        return tuple(v for v in found if self.flat.maker[v] not in members)
+
+    def _leaving(self, region: int) -> tuple[int, ...]:
+        """Values that a region makes and others need."""
+        members = self.tree.regions[region].members
+        return tuple(
+            value
+            for node in sorted(members)
+            for value in (self.flat.made[node],)
+            if value in self.flat.kept or any(user not in members for user in self.flat.users[value])
+        )
+
+    def _counted(self, inside: list[Simulated | None]) -> Simulated:
+        starts = self.starts
+        seconds = starts[-1]
+        spans = [(i.begin, i.end, i.nbytes) for i in self.all]
+        if self.level == ROOT and self.state.away:
+            stays = self.stays(starts)
+            for stay in stays:
+                begin, end, nbytes = spans[stay.instance]
+                spans[stay.instance] = (begin, stay.gone_behind, nbytes)
+                spans.append((stay.load_before, end, nbytes))
+            seconds = seconds_with_copies(starts, stays)
+        changes = [0] * (len(inside) + 1)
+        for begin, end, nbytes in spans:
+            changes[begin] += nbytes
+            changes[end + 1] -= nbytes
+        most, at, total = -1, 0, 0
+        for position, part in enumerate(inside):
+            total += changes[position]
+            here = total + (0 if part is None else part.peak_bytes)
+            if here > most:
+                most, at = here, position
+        part = inside[at] if inside else None
+        return Simulated(max(most, 0), seconds, (*self._idle(at), *(() if part is None else part.alive)))
+
+    def stays(self, starts: list[float]) -> list[Stay]:
+        """Stays on the host that free bytes; of an instance one at most."""
+        found = []
+        for index, instance in enumerate(self.all):
+            for before, needed in zip([instance.begin, *instance.uses], instance.uses, strict=False):
+                if needed > before and (instance.value, self.first_user[needed]) in self.state.away:
+                    made = stay_between(index, instance.value, instance.nbytes, before, needed, starts)
+                    if made is not None:
+                        found.append(made)
+                        break
+        return found
+
+    def _idle(self, at: int) -> Iterator[Alive]:
+        """Tensors that are there at a step that neither makes nor uses them, and are used behind it."""
+        for instance in self.all:
+            later = [use for use in instance.uses if use > at]
+            if instance.begin < at <= instance.end and later and at not in instance.uses:
+                before = [use for use in instance.uses if use < at]
+                since = max([instance.begin, *before])
+                user = self.first_user[later[0]]
+                yield Alive(self.level, instance.value, user, bool(before), later[0] - since)
