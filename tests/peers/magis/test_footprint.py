@@ -10,7 +10,7 @@ from neaptide.corpus.recorded_steps import from_json
 from neaptide.errors import UsageError
 from neaptide.ir.schedule import HostStay, Schedule
 from neaptide.peers.magis.footprint import footprint
-from neaptide.peers.magis.seconds import BYTES_PER_S, CALL_S, FLOPS_PER_S, RecordedCost
+from neaptide.peers.magis.seconds import BYTES_PER_S, CALL_S, FLOPS_PER_S, LINK_BYTES_PER_S, RecordedCost
 from neaptide.planner.variants.choices import Choices
 from recorded_play import Tape, perceptron
 
@@ -105,10 +105,28 @@ def test_a_shorter_last_part_takes_less_time(parts):
     assert found.seconds == pytest.approx(whole)
 
 
-def test_transfers_are_refused():
-    step, cost = made(perceptron())
+def test_a_stay_on_the_host_takes_bytes_away_and_copies_take_their_time():
+    step, cost = made(perceptron(batch=64, width=64))
     graph = step.graph
-    storage = graph.values[graph.nodes[0].outputs[0]].storage
-    schedule = Schedule.program_order(graph).with_stays([HostStay(storage, 0, 1, 3, 5, 6)])
+    plain = footprint(graph, Schedule.program_order(graph), cost)
+    made_by = graph.nodes[0]
+    storage = graph.values[made_by.outputs[0]].storage
+    uses = [node.id for node in graph.nodes if made_by.outputs[0] in node.inputs]
+    last = uses[-1]
+    stay = HostStay(storage, 0, uses[0], uses[0], last, last)
+    found = footprint(graph, Schedule.program_order(graph).with_stays([stay]), cost)
+    # Nothing runs beside either copy.
+    copy_s = CALL_S + 4 * 64 * 64 / LINK_BYTES_PER_S
+    assert found.seconds == pytest.approx(plain.seconds + 2 * copy_s)
+    assert found.peak_bytes == plain.peak_bytes - 4 * 64 * 64
+
+
+def test_transfers_in_bodies_are_refused():
+    step, cost = made(perceptron())
+    graph = in_parts(step, 2)
+    (loop,) = [node for node in graph.nodes if node.regions]
+    body = loop.regions[0].body
+    storage = body.values[body.nodes[0].outputs[0]].storage
+    within = Schedule.program_order(body).with_stays([HostStay(storage, 0, 1, 1, 3, 3)])
     with pytest.raises(UsageError, match="transfers"):
-        footprint(graph, schedule, cost)
+        footprint(graph, Schedule.program_order(graph, {loop.id: within}), cost)

@@ -17,7 +17,8 @@ def next_states(simulator: Simulator, state: State, simulated: Simulated) -> Ite
     """States one move away, those of the F-tree first, then those of the tensors that idle longest."""
     for _, parts in next_choices(simulator.tree, state.parts):
         yield _without_torn(simulator, state.with_parts(parts))
-    for alive in sorted(simulated.alive, key=lambda found: (-found.span, found.value)):
+    idle = [found for found in simulated.alive if found.was_used and found.user >= 0]
+    for alive in sorted(idle, key=lambda found: (-found.span, found.value)):
         if _may_run_again(simulator, state, alive):
             yield state.toggled_again((simulator.flat.maker[alive.value], alive.user))
         if _may_go_away(simulator, state, alive):
@@ -36,7 +37,7 @@ def level_of(simulator: Simulator, parts: Parts, node: int) -> int:
 
 def _may_run_again(simulator: Simulator, state: State, alive: Alive) -> bool:
     flat, node = simulator.flat, simulator.flat.maker[alive.value]
-    if not alive.was_used or node < 0 or flat.is_update[node]:
+    if node < 0 or flat.is_update[node]:
         return False
     # The user stands for a region where it is the last member of one.
     if level_of(simulator, state.parts, node) != alive.level or (node, alive.user) in state.again:
@@ -59,7 +60,7 @@ def _is_overwritten(simulator: Simulator, node: int, user: int) -> bool:
 def _may_go_away(simulator: Simulator, state: State, alive: Alive) -> bool:
     """What the step is called with stays where it is."""
     is_own = simulator.flat.maker[alive.value] >= 0
-    return alive.level == ROOT and alive.was_used and is_own and (alive.value, alive.user) not in state.away
+    return alive.level == ROOT and is_own and (alive.value, alive.user) not in state.away
 
 
 def _without_torn(simulator: Simulator, state: State) -> State:

@@ -29,7 +29,7 @@ class Alive:
     Attributes:
         level: the region whose parts it is in; `ROOT` for the step.
         value: which one.
-        user: the first node, or a member of the first region, that uses it behind the peak.
+        user: the node, or the last member of the region, that uses it next; -1 where that is a recomputation.
         was_used: whether something has used it before.
         span: steps from its last use, or its making, to the next one.
     """
@@ -136,14 +136,16 @@ class _Level:
         self.there: dict[int, _Instance] = {}
         self.all: list[_Instance] = []
         self.starts = [0.0]  # by step, and the end
-        self.first_user: list[int] = []  # by step, the node, or the member of a region, that stands for it
+        self.standing: list[
+            int
+        ] = []  # by step, its node, or the last member of its region; -1 for a recomputation
 
     def play(self) -> Simulated:
         self.simulator.levels_played += 1
         self._begin()
         inside: list[Simulated | None] = []
         starts = self.starts
-        for node, region in self._steps():
+        for node, region, stands_for in self._steps():
             position = len(inside)
             if region == ROOT:
                 self._touch(self.flat.operands[node], position)
@@ -157,7 +159,7 @@ class _Level:
                 part = self.simulator.within(self.state, region)
                 inside.append(part)
                 starts.append(starts[-1] + part.seconds * self.chosen[region])
-            self.first_user.append(node)
+            self.standing.append(stands_for)
         last = len(inside) - 1
         for value in self._kept():
             if value in self.there:
@@ -173,8 +175,8 @@ class _Level:
     def _kept(self) -> frozenset[int]:
         return self.flat.kept if self.level == ROOT else frozenset(self._leaving(self.level))
 
-    def _steps(self) -> Iterator[Item]:
-        """Items with recomputations directly before their users."""
+    def _steps(self) -> Iterator[tuple[int, int, int]]:
+        """Items, each with what stands for it, and recomputations directly before their users."""
         again: dict[int, list[int]] = {}
         for node, user in self.state.again:
             again.setdefault(user, []).append(node)
@@ -183,8 +185,8 @@ class _Level:
         for item in self.simulator.items(self.level, self.inside):
             for node in sorted(again.get(item[0], ())):
                 if node in members and node not in deeper:
-                    yield node, ROOT
-            yield item
+                    yield node, ROOT, -1
+            yield *item, item[0]
 
     def _touch(self, values: tuple[int, ...], position: int) -> None:
         for value in values:
@@ -243,7 +245,7 @@ class _Level:
         found = []
         for index, instance in enumerate(self.all):
             for before, needed in zip([instance.begin, *instance.uses], instance.uses, strict=False):
-                if needed > before and (instance.value, self.first_user[needed]) in self.state.away:
+                if needed > before and (instance.value, self.standing[needed]) in self.state.away:
                     made = stay_between(index, instance.value, instance.nbytes, before, needed, starts)
                     if made is not None:
                         found.append(made)
@@ -257,5 +259,5 @@ class _Level:
             if instance.begin < at <= instance.end and later and at not in instance.uses:
                 before = [use for use in instance.uses if use < at]
                 since = max([instance.begin, *before])
-                user = self.first_user[later[0]]
+                user = self.standing[later[0]]
                 yield Alive(self.level, instance.value, user, bool(before), later[0] - since)

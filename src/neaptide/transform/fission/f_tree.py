@@ -101,6 +101,8 @@ def f_tree(
     axes = graph_axes(graph, registry)
     proposed: list[tuple[float, int, frozenset[int]]] = []
     for number, axis in enumerate(axes):
+        if axis.length < _FIRST_PARTS:
+            continue
         for score, members in _Scores(graph, axis, frozenset(at_peak), sizes).proposed(levels):
             proposed.append((score, number, members))
     finder = _Finder(graph, registry, axes, sizes)
