@@ -122,13 +122,11 @@ class _Portfolio:
 
     def _alternate(self) -> None:
         """Ruin and prices in turn: each finds repetitions that the other would not, until both find little."""
-        for _ in range(SETTINGS.turns):
-            if self._gap() <= SETTINGS.far or not self._goes_on():
-                return
+        while self._gap() > SETTINGS.far and self._goes_on():
             before = self._gap()
             self._polish("ruin_recreate", SETTINGS.polish_tries)
             self._polish("lagrangian", SETTINGS.polish_tries)
-            if self._gap() > (1.0 - SETTINGS.least_turn) * before:
+            if self._gap() > (1.0 - SETTINGS.least_progress) * before:
                 return
 
     def _polish(self, name: str, work: int | None = None, *, all_orders: bool = False) -> None:
@@ -138,7 +136,7 @@ class _Portfolio:
         """
         if work is not None:
             # Something is to be left for the others.
-            work = self.engine.part_of_work(SETTINGS.polish_parts, work)
+            work = self.engine.part_of_work(work)
         first = self._extra(self.best)
         plans = sorted(self._by_order.values(), key=lambda plan: plan.rank(self.budget))
         for plan in plans if all_orders else plans[:1]:
@@ -165,7 +163,7 @@ class _Portfolio:
             or not self._goes_on()
         ):
             return
-        work = self.engine.part_of_work(4, SETTINGS.order_work // max(self.step.node_count, 1) ** 2)
+        work = self.engine.part_of_work(SETTINGS.order_work // max(self.step.node_count, 1))
         found = self._try("best_order", first, work)
         if found.peak_with_workspace_bytes < SETTINGS.lower_order * lowest:
             starts.insert(0, replace(first, start=found.sequence))

@@ -106,11 +106,11 @@ class RecomputeEngine:
             work = tries if work is None else min(work, tries)
         return Limits(self.guard.remaining_s(), work, self._limits.seed if seed is None else seed)
 
-    def part_of_work(self, parts: int, most: int) -> int:
-        """Tries for one search among several: at most one of so many parts of what is left."""
+    def part_of_work(self, most: int) -> int:
+        """Tries for one search among several, which must leave something for the others."""
         if self._limits.work is None:
             return most
-        return min(most, (self._limits.work - self.guard.work) // parts)
+        return min(most, (self._limits.work - self.guard.work) // SETTINGS.parts)
 
     @property
     def seed(self) -> int:

@@ -27,20 +27,16 @@ class RecomputeSettings:
         far: one that is further from its bound is worth the costly searches: blocks, ruin and recreate, certificates.
         lower_order: another order counts where it lowers the peak to this share; proofs and plans of another order
             cannot be compared, so a smaller gain is not worth the change.
-        order_work: states and cuts of the search for that order, times squared nodes, where one budget is asked:
-            about a second.
-        order_work_of_curve: the same times nodes, where many budgets share the order.
+        order_work: states and cuts of the search for that order, times nodes: less than a second.
         descent_tries: of a descent from a whole order.
         descent_tries_per_node: of one descent of many. A descent that works needs one or two a node, one that thrashes
             takes any number.
         least_descent_tries: in a small program.
         polish_tries: of one search that improves a plan.
         quick_tries: of the first look at prices.
-        polish_parts: a polish may use at most one of so many parts of the work that is left.
+        parts: a search among several may use at most one of so many parts of the work that is left.
         not_far_behind: a plan of another order that recomputes this much more may still overtake the best.
-        turns: of ruin and prices, at most.
         least_progress: an attempt that closes less than this share of a gap has not helped.
-        least_turn: the same for a turn of ruin and prices, which are the last that is tried.
         apart: steps this close to one that has been looked at say the same.
         first_steps: where the bounds look first: this many steps evenly over those above the budget, the highest of
             them, and those at which the backward begins.
@@ -54,18 +50,15 @@ class RecomputeSettings:
     near: float = 5e-4
     far: float = 3e-3
     lower_order: float = 0.99
-    order_work: int = 500_000_000
-    order_work_of_curve: int = 500_000
+    order_work: int = 500_000
     descent_tries: int = 20_000
     descent_tries_per_node: int = 5
     least_descent_tries: int = 1000
     polish_tries: int = 15_000
     quick_tries: int = 2500
-    polish_parts: int = 3
+    parts: int = 4
     not_far_behind: float = 1.25
-    turns: int = 6
     least_progress: float = 0.1
-    least_turn: float = 0.05
     apart: int = 6
     first_steps: int = 16
     highest_steps: int = 8

@@ -12,23 +12,14 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.closure_model import held_creators, model_at
+from neaptide.planner.recompute.closure_model import SHARES, held_creators, model_at
 from neaptide.planner.recompute.forward_units import turning_point
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute, descent_guard
 from neaptide.schedule.evaluate import Evaluator
 
 NAME: Final = "closure"
 # Shares of the room at the step, and whether the model is solved in whole numbers there.
-_SCAN: Final = (
-    (1.0, True),
-    (1.0, False),
-    (0.92, False),
-    (0.85, False),
-    (0.78, False),
-    (0.7, False),
-    (0.62, False),
-    (0.55, False),
-)
+_SCAN: Final = ((1.0, True), (1.0, False), *((share, False) for share in SHARES))
 # Smaller shares are not tried after this many that were no better.
 _MOST_MISSES: Final = 3
 

@@ -13,6 +13,7 @@ from typing import Final
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.recomputations import recompute_units
+from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute, noisy_factors
 from neaptide.schedule.evaluate import Evaluator
 
@@ -20,10 +21,8 @@ NAME: Final = "ruin_recreate"
 _SHARES: Final = (0.05, 0.1, 0.2, 0.4)
 _SLACKS: Final = (0.0, 0.0, 0.1, 0.5)
 _NOISE: Final = 0.5
-_MOST_ROUNDS: Final = 120
 _NODE_ROUNDS: Final = 80_000  # rounds x nodes: a few seconds in all, whatever the size
 _MOST_MISSES: Final = 40  # rounds in a row without an improvement
-_MOST_CHANGES: Final = 15_000  # tried in all rounds; where the budget is tight, a round tries many
 
 
 def solve(
@@ -40,8 +39,8 @@ def solve(
     start = PlannedSequence.of(reached, NAME)
     best = start
     misses = 0
-    for _ in range(min(_MOST_ROUNDS, _NODE_ROUNDS // max(step.node_count, 1))):
-        is_spent = misses >= _MOST_MISSES or guard.work >= _MOST_CHANGES
+    for _ in range(_NODE_ROUNDS // max(step.node_count, 1)):
+        is_spent = misses >= _MOST_MISSES or guard.work >= SETTINGS.polish_tries
         if is_spent or guard.check_now() is not None or len(best.sequence) == step.node_count:
             break
         evaluator = _round(problem, reached.copy(), guard, draw)

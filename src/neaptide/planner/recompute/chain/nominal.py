@@ -14,8 +14,8 @@ from neaptide.planner.recompute.chain.search import costs_of
 from neaptide.planner.recompute.retention import carry_out
 
 SLOTS: Final = 400
-# The largest budget asked for, as a share of the one that is wanted.
-_LARGEST: Final = 1.78
+# The largest budget asked for, as a multiple of the one that is wanted.
+REACH: Final = 1.75
 
 
 class NominalBudgets:
@@ -28,7 +28,7 @@ class NominalBudgets:
         self.guard = guard
         self.name = name
         self.costs = costs_of(problem, chain)
-        self.program = ChainProgram(self.costs, int(_LARGEST * problem.budget_bytes), SLOTS)
+        self.program = ChainProgram(self.costs, int(REACH * problem.budget_bytes), SLOTS)
         guard.exhausted(len(chain.blocks) ** 2)
         self._found: dict[frozenset[tuple[int, int | None, int, int]], PlannedSequence] = {}
 

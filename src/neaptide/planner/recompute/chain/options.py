@@ -19,8 +19,8 @@ from neaptide.planner.recompute.forward_units import ForwardUnits
 from neaptide.schedule.problem import StepProblem
 
 MOST_OPTIONS: Final = 16
-# Shares of the bytes between nothing held and all held that the closure model is asked for.
-_SHARES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+# Parts of the bytes between nothing held and all held: the closure model is asked between each two.
+_PARTS: Final = 10
 # Blocks with fewer units are covered by dropping one at a time.
 _MODEL_UNITS: Final = 12
 _MOST_DROPS: Final = 64
@@ -146,8 +146,8 @@ def _model_choices(step: StepProblem, forward: ForwardUnits, block: Block) -> It
     )
     least = forward.nbytes(leaving)
     most = forward.nbytes(block.reads | leaving)
-    for share in _SHARES:
-        held = held_creators(step, model, least + int(share * (most - least)))
+    for part in range(1, _PARTS):
+        held = held_creators(step, model, least + part * (most - least) // _PARTS)
         if held is not None:
             yield held
 

@@ -17,24 +17,22 @@ from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.failed_stages import attempt
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.recompute.bounds.envelope import BoundEnvelope
-from neaptide.planner.recompute.closure_model import ClosureModel, held_creators, model_at
+from neaptide.planner.recompute.closure_model import SHARES, ClosureModel, held_creators, model_at
 from neaptide.planner.recompute.curve.points import PlanArchive
 from neaptide.planner.recompute.curve.starts import chain_plans
 from neaptide.planner.recompute.engine import RecomputeEngine
 from neaptide.planner.recompute.forward_units import turning_point
 from neaptide.planner.recompute.recomputations import repetition_pairs
 from neaptide.planner.recompute.settings import SETTINGS
-from neaptide.planner.strategies.greedy_recompute import GreedyRecompute
+from neaptide.planner.strategies.greedy_recompute import GreedyRecompute, descent_tries
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 
-# Changes tried by one descent, at most.
+# Changes tried by one strategy, at most.
 _MOST_TRIES: Final = 8000
 # All descents behind the floor together, unless the caller's limits allow less.
 _ALL_TRIES_PER_NODE: Final = 100
-# Shares of the room that the closure model is given, each tried when those before it did not do.
-_SHARES: Final = (0.96, 0.92, 0.85, 0.78, 0.7, 0.62, 0.55)
 # Whole numbers where branch and bound takes a fraction of a second.
 _WHOLE_NODES: Final = 3000
 _WHOLE_WORK: Final = 4
@@ -115,7 +113,7 @@ class CurveSearch:
         # Plans of orders that were not chosen are not kept: what is proved holds for this one.
         self.archive.note(self.start)
         self.bounds = BoundEnvelope(step, self.start.sequence, guard=self.guard)
-        self.tries = min(SETTINGS.descent_tries_per_node * step.node_count + 100, _MOST_TRIES)
+        self.tries = descent_tries(step.node_count)
         self._models: dict[int, ClosureModel] = {}
 
     def find_floor(self, budget: int, count: int) -> None:
@@ -265,7 +263,7 @@ class CurveSearch:
     @staticmethod
     def _closures() -> list[tuple[float, bool, bool]]:
         """Share of the room, whether in whole numbers, whether at the binding step."""
-        shares = [(share, False, False) for share in _SHARES]
+        shares = [(share, False, False) for share in SHARES]
         return [(1.0, False, False), (1.0, True, False), (1.0, False, True), *shares]
 
     def _certify(self, budgets: Sequence[int]) -> None:
@@ -295,7 +293,7 @@ class CurveSearch:
             or self._stops()
         ):
             return found
-        work = self.engine.part_of_work(4, SETTINGS.order_work_of_curve // max(self.step.node_count, 1))
+        work = self.engine.part_of_work(SETTINGS.order_work // max(self.step.node_count, 1))
         other = self._run_strategy("best_order", found, found.peak_with_workspace_bytes, work)
         is_better = other.peak_with_workspace_bytes < SETTINGS.lower_order * found.peak_with_workspace_bytes
         return other if is_better else found

@@ -13,15 +13,13 @@ from typing import Final
 from neaptide.outcome import LimitGuard
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.chain.known import KnownChains
-from neaptide.planner.recompute.chain.nominal import NominalBudgets
+from neaptide.planner.recompute.chain.nominal import REACH, NominalBudgets
 from neaptide.planner.recompute.chain.search import chain_of
 from neaptide.schedule.problem import StepProblem
 
 NAME: Final = "block_dp"
 # Blocks of the chain, and the part of the highest budget that its table reaches up to: the smaller table has finer slots.
 _TABLES: Final = ((8, 1), (16, 1), (16, 4))
-# The table reaches this much higher than the budget that it is made for.
-_REACH: Final = 1.75
 
 
 def chain_plans(
@@ -49,7 +47,7 @@ def chain_plans(
         if guard.check_now() is not None:
             return
         top = high // part
-        problem = PlanningProblem(step, int(top / _REACH), start=order, chains=known)
+        problem = PlanningProblem(step, int(top / REACH), start=order, chains=known)
         chain = chain_of(problem, most)
         if isinstance(chain, str) or top <= low:
             continue
