@@ -22,7 +22,7 @@ from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.transfers import TO_END
 
-SHARES: Final = (0.92, 0.85, 0.78, 0.7, 0.62, 0.55)
+SHARES: Final = (0.96, 0.92, 0.85, 0.78, 0.7, 0.62, 0.55)
 """Of the room at a step: smaller ones leave room for what runs again elsewhere."""
 # Of branch and bound: closer than that would be lost in the repair behind it.
 _WHOLE_NODES: Final = 200

@@ -36,12 +36,11 @@ class RecomputeSettings:
         quick_tries: of the first look at prices.
         parts: a search among several may use at most one of so many parts of the work that is left.
         not_far_behind: a plan of another order that recomputes this much more may still overtake the best.
+        misses: so many attempts in a row that have not helped are enough.
         least_progress: an attempt that closes less than this share of a gap has not helped.
         apart: steps this close to one that has been looked at say the same.
-        first_steps: where the bounds look first: this many steps evenly over those above the budget, the highest of
-            them, and those at which the backward begins.
-        highest_steps: see there.
-        begin_steps: see there.
+        first_steps: where the bounds look first: so many of the highest steps and of those at which the backward begins,
+            and twice as many evenly over all that are above the budget.
     """
 
     proved: float = 1e-8
@@ -58,11 +57,10 @@ class RecomputeSettings:
     quick_tries: int = 2500
     parts: int = 4
     not_far_behind: float = 1.25
+    misses: int = 4
     least_progress: float = 0.1
     apart: int = 6
-    first_steps: int = 16
-    highest_steps: int = 8
-    begin_steps: int = 12
+    first_steps: int = 8
 
 
 SETTINGS: Final = RecomputeSettings()

@@ -14,14 +14,13 @@ from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.closure_model import SHARES, held_creators, model_at
 from neaptide.planner.recompute.forward_units import turning_point
+from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute, descent_guard
 from neaptide.schedule.evaluate import Evaluator
 
 NAME: Final = "closure"
 # Shares of the room at the step, and whether the model is solved in whole numbers there.
 _SCAN: Final = ((1.0, True), (1.0, False), *((share, False) for share in SHARES))
-# Smaller shares are not tried after this many that were no better.
-_MOST_MISSES: Final = 3
 
 
 def solve(
@@ -43,7 +42,7 @@ def solve(
         tried: set[frozenset[int]] = set()
         misses = 0
         for share, whole in _SCAN:
-            if guard.check_now() is not None or misses > _MOST_MISSES:
+            if guard.check_now() is not None or misses >= SETTINGS.misses:
                 break
             room = model.room(problem.budget_bytes, share)
             held = held_creators(step, model, room, whole=whole, time_s=guard.remaining_s())

@@ -24,12 +24,13 @@ from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.planner.recompute.pool.pool import Item, RepetitionPool
 from neaptide.planner.recompute.pool.prices import RepetitionPrices
 from neaptide.planner.recompute.pool.program import PoolAnswer, RepetitionProgram
+from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.planner.recompute.stage_units import StageUnits, stage_units
 from neaptide.planner.strategies import closure, greedy_recompute
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute, descent_guard
 
 NAME: Final = "lagrangian"
-_MOST_ROUNDS: Final = 12
+_MOST_ROUNDS: Final = 12  # of answers in fractions, and of those in whole numbers
 # New items in one round, as a share of the nodes, and at least.
 _NEW_SHARE: Final = 1 / 6
 _LEAST_NEW: Final = 40
@@ -39,15 +40,12 @@ _MOST_ITEMS: Final = 1.5
 _AGREED: Final = 0.01
 # Items that are free at once, and nodes of branch and bound.
 _FREE: Final = 100
-# Rows of bytes times variables of a pool that is tried as a whole first, and times free items of a part: what takes
-# the solver tenths of a second.
+# Rows of bytes times variables of a pool that is tried as a whole first, and times twice the free items of a part: what
+# takes the solver tenths of a second.
 _WHOLE_ENTRIES: Final = 8000
-_PART_ENTRIES: Final = 4000
 _WHOLE_NODES: Final = 1
-_MOST_MISSES: Final = 4
 # What costs up to so many times what it saves joins the pool when nothing better is left.
 _SLACKS: Final = (1.3, 2.0)
-_MOST_WHOLE: Final = 12
 # Charged for a linear program, by its items; and for one in whole numbers, by rows of bytes times variables.
 _ITEMS_PER_TRY: Final = 16
 _LEAST_TRIES: Final = 100
@@ -152,11 +150,11 @@ class _Search:
         """Choose in whole numbers, a part at a time; where that brings nothing, from a larger pool."""
         misses = 0
         slacks = list(_SLACKS)
-        for _ in range(_MOST_WHOLE):
+        for _ in range(_MOST_ROUNDS):
             relaxed = self._answer()
             if relaxed is None or self._is_enough():
                 return
-            if misses >= _MOST_MISSES or (misses and self._is_small()):
+            if misses >= SETTINGS.misses or (misses and self._is_small()):
                 if not slacks or not self._widen(relaxed, slacks.pop(0)):
                     return
                 relaxed = self._answer()
@@ -201,7 +199,7 @@ class _Search:
         count = len(chosen)
         if number == 0 and self._is_small():
             return np.ones(count, dtype=bool)
-        size = min(_FREE, _PART_ENTRIES // max(len(self.program.watched), 1))
+        size = min(_FREE, _WHOLE_ENTRIES // max(2 * len(self.program.watched), 1))
         offset = number // 2 * size // 2
         differs = np.flatnonzero(np.abs(answer.values[:count] - chosen) > _AGREED)
         free = np.zeros(count, dtype=bool)

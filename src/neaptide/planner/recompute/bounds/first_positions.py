@@ -17,10 +17,11 @@ def first_positions(tables: StepTables, is_above: Flags, *, divisor: int = 1) ->
         is_above: by position, whether its bytes are above the budget; at least one is.
         divisor: only one of so many of each kind.
     """
+    few = SETTINGS.first_steps // divisor
     above = np.flatnonzero(is_above)
-    grid = above[np.linspace(0, len(above) - 1, SETTINGS.first_steps // divisor).astype(np.int64)]
-    highest = above[np.argsort(-tables.profile[above], kind="stable")[: SETTINGS.highest_steps // divisor]]
+    grid = above[np.linspace(0, len(above) - 1, 2 * few).astype(np.int64)]
+    highest = above[np.argsort(-tables.profile[above], kind="stable")[:few]]
     phases, order = tables.step.phases, tables.order.tolist()
     first = next((k for k, node in enumerate(order) if phases[node] == "backward"), len(order))
-    begin = above[(above >= first - 1) & (above < first + SETTINGS.begin_steps // divisor)]
+    begin = above[(above >= first - 1) & (above < first + few)]
     return list(dict.fromkeys([*begin.tolist(), *highest.tolist(), *grid.tolist()]))

@@ -34,8 +34,6 @@ _RUNGS: Final = 20
 _CLOSE_ENOUGH: Final = 1e-3
 # Times that the bound is proved again where it crosses the limit.
 _PROOFS: Final = 4
-# A budget is given up after so many attempts in a row that helped too little.
-_MOST_MISSES: Final = 5
 # Budgets that are worked on at most, and with more effort; how often that is turned to.
 _MOST_BUDGETS: Final = 20
 _COSTLY_BUDGETS: Final = 3
@@ -293,7 +291,7 @@ class _Search:
                 break
             misses = 0 if now < (1.0 - SETTINGS.least_progress) * above else misses + 1
             above = min(above, now)
-            if misses >= _MOST_MISSES:
+            if misses >= SETTINGS.misses:
                 break
         return self._above(budget) <= 0.0
 

@@ -33,12 +33,11 @@ from neaptide.schedule.problem import StepProblem
 _MOST_TRIES: Final = 8000
 # All descents behind the floor together, unless the caller's limits allow less.
 _ALL_TRIES_PER_NODE: Final = 100
-# Whole numbers where branch and bound takes a fraction of a second.
-_WHOLE_NODES: Final = 3000
+# Whole numbers and certificates, which look at several steps together, are for programs up to this size.
+_MOST_NODES: Final = 3000
 _WHOLE_WORK: Final = 4
-# Parts of the baseline's time: a gap is worth no more than the first, and is left alone below the second.
+# A gap is worth no more than this part of the baseline's time.
 _WORTH_MOST: Final = 0.02
-_WORTH_LEAST: Final = 2e-4
 _RUINS: Final = 6
 # For single budgets only, where what is cheap does not do.
 _BY_PRICES: Final = "lagrangian"
@@ -49,9 +48,6 @@ _FLOOR_PROGRESS: Final = 0.01
 # Where they begin: plans of the closure model for these shares of the range, and the lowest of the chain program.
 _SINK_SHARES: Final = (1.0, 0.45, 0.3)
 _CHAIN_SINKS: Final = 2
-# Budgets whose certificates are asked for, at most so far up: they look at several steps together, and take longer.
-_CERTIFICATES: Final = 1
-_CERTIFIED_NODES: Final = 3000
 
 
 @dataclass(slots=True)
@@ -162,7 +158,7 @@ class CurveSearch:
         while not self._stops() and self.guard.work - first < most:
             worth = {b: self._worth(b, effort) for b, effort in efforts.items()}
             budget = max(worth, key=lambda b: (worth[b], b), default=None)
-            if budget is None or worth[budget] < _WORTH_LEAST:
+            if budget is None or worth[budget] < SETTINGS.near:
                 if is_certified:
                     break
                 # What seems far may only be badly bounded.
@@ -206,7 +202,7 @@ class CurveSearch:
 
     def certify(self, budget: int) -> None:
         """Ask the certificate of one budget, which looks at several steps together, unless the program is too large."""
-        if self.step.node_count <= _CERTIFIED_NODES:
+        if self.step.node_count <= _MOST_NODES:
             self.bounds.certify(budget)
 
     def gap(self, budget: int) -> float:
@@ -244,7 +240,7 @@ class CurveSearch:
                     place = Evaluator(self.step, self.start.sequence).place_of(node)
                     self._close(budget, share, position=place, whole=whole)
                     return True
-            elif not whole or self.step.node_count <= _WHOLE_NODES:
+            elif not whole or self.step.node_count <= _MOST_NODES:
                 self._close(budget, share, whole=whole)
                 return True
         if best is not None and effort.ruins < _RUINS:
@@ -267,10 +263,10 @@ class CurveSearch:
         return [(1.0, False, False), (1.0, True, False), (1.0, False, True), *shares]
 
     def _certify(self, budgets: Sequence[int]) -> None:
-        """The certificates of those budgets that are farthest from their bounds."""
+        """The certificate of one budget that is far from its bound: the nearest of those, since it may be met."""
         far = [b for b in budgets if self.gap(b) > SETTINGS.far and self.archive.best(b) is not None]
-        for budget in sorted(far, key=self.gap)[:_CERTIFICATES]:
-            self.certify(budget)
+        if far:
+            self.certify(min(far, key=self.gap))
 
     def _is_settled(self, budget: int) -> bool:
         """Whether no plan can be faster: order alone meets the budget, or the bound is met."""
