@@ -1,6 +1,6 @@
 """What each stage of the portfolios earns: `python benchmarks/ablation.py [ROOM ...] --instances FOLDER`.
 
-Rooms: `recompute`, `layout`, `order`, `layout_settings`, `order_settings`; all of them if none is named. Every case is
+Rooms: `recompute`, `layout`, `order`, and the three with `_settings` behind; all of them if none is named. Every case is
 solved by the whole portfolio, then without each of its stages in turn (of settings: with each number halved and
 doubled), under a limit of work and none of time, so that answers are the same on every machine. Cases are the recorded
 instances, those of a folder with `remat/` and `minimalloc/` where it is given, and generated ones of fresh seeds. Prints
@@ -91,7 +91,7 @@ def loss(room: str, whole: Row, there: Row) -> float:
     if whole["missed"] != there["missed"]:
         return math.inf if there["missed"] else -math.inf
     difference = there["value"] - whole["value"]
-    return float(difference if room == "recompute" else difference / max(whole["value"], 1))
+    return float(difference if room.startswith("recompute") else difference / max(whole["value"], 1))
 
 
 def main() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+import ablation_settings
+from ablation_settings import recompute_solver, within_row
 from layout_cases import CHALLENGING_CAPACITY, network_problem, problem_of
 from neaptide.corpus.layouts import pipelined, random_layout, staggered, training_shaped
 from neaptide.corpus.random_orders import gnp, layered, local, random_order, wide
@@ -55,27 +56,14 @@ _LAYOUT_SIZES: Final = {"training": 2000, "pipelined": 500, "staggered": 101, "m
 _ORDER_NODES: Final = 120
 _STEP_NODES: Final = 300
 _SHARES: Final = ("0.7", "0.45", "0.3")
-_FACTORS: Final = {"half": 0.5, "twice": 2.0}
 
 
-def changed(settings: Any) -> dict[str, Any]:
-    """By `FIELD half` and `FIELD twice`, settings with that field changed; of several numbers each."""
-    found = {}
-    for field in fields(settings):
-        value = getattr(settings, field.name)
-        for name, factor in _FACTORS.items():
-            several = value if isinstance(value, tuple) else (value,)
-            scaled = tuple(type(number)(max(factor * number, 1)) for number in several)
-            new = scaled if isinstance(value, tuple) else scaled[0]
-            found[f"{field.name} {name}"] = replace(settings, **{field.name: new})
-    return found
-
-
-_ORDER_SETTINGS: Final = changed(orders.DEFAULT)
-_LAYOUT_SETTINGS: Final = changed(layouts.DEFAULT)
+_ORDER_SETTINGS: Final = ablation_settings.changed(orders.DEFAULT)
+_LAYOUT_SETTINGS: Final = ablation_settings.changed(layouts.DEFAULT)
 STAGES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "recompute": sequences.STAGES,
+        "recompute_settings": tuple(ablation_settings.RECOMPUTE),
         "layout": tuple(dict.fromkeys(layouts.STAGES)),
         "layout_settings": tuple(_LAYOUT_SETTINGS),
         "order": orders.STAGES,
@@ -86,10 +74,11 @@ STAGES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 WORK: Final[Mapping[str, int]] = MappingProxyType(
     {
         "recompute": 20_000,
+        "recompute_settings": 6_000,
         "layout": 200_000,
-        "layout_settings": 200_000,
+        "layout_settings": 20_000,
         "order": 50_000,
-        "order_settings": 50_000,
+        "order_settings": 20_000,
     }
 )
 """By room, units of work of one search: changes tried, nodes, states."""
@@ -97,6 +86,9 @@ WORK: Final[Mapping[str, int]] = MappingProxyType(
 
 def cases(room: str, folder: Path | None, seeds: Sequence[int]) -> list[Case]:
     """The recorded instances of a room, those in a folder where there is one, and generated ones of some seeds."""
+    if room == "recompute_settings":
+        cases = ablation_settings.RECOMPUTE_CASES
+        return [case for case in cases if folder is not None or case[0] != "instance"]
     if room == "recompute":
         recorded = [] if folder is None else [("instance", *case) for case in PUBLISHED]
         fresh = [
@@ -149,16 +141,7 @@ def _recompute(case: Case, folder: Path | None) -> _Solve:
 
     def solve(limits: Limits, without: tuple[str, ...]) -> Row:
         outcome = sequences.plan_sequence(step, budget, limits, without=without)
-        plan = outcome.require()
-        above = plan.peak_with_workspace_bytes - budget
-        bound = outcome.termination.bound
-        return {
-            "value": above / budget if above > 0 else plan.seconds / before.seconds - 1.0,
-            "missed": above > 0,
-            "bound": None if above > 0 or bound is None else bound / before.seconds - 1.0,
-            "proved": outcome.termination.is_proved,
-            "work": outcome.work,
-        }
+        return within_row(outcome, before, budget)
 
     return solve
 
@@ -227,6 +210,7 @@ def _order(case: Case, folder: Path | None) -> _Solve:
 _SOLVERS: Final[Mapping[str, Callable[[Case, Path | None], _Solve]]] = MappingProxyType(
     {
         "recompute": _recompute,
+        "recompute_settings": recompute_solver,
         "layout": _layout,
         "layout_settings": _layout,
         "order": _order,

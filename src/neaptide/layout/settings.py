@@ -24,8 +24,8 @@ class LayoutSettings:
         run_extra_nodes: of a run of the first round, beyond one for each rectangle.
         run_growth: of those, from round to round.
         run_fading: what counts of earlier failures in every other round.
-        most_covered: sections of all lifetimes together, for exact searches: a second or two to begin one.
-        most_meetings: pairs that are live together, at all sections, for the rigid search: seconds to begin it.
+        most_entries: of the tables that an exact search begins with: sections of all lifetimes together, and for the rigid
+            search pairs that are live together, at all sections; seconds to begin one.
     """
 
     first_nodes: int = 20_000
@@ -39,8 +39,7 @@ class LayoutSettings:
     run_extra_nodes: int = 100
     run_growth: float = 1.2
     run_fading: float = 0.7
-    most_covered: int = 5_000_000
-    most_meetings: int = 5_000_000
+    most_entries: int = 5_000_000
 
 
 DEFAULT: Final = LayoutSettings()

@@ -122,7 +122,9 @@ class _Portfolio:
 
     def _alternate(self) -> None:
         """Ruin and prices in turn: each finds repetitions that the other would not, until both find little."""
-        while self._gap() > SETTINGS.far and self._goes_on():
+        for _ in range(SETTINGS.turns):
+            if self._gap() <= SETTINGS.far or not self._goes_on():
+                return
             before = self._gap()
             self._polish("ruin_recreate", SETTINGS.polish_tries)
             self._polish("lagrangian", SETTINGS.polish_tries)

@@ -78,7 +78,11 @@ class LeafSearch:
             rigid = self._rigid
             self._seed += 1
             found = rigid.decide(
-                capacity_bytes, guard, seed=guard.limits.seed + self._seed, max_nodes=max_nodes
+                capacity_bytes,
+                guard,
+                seed=guard.limits.seed + self._seed,
+                max_nodes=max_nodes,
+                settings=self.settings,
             )
             if found.offsets is not None:
                 self._take(found.offsets)
@@ -99,7 +103,7 @@ class LeafSearch:
         if kept:
             core, core_limits = strip.choose(kept), [limits[index] for index in kept]
             covered = sum(last - first for first, last in zip(core.firsts, core.lasts, strict=True))
-            if covered > self.settings.most_covered:
+            if covered > self.settings.most_entries:
                 return Verdict.OUT_OF_BUDGET, 0
             self._seed += 1
             seed = guard.limits.seed + self._seed
@@ -119,7 +123,7 @@ class LeafSearch:
         """Whether the rigid search, which holds every meeting of two parts at every section, cannot begin."""
         parts = part_sections(self.problem)
         live = parts.sections.totals(np.ones(len(parts.lows), dtype=np.int64))
-        return bool((live * live).sum() > self.settings.most_meetings)
+        return bool((live * live).sum() > self.settings.most_entries)
 
     def _take(self, offsets: tuple[int, ...]) -> None:
         """Keep a layout if it is better."""

@@ -1,8 +1,8 @@
 """What the searches for recomputations are tuned with: one frozen object, read by every search of the room.
 
-A setting stands here when more than one search reads it, or when it decides how much of a search is run. Each says why
-it has its value. `benchmarks/ablation.py recompute` measures what the stages that they steer earn; the figures named
-here are of its recorded instances and of generated ones with 300 nodes.
+A setting stands here when more than one search reads it, or when an answer changes with it.
+`benchmarks/ablation.py recompute_settings` measures what half and twice of each number cost and win. Numbers that bound
+time and memory, and change no answer there, stand where they are used.
 """
 
 from __future__ import annotations
@@ -34,8 +34,16 @@ class RecomputeSettings:
         least_descent_tries: in a small program.
         polish_tries: of one search that improves a plan.
         quick_tries: of the first look at prices.
+        curve_tries_per_node: of all descents behind the floor of a curve together.
+        hold_share: an operand is held on to rather than recomputed where it is at most this part of what it helps to make.
+        worthwhile: storages below this share of the bytes above the budget are left alone while larger ones can go.
+        most_executions: of one node; ends a descent where every drop requires another.
+        floor_stalls: so many descents that hardly lower the peak are the last on the way to the floor.
+        floor_shares: of the range from the floor up: there the closure model plans where these descents begin.
+        floor_chains: lowest plans of the chain program from which they begin as well.
         parts: a search among several may use at most one of so many parts of the work that is left.
         not_far_behind: a plan of another order that recomputes this much more may still overtake the best.
+        turns: of ruin and prices, at most.
         misses: so many attempts in a row that have not helped are enough.
         least_progress: an attempt that closes less than this share of a gap has not helped.
         apart: steps this close to one that has been looked at say the same.
@@ -55,8 +63,16 @@ class RecomputeSettings:
     least_descent_tries: int = 1000
     polish_tries: int = 15_000
     quick_tries: int = 2500
+    curve_tries_per_node: int = 100
+    hold_share: float = 1 / 16
+    worthwhile: float = 0.002
+    most_executions: int = 8
+    floor_stalls: int = 2
+    floor_shares: tuple[float, ...] = (1.0, 0.45, 0.3)
+    floor_chains: int = 2
     parts: int = 4
     not_far_behind: float = 1.25
+    turns: int = 6
     misses: int = 4
     least_progress: float = 0.1
     apart: int = 6

@@ -30,12 +30,6 @@ from neaptide.schedule.replays import ChargedReplays, Closure, Replays
 from neaptide.schedule.transfers import TO_END
 
 NAME: Final = "greedy_recompute"
-# An operand this much smaller than what it helps to make is held on to rather than recomputed.
-_HOLD_SHARE: Final = 1 / 16
-# Storages below this share of the bytes above the budget are left alone while larger ones can go.
-_WORTHWHILE: Final = 0.002
-# No node runs more often than this; ends the search on graphs where every drop requires another.
-_MOST_EXECUTIONS: Final = 8
 
 Gap: TypeAlias = tuple[int, int]
 """Executions between which a storage lies idle."""
@@ -179,7 +173,7 @@ class GreedyRecompute:
             if gap is None or self.guard.exhausted():
                 continue
             before = self.step.node_count if gap[1] == TO_END else evaluator.anchor_of(gap[1])
-            closure = self.replays.closure(storage, before, hold_share=_HOLD_SHARE)
+            closure = self.replays.closure(storage, before, hold_share=SETTINGS.hold_share)
             if closure.nodes and not closure.refusal:
                 evaluator.apply(self.replays.insertion(closure, before))
                 evaluator.forget_undo()
@@ -302,7 +296,7 @@ class GreedyRecompute:
         return None
 
     def _closure(self, storage: int, before: int, hold_from: int) -> Closure:
-        return self.replays.closure(storage, before, hold_share=_HOLD_SHARE, hold_from=hold_from)
+        return self.replays.closure(storage, before, hold_share=SETTINGS.hold_share, hold_from=hold_from)
 
     def _end_before(self, storage: int, place: int) -> int:
         """Position of the last use of a storage before a position."""
@@ -311,7 +305,7 @@ class GreedyRecompute:
 
     def _offers(self, highest: int) -> list[tuple[float, int, bool]]:
         """Storages that lie idle across a step, with a price that is not too high: their own creator's seconds."""
-        worthwhile = _WORTHWHILE * (self.evaluator.peak - self.budget)
+        worthwhile = SETTINGS.worthwhile * (self.evaluator.peak - self.budget)
         offers: list[tuple[float, int, bool]] = []
         small: list[tuple[float, int, bool]] = []
         for storage in self.candidates:
@@ -352,7 +346,9 @@ class GreedyRecompute:
     def _price(self, storage: int, closure: Closure, highest: int, gap: Gap) -> float | None:
         """Seconds per byte that leaves the step; None when nothing leaves it or a node would run too often."""
         evaluator, step = self.evaluator, self.step
-        if not closure.nodes or any(len(evaluator.executions[n]) >= _MOST_EXECUTIONS for n in closure.nodes):
+        if not closure.nodes or any(
+            len(evaluator.executions[n]) >= SETTINGS.most_executions for n in closure.nodes
+        ):
             return None
         removed = 0
         places = evaluator.places

@@ -29,10 +29,8 @@ from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 
-# Changes tried by one strategy, at most.
+# Changes tried by one strategy of the costly ones, at most.
 _MOST_TRIES: Final = 8000
-# All descents behind the floor together, unless the caller's limits allow less.
-_ALL_TRIES_PER_NODE: Final = 100
 # Whole numbers and certificates, which look at several steps together, are for programs up to this size.
 _MOST_NODES: Final = 3000
 _WHOLE_WORK: Final = 4
@@ -42,12 +40,8 @@ _RUINS: Final = 6
 # For single budgets only, where what is cheap does not do.
 _BY_PRICES: Final = "lagrangian"
 _COSTLY: Final = ("block_dp", "lagrangian", "ruin_recreate")
-# The way to the floor: descents until two lower the peak by less than a share.
-_MOST_STALLS: Final = 2
+# A descent to the floor that lowers the peak by less than this share has stalled.
 _FLOOR_PROGRESS: Final = 0.01
-# Where they begin: plans of the closure model for these shares of the range, and the lowest of the chain program.
-_SINK_SHARES: Final = (1.0, 0.45, 0.3)
-_CHAIN_SINKS: Final = 2
 
 
 @dataclass(slots=True)
@@ -135,8 +129,10 @@ class CurveSearch:
         high, low = self.start.peak_with_workspace_bytes, max(budget, self.step.lower_bound_bytes)
         if high <= low:
             return
-        chain = sorted(self.archive.plans, key=lambda plan: plan.peak_with_workspace_bytes)[:_CHAIN_SINKS]
-        for share in _SINK_SHARES:
+        chain = sorted(self.archive.plans, key=lambda plan: plan.peak_with_workspace_bytes)[
+            : SETTINGS.floor_chains
+        ]
+        for share in SETTINGS.floor_shares:
             self._sink(self._close(low + int(share * (high - low)), 1.0) or self.start, low)
         for plan in chain:
             self._sink(plan, low)
@@ -153,7 +149,7 @@ class CurveSearch:
         self.bounds.prove(budgets)
         efforts = {budget: _Effort(set(), iter(self._closures())) for budget in budgets}
         first = self.guard.work
-        most = _ALL_TRIES_PER_NODE * self.step.node_count
+        most = SETTINGS.curve_tries_per_node * self.step.node_count
         is_certified = False
         while not self._stops() and self.guard.work - first < most:
             worth = {b: self._worth(b, effort) for b, effort in efforts.items()}
@@ -297,7 +293,9 @@ class CurveSearch:
     def _sink(self, plan: PlannedSequence, budget: int) -> None:
         """Drops as long as they lower the peak by much."""
         stalled = 0
-        while plan.peak_with_workspace_bytes > budget and stalled < _MOST_STALLS and not self._stops():
+        while (
+            plan.peak_with_workspace_bytes > budget and stalled < SETTINGS.floor_stalls and not self._stops()
+        ):
             search = self._search(plan, budget)
             search.descend()
             before, plan = plan.peak_with_workspace_bytes, self._keep(search, "greedy_recompute")

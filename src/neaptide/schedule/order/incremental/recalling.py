@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from neaptide.outcome import LimitGuard
 from neaptide.schedule.order.search.bitset_lattice import Lattice, Ready
-from neaptide.schedule.order.search.downsets import SearchEnd
+from neaptide.schedule.order.search.downsets import WIDE, SearchEnd
 from neaptide.schedule.order.search.free_moves import SearchState, close
+from neaptide.schedule.order.settings import DEFAULT
 
 Recall: TypeAlias = Callable[[int, int], int]
 """From the ops left in a state and its bytes to a bound of the hills on every way on from it; 0 knows nothing."""
-
-_FIRST_TURN: Final = 256  # states
-_WIDE: Final = 128  # ready ops beyond which children are not closed when they are made
 
 _Trail: TypeAlias = tuple[Any, tuple[int, ...]] | None  # ops placed last, behind those before
 
@@ -101,7 +99,7 @@ class RecallingSearch:
                 continue
             ready = tuple(x for x in state.ready if x != op) + tuple(self.lattice.enabled(left, op))
             child = SearchState(left, following, ready, [op])
-            if reached == level and len(ready) <= _WIDE:
+            if reached == level and len(ready) <= WIDE:
                 close(self.lattice, child, level, runs=False)
                 if self._level.get(child.left, reached + 1) <= reached:
                     continue
@@ -149,12 +147,13 @@ def take_turns(
         states: of each.
         alone: states that the first one has to itself before the others begin.
     """
-    turn = max(_FIRST_TURN, alone)
+    first = DEFAULT.first_states
+    turn = max(first, alone)
     while guard.check_now() is None and any(search.states < states for search in searches):
         for search in searches:
             if search.states < states and search.advance(guard, turn) is not SearchEnd.OPEN:
                 return search
-            turn = max(_FIRST_TURN, turn - alone) if search is searches[0] else turn
+            turn = max(first, turn - alone) if search is searches[0] else turn
         alone = 0
         turn += turn // 2
     return None

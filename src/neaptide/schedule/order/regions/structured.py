@@ -90,7 +90,7 @@ def pumpkin_order(
     limits: Limits | None = None,
     interrupt: threading.Event | None = None,
     *,
-    state_limit: int = 10 * DEFAULT.region_states,
+    state_limit: int = DEFAULT.large_region_states,
 ) -> Outcome[Order]:
     """Best order of a pumpkin: over downsets, or by phase split where that is smaller.
 

@@ -11,9 +11,8 @@ from neaptide.outcome import LimitGuard
 from neaptide.schedule.order.search.bitset_lattice import Lattice, Ready
 from neaptide.schedule.order.search.free_moves import SearchState, close
 
-_WIDE: Final = (
-    128  # ready ops beyond which children are not closed when they are made: too many are never looked at
-)
+WIDE: Final = 128
+"""Ready ops beyond which children are not closed when they are made: too many are never looked at."""
 
 
 class SearchEnd(StrEnum):
@@ -109,7 +108,7 @@ class DownsetSearch:
             ready = tuple(x for x in state.ready if x != op) + tuple(self.lattice.enabled(left, op))
             child = SearchState(left, following, ready, [op])
             if (
-                reached == level and len(ready) <= _WIDE
+                reached == level and len(ready) <= WIDE
             ):  # it will be expanded at this level, if at all: merge it with its like now
                 close(self.lattice, child, level, runs=False)
                 known = self._ways.get(child.left)
