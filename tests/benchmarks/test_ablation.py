@@ -1,8 +1,10 @@
 """What a stage earns: stages that are left out do not run, and worse, better and missed are told apart."""
 
+import dataclasses
 import json
 import math
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,15 @@ sys.path.insert(0, str(BENCHMARKS))
 
 import ablation  # noqa: E402
 import ablation_cases  # noqa: E402
+import ablation_settings  # noqa: E402
 from neaptide.corpus.recompute_forms import recompute_form  # noqa: E402
+from neaptide.outcome import Limits  # noqa: E402
+from neaptide.planner import portfolio  # noqa: E402
+from neaptide.planner.objective import PlanningProblem  # noqa: E402
+from neaptide.planner.recompute import settings as recompute  # noqa: E402
+from neaptide.planner.strategies import greedy_recompute  # noqa: E402
+from neaptide.planner.strategies.program_order import baseline  # noqa: E402
+from recompute_cases import generated  # noqa: E402
 
 WORK = 300
 
@@ -34,13 +44,15 @@ def folder(tmp_path):
         ("layout", ("challenging", "A")),
         ("layout", ("generated", "mixed", "12", "1")),
         ("order", ("generated", "local", "12", "1")),
+        ("order_settings", ("generated", "local", "12", "1")),
+        ("layout_settings", ("generated", "mixed", "8", "1")),
     ],
 )
 def test_a_case_becomes_a_column_of_stages(room, case, folder):
     found = ablation_cases.ablate(room, case, folder, WORK)
     assert set(found["without"]) == {ablation_cases.WHOLE, *ablation_cases.STAGES[room]}
     shown = ablation.show(room, [{"room": room, "case": " ".join(case), **json.loads(json.dumps(found))}])
-    assert [line.split()[0] for line in shown.splitlines()[2:]] == list(ablation_cases.STAGES[room])
+    assert [line.split("  ")[0] for line in shown.splitlines()[2:]] == list(ablation_cases.STAGES[room])
 
 
 def test_all_recorded_instances_are_cases(folder):
@@ -64,3 +76,49 @@ def test_losses_are_shares_and_a_missed_budget_is_beyond_all():
 def test_failures_are_named():
     shown = ablation.show("order", [{"room": "order", "case": "network x", "failure": "took too long"}])
     assert "network x failed: took too long" in shown
+
+
+def test_counts_stay_above_zero_and_shares_may_be_small():
+    @dataclass(frozen=True)
+    class Settings:
+        count: int = 1
+        share: float = 0.1
+        widths: tuple[int, ...] = (1, 8)
+
+    found = ablation_settings.changed(Settings())
+    assert found["count half"] == Settings()
+    assert found["share half"] == Settings(share=0.05)
+    assert found["widths twice"] == Settings(widths=(2, 16))
+    assert found["widths half"] == Settings(widths=(1, 4))
+
+
+def test_settings_of_recomputation_reach_its_searches_and_are_put_back():
+    usual = recompute.SETTINGS
+    chosen = dataclasses.replace(usual, most_executions=2)
+    step = generated("skips", 24, 1)
+    budget = int(0.6 * baseline(step).peak_with_workspace_bytes)
+
+    def most(plan):
+        return max(plan.sequence.count(node) for node in plan.sequence)
+
+    with ablation_settings.recompute_settings(chosen):
+        assert greedy_recompute.SETTINGS is portfolio.SETTINGS is chosen
+        few = greedy_recompute.solve(PlanningProblem(step, budget), Limits(work=WORK)).require()
+    assert most(few) <= 2
+    assert greedy_recompute.SETTINGS is portfolio.SETTINGS is usual
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("budget", "layered", "20", "1", "0.7"),
+        ("least", "skips", "20", "1", "1.1"),
+        ("curve", "skips", "20", "1"),
+    ],
+)
+def test_each_kind_of_question_has_an_answer_that_smaller_is_better(case):
+    solve = ablation_settings.recompute_solver(case, None)
+    usual, same = (solve(Limits(work=WORK), ()) for _ in range(2))
+    assert usual == same
+    assert solve(Limits(work=WORK), ("most_executions half",)).keys() == usual.keys()
+    assert math.isfinite(usual["value"])
