@@ -65,6 +65,7 @@ def variants_of(
         exact=exact,
         objection=planned.objection,
         only=_is_whole if options.strategy == MICRO_BATCH else lambda _: True,
+        merging=options.strategy != MICRO_BATCH,
         interrupt=options.interrupt,
     )
     for tried in made.tried:

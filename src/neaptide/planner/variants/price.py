@@ -72,16 +72,26 @@ class Price:
     def rank(self, estimate: Estimate, goal: Goal) -> tuple[float, ...]:
         """Lower is better: the bytes, or the seconds, that recomputation would bring a variant to."""
         seconds = self._estimated(estimate) + self._short_of(estimate)
+        doubt = 0.0 if self.priced else _DOUBT * self.before_seconds
+        return self.brought(estimate.peak_bytes, seconds, goal, doubt)
+
+    def brought(self, peak: float, seconds: float, goal: Goal, doubt: float = 0.0) -> tuple[float, ...]:
+        """Lower is better: the bytes, or the seconds, that recomputation would bring a program to.
+
+        Args:
+            peak: bytes in its own order.
+            seconds: that it takes.
+            goal: what is asked for.
+            doubt: seconds by which it may be too long and still be looked at.
+        """
         if goal.longest is not None:
             slack = max(goal.longest - seconds, 0.0)
-            peak = estimate.peak_bytes * max(1.0 - self.share_per_second * slack, _LEAST_SHARE)
-            doubt = 0.0 if self.priced else _DOUBT * self.before_seconds
-            return max(seconds - goal.longest - doubt, 0.0), peak
-        above = max(1.0 - goal.allowed / max(estimate.peak_bytes, 1), 0.0)
+            least = peak * max(1.0 - self.share_per_second * slack, _LEAST_SHARE)
+            return max(seconds - goal.longest - doubt, 0.0), least
+        above = max(1.0 - goal.allowed / max(peak, 1), 0.0)
         # Where recomputation did not bring the plan within the bytes, it takes away no more of another graph's peak.
-        least = estimate.peak_bytes * self.left if self.peak_bytes > goal.allowed else 0.0
-        beyond = max(least - goal.allowed, 0.0)
-        return beyond, seconds + above / self.share_per_second, estimate.peak_bytes
+        least = peak * self.left if self.peak_bytes > goal.allowed else 0.0
+        return max(least - goal.allowed, 0.0), seconds + above / self.share_per_second, peak
 
     def _estimated(self, estimate: Estimate) -> float:
         return self.before_seconds + estimate.seconds + estimate.added_seconds

@@ -2,7 +2,8 @@
 
 Prices lead. What recomputation costs in the graph as it is says how far it would bring each variant; the few that would
 come furthest are measured and planned exactly, their loops' bodies by the same search under what is left of the budget.
-The graph as it is stands among them, so no answer is worse than without variants. (Two searches, one inside the other;
+The graph as it is stands among them, so no answer is worse than without variants. What costs nothing is done to all others:
+sums go into products and results on top of operands, which takes bytes and buys time for recomputation. (Two searches, one inside the other;
 fission and its place in the search: MAGIS, Chen et al., ASPLOS 2024.)
 """
 
@@ -23,17 +24,20 @@ from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choice, Choices, Objection
 from neaptide.planner.variants.estimate import ON_A_CPU, Estimate, PartCosts, estimates
 from neaptide.planner.variants.goal import Goal
+from neaptide.planner.variants.merges import merged, unjoined
 from neaptide.planner.variants.price import Price
 from neaptide.planner.variants.variant import Variant
 from neaptide.plans import TriedVariant
 from neaptide.transform.fission.candidates import Candidate
 
-# Of the time for a program: what the graph as it is gets, and what each search for a variant and its bodies does (a variant
-# takes four at most). What is left goes to the best once more.
-_PLAIN_SHARE = 0.2
+# Of the time for a program: what the graph as it is gets, what the variant that all others begin with does, and each search
+# for a variant and its bodies (a variant takes four at most). What is left goes to the best once more.
+_PLAIN_SHARE = 0.1
+_BEGUN_SHARE = 0.1
 _SEARCH_SHARE = 0.04
 _SEARCHES = 4
 _AS_IT_IS = "as it is"
+_MERGED = "sums in products and results on top of operands"
 # A region in parts is looked at further where the peak falls by a twentieth at least.
 _WORTHWHILE = 0.95
 
@@ -73,6 +77,7 @@ class VariantPlan:
         tried: all variants that were planned, in that order.
         begun: what the search went out from; None where the graph as it is was all that is needed.
         choices: what may follow from that.
+        begins: what a further choice would follow from: `variant` without what is done last; None where there is none.
     """
 
     label: str
@@ -82,6 +87,7 @@ class VariantPlan:
     tried: tuple[TriedVariant, ...] = ()
     begun: Variant | None = None
     choices: tuple[Choice, ...] = ()
+    begins: Variant | None = None
 
 
 def plan_variants(
@@ -93,6 +99,7 @@ def plan_variants(
     exact: PricingOf,
     objection: Objection,
     only: Callable[[Candidate], bool] = lambda _: True,
+    merging: bool = True,
     costs: PartCosts = ON_A_CPU,
     interrupt: threading.Event | None = None,
 ) -> VariantPlan:
@@ -106,13 +113,14 @@ def plan_variants(
         exact: what prices a graph that is to be planned; it may run operations to learn what they take.
         objection: why a changed graph is not wanted; None where it is.
         only: regions that may be split; all by default.
+        merging: do what costs nothing as well, and look at convolutions of pieces.
         costs: of parts, to rank variants by before one was priced.
         interrupt: set it to get the best so far.
 
     Returns:
         The best plan found, judged; the graph as it is where no variant is better.
     """
-    return _Search(graph, asked, limits, quick, exact, objection, only, costs, interrupt).run()
+    return _Search(graph, asked, limits, quick, exact, objection, only, merging, costs, interrupt).run()
 
 
 class _Search:
@@ -125,12 +133,13 @@ class _Search:
         exact: PricingOf,
         objection: Objection,
         only: Callable[[Candidate], bool],
+        merging: bool,
         costs: PartCosts,
         interrupt: threading.Event | None,
     ) -> None:
         self.graph, self.asked, self.limits = graph, asked, limits
         self.quick, self.exact, self.objection = quick, exact, objection
-        self.only, self.costs, self.interrupt = only, costs, interrupt
+        self.only, self.merging, self.costs, self.interrupt = only, merging, costs, interrupt
         self.guard = LimitGuard(limits, interrupt)
         self.before = baseline(exact(graph).problem(graph))
         self.plain = Edited.unchanged(graph)
@@ -146,22 +155,57 @@ class _Search:
         best = VariantPlan(_AS_IT_IS, plain, Variant.captured(self.graph), self.before)
         if self._is_free(plain):
             return replace(best, tried=tuple(self.tried))
-        begun = self.choices.begun(self.graph)
+        price = Price.of(self.before, _sequence(plain))
+        begun = self._unjoined(self.choices.begun(self.graph), price)
+        best, price = self._with_merges(begun, best, price)
         choices = self.choices.after(begun)
-        best = self._once_more(self._best_of_all(begun, choices, best))
+        best = self._once_more(self._best_of_all(begun, choices, price, best))
         return replace(best, tried=tuple(self.tried), begun=begun, choices=choices)
 
-    def _best_of_all(self, begun: Variant, choices: Sequence[Choice], best: VariantPlan) -> VariantPlan:
+    def _unjoined(self, begun: Variant, price: Price) -> Variant:
+        """A variant without joins in front of convolutions, where the bytes are worth the time."""
+        apart = unjoined(begun, self.choices) if self.merging else begun
+        if len(apart.rewrites) == len(begun.rewrites):
+            return begun
+        return min(begun, apart, key=lambda variant: self._brought(variant, price))
+
+    def _brought(self, variant: Variant, price: Price) -> tuple[float, ...]:
+        """What recomputation would bring a variant to, about; lower is better."""
+        made = self._in_program_order(self._finished(variant))
+        return price.brought(made.peak_with_workspace_bytes, made.seconds, self.goal)
+
+    def _with_merges(self, begun: Variant, best: VariantPlan, price: Price) -> tuple[VariantPlan, Price]:
+        """The better of a plan and of what all variants begin with, where more than means was changed; its price."""
+        variant = self._finished(begun)
+        if len(variant.rewrites) == len(begun.rewrites) and not begun.labels:
+            return best, price
+        label = ", then ".join((*variant.labels, _MERGED))
+        found = self._planned(label, variant.edited, _BEGUN_SHARE)
+        price = price.after(self._in_program_order(variant), _sequence(found))
+        return (
+            VariantPlan(label, found, variant, self.before) if self._is_better(found, best.found) else best
+        ), price
+
+    def _finished(self, variant: Variant) -> Variant:
+        """A variant with what costs nothing, as it is planned and run."""
+        return merged(variant, self.choices) if self.merging else variant
+
+    def _in_program_order(self, variant: Variant) -> PlannedSequence:
+        return baseline(self.exact(variant.graph).problem(variant.graph))
+
+    def _best_of_all(
+        self, begun: Variant, choices: Sequence[Choice], price: Price, best: VariantPlan
+    ) -> VariantPlan:
         """The best of a plan and of the variants that are reached from another, one choice at a time."""
-        price = Price.of(self.before, _sequence(best.found))
         wanted = _FIRST
         for _ in range(_MOST_ROUNDS):
             found = self._best_after(begun, choices, price, best, wanted)
             if found is best or self._left() <= _NEXT.begun:
                 return found
-            best, begun, wanted = found, found.variant, _NEXT
+            assert found.begins is not None
+            best, begun, wanted = found, found.begins, _NEXT
             choices = self.choices.after(begun)
-            price = price.after(baseline(self.exact(begun.graph).problem(begun.graph)), _sequence(best.found))
+            price = price.after(self._in_program_order(found.variant), _sequence(best.found))
         return best
 
     def _best_after(
@@ -178,18 +222,20 @@ class _Search:
                 break
             estimate = min(among, key=lambda seen: price.rank(seen, self.goal))
             looked.remove(estimate)
-            variant = self.choices.taken(estimate.choice, estimate.parts)
-            if variant is None:
+            begins = self.choices.taken(estimate.choice, estimate.parts)
+            if begins is None:
                 looked = [seen for seen in looked if seen.choice is not estimate.choice]
                 continue
-            seconds = baseline(self.exact(variant.graph).problem(variant.graph)).seconds
+            variant = self._finished(begins)
+            seconds = self._in_program_order(variant).seconds
             price = price.seen(estimate, seconds)
             if self._is_too_slow(seconds, best):
                 continue
             planned.append(estimate.choice)
             found = self._planned(variant.label, variant.edited, _SEARCH_SHARE)
             if self._is_better(found, best.found):
-                best, best_choice = VariantPlan(variant.label, found, variant, self.before), estimate.choice
+                best = VariantPlan(variant.label, found, variant, self.before, begins=begins)
+                best_choice = estimate.choice
         return best
 
     def _may_begin(self, wanted: _Round, planned: Sequence[Choice]) -> bool:
@@ -241,7 +287,7 @@ class _Search:
         if self.goal.longest is not None and self.goal.longest != float("inf"):
             asked = replace(asked, budget=replace(asked.budget, latency=self.goal.longest))
         found = planner.around(edited.graph, asked)
-        self.spent += share * (1 if edited is self.plain else _SEARCHES)
+        self.spent += share * (_SEARCHES if any(node.regions for node in edited.graph.nodes) else 1)
         made = found.program.predictions
         self.tried.append(TriedVariant(label, made.peak_with_workspace_bytes, made.seconds))
         return found

@@ -1,0 +1,85 @@
+"""What a variant can do besides: rewrites that cost neither bytes nor time in program order, and joins that need not be made.
+
+Products add to what they would be added to, and results take the bytes of operands that nobody needs any more. That is done
+last, in the graph and in the bodies of its loops: a region whose operand is overwritten inside it could not run in parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from neaptide.errors import RewriteError
+from neaptide.ir.edit import Edited
+from neaptide.ir.graph import Graph
+from neaptide.planner.variants.choices import Choices
+from neaptide.planner.variants.variant import Variant
+from neaptide.transform.applying import apply_rule
+from neaptide.transform.rewrite import Rewrite
+from neaptide.transform.rules import RULES
+
+# In this order: what a product overwrites is no operand of a sum any more.
+_FREE: Final = ("product_sums", "in_place")
+_UNJOINED: Final = "piecewise_convolutions"
+_LABEL: Final = "convolutions of pieces"
+
+
+def merged(variant: Variant, choices: Choices) -> Variant:
+    """A variant after all free rewrites of its graph and of the bodies of its loops. O(rewrites times size).
+
+    Args:
+        variant: to be changed.
+        choices: knows what operations mean, and what is not wanted; it is told what could not be done.
+    """
+    for rule in _FREE:
+        for path in tuple(_paths(variant.graph)):
+            for found in RULES[rule].find(_body(variant.graph, path), choices.registry):
+                if isinstance(found, Rewrite):
+                    variant = _with(variant, replace(found, within=path), choices)
+    return variant
+
+
+def unjoined(variant: Variant, choices: Choices) -> Variant:
+    """A variant whose convolutions read the pieces of what they read joined. O(rewrites times size).
+
+    Whether that pays is a matter of prices: it takes bytes away, and makes several convolutions of one.
+    """
+
+    def objection(edited: Edited) -> str | None:
+        return choices.objection(variant.edited.then(edited))
+
+    made = apply_rule(variant.graph, choices.registry, RULES[_UNJOINED], objection)
+    if not made.rewrites:
+        return variant
+    labels, rewrites = (*variant.labels, _LABEL), (*variant.rewrites, *made.rewrites)
+    return Variant(labels, rewrites, variant.edited.then(made.edited))
+
+
+def _with(variant: Variant, rewrite: Rewrite, choices: Choices) -> Variant:
+    """A variant with one more rewrite; without it where that is not wanted."""
+    try:
+        made = variant.then(choices.registry, [rewrite])
+        reason = choices.objection(made.edited)
+    except RewriteError as error:
+        reason = error.what
+    if reason is None:
+        return made
+    choices.refusals.append(reason)
+    return variant
+
+
+def _paths(graph: Graph) -> Iterator[tuple[int, ...]]:
+    """The loops of a graph, the innermost first, and the graph itself at the end: a change moves no path behind it."""
+    for node in graph.nodes:
+        if node.regions:
+            for path in _paths(node.regions[0].body):
+                yield (node.id, *path)
+    yield ()
+
+
+def _body(graph: Graph, path: tuple[int, ...]) -> Graph:
+    """The body of the loop at the end of a path."""
+    for loop in path:
+        graph = graph.nodes[loop].regions[0].body
+    return graph

@@ -1,0 +1,174 @@
+"""What every variant does besides: it costs nothing, buys time that recomputation spends, and reaches into the bodies of loops."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import neaptide
+from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.cost.model import EstimatedCost
+from neaptide.cost.presets import get_device
+from neaptide.frontends.torch_step import capture_step
+from neaptide.ir.schedule import Schedule
+from neaptide.ops import registry
+from neaptide.outcome import Limits
+from neaptide.planner.budget import Budget
+from neaptide.planner.plan_graph import PlanRequest
+from neaptide.planner.pricing import Pricing
+from neaptide.planner.strategies.program_order import baseline
+from neaptide.planner.variants.choices import Choices
+from neaptide.planner.variants.merges import merged, unjoined
+from neaptide.planner.variants.search import plan_variants
+from neaptide.planner.variants.variant import Variant
+from neaptide.transform.rewrite import replay
+from neaptide.transform.rules import RULES
+
+FREE = {"product_sums", "in_place"}
+
+
+class Gated(nn.Module):
+    """Two branches of one activation, whose gradients meet."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.gate, self.up, self.down = (nn.Linear(width, width, bias=False) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(F.gelu(self.gate(x)) * self.up(x))
+
+
+class Skips(nn.Module):
+    """A small U-Net: what the first level made is joined with what comes from below."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.below = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.back, self.last = nn.ConvTranspose2d(8, 8, 2, stride=2), nn.Conv2d(16, 1, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kept = torch.relu(self.first(x))
+        back = self.back(torch.relu(self.below(F.max_pool2d(kept, 2))))
+        return self.last(torch.cat([kept, back], 1))
+
+
+def step_of(model, *shape):
+    torch.manual_seed(0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step, torch.randn(*shape)
+
+
+def gated_step():
+    return step_of(nn.Sequential(*(Gated(16) for _ in range(4))), 8, 12, 16)
+
+
+def captured(step, batch):
+    return capture_step(step, (batch,)).steady.graph
+
+
+def pricing():
+    return Pricing(EstimatedCost(get_device("rtx3090"), registry()), registry())
+
+
+def searched(graph, *, merging, longer=0.0):
+    """The fewest bytes that are found within a time, as a share of the program's peak, and what was done."""
+    prices = pricing()
+    before = baseline(prices.problem(graph))
+    budget = Budget("min", latency=before.seconds * (1 + longer))
+    found = plan_variants(
+        graph,
+        lambda _: PlanRequest(budget, budget_bytes=before.peak_with_workspace_bytes),
+        Limits(None, 600),
+        quick=prices,
+        exact=lambda _: prices,
+        objection=lambda _: None,
+        only=lambda _: False,
+        merging=merging,
+    )
+    made = found.found.program.predictions
+    assert made.seconds <= before.seconds * (1 + longer)
+    return made.peak_with_workspace_bytes / before.peak_with_workspace_bytes, found
+
+
+def test_a_merge_buys_the_time_that_recomputation_spends():
+    graph = captured(*gated_step())
+    plain, _ = searched(graph, merging=False)
+    share, found = searched(graph, merging=True)
+    assert share < 0.95 * plain
+    assert "sums in products" in found.label
+    assert found.found.program.moves.recomputations  # no merge alone lowers it so far
+
+
+def test_joins_go_where_their_bytes_are_worth_the_time():
+    graph = captured(*step_of(Skips(), 16, 3, 128, 128))
+    plain, _ = searched(graph, merging=False)
+    share, found = searched(graph, merging=True)
+    assert share < 0.7 * plain
+    assert "piecewise_convolutions" in [rewrite.rule for rewrite in found.variant.rewrites]
+    small = captured(
+        *step_of(Skips(), 4, 3, 16, 16)
+    )  # two calls instead of one take longer than the bytes are worth
+    _, found = searched(small, merging=True)
+    assert "piecewise_convolutions" not in [rewrite.rule for rewrite in found.variant.rewrites]
+
+
+def test_they_reach_into_the_bodies_of_loops():
+    graph = captured(*gated_step())
+    choices = Choices(registry(), lambda _: None)
+    choice = choices.after(choices.begun(graph))[0]
+    variant = choices.taken(choice, 2)
+    assert variant is not None
+    made = merged(variant, choices)
+    inside = [rewrite.rule for rewrite in made.rewrites if rewrite.within]
+    assert set(inside) == FREE
+    assert replay(graph, registry(), made.rewrites, RULES).graph == made.graph
+    before, after = (memory_profile(one.graph, Schedule.program_order(one.graph)) for one in (variant, made))
+    assert after.peak_with_workspace_bytes <= before.peak_with_workspace_bytes
+    prices = pricing()
+    assert baseline(prices.problem(made.graph)).seconds < baseline(prices.problem(variant.graph)).seconds
+
+
+def test_what_is_not_wanted_is_left_and_told():
+    graph = captured(*step_of(Skips(), 2, 3, 8, 8))
+    choices = Choices(registry(), lambda _: "verify runs look at it")
+    assert merged(Variant.captured(graph), choices).rewrites == ()
+    assert unjoined(Variant.captured(graph), choices).rewrites == ()
+    assert choices.refusals == ["verify runs look at it"]
+
+
+def test_a_plan_says_what_was_done_and_runs_as_predicted(tmp_path, caplog):
+    step, batch = gated_step()
+    caplog.set_level(logging.INFO, logger="neaptide.planner")
+    caplog.set_level(logging.INFO, logger="neaptide.runtime")
+    plan = neaptide.plan(
+        step,
+        batch,
+        budget=neaptide.Budget(None, latency=3600.0),
+        numerics="close",
+        time_limit_s=None,
+        work_limit=600,
+    )
+    assert "sums in products and results on top of operands" in caplog.text
+    assert FREE & {rewrite.rule for rewrite in plan.programs[0].rewrites}
+    plan.save(tmp_path / "plan.json")
+    report = neaptide.run(gated_step, str(tmp_path / "plan.json"), verify=True)
+    assert report.predicted_peak_bytes == report.measured_peak_bytes
+    assert max(report.max_abs_diff.values()) < 1e-5
+
+
+def test_what_it_is_measured_against_does_without():
+    step, batch = gated_step()
+    limits = {"time_limit_s": None, "work_limit": 300}
+    plan = neaptide.plan(step, batch, budget="min", numerics="close", strategy="micro_batch", **limits)
+    assert not FREE & {rewrite.rule for rewrite in plan.programs[0].rewrites}
