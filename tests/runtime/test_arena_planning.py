@@ -16,7 +16,7 @@ from neaptide.errors import UsageError
 from neaptide.ir.schedule import Schedule
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
-from neaptide.planner.pricing import Prices
+from neaptide.planner.prices import Prices
 from neaptide.runtime.arena import Arena
 from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.arena_planning import plan_arena

@@ -28,7 +28,8 @@ from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
 from neaptide.planner.graph_search import DEFAULT_STRATEGY, GraphSearch
 from neaptide.planner.plan_graph import PlanRequest, plan_graph
-from neaptide.planner.pricing import Prices, Pricing
+from neaptide.planner.prices import Prices
+from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.runtime.arena import Arena
 from neaptide.runtime.arena_plan import ArenaOptions

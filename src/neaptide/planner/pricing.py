@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -17,7 +17,7 @@ from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
-from neaptide.plans import AssumedBytes
+from neaptide.planner.prices import NodePrice, Prices
 from neaptide.schedule.problem import StepProblem, compile_problem
 
 _RANDOM_STATE_SECONDS: Final = (
@@ -27,54 +27,6 @@ _RANDOM_STATE_SECONDS: Final = (
 _GRAPHS_REMEMBERED: Final = 8
 # Variants of a step of 2,845 nodes have a few hundred distinct calls.
 _CALLS_REMEMBERED: Final = 20_000
-
-
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """What a cost model says of a graph whose bodies run in certain orders, as plain numbers.
-
-    Attributes:
-        seconds: by node.
-        workspace: scratch bytes by node id, where there are any; of a loop all that its body needs, storages included.
-        storage_bytes: sizes by storage id that replace the recorded ones.
-        in_bodies: scratch bytes of the nodes in the bodies of loops, by path.
-        loops: nodes with a loop.
-    """
-
-    seconds: tuple[float, ...]
-    workspace: Mapping[int, int]
-    storage_bytes: Mapping[int, int]
-    in_bodies: Scratch = field(default_factory=dict)
-    loops: frozenset[int] = frozenset()
-
-    @property
-    def own_workspace(self) -> dict[int, int]:
-        """Scratch bytes by node id of the nodes that are no loops."""
-        return {node: nbytes for node, nbytes in self.workspace.items() if node not in self.loops}
-
-    @property
-    def assumed(self) -> AssumedBytes:
-        """What a plan has to say of bytes beside the graph."""
-        return AssumedBytes(
-            tuple(sorted(self.own_workspace.items())),
-            tuple(sorted(self.storage_bytes.items())),
-            tuple(sorted(self.in_bodies.items())),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class NodePrice:
-    """What a cost model says of one node.
-
-    Attributes:
-        seconds: of the first execution.
-        repeat_seconds: of another one.
-        workspace: scratch bytes.
-    """
-
-    seconds: float
-    repeat_seconds: float
-    workspace: int
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from neaptide.layout.result import LayoutResult
 from neaptide.lower.out_variants import reads_whole_storage
 from neaptide.lower.places import Place, StepPlaces, is_dense
 from neaptide.ops.structural import CONSTANT_OP, HOST_FUNCTIONS
-from neaptide.planner.pricing import Prices
+from neaptide.planner.prices import Prices
 from neaptide.runtime.arena_copies import Span, choose_copies, copy_seconds
 from neaptide.runtime.arena_plan import ArenaOptions, ArenaPlan, ArenaReport, OutsideStorage
 from neaptide.runtime.out_probe import OutFacts

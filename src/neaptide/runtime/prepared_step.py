@@ -32,7 +32,8 @@ from neaptide.planner.loop_bodies import BodyPlanner
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.own_schedule import as_written
 from neaptide.planner.plan_graph import GraphPlan, PlanRequest, plan_graph
-from neaptide.planner.pricing import Prices, Pricing
+from neaptide.planner.prices import Prices
+from neaptide.planner.pricing import Pricing
 from neaptide.planner.rewritten_plan import of_captured, replayed
 from neaptide.planner.strategies import early_updates
 from neaptide.planner.variants import inner_strategy

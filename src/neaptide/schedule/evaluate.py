@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from neaptide.ir.schedule import HostStay
 from neaptide.schedule.changes import Change, Insert, Move, Remove
+from neaptide.schedule.instances import Instances
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.transfers import (
     TO_END,
@@ -66,9 +67,6 @@ class Evaluator:
         self.executions: list[list[int]] = [[] for _ in range(count)]
         self._blocks: dict[int, list[int]] = {}
         self._anchor: dict[int, int] = {}
-        self._outputs: dict[int, list[int]] = {}
-        for value in problem.outputs:
-            self._outputs.setdefault(problem.value_storage[value], []).append(value)
         order: list[int] = []
         waiting: list[int] = []
         for node in range(count) if sequence is None else sequence:
@@ -99,8 +97,7 @@ class Evaluator:
         self._places: list[int] | None = None
         self._undo: list[_Undo] = []
         self._stays = StayTable()
-        # By node; the same for every sequence of a problem, so that copies share it.
-        self._touching: dict[int, list[int]] = {}
+        self._instances = Instances(problem)
         self._locate()
         self._charge_all()
 
@@ -206,9 +203,7 @@ class Evaluator:
 
     def events(self, storage: int) -> list[int]:
         """Executions that touch a storage, in running order."""
-        found = [e for node in self.problem.roles[storage] for e in self.executions[node]]
-        found.sort(key=self.places.__getitem__)
-        return found
+        return self._instances.events(storage, self.executions, self.places)
 
     # Changes.
 
@@ -231,14 +226,14 @@ class Evaluator:
             self._transfer(change, undo)
             return
         self._locate()
-        touched = dict.fromkeys(chain.from_iterable(map(self._touched, change.nodes)))
+        touched = dict.fromkeys(chain.from_iterable(map(self._instances.touched, change.nodes)))
         stays = self._stays
         if stays.anchored and isinstance(change, Move):
             touched.update(dict.fromkeys(s for node in change.nodes for s in stays.anchored.get(node, ())))
         for storage in touched:
             if storage in stays.of:
                 self._stay(storage, self.transfers(storage), undo)
-            elif (found := self._find_spans(storage)) != self.spans[storage]:
+            elif (found := self._spans_of(storage)) != self.spans[storage]:
                 self._recharge(storage, found, undo)
 
     def undo(self) -> None:
@@ -333,7 +328,8 @@ class Evaluator:
         stays = None
         if transfers:
             writers = {e for node in self.problem.writers[storage] for e in self.executions[node]}
-            touched, kept = self._replay(storage)
+            events = self.events(storage)
+            touched, kept = self._instances.replay(storage, events, self.node_of)
             instances = [InstanceUses(tuple(uses), n in kept) for n, uses in enumerate(touched)]
             try:
                 stays = stay(transfers, instances, writers, self.places)
@@ -341,7 +337,7 @@ class Evaluator:
                 self.undo()
                 raise
         undo.stays[storage] = self._stays.replace(storage, stays)
-        self._recharge(storage, self._find_spans(storage) if stays is None else stays.spans, undo)
+        self._recharge(storage, self._spans_of(storage) if stays is None else stays.spans, undo)
 
     def _new_execution(self, node: int) -> int:
         execution = len(self.node_of)
@@ -371,7 +367,7 @@ class Evaluator:
             storage
             for node, ran in enumerate(self.executions)
             if len(ran) > 1
-            for storage in self._touched(node)
+            for storage in self._instances.touched(node)
         }
         starts: list[int] = []
         ends: list[int] = []
@@ -381,11 +377,11 @@ class Evaluator:
             if creator < 0:
                 continue
             if storage in again:
-                self._charge(storage, self._find_spans(storage))
+                self._charge(storage, self._spans_of(storage))
                 continue
             starts.append(creator)
             started.append(storage)
-            if storage in self._outputs:
+            if storage in self._instances.outputs:
                 self.spans[storage] = ((creator, TO_END),)
             else:
                 last = max(problem.roles[storage], key=places.__getitem__)
@@ -396,50 +392,9 @@ class Evaluator:
         np.add.at(self._allocated, starts, sizes[started])
         np.add.at(self._freed, ends, sizes[ended])
 
-    def _touched(self, node: int) -> list[int]:
-        """Storages that the program creates and a node touches."""
-        found = self._touching.get(node)
-        if found is not None:
-            return found
-        problem = self.problem
-        values = (*problem.operands[node], *problem.results[node])
-        storages = dict.fromkeys(problem.value_storage[value] for value in values)
-        found = self._touching[node] = [s for s in storages if s >= 0 and problem.creator[s] >= 0]
-        return found
-
-    def _find_spans(self, storage: int) -> tuple[Span, ...]:
+    def _spans_of(self, storage: int) -> tuple[Span, ...]:
         """Instances of a storage, without regard to transfers."""
-        roles = self.problem.roles[storage]
-        executions = self.executions
-        outputs = self._outputs.get(storage, ())
-        for node in roles:
-            if len(executions[node]) != 1:
-                break
-        else:
-            last = TO_END if outputs else max(roles, key=self.places.__getitem__)
-            return ((self.problem.creator[storage], last),)
-        touched, kept = self._replay(storage)
-        if kept:
-            return tuple([(uses[0], TO_END if n in kept else uses[-1]) for n, uses in enumerate(touched)])
-        return tuple([(uses[0], uses[-1]) for uses in touched])
-
-    def _replay(self, storage: int) -> tuple[list[list[int]], set[int]]:
-        """Executions that touch each instance of a storage, in running order, and the instances that are handed back."""
-        roles, outputs = self.problem.roles[storage], self._outputs.get(storage, ())
-        holder: dict[int, int] = {}
-        touched: list[list[int]] = []
-        for execution in self.events(storage):
-            role = roles[self.node_of[execution]]
-            for value in role.needs:
-                touched[holder[value]].append(execution)
-            if role.creates:
-                seen = len(touched)
-                touched.append([execution])
-            else:
-                seen = holder[role.needs[0]]
-            for value in role.makes:
-                holder[value] = seen
-        return touched, {holder[value] for value in outputs} if outputs else set()
+        return self._instances.spans(storage, self.executions, self.places, self.node_of)
 
     def _recharge(self, storage: int, spans: tuple[Span, ...], undo: _Undo) -> None:
         """Have a storage there at other times."""

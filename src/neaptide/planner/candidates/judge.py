@@ -15,7 +15,7 @@ from neaptide.planner.candidates.change import Change
 from neaptide.planner.candidates.places import Places
 from neaptide.planner.candidates.replay import NotLegalError, StorageReplay, plain_span
 from neaptide.planner.candidates.standing import Ints, Standing
-from neaptide.planner.pricing import NodePrice
+from neaptide.planner.prices import NodePrice
 from neaptide.schedule.evaluate import Evaluator
 
 

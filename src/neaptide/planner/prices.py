@@ -1,0 +1,57 @@
+"""What a cost model says of a graph and of its nodes, as plain numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from neaptide.analysis.loops import Scratch
+from neaptide.plans import AssumedBytes
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What a cost model says of a graph whose bodies run in certain orders, as plain numbers.
+
+    Attributes:
+        seconds: by node.
+        workspace: scratch bytes by node id, where there are any; of a loop all that its body needs, storages included.
+        storage_bytes: sizes by storage id that replace the recorded ones.
+        in_bodies: scratch bytes of the nodes in the bodies of loops, by path.
+        loops: nodes with a loop.
+    """
+
+    seconds: tuple[float, ...]
+    workspace: Mapping[int, int]
+    storage_bytes: Mapping[int, int]
+    in_bodies: Scratch = field(default_factory=dict)
+    loops: frozenset[int] = frozenset()
+
+    @property
+    def own_workspace(self) -> dict[int, int]:
+        """Scratch bytes by node id of the nodes that are no loops."""
+        return {node: nbytes for node, nbytes in self.workspace.items() if node not in self.loops}
+
+    @property
+    def assumed(self) -> AssumedBytes:
+        """What a plan has to say of bytes beside the graph."""
+        return AssumedBytes(
+            tuple(sorted(self.own_workspace.items())),
+            tuple(sorted(self.storage_bytes.items())),
+            tuple(sorted(self.in_bodies.items())),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NodePrice:
+    """What a cost model says of one node.
+
+    Attributes:
+        seconds: of the first execution.
+        repeat_seconds: of another one.
+        workspace: scratch bytes.
+    """
+
+    seconds: float
+    repeat_seconds: float
+    workspace: int
