@@ -11,7 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from neaptide.analysis.axes.lines import Lines, regrouped
+from neaptide.analysis.axes.carried import Carried
+from neaptide.analysis.axes.lines import Line, Lines, regrouped
 from neaptide.ir.axes import Along, Merge, Need, OpAxis
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
@@ -47,6 +48,21 @@ class WindowAxis:
     values: Mapping[int, Scaled]
     members: Mapping[int, OpAxis]
     private: frozenset[int]
+
+    def side_by_side(self, graph: Graph) -> Carried:
+        """As if parts did not overlap: at least one element of all that carries the axis, for a bound. O(values)."""
+        axes = {value: Along(at.dim) for value, at in self.values.items()}
+        lines = {
+            number: Line(
+                {slot: Along(dim) for slot, dim in axis.operands.items()},
+                {k: at if isinstance(at, Merge) else Along(at) for k, at in axis.results.items()},
+                axis,
+            )
+            for number, axis in self.members.items()
+        }
+        length = max((graph.values[v].shape[a.dim].constant_value() for v, a in axes.items()), default=1)
+        none: frozenset[int] = frozenset()
+        return Carried(length, axes, none, none, lines, (), (), self.private, none, none)
 
 
 def follow_windows(

@@ -18,11 +18,13 @@ from neaptide.transform.fission.amplifiers import Amplifier, amplifiers
 from neaptide.transform.fission.candidates import Candidate, RegionFinder, candidates
 from neaptide.transform.fission.own_views import with_own_views
 from neaptide.transform.fission.twins import amplified, twins_apart
+from neaptide.transform.fission.window_candidates import window_candidates
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
 from neaptide.transform.rules.made_again import made_again
 from neaptide.transform.rules.mean_as_sum import mean_as_sum
+from neaptide.transform.rules.windows import windows
 
 # Numbers of parts, each about one and a half times the one before.
 _LADDER = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -34,6 +36,7 @@ _KINDS = {
     "step": "forward and backward",
     "suffix": "what lies behind {}",
     "amplifier": "what makes {} wider",
+    "stretch": "a stretch from {} on",
 }
 
 MOST_CHOICES = 40
@@ -99,6 +102,7 @@ class Choices:
     def after(self, variant: Variant) -> tuple[Choice, ...]:
         """What may follow from a variant, those that make most bytes in parts first."""
         found = [Choice(variant, (region,)) for region in candidates(variant.graph, self.registry)]
+        found += [Choice(variant, (region,)) for region in window_candidates(variant.graph, self.registry)]
         found += self._amplified(variant)
         found.sort(key=lambda choice: (-choice.nbytes, choice.regions[0].origin))
         return tuple(found[:MOST_CHOICES])
@@ -123,7 +127,11 @@ class Choices:
         rewrites = []
         for made in choice.regions:
             members, seeds = with_own_views(later, made.members, made.seeds, made.own)
-            rewrites.append(fission(later.graph, members, length=made.length, parts=parts, inputs=seeds))
+            rewrites.append(
+                windows(later.graph, members, parts=parts, inputs=made.scaled_seeds())
+                if made.scales
+                else fission(later.graph, members, length=made.length, parts=parts, inputs=seeds)
+            )
         ready = Variant(begun.labels, (*begun.rewrites, *first), begun.edited.then(later))
         return ready.then_all(self.registry, rewrites, choice.described(parts))
 

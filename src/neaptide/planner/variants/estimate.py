@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,7 +46,7 @@ class Estimate:
         parts: how many.
         peak_bytes: about.
         seconds: of what the regions need first, beyond the graph that they follow from.
-        added_seconds: that parts take beyond the whole, about.
+        added_seconds: that parts take beyond the whole, about; elements that two parts make are among it.
     """
 
     choice: Choice
@@ -114,18 +114,20 @@ class ChoiceOutlook:
         problem, costs = self.outlook.problem, self.outlook.costs
         peak, again = self.elsewhere, 0.0
         for region, outside in zip(self.regions, self.outside, strict=True):
-            inside = float(np.max(region.carried / parts + region.whole, initial=0.0))
+            inside = float(np.max(region.carried / parts + region.beyond + region.whole, initial=0.0))
             peak = max(peak, outside + inside)
             again += (parts - 1) * len(region.region.members) * costs.call_seconds
             again += parts * region.sum_bytes * costs.added_byte_seconds
+            again += parts * region.twice_seconds
         return Estimate(self.choice, parts, problem.resident_bytes + peak, self.seconds, again)
 
 
 class _RegionOutlook:
     """Bytes while one region runs, by what becomes of them in parts.
 
-    `carried` and `whole` are bytes by moment from the first member to the last: those that parts make smaller, and those
-    that are made whole in each part.
+    `carried`, `beyond` and `whole` are bytes by moment from the first member to the last: those that parts make smaller,
+    those that a part makes beside its own, and those that are made whole in each part. `twice_seconds` are those of a part
+    for what it makes beside its own.
     """
 
     def __init__(self, outlook: Outlook, region: Candidate) -> None:
@@ -140,6 +142,14 @@ class _RegionOutlook:
         self.handed = {s for n in members for s in outlook.needed[n]} - self.made
         self.carried = self._bytes_at({s for s in self.made - self.results if s in region.in_parts})
         self.whole = self._bytes_at({s for s in self.made - self.results if s not in region.in_parts})
+        self.beyond = self._bytes_at(
+            {s for s in self.made - self.results if s in region.beyond}, region.beyond
+        )
+        self.twice_seconds = sum(
+            outlook.problem.seconds[n]
+            * max((region.beyond.get(s, 0.0) for s in graph.created_storages(graph.nodes[n])), default=0.0)
+            for n in region.members
+        )
         self.sum_bytes = float(sum(outlook.sizes[s] for s in self.results if s not in region.in_parts))
 
     def outside(self, gone: set[int]) -> float:
@@ -155,13 +165,15 @@ class _RegionOutlook:
         stays[list(self.results)] = True
         return float(outlook.sizes[stays].sum())
 
-    def _bytes_at(self, storages: set[int]) -> NDArray[np.float64]:
+    def _bytes_at(self, storages: set[int], shares: Mapping[int, float] | None = None) -> NDArray[np.float64]:
+        """Bytes by moment of some storages, or of a share of each."""
         outlook = self.outlook
         changes = np.zeros(self.last - self.first + 2)
         for storage in storages:
             if outlook.begin[storage] >= 0:
-                changes[outlook.begin[storage] - self.first] += outlook.sizes[storage]
-                changes[min(outlook.end[storage], self.last + 1) - self.first] -= outlook.sizes[storage]
+                nbytes = outlook.sizes[storage] * (1.0 if shares is None else shares[storage])
+                changes[outlook.begin[storage] - self.first] += nbytes
+                changes[min(outlook.end[storage], self.last + 1) - self.first] -= nbytes
         found: NDArray[np.float64] = np.cumsum(changes)[:-1]
         return found
 

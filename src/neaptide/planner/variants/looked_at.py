@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from neaptide.analysis.axes.carried import Carried
 from neaptide.analysis.axes.follow import follow
+from neaptide.analysis.axes.windows import follow_windows
 from neaptide.ir.axes import Along
 from neaptide.ir.registry import OpRegistry
 from neaptide.planner.pricing import Pricing
@@ -49,7 +50,11 @@ def axes_of(begun: Variant, choices: Sequence[Choice], registry: OpRegistry) -> 
             and all(known.axes.get(value) == along for value, along in seeds.items())
             for known in found
         ):
-            found.append(follow(graph, registry, seeds, choice.length, nodes))
+            found.append(
+                follow_windows(graph, registry, scaled, nodes).side_by_side(graph)
+                if (scaled := choice.regions[0].scaled_seeds())
+                else follow(graph, registry, seeds, choice.length, nodes)
+            )
     return tuple(found)
 
 

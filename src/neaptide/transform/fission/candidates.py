@@ -1,18 +1,21 @@
-"""Regions of a training step that are worth a look: where splitting them frees bytes, before anybody asks what it costs.
+"""Regions of a program that are worth a look: where splitting them frees bytes, before anybody asks what it costs.
 
 All of forward and backward along each axis of the inputs (whole-step micro-batching is one of these), and what lies behind
 each narrow place of the forward along each axis of what crosses there. DESIGN of regions that end at the loss: they need
-no sums over the step's gradients to be kept, and the largest activations, as logits are, lie there.
+no sums over the step's gradients to be kept, and the largest activations, as logits are, lie there. Of a graph without a
+backward, all of it, and what lies between narrow places around its widest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Final
 
 from neaptide.analysis.axes.carried import Carried
 from neaptide.analysis.axes.follow import follow
+from neaptide.analysis.axes.windows import Scaled
 from neaptide.analysis.sizes import evaluate_storage_bytes
 from neaptide.errors import RewriteError
 from neaptide.ir.axes import Along, Need
@@ -23,7 +26,7 @@ from neaptide.ir.values import Kind
 from neaptide.transform.fission.members import convex_members
 from neaptide.transform.fission.own_views import own_views
 from neaptide.transform.fission.region import fills_destination
-from neaptide.transform.fission.spans import Span, suffixes, whole_step
+from neaptide.transform.fission.spans import Span, stretches, suffixes, whole_step
 from neaptide.transform.rules.made_again import Again
 
 # A region that makes fewer bytes than this share of all that forward and backward make is not worth a loop.
@@ -36,9 +39,9 @@ class Candidate:
     """A region, and the axis along which it may run in parts.
 
     Attributes:
-        kind: `step`, `suffix` or `amplifier`.
-        origin: the value that names the axis, and its dim: the input, the largest value that crosses where a suffix
-            begins, or what an amplifier makes wider.
+        kind: `step`, `suffix`, `amplifier`, or of a graph without a backward `stretch`.
+        origin: the value that names the axis, and its dim: the input, the largest value that crosses where a suffix or a
+            stretch begins, or what an amplifier makes wider.
         length: of the axis.
         seeds: values handed to the region in parts, and where the axis lies in them.
         members: the region.
@@ -47,6 +50,8 @@ class Candidate:
         share: of the bytes that are made where it was looked for, those that the region makes.
         means: nodes that take a mean along the axis, to be taken as sums first; the region is then to be found anew.
         own: views of what is handed over that the region is to make for itself first; see `own_views`.
+        scales: where windows read the axis, by seed its elements for one unit of `length`; empty where none do.
+        beyond: where they do, by storage what a part makes beside its own elements, as a share of all.
     """
 
     kind: str
@@ -59,13 +64,19 @@ class Candidate:
     share: float
     means: tuple[int, ...]
     own: Again | None = None
+    scales: Mapping[int, Fraction] = field(default_factory=dict)
+    beyond: Mapping[int, float] = field(default_factory=dict)
+
+    def scaled_seeds(self) -> dict[int, Scaled]:
+        """Where an axis that windows read lies in what is handed to the region."""
+        return {value: Scaled(self.seeds[value].dim, scale) for value, scale in self.scales.items()}
 
 
 def candidates(graph: Graph, registry: OpRegistry, most: int = MOST_SUFFIXES) -> tuple[Candidate, ...]:
     """Regions that may run in parts, those that make the most bytes in parts first. O(suffixes x axes x nodes).
 
     Args:
-        graph: a static training step.
+        graph: static.
         registry: what its operations mean.
         most: suffixes that are looked at, the shortest and the longest among them.
     """
@@ -103,13 +114,21 @@ class RegionFinder:
         least = self.least_bytes()
         # What holds a loop already is no region: a loop is not split from outside.
         loops = [node.id for node in self.graph.nodes if node.regions]
-        for value in () if loops else self._batch():
+        for value in () if loops else self.batch():
             yield from self._along_dims("step", step, value, least)
         free = [span for span in suffixes(self.graph) if not any(span.start <= n < span.end for n in loops)]
         for span in _spread(free, most):
             yield from self._along_dims("suffix", span, span.crossing[0], least)
+        for span in self.free_stretches():
+            for value in span.crossing[:1] or self.batch():
+                yield from self._along_dims("stretch", span, value, least)
 
-    def _batch(self) -> list[int]:
+    def free_stretches(self) -> list[Span]:
+        """Stretches of a graph without a backward that hold no loop."""
+        loops = [node.id for node in self.graph.nodes if node.regions]
+        return [span for span in stretches(self.graph) if not any(span.start <= n < span.end for n in loops)]
+
+    def batch(self) -> list[int]:
         """Inputs that are neither state nor numbers."""
         found = []
         for number in self.graph.inputs:

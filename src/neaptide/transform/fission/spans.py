@@ -1,4 +1,4 @@
-"""Stretches of a training step that may run in parts: all of it, or what lies behind a narrow place of its forward.
+"""Stretches of a program that may run in parts: all of it, or what lies behind a narrow place of its forward.
 
 The forward of a network is narrow where few bytes cross from what has run to what has not, as between two blocks. What
 follows such a place, up to the gradient that comes back to it, is the suffix of the step there. Its activations need to be
@@ -19,6 +19,8 @@ from neaptide.ir.nodes import FILLING_OPS
 FORWARD, BACKWARD = "forward", "backward"
 # A place is narrow where the bytes that cross rise by this share before they are as low again, on either side.
 _RISE = 1.5
+# Narrow places on each side of the widest that a stretch may begin or end at.
+_NEAREST = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,32 @@ def whole_step(graph: Graph) -> Span | None:
         (node.id for node in graph.nodes if node.source.phase == BACKWARD), default=len(graph.nodes) - 1
     )
     return Span(0, last + 1, (), 0) if last > 0 else None
+
+
+def stretches(graph: Graph, binding: Mapping[str, int] | None = None) -> tuple[Span, ...]:
+    """What lies between two narrow places of a graph without a backward, around its widest place, the longest first.
+
+    The first begins with the graph, the last ends with it. Empty where there is a backward. O(size).
+
+    Args:
+        graph: a forward.
+        binding: values of symbolic dims.
+    """
+    forward = [node.id for node in graph.nodes if node.source.phase == FORWARD]
+    if not forward or any(node.source.phase == BACKWARD for node in graph.nodes):
+        return ()
+    crossing = _Crossing(graph, evaluate_storage_bytes(graph, binding))
+    widest = max(range(crossing.end), key=lambda position: crossing.nbytes[position])
+    valleys = crossing.valleys()
+    begins = [place for place in valleys if place < widest][-_NEAREST:]
+    ends = [*[place + 1 for place in valleys if place > widest][:_NEAREST], crossing.end]
+    found = [Span(0, end, (), 0) for end in ends]
+    found += [
+        Span(begin + 1, end, crossing.values(begin), crossing.nbytes[begin])
+        for begin in begins
+        for end in ends
+    ]
+    return tuple(sorted(found, key=lambda span: (span.start - span.end, span.start)))
 
 
 def _end_of_backward(graph: Graph, start: int) -> int:
