@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 import neaptide
 from neaptide.errors import InfeasibleBudget, UsageError
@@ -120,3 +121,30 @@ def test_larger_calls_are_split_again_to_fit_into_the_same_bytes(plans):
     assert runner.counts.replans == 1
     assert any(rewrite.rule == "fission" for rewrite in runner.plan.programs[0].rewrites)
     assert runner.plan.numerics == "close"
+
+
+def convolutions():
+    """One image through three convolutions, and no backward."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*(torch.nn.Conv2d(4, 4, 3, padding=1) for _ in range(3))).eval()
+
+    def step(image):
+        with torch.no_grad():
+            return model(image)
+
+    return step, torch.randn(1, 4, 64, 16)
+
+
+def test_one_image_runs_in_parts_that_overlap(tmp_path):
+    step, image = convolutions()
+    budget = neaptide.Budget(None, latency=3600.0)
+    plan = neaptide.plan(step, image, budget=budget, numerics="close", **LIMITS)
+    made = plan.programs[0]
+    assert "windows" in [rewrite.rule for rewrite in made.rewrites]
+    assert (
+        made.predictions.peak_with_workspace_bytes < 0.8 * made.predictions.baseline_peak_with_workspace_bytes
+    )
+    plan.save(tmp_path / "plan.json")
+    report = neaptide.run(convolutions, str(tmp_path / "plan.json"), verify=True)
+    assert report.predicted_peak_bytes == report.measured_peak_bytes
+    assert max(report.max_abs_diff.values()) < 1e-5
