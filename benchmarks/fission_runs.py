@@ -22,41 +22,21 @@ the result as soon as it is measured, and `--keep` takes it from there. What was
 from __future__ import annotations
 
 import argparse
-import gc
 import json
-import logging
-import statistics
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import fission_steps
-from bench_record import MIB, RESULTS, recorded, save, say, table
+from bench_record import MIB, RESULTS, recorded, save, table
+from fission_field import NAIVE, OURS, SEED, measured
 from model_rows import measured_rows
 from neaptide import zoo
 
-if TYPE_CHECKING:
-    from neaptide.runtime.contestants import Contestant
-    from neaptide.runtime.step_plan import StepPlan
-
-SEED: Final = 0
 ROUNDS: Final = 7
 LATENCIES: Final = (0, 5, 10, 25)
-PARTS: Final = (2, 4, 8, 16)
 TOLERANCE: Final = 0.03
-STEPS: Final = 3
 PART_S: Final = 7200.0
-LOSS_TOLERANCE: Final = 1e-3
 NAMES: Final = (*zoo.names(), *fission_steps.NAMES)
-OURS: Final = "ours"
-NAIVE: Final = "micro_batch"
-RECOMPUTE: Final = "recompute"
-SEARCHES: Final = {
-    RECOMPUTE: ("default", "bitwise"),
-    NAIVE: ("micro_batch", "close"),
-    OURS: ("default", "close"),
-}
 COLUMNS: Final = (
     "step",
     "program",
@@ -69,223 +49,6 @@ COLUMNS: Final = (
     "parameters",
     "note",
 )
-
-
-class Listener(logging.Handler):
-    """Keeps what is said."""
-
-    def __init__(self, said: list[str]) -> None:
-        super().__init__()
-        self.said = said
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(record.getMessage())
-
-
-class Field:
-    """The programs of one step, made and measured in this process."""
-
-    def __init__(self, spec: str, time_limit_s: float) -> None:
-        from neaptide.runtime import contestants, searched_variant
-        from neaptide.runtime.prepared_step import prepare
-        from neaptide.runtime.verification import verify_eager
-
-        self.spec, self.time_limit_s = spec, time_limit_s
-        own = spec.partition("@")[0] in fission_steps.NAMES
-        self.factory = fission_steps.factory(spec) if own else zoo.factory(spec)
-        self.rows: list[dict[str, Any]] = []
-        self.runners: list[Contestant] = []
-        self.losses = losses_of(*contestants.build(self.factory, SEED))
-        self.expected = verify_eager(self.factory, SEED)
-        step, batch = contestants.build(self.factory, SEED)
-        self.prepared = prepare(step, (batch,), name=spec)
-        self.tried: list[str] = []
-        searched_variant.logger.addHandler(Listener(self.tried))  # it says which variants were planned
-        searched_variant.logger.setLevel(logging.INFO)
-
-    def add_eager(self) -> None:
-        """The step as it is."""
-        from neaptide.runtime import contestants
-
-        self.runners.append(contestants.eager_contestant(self.factory, SEED))
-        self.rows.append({"program": "eager"})
-
-    def add_micro_batches(self) -> None:
-        """The step in parts by hand."""
-        from hand_micro_batches import CannotSplitError, by_hand
-        from neaptide.runtime import contestants
-
-        for parts in PARTS:
-            name = f"eager in {parts}"
-            try:
-                step, batch = contestants.build(self.factory, SEED)
-                losses = losses_of(by_hand(self.spec, step, batch, parts))
-                step, batch = contestants.build(self.factory, SEED)
-                run = by_hand(self.spec, step, batch, parts)
-            except CannotSplitError as reason:
-                self.rows.append({"program": name, "note": str(reason)})
-                continue
-            self._add_peer(name, step, batch, run, losses)
-
-    def add_checkpoints(self) -> None:
-        """`torch.utils.checkpoint` in three ways."""
-        from checkpoint_peers import PEERS
-        from neaptide.runtime import contestants
-
-        for name, wrap in PEERS.items():
-            step, batch = contestants.build(self.factory, SEED)
-            count = wrap(step)
-            if not count:
-                self.rows.append({"program": name, "note": "no blocks"})
-                continue
-            try:
-                losses = losses_of(step, batch)
-            except Exception as error:  # noqa: BLE001 - whatever a model that is taken apart does
-                said = (str(error).splitlines() or [type(error).__name__])[0][:80]
-                self.rows.append({"program": name, "note": f"cannot be run so: {said}"})
-                continue
-            step, batch = contestants.build(self.factory, SEED)
-            wrap(step)
-            self._add_peer(name, step, batch, lambda step=step, batch=batch: step(batch), losses)
-
-    def _add_peer(
-        self, name: str, step: Callable[..., Any], batch: Any, run: Callable[[], Any], losses: list[float]
-    ) -> None:
-        """A program that takes part where its losses are eager's."""
-        from neaptide.frontends.state_finder import find_state
-        from neaptide.runtime.binding import state_tensors
-        from neaptide.runtime.contestants import Contestant
-
-        away = max(abs(a - b) / max(abs(b), 1e-9) for a, b in zip(losses, self.losses, strict=True))
-        if not away <= LOSS_TOLERANCE:
-            self.rows.append({"program": name, "note": f"another loss than eager's, by {away:.1e}"})
-            return
-        state = find_state(step)
-        self.runners.append(Contestant(name, run, lambda: [*state_tensors(state), *batch.values()]))
-        self.rows.append({"program": name, "loss_difference": away})
-
-    def add_plan(self, kind: str, latency: int) -> None:
-        """Plan, verify, and take part; a plan that an earlier row has already is not run twice."""
-        from neaptide.runtime import contestants
-        from neaptide.runtime.verification import verify_planned
-
-        name = f"{kind} +{latency} %"
-        self.tried.clear()
-        began = time.monotonic()
-        found = self._planned(kind, latency)
-        steady = found.plan.programs[0]
-        made = steady.predictions
-        row: dict[str, Any] = {
-            "program": name,
-            "kind": kind,
-            "latency": latency,
-            "plan_seconds": round(time.monotonic() - began, 1),
-            "predicted_peak_bytes": made.peak_bytes,
-            "predicted_peak_with_workspace_bytes": made.peak_with_workspace_bytes,
-            "predicted_ratio": made.seconds / made.baseline_seconds,
-            "rewrites": [described(rewrite) for rewrite in steady.rewrites],
-            "tried": list(self.tried),
-        }
-        say(f"  {name}: {row['plan_seconds']} s, {row['rewrites'] or 'as it is'}")
-        self.rows.append(row)
-        same = next((r for r in self.rows if r.get("_plan") == found.plan.programs), None)
-        if same is not None:
-            row["same_as"] = same["program"]
-            return
-        row["_plan"] = found.plan.programs
-        make = contestants.rebind(found.variant)
-        outcome, record = verify_planned(self.factory, SEED, make, self.expected)
-        theirs = self.expected.tensors["parameters"]
-        row["agrees"], row["bitwise_equal"] = outcome.agrees, outcome.bitwise_equal
-        row["max_abs_diff"], row["worst"] = outcome.max_abs_diff, outcome.worst
-        row["parameter_difference"] = max(
-            difference(tensor, theirs[key]) for key, tensor in record.tensors["parameters"].items()
-        )
-        self.runners.append(contestants.planned_contestant(name, self.factory, SEED, make))
-
-    def _planned(self, kind: str, latency: int) -> StepPlan:
-        from neaptide.outcome import Limits
-        from neaptide.planner.budget import Budget
-        from neaptide.runtime.prepared_step import SearchOptions
-
-        strategy, numerics = SEARCHES[kind]
-        limits = Limits(time_s=self.time_limit_s, seed=SEED)
-        return self.prepared.plan(
-            SearchOptions(Budget(None, latency=f"+{latency}%"), strategy, limits, numerics=numerics)
-        )
-
-    def measure(self, rounds: int) -> None:
-        """Peaks and times of all, in turns, into the rows."""
-        from neaptide.runtime import contestants
-        from neaptide.runtime.timing import median_ratio
-
-        gc.collect()
-        found = contestants.measure(self.runners, rounds)
-        eager = found["eager"]
-        for row in self.rows:
-            row.pop("_plan", None)
-            name = row.get("same_as", row["program"])
-            if name not in found:
-                continue
-            memory, times = found[name].memory, found[name].times
-            assert times is not None
-            assert eager.times is not None
-            ratio = median_ratio(times.cpu_s, eager.times.cpu_s, seed=SEED)
-            row |= {
-                "measured_peak_bytes": memory.measured_peak_bytes,
-                "measured_allocator_peak_bytes": memory.measured_allocator_peak_bytes,
-                "peak_share": memory.measured_allocator_peak_bytes
-                / eager.memory.measured_allocator_peak_bytes,
-                "cpu_seconds": statistics.median(times.cpu_s),
-                "cpu_ratio": ratio.ratio,
-                "cpu_ratio_low": ratio.low,
-                "cpu_ratio_high": ratio.high,
-            }
-            if "predicted_peak_bytes" in row:
-                row["predicted_above"] = row["predicted_peak_bytes"] - row["measured_peak_bytes"]
-                row["predicted_with_workspace_above"] = (
-                    row["predicted_peak_with_workspace_bytes"] - row["measured_allocator_peak_bytes"]
-                )
-
-
-def losses_of(run: Callable[..., Any], *args: Any) -> list[float]:
-    """What the first few steps return."""
-    import torch
-
-    torch.manual_seed(SEED + 1)
-    return [float(run(*args)) for _ in range(STEPS)]
-
-
-def difference(found: Any, expected: Any) -> float:
-    """Largest difference of two tensors over the largest number of the second."""
-    if found.numel() == 0:
-        return 0.0
-    largest = float(expected.double().abs().max())
-    return float((found.double() - expected.double()).abs().max()) / max(largest, 1e-30)
-
-
-def described(rewrite: Any) -> str:
-    """A rewrite in few words."""
-    settings = dict(rewrite.settings)
-    if "parts" not in settings:
-        return f"{rewrite.rule} at {len(rewrite.nodes)}"
-    return f"{len(rewrite.nodes)} operations in {settings['parts']} parts of {settings['length']}"
-
-
-def measured(spec: str, rounds: int, time_limit_s: float, latencies: list[int]) -> dict[str, Any]:
-    """One step: all its programs, measured in this process."""
-    import torch
-
-    torch.set_num_threads(1)
-    field = Field(spec, time_limit_s)
-    field.add_eager()
-    field.add_micro_batches()
-    field.add_checkpoints()
-    for latency in latencies:
-        for kind in SEARCHES:
-            field.add_plan(kind, latency)
-    field.measure(rounds)
-    return {"spec": spec, "time_limit_s": time_limit_s, "latencies": latencies, "programs": field.rows}
 
 
 def envelope(model: dict[str, Any]) -> list[dict[str, Any]]:

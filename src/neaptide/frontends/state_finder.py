@@ -31,6 +31,7 @@ from neaptide.frontends.places import (
     TuplePlace,
     attributes_of,
 )
+from neaptide.frontends.reads_by_name import ReadsByName
 from neaptide.frontends.scalars import is_scalar
 from neaptide.frontends.settings import SETTINGS, is_own_identity, settings_in
 from neaptide.frontends.state_refusals import refuse
@@ -46,8 +47,6 @@ from neaptide.frontends.users_code import (
     names_in,
 )
 
-# Code that mentions one of these may read an attribute without naming it.
-_READS_ALL = frozenset({"__dict__", "vars", "getattr", "setattr", "asdict", "astuple", "__getattribute__"})
 _CACHED = type(functools.cache(int))
 _NOT_CALLED_BY_STEPS = frozenset(
     {"__init__", "__new__", "__init_subclass__", "__class_getitem__", "__repr__"}
@@ -86,12 +85,7 @@ class _Finder:
         self._slots: dict[int, TensorSlot] = {}
         self._modules: list[tuple[str, torch.nn.Module]] = []
         self._waiting: deque[tuple[Any, str, Place | None]] = deque()
-        self._names = self.state.names
-        self._uncalled: dict[str, list[types.FunctionType]] = {}
-        self._unread: dict[
-            str, list[Place]
-        ] = {}  # attributes of the user's objects that no code names so far
-        self._library_settings: dict[str, list[Place]] = {}  # the same of objects of libraries
+        self._by_name = ReadsByName(self.state.names, self._at, self._later)
 
     def look_at(self, item: Any, name: str, place: Place | None) -> None:
         """Look at something and all that is reached from it."""
@@ -128,34 +122,6 @@ class _Finder:
         if place.identity not in self._places and not isinstance(content, (torch.Tensor, tuple)):
             self._places.add(place.identity)
             self._guard(place, content)
-
-    def _if_named(self, key: str, place: Place) -> None:
-        """Note a place once code of the step names it: a counter that only the caller reads is no guard."""
-        if key in self._names or self._names & _READS_ALL:
-            self._at(place)
-        else:
-            self._unread.setdefault(key, []).append(place)
-
-    def _settings_read_by_users(self, key: str, place: Place) -> None:
-        """The same for an object of a library, which code that reads all attributes hardly means."""
-        if key in self._names:
-            self._at(place)
-        else:
-            self._library_settings.setdefault(key, []).append(place)
-
-    def _learn(self, names: set[str]) -> None:
-        """The step reaches code with these names: so it does the methods and attributes that are called so."""
-        new = names - self._names
-        self._names.update(new)
-        for name in sorted(new):
-            for method in self._uncalled.pop(name, ()):
-                self._later(method, name, None)
-        for name in sorted(new & self._library_settings.keys()):
-            for place in self._library_settings.pop(name):
-                self._at(place)
-        for name in sorted(self._unread) if new & _READS_ALL else sorted(new & self._unread.keys()):
-            for place in self._unread.pop(name):
-                self._at(place)
 
     def _visit(self, item: Any, name: str, place: Place | None) -> None:
         if isinstance(item, torch.Tensor):
@@ -225,7 +191,7 @@ class _Finder:
             self._object(item, name)
         else:
             for place in settings_in(item, name):
-                self._settings_read_by_users(str(place.key), place)
+                self._by_name.setting(str(place.key), place)
 
     # -- functions --------------------------------------------------------------------------------------------
 
@@ -243,7 +209,7 @@ class _Finder:
         names = names_in(function.__code__)
         for variable in sorted(globals_in(function.__code__)):
             self._global(function.__globals__, variable, names)
-        self._learn(names)
+        self._by_name.learn(names)
 
     def _global(self, namespace: dict[str, Any], variable: str, names: set[str]) -> None:
         if variable not in namespace:
@@ -282,18 +248,14 @@ class _Finder:
                 continue
             for key, member in list(vars(base).items()):
                 functions = list(functions_of(member))
-                called = (
-                    key in self._names
-                    or key == "forward"
-                    or (key[:2] == "__" and key not in _NOT_CALLED_BY_STEPS)
-                )
+                unasked = key == "forward" or (key[:2] == "__" and key not in _NOT_CALLED_BY_STEPS)
                 for function in functions:
-                    if called:
+                    if unasked:
                         self._later(function, key, None)
                     else:
-                        self._uncalled.setdefault(key, []).append(function)
+                        self._by_name.method(key, function)
                 if not functions and key[:2] != "__" and not isinstance(member, types.MemberDescriptorType):
-                    self._if_named(key, AttributePlace(f"{name}.{key}", base, key))
+                    self._by_name.place(key, AttributePlace(f"{name}.{key}", base, key))
 
     # -- objects ----------------------------------------------------------------------------------------------
 
@@ -330,7 +292,7 @@ class _Finder:
         plain = self._only_users_code_reads(type(item))
         for place in attributes_of(item, name):
             if plain and not hides_code(type(item), str(place.key)):
-                self._if_named(str(place.key), place)
+                self._by_name.place(str(place.key), place)
             else:
                 self._at(place)
         self._class(type(item), name)
@@ -361,7 +323,7 @@ class _Finder:
             self.state.tensors.append(slot)
             self._hooks(tensor, name)
             for inner in attributes_of(tensor, name):
-                self._if_named(str(inner.key), inner)
+                self._by_name.place(str(inner.key), inner)
         elif slot.role == "tensor" and role != "tensor":
             slot.role, slot.name = role, name
         if all(known.identity != place.identity for known in slot.places):
@@ -389,7 +351,7 @@ class _Finder:
                 if is_own_identity(attributes[key], module):
                     continue
                 if plain and not hides_code(type(module), key) and key not in private.READ_BY_CALLS:
-                    self._if_named(key, place)
+                    self._by_name.place(key, place)
                 else:
                     self._at(place)
                 for inner in settings_in(attributes[key], place.name):
@@ -421,7 +383,7 @@ class _Finder:
             self.state.containers.append((label, vars(item)))
             for place in attributes_of(item, name):
                 if is_scalar(place.get()):
-                    self._if_named(str(place.key), place)
+                    self._by_name.place(str(place.key), place)
 
     def _scaler(self, item: torch.amp.GradScaler, name: str) -> None:
         if item.is_enabled():
@@ -456,7 +418,7 @@ class _Finder:
         make_names_unique(state.tensors)
         self._forget_groups()
         for owner in state.owners:
-            owner.is_open = owner.is_open or bool(self._names & _READS_ALL)
+            owner.is_open = owner.is_open or self._by_name.reads_all
         return state
 
     def _module_tensors(self, root: torch.nn.Module, prefix: str) -> None:
