@@ -37,6 +37,7 @@ WORDS = 16000
 PARTS = 16
 STEP_PARTS = 4
 SECONDS_A_ROUND = 1.5  # of each program
+PLAN_S = 5.0
 MOST_STEPS = 100
 CLOSE, CLOSE_RATIO = 0.10, 0.05
 
@@ -145,7 +146,7 @@ def plans(prepared: Any, spec: str) -> dict[str, Any]:
     from neaptide.planner.budget import Budget
     from neaptide.runtime.search_options import SearchOptions
 
-    limits = Limits(time_s=5.0, seed=SEED)
+    limits = Limits(time_s=PLAN_S, seed=SEED)
     found = {"recompute": prepared.plan(SearchOptions(Budget(peak=PEAK), limits=limits)).variant}
     split = step_in_parts(prepared)
     if split is not None:
@@ -161,15 +162,14 @@ def plans(prepared: Any, spec: str) -> dict[str, Any]:
 def step_in_parts(prepared: Any) -> Any:
     """The usual step, split from the first operation to the last in program order; None where it cannot be."""
     from neaptide.ops import registry
-    from neaptide.planner.variants.variant import Variants
+    from neaptide.planner.variants.choices import Choices
     from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
 
     first, *others = map(PlannedGraph.captured, prepared.captured.programs)
-    variants = Variants(first.graph, registry(), first.objection)
-    region = next((region for region in variants.regions if region.kind == "step"), None)
-    if region is None:
-        return None
-    variant = variants.in_parts(region, min(STEP_PARTS, region.length))
+    choices = Choices(registry(), first.objection)
+    found = choices.after(choices.begun(first.graph))
+    whole = next((choice for choice in found if choice.regions[0].kind == "step"), None)
+    variant = None if whole is None else choices.taken(whole, min(STEP_PARTS, whole.length))
     if variant is None:
         return None
     return PlannedVariant(prepared.captured, (first.rewritten(variant.edited, variant.rewrites), *others))
@@ -308,15 +308,9 @@ def main() -> None:
         say(spec)
         part = run_part("predicted_time.py", "--one", spec, f"--rounds={asked.rounds}", timeout_s=900)
         rows.append({"name": spec} | part)
-        result = recorded(
-            rows,
-            seed=SEED,
-            repeats=asked.rounds,
-            peak=PEAK,
-            parts=PARTS,
-            step_parts=STEP_PARTS,
-            tokens=TOKENS,
-        )
+        settings = {"peak": PEAK, "parts": PARTS, "step_parts": STEP_PARTS, "tokens": TOKENS}
+        settings["not_run"] = [name for name in specs if name not in asked.models]
+        result = recorded(rows, seed=SEED, repeats=asked.rounds, **settings)
         save("predicted_time", result, asked.output)
     print(text(result))
 
