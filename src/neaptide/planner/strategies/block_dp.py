@@ -16,7 +16,8 @@ from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.chain.nominal import NominalBudgets
 from neaptide.planner.recompute.chain.search import chain_of, hand_back, start_of
-from neaptide.planner.strategies.greedy_recompute import GreedyRecompute, descent_guard
+from neaptide.planner.recompute.descents import descent_guard
+from neaptide.planner.strategies.greedy_recompute import GreedyRecompute
 
 NAME: Final = "block_dp"
 _MOST_BLOCKS: Final = (8, 16)

@@ -13,9 +13,10 @@ from typing import Final
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.closure_model import SHARES, held_creators, model_at
+from neaptide.planner.recompute.descents import descent_guard
 from neaptide.planner.recompute.forward_units import turning_point
 from neaptide.planner.recompute.settings import SETTINGS
-from neaptide.planner.strategies.greedy_recompute import GreedyRecompute, descent_guard
+from neaptide.planner.strategies.greedy_recompute import GreedyRecompute
 from neaptide.schedule.evaluate import Evaluator
 
 NAME: Final = "closure"

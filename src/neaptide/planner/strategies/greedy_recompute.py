@@ -51,19 +51,6 @@ def solve(
     return guard.finish(value, best=value.seconds, bound=value.seconds if is_free else None)
 
 
-def descent_tries(nodes: int) -> int:
-    """Changes that one descent of many may try."""
-    return SETTINGS.descent_tries_per_node * nodes + SETTINGS.least_descent_tries
-
-
-def descent_guard(guard: LimitGuard, nodes: int, interrupt: threading.Event | None) -> LimitGuard:
-    """What one descent of many may take of a search's limits; its work is still to be charged to that."""
-    tries = descent_tries(nodes)
-    if guard.limits.work is not None:
-        tries = min(tries, max(guard.limits.work - guard.work, 0))
-    return LimitGuard(Limits(guard.remaining_s(), tries, guard.limits.seed), interrupt)
-
-
 def noisy_factors(step: StepProblem, noise: float, seed: int) -> Mapping[int, float]:
     """By storage, 2 to the power of a normal number of deviation `noise`; empty without noise."""
     if not noise:

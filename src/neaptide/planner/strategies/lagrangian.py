@@ -21,13 +21,14 @@ from neaptide.linear.tolerances import HALF
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
+from neaptide.planner.recompute.descents import descent_guard
 from neaptide.planner.recompute.pool.pool import Item, RepetitionPool
 from neaptide.planner.recompute.pool.prices import RepetitionPrices
 from neaptide.planner.recompute.pool.program import PoolAnswer, RepetitionProgram
 from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.planner.recompute.stage_units import StageUnits, stage_units
 from neaptide.planner.strategies import closure, greedy_recompute
-from neaptide.planner.strategies.greedy_recompute import GreedyRecompute, descent_guard
+from neaptide.planner.strategies.greedy_recompute import GreedyRecompute
 
 NAME: Final = "lagrangian"
 _MOST_ROUNDS: Final = 12  # of answers in fractions, and of those in whole numbers

@@ -20,11 +20,12 @@ from neaptide.planner.recompute.bounds.envelope import BoundEnvelope
 from neaptide.planner.recompute.closure_model import SHARES, ClosureModel, held_creators, model_at
 from neaptide.planner.recompute.curve.points import PlanArchive
 from neaptide.planner.recompute.curve.starts import chain_plans
+from neaptide.planner.recompute.descents import descent_tries
 from neaptide.planner.recompute.engine import RecomputeEngine
 from neaptide.planner.recompute.forward_units import turning_point
 from neaptide.planner.recompute.recomputations import repetition_pairs
 from neaptide.planner.recompute.settings import SETTINGS
-from neaptide.planner.strategies.greedy_recompute import GreedyRecompute, descent_tries
+from neaptide.planner.strategies.greedy_recompute import GreedyRecompute
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
