@@ -221,6 +221,8 @@ class _Search:
             if not among:
                 break
             estimate = min(among, key=lambda seen: price.rank(seen, self.goal))
+            if self.goal.longest is not None and price.priced and price.rank(estimate, self.goal)[0] > 0:
+                break  # the rest takes too long, as far as is known
             looked.remove(estimate)
             begins = self.choices.taken(estimate.choice, estimate.parts)
             if begins is None:

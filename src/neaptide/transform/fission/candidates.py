@@ -19,6 +19,7 @@ from neaptide.analysis.axes.windows import Scaled
 from neaptide.analysis.sizes import evaluate_storage_bytes
 from neaptide.errors import RewriteError
 from neaptide.ir.axes import Along, Need
+from neaptide.ir.dependencies import predecessors
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
@@ -100,6 +101,7 @@ class RegionFinder:
     def __init__(self, graph: Graph, registry: OpRegistry) -> None:
         self.graph, self.registry = graph, registry
         self.sizes = evaluate_storage_bytes(graph)
+        self.before = predecessors(graph)
 
     def least_bytes(self) -> float:
         """What a region must make in parts to be worth a loop."""
@@ -164,7 +166,8 @@ class RegionFinder:
         members: frozenset[int] = frozenset()
         while members != wanted:
             self._leave_writers_with_what_they_write(wanted)
-            members = convex_members(self.graph, wanted, self._complete(carried), self.sizes)
+            complete = self._complete(carried)
+            members = convex_members(self.graph, wanted, complete, self.sizes, self.before)
             # What nothing in the region cuts any more would run whole in each part.
             wanted = set(members - self._idle(members, carried))
             self._leave_writers_with_what_they_write(wanted)

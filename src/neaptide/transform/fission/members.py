@@ -14,7 +14,11 @@ _NONE: frozenset[int] = frozenset()
 
 
 def convex_members(
-    graph: Graph, wanted: Collection[int], complete: Mapping[int, Collection[int]], sizes: Sequence[int]
+    graph: Graph,
+    wanted: Collection[int],
+    complete: Mapping[int, Collection[int]],
+    sizes: Sequence[int],
+    before: Sequence[Sequence[int]] | None = None,
 ) -> frozenset[int]:
     """A part of some nodes, as large as found, that one loop can stand for. O(size of the graph, times cones made outside).
 
@@ -28,8 +32,10 @@ def convex_members(
         wanted: nodes that may run in parts.
         complete: by node, the nodes whose results it needs complete although they may run in parts.
         sizes: bytes by storage.
+        before: by node, those that it depends on, where they are known.
     """
-    return _Choice(graph, set(wanted), complete, sizes, predecessors(graph)).made()
+    found = predecessors(graph) if before is None else before
+    return _Choice(graph, set(wanted), complete, sizes, found).made()
 
 
 @dataclass
