@@ -17,7 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench_record import MIB, RESULTS, recorded, run_part, save, say, table
+from bench_record import MIB, RESULTS, recorded, save, table
+from model_rows import measured_rows
 from neaptide import zoo
 from neaptide.runtime.arena_plan import Copies
 
@@ -143,12 +144,9 @@ def by_reason(outside: Any) -> list[dict[str, Any]]:
 
 def collect(models: list[str], *, size: str, pairs: int, options: list[str]) -> dict[str, Any]:
     """All rows; a model that fails is a row with its `failure`."""
-    rows = []
-    for model in models:
-        spec = f"{model}@{size}"
-        say(spec)
-        found = run_part("arena_zoo.py", "--one", spec, f"--pairs={pairs}", *options, timeout_s=1200)
-        rows.append({"spec": spec} | found)
+    rows = measured_rows(
+        "arena_zoo.py", models, size=size, options=[f"--pairs={pairs}", *options], timeout_s=1200
+    )
     return recorded(rows, seed=SEED, repeats=pairs, size=size, options=options)
 
 

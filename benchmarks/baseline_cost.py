@@ -12,7 +12,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from bench_record import MIB, RESULTS, recorded, run_part, save, say, table
+from bench_record import MIB, RESULTS, recorded, save, table
+from model_rows import measured_rows
 from neaptide import zoo
 
 SEED = 0
@@ -73,12 +74,7 @@ def measure(spec: str, pairs: int) -> dict[str, Any]:
 
 def collect(models: list[str], *, size: str, pairs: int) -> dict[str, Any]:
     """All rows; a model that fails is a row with its `failure`."""
-    rows = []
-    for model in models:
-        spec = f"{model}@{size}"
-        say(spec)
-        found = run_part("baseline_cost.py", "--one", spec, f"--pairs={pairs}", timeout_s=900)
-        rows.append({"spec": spec} | found)
+    rows = measured_rows("baseline_cost.py", models, size=size, options=[f"--pairs={pairs}"], timeout_s=900)
     return recorded(rows, seed=SEED, repeats=pairs, size=size)
 
 

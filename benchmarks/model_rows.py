@@ -17,11 +17,11 @@ Row = dict[str, Any]
 def measured_rows(
     script: str,
     models: Sequence[str],
-    folder: Path,
+    folder: Path | None = None,
     *,
     size: str,
     options: Sequence[str],
-    keep: bool,
+    keep: bool = False,
     timeout_s: float,
     prefix: str = "",
 ) -> list[Row]:
@@ -30,7 +30,7 @@ def measured_rows(
     Args:
         script: of this folder.
         models: names.
-        folder: where each row is kept as soon as it is there, as `PREFIXMODEL-SIZE.json`.
+        folder: where each row is kept as soon as it is there, as `PREFIXMODEL-SIZE.json`; None keeps none.
         size: of all models.
         options: of the script.
         keep: take rows that an earlier run has kept.
@@ -39,8 +39,8 @@ def measured_rows(
     """
     rows: list[Row] = []
     for model in models:
-        kept = folder / f"{prefix}{model}-{size}.json"
-        if keep and kept.exists():
+        kept = None if folder is None else folder / f"{prefix}{model}-{size}.json"
+        if kept is not None and keep and kept.exists():
             rows.append(json.loads(kept.read_text(encoding="utf-8")))
             continue
         spec = f"{model}@{size}"
@@ -50,8 +50,8 @@ def measured_rows(
         row["seconds"] = round(time.monotonic() - before, 1)
         row["commit"] = commit()
         say(f"  {row['seconds']:.0f} s" + (f", failed: {row['failure']}" if "failure" in row else ""))
-        if "failure" not in row:
-            save(kept.stem, row, folder)
+        if kept is not None and "failure" not in row:
+            save(kept.stem, row, kept.parent)
         rows.append(row)
     return rows
 
