@@ -16,7 +16,7 @@ from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
 from neaptide.named_peers import peer
-from neaptide.outcome import Limits
+from neaptide.outcome import Limits, Stopwatch
 from neaptide.peers.magis.carry_out import carry_out
 from neaptide.peers.magis.footprint import Footprint, footprint
 from neaptide.peers.magis.search import Wanted
@@ -141,9 +141,13 @@ def ours(case: Case, limit: str, limits: Limits, wholes: Sequence[Row]) -> Row:
 
 
 def magis(case: Case, limit: str, limits: Limits) -> Row:
-    """MAGIS's search, carried out as a graph with loops and judged."""
+    """MAGIS's search, carried out as a graph with loops and judged: F-tree alone, then all moves in the time that is left."""
     longest_s = case.eager.seconds * (1.0 + added(limit))
-    found = peer("magis", "search").solve(case.step, Wanted(longest_s=longest_s), limits).require()
+    solve = peer("magis", "search").solve
+    wanted, watch = Wanted(longest_s=longest_s), Stopwatch()
+    parts = solve(case.step, wanted, limits, parts_only=True)
+    whole = solve(case.step, wanted, limits.after(watch.seconds(), parts.work))
+    found = min(parts.require(), whole.require(), key=lambda plan: plan.peak_bytes)
     made = carry_out(case.step, found.tree, found.state)
     check_schedule(made.graph, made.schedule, case.step.registry)
     regions = [(len(found.tree.regions[index].members), parts) for index, parts in found.state.parts]
@@ -152,7 +156,7 @@ def magis(case: Case, limit: str, limits: Limits) -> Row:
         or "nothing in parts",
         "recomputations": len(found.state.again),
         "stays_on_the_host": len(found.state.away),
-        "states": found.seen,
+        "states": parts.require().seen + whole.require().seen,
         **case.judged(made.graph, made.schedule),
     }
 

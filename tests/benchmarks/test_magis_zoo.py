@@ -56,6 +56,15 @@ def test_ours_must_be_in_time_and_not_above_any_other():
     assert not magis_zoo.is_on_or_below(row_of((0.195, 0.09)), "+10%")  # the released search is
 
 
+def test_what_was_found_for_a_shorter_time_counts_for_a_longer_one():
+    row = row_of((0.18, 0.09))
+    row["ours"]["+5%"] = {"peak_share": 0.15, "overhead": 0.04}
+    assert magis_zoo.best_found(row, "ours", "+10%")["peak_share"] == 0.15
+    row["ours"]["+5%"] = {"peak_share": 0.3, "overhead": 0.04}
+    assert magis_zoo.best_found(row, "ours", "+10%")["peak_share"] == 0.18
+    assert magis_zoo.best_found(row, "ours", "+5%")["peak_share"] == 0.3
+
+
 def test_the_page_says_what_was_measured():
     page = quote_magis_zoo.PAGE.read_text(encoding="utf-8")
     result = json.loads(quote_magis_zoo.RESULT.read_text(encoding="utf-8"))

@@ -159,6 +159,14 @@ def test_the_same_under_a_work_limit_and_a_seed():
     assert one.termination.limit == "work"
 
 
+def test_parts_alone():
+    step = step_of(batch=64, width=2, layers=4)
+    found = solve(step, Wanted(longest_s=1.0), Limits(), parts_only=True).require()
+    assert found.state.parts
+    assert not found.state.again
+    assert not found.state.away
+
+
 def test_never_worse_than_the_step_as_it_is():
     step = step_of(batch=8, width=64, layers=3)
     plain = judged(step, tree_of(step), State())

@@ -15,8 +15,7 @@ from neaptide.transform.fission.f_tree_moves import Parts, next_choices
 
 def next_states(simulator: Simulator, state: State, simulated: Simulated) -> Iterator[State]:
     """States one move away, those of the F-tree first, then those of the tensors that idle longest."""
-    for _, parts in next_choices(simulator.tree, state.parts):
-        yield _without_torn(simulator, state.with_parts(parts))
+    yield from next_parts(simulator, state)
     idle = [found for found in simulated.alive if found.was_used and found.user >= 0]
     for alive in sorted(idle, key=lambda found: (-found.span, found.value)):
         if _may_run_again(simulator, state, alive):
@@ -27,6 +26,12 @@ def next_states(simulator: Simulator, state: State, simulated: Simulated) -> Ite
         yield state.toggled_again(again)
     for away in sorted(state.away):
         yield state.toggled_away(away)
+
+
+def next_parts(simulator: Simulator, state: State) -> Iterator[State]:
+    """States one move of the F-tree away."""
+    for _, parts in next_choices(simulator.tree, state.parts):
+        yield _without_torn(simulator, state.with_parts(parts))
 
 
 def level_of(simulator: Simulator, parts: Parts, node: int) -> int:

@@ -22,7 +22,7 @@ from neaptide.errors import UsageError
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.peers.magis.flat_step import FlatStep
-from neaptide.peers.magis.moves import next_states
+from neaptide.peers.magis.moves import next_parts, next_states
 from neaptide.peers.magis.simulate import Simulated, Simulator
 from neaptide.peers.magis.state import State
 from neaptide.transform.fission.f_tree import LEVELS, FTree, f_tree
@@ -83,6 +83,7 @@ def solve(
     *,
     levels: int = LEVELS,
     relaxation: float = RELAXATION,
+    parts_only: bool = False,
 ) -> Outcome[MagisPlan]:
     """Search for a state. Work is states simulated; the same under the same work limit and seed.
 
@@ -93,13 +94,14 @@ def solve(
         interrupt: set it to get the best so far.
         levels: of the F-tree.
         relaxation: how much worse than the best a state may be to be looked at.
+        parts_only: moves of the F-tree alone, as the preset `ines` of the release.
     """
     guard = LimitGuard(limits, interrupt)
     graph = step.graph
     profile = memory_profile(graph, Schedule.program_order(graph))
     tree = f_tree(graph, step.registry, [s.storage for s in profile.alive_at_peak], levels=levels)
     search = _Search(Simulator(FlatStep.of(step), tree), wanted, guard, relaxation)
-    search.run()
+    search.run(parts_only=parts_only)
     best = search.best
     plan = MagisPlan(search.state, tree, best.peak_bytes, best.seconds, len(search.seen))
     objective = plan.peak_bytes if wanted.longest_s is not None else plan.seconds
@@ -116,11 +118,15 @@ class _Search:
         self.queue: list[tuple[Key, float, State, Simulated]] = []
         self._push(self.state, self.best)
 
-    def run(self) -> None:
+    def run(self, *, parts_only: bool) -> None:
         """Until nothing is left, or the limits are reached."""
         while self.queue:
             *_, state, simulated = heapq.heappop(self.queue)
-            for found in next_states(self.simulator, state, simulated):
+            if parts_only:
+                near = next_parts(self.simulator, state)
+            else:
+                near = next_states(self.simulator, state, simulated)
+            for found in near:
                 if found.digest in self.seen:
                     continue
                 if self.guard.exhausted() is not None:
