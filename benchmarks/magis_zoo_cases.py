@@ -36,6 +36,8 @@ PARTS: Final = (2, 4, 8, 16, 32)
 SEARCHES: Final = 2
 """Searches of a net within one limit."""
 _PERCENT: Final = 100.0
+_BATCH: Final = 0
+"""The dim of what the step is called with that has the samples."""
 _HALF: Final = ("gpt_neo", "btlm")
 
 # Share of eager's peak and added time of the released search (commit a332abc) with the same analytic costs, the best of
@@ -101,7 +103,8 @@ def micro_batches(case: Case) -> list[Row]:
     """The whole step in parts along the batch, each part in program order."""
     choices = Choices(case.step.registry, lambda _: None)
     found = choices.after(choices.begun(case.step.graph))
-    whole = next(choice for choice in found if choice.regions[0].kind == "step")
+    steps = (choice for choice in found if choice.regions[0].kind == "step")
+    whole = next(choice for choice in steps if choice.regions[0].origin[1] == _BATCH)
     rows = []
     for parts in PARTS:
         variant = choices.taken(whole, parts) if parts <= whole.length else None

@@ -23,7 +23,8 @@ def made(form):
 def in_parts(step, parts):
     choices = Choices(step.registry, lambda _: None)
     found = choices.after(choices.begun(step.graph))
-    whole = next(choice for choice in found if choice.regions[0].kind == "step")
+    steps = (choice for choice in found if choice.regions[0].kind == "step")
+    whole = next(choice for choice in steps if choice.regions[0].origin[1] == 0)  # along the batch
     return choices.taken(whole, parts).graph
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from neaptide.corpus.recorded_steps import RecordedStep
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import HostStay, Schedule
+from neaptide.peers.magis.f_tree import FTree
 from neaptide.peers.magis.flat_step import FlatStep
 from neaptide.peers.magis.simulate import Simulator
 from neaptide.peers.magis.state import Again, State
-from neaptide.transform.fission.f_tree import FTree
 from neaptide.transform.rewrite import Rewrite, apply_rewrite
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission

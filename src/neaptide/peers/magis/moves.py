@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from neaptide.peers.magis.f_tree_moves import Parts, next_choices
 from neaptide.peers.magis.simulate import ROOT, Alive, Simulated, Simulator
 from neaptide.peers.magis.state import State
-from neaptide.transform.fission.f_tree_moves import Parts, next_choices
 
 
 def next_states(simulator: Simulator, state: State, simulated: Simulated) -> Iterator[State]:

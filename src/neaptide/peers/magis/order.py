@@ -8,8 +8,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence, Set
 
+from neaptide.peers.magis.f_tree import FTree
 from neaptide.peers.magis.flat_step import FlatStep
-from neaptide.transform.fission.f_tree import FTree
 
 
 def level_items(flat: FlatStep, tree: FTree, nodes: Set[int], inside: Sequence[int]) -> list[tuple[int, int]]:

@@ -21,11 +21,11 @@ from neaptide.corpus.recorded_steps import RecordedStep
 from neaptide.errors import UsageError
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import LimitGuard, Limits, Outcome
+from neaptide.peers.magis.f_tree import LEVELS, FTree, f_tree
 from neaptide.peers.magis.flat_step import FlatStep
 from neaptide.peers.magis.moves import next_parts, next_states
 from neaptide.peers.magis.simulate import Simulated, Simulator
 from neaptide.peers.magis.state import State
-from neaptide.transform.fission.f_tree import LEVELS, FTree, f_tree
 
 RELAXATION: Final = 1.1
 

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from neaptide.peers.magis.f_tree import FTree
+from neaptide.peers.magis.f_tree_moves import Parts
 from neaptide.peers.magis.flat_step import FlatStep
 from neaptide.peers.magis.order import level_items
 from neaptide.peers.magis.state import Again, State
 from neaptide.peers.magis.stays import Stay, seconds_with_copies, stay_between
-from neaptide.transform.fission.f_tree import FTree
-from neaptide.transform.fission.f_tree_moves import Parts
 
 ROOT: Final = -1
 Item = tuple[int, int]

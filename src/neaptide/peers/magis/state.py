@@ -9,7 +9,7 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from neaptide.transform.fission.f_tree_moves import NO_PARTS, Parts
+from neaptide.peers.magis.f_tree_moves import NO_PARTS, Parts
 
 Again: TypeAlias = tuple[int, int]
 """(node, user): the node runs again directly before a later user, which from then on uses what it makes then."""

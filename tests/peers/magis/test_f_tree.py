@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.corpus.recorded_steps import from_json
 from neaptide.ir.schedule import Schedule
-from neaptide.transform.fission.f_tree import FTree, TreeRegion, f_tree
-from neaptide.transform.fission.f_tree_moves import NO_PARTS, is_legal, next_choices
+from neaptide.peers.magis.f_tree import FTree, TreeRegion, f_tree
+from neaptide.peers.magis.f_tree_moves import NO_PARTS, is_legal, next_choices
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
@@ -28,7 +28,7 @@ def step_of(**sizes):
 
 
 def region(members, *, axis=0, length=12, parent=-1):
-    return TreeRegion(frozenset(members), {}, axis, length, frozenset(), frozenset(), 1.0, parent)
+    return TreeRegion(frozenset(members), {}, axis, length, frozenset(), 1.0, parent)
 
 
 NESTED = FTree(

@@ -39,7 +39,6 @@ class TreeRegion:
         axis: number of the axis among those of the graph.
         length: of the axis.
         cut: values that the region makes or is handed in parts.
-        sums: values that it makes as terms of sums.
         score: bytes that two parts would free at the peak, about.
         parent: index of the smallest region around it, -1 where there is none.
     """
@@ -49,7 +48,6 @@ class TreeRegion:
     axis: int
     length: int
     cut: frozenset[int]
-    sums: frozenset[int]
     score: float
     parent: int = -1
 
@@ -231,8 +229,7 @@ class _Finder:
         ):
             return None
         cut = frozenset(carried.axes.keys() & (made | handed))
-        sums = frozenset(carried.sums & made)
-        return TreeRegion(members, seeds, number, axis.length, cut, sums, score)
+        return TreeRegion(members, seeds, number, axis.length, cut, score)
 
     def _is_connected(self, members: frozenset[int]) -> bool:
         """Whether the nodes are weakly connected among themselves."""

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
-from neaptide.transform.fission.f_tree import FTree
+from neaptide.peers.magis.f_tree import FTree
 
 Parts: TypeAlias = tuple[tuple[int, int], ...]
 """(index of a region, number of parts) of those that run in parts, ascending."""
