@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from neaptide.errors import RewriteError
-from neaptide.ir.edit import GraphEdit
+from neaptide.ir.edit import Edited, GraphEdit
 from neaptide.ir.registry import OpRegistry, OpSpec
 from neaptide.ir.text_parser import parse_graph
 from neaptide.transform.applying import apply_rule
@@ -64,8 +64,9 @@ def test_a_rewrite_is_plain_json():
 
 
 def test_a_rewrite_moves_with_its_nodes():
-    assert FIRST.moved({0: 4, 1: 2}) == replace(FIRST, nodes=(4, 2))
-    assert FIRST.moved({0: 4}) is None
+    there = Edited(GRAPH, (-1, -1, 1, -1, 0), (), (), ())
+    assert FIRST.moved(there) == replace(FIRST, nodes=(4, 2))
+    assert FIRST.moved(replace(there, node_of=(-1, -1, -1, -1, 0))) is None
 
 
 def test_an_objection_leaves_a_place_alone():

@@ -22,6 +22,7 @@ from neaptide.errors import RewriteError
 from neaptide.frontends.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.axes import Along
+from neaptide.ir.edit import Edited
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.serial import from_json, to_json
@@ -264,9 +265,37 @@ def test_a_step_in_parts_of_parts_trains_as_eager_does(dtype, most):
 
 
 def test_what_is_moved_keeps_its_place_in_the_body():
-    made = Rewrite("fission", (3, 4), within=(7, 1))
-    assert made.moved({7: 9}) == replace(made, within=(9, 1))
-    assert made.moved({3: 3, 4: 4}) is None
+    graph = captured_graph()
+    made = Rewrite("fission", (3, 4), within=(2, 1))
+    outer = Edited(graph, (0, -1, 1, 2), (), (), ())
+    assert made.moved(outer) == replace(made, within=(3, 1))
+    assert made.moved(replace(outer, node_of=(0, 1, 3, 4))) is None
+    body = Edited(graph, (1, 0), (), (), ())
+    inside = Edited(graph, (-1, 3, 4), (), (), ())
+    both = replace(outer, bodies={3: replace(body, bodies={0: inside})})
+    assert made.moved(both) == replace(made, nodes=(1, 2), within=(3, 0))
+    assert made.moved(replace(outer, bodies={3: replace(body, bodies={0: body})})) is None
+
+
+def test_what_became_of_bodies_is_told_through_later_changes():
+    graph = captured_graph()
+    first, second = nested(graph, 3, 2)
+    around = replay(graph, registry(), [first], RULES).graph
+    body = bodies(around)[1]
+    once = replay(around, registry(), [second], RULES)
+    assert list(once.bodies) == list(second.within)
+    (inner,) = once.bodies.values()
+    assert inner.graph is bodies(once.graph)[1]
+    wide = next(node for node in body.nodes if node.op == "aten.gelu.default")
+    along = {wide.inputs[0]: Along(2)}
+    made = fission(body, [wide.id], length=3 * WIDTH, parts=2, inputs=along)
+    further = replace(made, within=second.within).moved(once)
+    twice = once.then(replay(once.graph, registry(), [further], RULES))
+    (made,) = twice.bodies.values()
+    assert made.graph is bodies(twice.graph)[1]
+    same = [(node, old) for node, old in zip(made.graph.nodes, made.node_of, strict=True) if old >= 0]
+    assert all(node.op == body.nodes[old].op for node, old in same if not node.regions)
+    assert len(loops_of(made.graph)) == 2
 
 
 @pytest.mark.parametrize(
@@ -302,7 +331,7 @@ def test_along_is_the_one_of_the_full_part():
     graph = captured_graph()
     outer, _ = nested(graph, 3, 3)
     body, regions, within = inner_regions(replay(graph, registry(), [outer], RULES).graph)
-    region = next(c for c in regions if c.kind == "suffix")
+    region = next(c for c in regions if c.length == 2 * TOKENS)
     wrong = replace(region, seeds={value: Along(1) for value in region.seeds})
     with pytest.raises(RewriteError, match="an axis of 14 "):
         replay(graph, registry(), [outer, in_parts(body, wrong, 2, within)], RULES)

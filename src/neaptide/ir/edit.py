@@ -47,6 +47,7 @@ class GraphEdit:
         self._after: dict[int, list[int]] = defaultdict(list)
         self._anchor: dict[int, int] = {}  # of inserted and moved nodes: beside which one they are
         self._touched: set[int] = set()  # handles
+        self._bodies: dict[int, Edited] = {}  # by handle, of loops that were given another body
         self._outputs = list(graph.outputs)
         self._names = {value.name: 0 for value in graph.values}  # with the number last tried for a duplicate
         self._users: dict[int, set[int]] = {}  # by value, once asked for
@@ -138,11 +139,12 @@ class GraphEdit:
         for value in draft.inputs:
             self._users_of(value).add(node)
 
-    def replace_body(self, node: int, body: Graph) -> None:
-        """Give a loop another body. What it is handed, and how its results are put together, stays."""
+    def replace_body(self, node: int, body: Edited) -> None:
+        """Give a loop its body after a change. What it is handed, and how its results are put together, stays."""
         draft = self.draft(node)
         (loop,) = draft.regions
-        loop = replace(loop, body=body)
+        loop = replace(loop, body=body.graph)
+        self._bodies[node] = self._bodies[node].then(body) if node in self._bodies else body
         reads, writes = loop.read_inputs(draft.inputs), loop.written_inputs(draft.inputs)
         self.replace_node(node, replace(draft, reads=tuple(reads), writes=tuple(writes), regions=(loop,)))
 
@@ -197,9 +199,11 @@ class GraphEdit:
         """
         order = list(self._order())
         self._place_aliases(order)
-        return FinishedEdit(self.graph, self._values, self._storages, order, self._drafts, self._touched).run(
+        made = FinishedEdit(self.graph, self._values, self._storages, order, self._drafts, self._touched).run(
             self._outputs, self._segments(order), self.graph.name if name is None else name
         )
+        bodies = {new: self._bodies[node] for new, node in enumerate(order) if node in self._bodies}
+        return replace(made, bodies=bodies) if bodies else made
 
     # -- in the small
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from neaptide.ir.graph import Graph
 
@@ -22,6 +22,7 @@ class Edited:
         value_of: by value id, likewise.
         storage_of: by storage id, likewise.
         touched: nodes that are new, were replaced or moved, or see another storage than before; ascending.
+        bodies: by node whose loop was given another body, what became of the body.
     """
 
     graph: Graph
@@ -29,6 +30,7 @@ class Edited:
     value_of: tuple[int, ...]
     storage_of: tuple[int, ...]
     touched: tuple[int, ...]
+    bodies: Mapping[int, Edited] = field(default_factory=dict)
 
     @staticmethod
     def unchanged(graph: Graph) -> Edited:
@@ -63,7 +65,14 @@ class Edited:
             _composed(self.value_of, later.value_of),
             _composed(self.storage_of, later.storage_of),
             tuple(sorted(touched.union(later.touched))),
+            self._bodies_after(later),
         )
+
+    def _bodies_after(self, later: Edited) -> dict[int, Edited]:
+        found = {node: self.bodies[old] for node, old in enumerate(later.node_of) if old in self.bodies}
+        for node, made in later.bodies.items():
+            found[node] = found[node].then(made) if node in found else made
+        return found
 
 
 def _composed(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:

@@ -9,13 +9,13 @@ from dataclasses import replace
 from neaptide.planner.plan_graph import GraphPlan, PlanRequest
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.variants import MICRO_BATCH
+from neaptide.planner.variants.choices import Choice
 from neaptide.planner.variants.closer import closer_variant
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.looked_at import parts_record
 from neaptide.planner.variants.search import PricingOf, VariantPlan, plan_variants
 from neaptide.runtime.planned_graph import PlannedGraph
 from neaptide.runtime.search_options import SearchOptions
-from neaptide.transform.fission.candidates import Candidate
 from neaptide.units import format_bytes, format_seconds
 
 logger = logging.getLogger(__name__)
@@ -93,5 +93,6 @@ def with_closer(planned: PlannedGraph, asked: PlanRequest, found: GraphPlan, pri
     return replace(found, program=replace(made, closer=closer))
 
 
-def _is_whole(region: Candidate) -> bool:
-    return region.kind == "step" and region.share > _WHOLE
+def _is_whole(choice: Choice) -> bool:
+    wholes = [region.kind == "step" and region.share > _WHOLE for region in choice.regions]
+    return all(wholes) and not choice.within

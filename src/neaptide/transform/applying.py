@@ -51,7 +51,7 @@ def apply_rule(
             if isinstance(found, Refusal):
                 refusals[found] = None
                 continue
-            here = found.moved({old: new for new, old in enumerate(now.node_of) if old >= 0})
+            here = found.moved(now)
             if here is None:
                 continue  # one before it took a node away; the next round looks again
             try:

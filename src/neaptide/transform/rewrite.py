@@ -49,19 +49,19 @@ class Rewrite:
     keeps_bits: bool = True
     within: tuple[_NodeId, ...] = ()
 
-    def moved(self, node_id: Mapping[int, int]) -> Rewrite | None:
-        """The same change of a graph whose nodes have other ids; None where one of its nodes is gone.
-
-        Args:
-            node_id: from the ids here to those there, of nodes of the graph; bodies are the same.
-        """
+    def moved(self, edited: Edited) -> Rewrite | None:
+        """The same change of a graph that was edited meanwhile; None where one of its nodes is gone. O(size)."""
+        node_id = {old: new for new, old in enumerate(edited.node_of) if old >= 0}
         named = self.within[:1] or self.nodes
         if not all(node in node_id for node in named):
             return None
         there = tuple(node_id[node] for node in named)
-        if self.within:
-            return replace(self, within=(*there, *self.within[1:]))
-        return replace(self, nodes=there)
+        if not self.within:
+            return replace(self, nodes=there)
+        inner: Rewrite | None = replace(self, within=self.within[1:])
+        if inner is not None and there[0] in edited.bodies:
+            inner = inner.moved(edited.bodies[there[0]])
+        return None if inner is None else replace(inner, within=(*there, *inner.within))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ def _applied_within(
     inner = replace(rewrite, within=tuple(further))
     changed = apply_rewrite(body, registry, inner, rules, sizes_within(graph, loop, sizes))
     edit = GraphEdit(graph)
-    edit.replace_body(loop, changed.graph)
+    edit.replace_body(loop, changed)
     return edit.finish()
 
 

@@ -1,18 +1,19 @@
 """What may follow from a variant: regions of its graph that may run in parts, the number of parts still open.
 
 One choice is a region, or a family of regions that are alike and are decided once. Regions that hold a loop are none: what
-was chosen before stays as it is, and what is chosen next lies beside it.
+was chosen before stays as it is, and what is chosen next lies beside it, or in the body of one of its loops.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from neaptide.errors import RewriteError
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
+from neaptide.planner.variants.levels import Level, levels_of
 from neaptide.planner.variants.variant import Variant
 from neaptide.transform.fission.amplifiers import Amplifier, amplifiers
 from neaptide.transform.fission.candidates import Candidate, RegionFinder, candidates
@@ -28,6 +29,9 @@ from neaptide.transform.rules.windows import windows
 
 # Numbers of parts, each about one and a half times the one before.
 _LADDER = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+
+# Of the bytes that a body makes, those of a region that is all of it.
+_ALL = 0.95
 
 # Times that means are looked for: a mean of means is seldom.
 _MOST_MEANS = 3
@@ -52,10 +56,12 @@ class Choice:
     Attributes:
         begun: the variant in whose graph they are: the one that it follows from, after what the regions need first.
         regions: each along an axis of the same length.
+        within: the loop in whose body they are (`Rewrite.within`); empty for the graph.
     """
 
     begun: Variant
     regions: tuple[Candidate, ...]
+    within: tuple[int, ...] = ()
 
     @property
     def length(self) -> int:
@@ -72,7 +78,8 @@ class Choice:
         name, dim = self.regions[0].origin
         what = _KINDS[self.regions[0].kind].format(name)
         like = f" and its like ({len(self.regions)} regions)" if len(self.regions) > 1 else ""
-        return f"{what}{like}{'' if parts is None else f' in {parts} parts'} along dim {dim} of {name}"
+        where = " in each part" if self.within else ""
+        return f"{what}{like}{where}{'' if parts is None else f' in {parts} parts'} along dim {dim} of {name}"
 
 
 class Choices:
@@ -101,9 +108,7 @@ class Choices:
 
     def after(self, variant: Variant) -> tuple[Choice, ...]:
         """What may follow from a variant, those that make most bytes in parts first."""
-        found = [Choice(variant, (region,)) for region in candidates(variant.graph, self.registry)]
-        found += [Choice(variant, (region,)) for region in window_candidates(variant.graph, self.registry)]
-        found += self._amplified(variant)
+        found = [choice for level in levels_of(variant.graph) for choice in self._in(variant, level)]
         found.sort(key=lambda choice: (-choice.nbytes, choice.regions[0].origin))
         return tuple(found[:MOST_CHOICES])
 
@@ -120,53 +125,77 @@ class Choices:
         return variant
 
     def _in_parts(self, choice: Choice, parts: int) -> Variant:
-        begun = choice.begun
+        begun, within = choice.begun, choice.within
         own = [made.own for made in choice.regions if made.own is not None]
-        first = [made_again(own)] if own else []
+        first = [replace(made_again(own), within=within)] if own else []
         later = replay(begun.graph, self.registry, first, RULES)
+        here = _inside(later, within)
         rewrites = []
         for made in choice.regions:
-            members, seeds = with_own_views(later, made.members, made.seeds, made.own)
-            rewrites.append(
-                windows(later.graph, members, parts=parts, inputs=made.scaled_seeds())
+            members, seeds = with_own_views(here, made.members, made.seeds, made.own)
+            split = (
+                windows(here.graph, members, parts=parts, inputs=made.scaled_seeds())
                 if made.scales
-                else fission(later.graph, members, length=made.length, parts=parts, inputs=seeds)
+                else fission(here.graph, members, length=made.length, parts=parts, inputs=seeds)
             )
+            rewrites.append(replace(split, within=within))
         ready = Variant(begun.labels, (*begun.rewrites, *first), begun.edited.then(later))
         return ready.then_all(self.registry, rewrites, choice.described(parts))
 
-    def _amplified(self, variant: Variant) -> Iterator[Choice]:
+    def _in(self, variant: Variant, level: Level) -> Iterator[Choice]:
+        """Regions of the graph of a variant, or of the body of a loop in it."""
+        cut = level.cut_before()
+        for region in candidates(level.full, self.registry):
+            again = any((value, along.dim) in cut for value, along in region.seeds.items())
+            # All of a part in parts, along the axis that makes the part, is the same in more parts.
+            if not (again and region.kind == "step" and region.share > _ALL):
+                yield Choice(variant, (region,), level.within)
+        # Overlapping parts do not fill what a loop around puts together.
+        for region in () if level.within else window_candidates(level.graph, self.registry):
+            yield Choice(variant, (region,))
+        yield from self._amplified(variant, level)
+
+    def _amplified(self, variant: Variant, level: Level) -> Iterator[Choice]:
         """Families of amplifiers with their twins, along each axis."""
-        least = RegionFinder(variant.graph, self.registry).least_bytes()
-        for family in amplifiers(variant.graph, least):
-            found = self._apart(variant, family)
-            for dim, extent in enumerate(variant.graph.values[family[0].narrow].shape):
+        least = RegionFinder(level.full, self.registry).least_bytes()
+        for family in amplifiers(level.full, least):
+            found = self._apart(variant, level, family)
+            for dim, extent in enumerate(level.full.values[family[0].narrow].shape):
                 if found is None or not extent.is_constant or extent.constant_value() < 2:
                     continue
                 begun, regions = found[0], found[1](dim)
                 # What cannot run in parts along this axis is left as it is.
                 some = [made for made, both in zip(family, regions, strict=True) if both is not None]
                 if 0 < len(some) < len(family):
-                    other = self._apart(variant, some)
+                    other = self._apart(variant, level, some)
                     begun, regions = (begun, ()) if other is None else (other[0], other[1](dim))
                 together = tuple(region for both in regions if both is not None for region in both)
                 if together and None not in regions and len({made.length for made in together}) == 1:
-                    yield Choice(begun, together)
+                    yield Choice(begun, together, level.within)
 
     def _apart(
-        self, variant: Variant, family: Sequence[Amplifier]
+        self, variant: Variant, level: Level, family: Sequence[Amplifier]
     ) -> tuple[Variant, Callable[[int], Sequence[tuple[Candidate, ...] | None]]] | None:
         """A variant in which the twins of some amplifiers make again what they need, and their regions by dim."""
         apart = twins_apart(family)
-        first = () if apart is None else (apart,)
+        first = () if apart is None else (replace(apart, within=level.within),)
         try:
             later = replay(variant.graph, self.registry, first, RULES)
         except RewriteError as error:
             self.refusals.append(error.what)
             return None
         begun = Variant(variant.labels, (*variant.rewrites, *first), variant.edited.then(later))
-        finder = RegionFinder(begun.graph, self.registry)
-        return begun, lambda dim: amplified(finder, later, family, dim)
+        here = _inside(later, level.within)
+        finder = RegionFinder(replace(level, graph=here.graph).full, self.registry)
+        return begun, lambda dim: amplified(finder, here, family, dim)
+
+
+def _inside(edited: Edited, within: tuple[int, ...]) -> Edited:
+    """What became of the body of a loop."""
+    for loop in within:
+        body = edited.graph.nodes[loop].regions[0].body
+        edited = edited.bodies.get(loop) or Edited.unchanged(body)
+    return edited
 
 
 def ladder(length: int) -> Sequence[int]:

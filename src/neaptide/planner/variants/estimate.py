@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -83,6 +83,12 @@ class Outlook:
         np.add.at(changes, self.begin[there], self.sizes[there])
         np.add.at(changes, self.end[there], -self.sizes[there])
         self.bytes_at: NDArray[np.float64] = np.cumsum(changes)[:-1] + np.array(self.problem.workspace)
+
+    def with_loop(self, loop: int, nbytes: float) -> float:
+        """The peak where a loop needs so many bytes beyond what it is handed, about. O(moments)."""
+        here = self.bytes_at[loop] - self.problem.workspace[loop] + nbytes
+        elsewhere = np.delete(self.bytes_at, loop).max(initial=0.0)
+        return float(self.problem.resident_bytes + max(here, elsewhere))
 
     def of(self, choice: Choice, seconds: float = 0.0) -> ChoiceOutlook:
         """What is known of some regions. O(size).
@@ -189,17 +195,53 @@ def estimates(
         pricing: of any graph.
         costs: of parts.
     """
-    outlooks = {id(begun): Outlook(begun.graph, pricing, costs)}
-    before = outlooks[id(begun)].problem.baseline_seconds
+    outlooks: dict[tuple[int, tuple[int, ...]], _Levels] = {}
+    before = pricing.problem(begun.graph).baseline_seconds
     found = []
     for choice in choices:
-        there = choice.begun
-        if id(there) not in outlooks:
-            outlooks[id(there)] = Outlook(there.graph, pricing, costs)
-        outlook = outlooks[id(there)]
-        seen = outlook.of(choice, outlook.problem.baseline_seconds - before)
-        found += [seen.in_parts(parts) for parts in ladder(choice.length)]
+        key = id(choice.begun), choice.within
+        if key not in outlooks:
+            outlooks[key] = _Levels.of(choice, pricing, costs)
+        levels = outlooks[key]
+        seen = levels.inner.of(choice, levels.seconds - before)
+        found += [levels.outside(seen.in_parts(parts)) for parts in ladder(choice.length)]
     return found
+
+
+@dataclass(frozen=True)
+class _Levels:
+    """A graph and the bodies on the way to a region, from the outermost on.
+
+    Attributes:
+        inner: the graph, or body, that the region lies in.
+        around: those around it, each with the loop on the way, the innermost first.
+        seconds: of the graph.
+    """
+
+    inner: Outlook
+    around: tuple[tuple[Outlook, int], ...]
+    seconds: float
+
+    @staticmethod
+    def of(choice: Choice, pricing: Pricing, costs: PartCosts) -> _Levels:
+        """Those of a choice. O(size)."""
+        here = Outlook(choice.begun.graph, pricing, costs)
+        seconds, around = here.problem.baseline_seconds, []
+        for loop in choice.within:
+            around.append((here, loop))
+            node = here.graph.nodes[loop]
+            pricing = pricing.within(here.graph, node)
+            trips = sum(count for count, _ in pricing.runs())
+            each = replace(costs, call_seconds=trips * costs.call_seconds)
+            here = Outlook(node.regions[0].body, pricing, each)
+        return _Levels(here, tuple(reversed(around)), seconds)
+
+    def outside(self, inner: Estimate) -> Estimate:
+        """The estimate of the graph, from that of the body."""
+        peak, here = inner.peak_bytes, self.inner
+        for around, loop in self.around:
+            peak, here = around.with_loop(loop, peak - here.problem.resident_bytes), around
+        return replace(inner, peak_bytes=peak)
 
 
 def _presences(graph: Graph, problem: StepProblem) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

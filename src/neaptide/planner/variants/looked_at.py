@@ -32,7 +32,7 @@ def parts_record(
     bound = parts_lower_bound_bytes(
         begun.graph,
         axes_of(begun, choices, pricing.registry),
-        workspace=prices.workspace,
+        workspace=prices.own_workspace,  # bodies may run in parts as well
         storage_bytes=prices.storage_bytes,
     )
     return PartsRecord(tuple(map(_in_words, choices)), tuple(tried), bound)
@@ -41,6 +41,7 @@ def parts_record(
 def axes_of(begun: Variant, choices: Sequence[Choice], registry: OpRegistry) -> tuple[Carried, ...]:
     """Each axis of the choices once, followed through all but the updates. O(axes x nodes)."""
     graph = begun.graph
+    choices = [choice for choice in choices if not choice.within]
     nodes = [node.id for node in graph.nodes if node.source.phase != "optimizer"]
     found: list[Carried] = []
     for choice in choices:

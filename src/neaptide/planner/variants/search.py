@@ -28,7 +28,6 @@ from neaptide.planner.variants.merges import merged, unjoined
 from neaptide.planner.variants.price import Price
 from neaptide.planner.variants.variant import Variant
 from neaptide.plans import TriedVariant
-from neaptide.transform.fission.candidates import Candidate
 
 # Of the time for a program: what the graph as it is gets, what the variant that all others begin with does, and each search
 # for a variant and its bodies (a variant takes four at most). What is left goes to the best once more.
@@ -98,7 +97,7 @@ def plan_variants(
     quick: Pricing,
     exact: PricingOf,
     objection: Objection,
-    only: Callable[[Candidate], bool] = lambda _: True,
+    only: Callable[[Choice], bool] = lambda _: True,
     merging: bool = True,
     costs: PartCosts = ON_A_CPU,
     interrupt: threading.Event | None = None,
@@ -112,7 +111,7 @@ def plan_variants(
         quick: prices any graph at once, from what is known.
         exact: what prices a graph that is to be planned; it may run operations to learn what they take.
         objection: why a changed graph is not wanted; None where it is.
-        only: regions that may be split; all by default.
+        only: what may be chosen; all by default.
         merging: do what costs nothing as well, and look at convolutions of pieces.
         costs: of parts, to rank variants by before one was priced.
         interrupt: set it to get the best so far.
@@ -132,7 +131,7 @@ class _Search:
         quick: Pricing,
         exact: PricingOf,
         objection: Objection,
-        only: Callable[[Candidate], bool],
+        only: Callable[[Choice], bool],
         merging: bool,
         costs: PartCosts,
         interrupt: threading.Event | None,
@@ -276,7 +275,7 @@ class _Search:
 
     def _looked_at(self, begun: Variant, choices: Sequence[Choice]) -> list[Estimate]:
         """What may follow from a variant, in every number of parts, where that promises something."""
-        wanted = [choice for choice in choices if all(map(self.only, choice.regions))]
+        wanted = [choice for choice in choices if self.only(choice)]
         before = baseline(self.quick.problem(begun.graph)).peak_with_workspace_bytes
         lowest = max(before * _WORTHWHILE, 1.0)
         seen = estimates(begun, wanted, self.quick, self.costs)

@@ -58,7 +58,7 @@ class Variant:
         """
         made, here = self, Edited.unchanged(self.graph)
         for rewrite in rewrites:
-            moved = rewrite.moved({old: new for new, old in enumerate(here.node_of) if old >= 0})
+            moved = rewrite.moved(here)
             assert moved is not None, "a rewrite of other nodes took a node away"
             later = replay(made.graph, registry, [moved], RULES)
             here = here.then(later)

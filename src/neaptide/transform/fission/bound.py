@@ -9,11 +9,12 @@ from neaptide.analysis.axes.carried import Carried
 from neaptide.analysis.axes.lines import Line
 from neaptide.analysis.bounds import lower_bound_bytes
 from neaptide.analysis.sizes import evaluate_storage_bytes
-from neaptide.ir.axes import Along
+from neaptide.ir.axes import Along, Merge
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.values import Value
+from neaptide.ops.sums import plain_terms
 
 _Direction = tuple[int, int, int]  # dim, outer runs, length
 
@@ -30,7 +31,7 @@ def parts_lower_bound_bytes(
 
     Regions may be any nodes, side by side or inside one another. While an operation runs, its operands and results are
     there: of what carries an axis along which the operation may run in parts, one part at least; of all else the whole.
-    What a part needs of scratch is not known, and is not counted. O(axes * size of the graph).
+    What only adds two terms of a sum is left to the loop, which adds each by itself. What a part needs of scratch is not known, and is not counted. O(axes * size of the graph).
 
     Args:
         graph: static, without loops.
@@ -46,6 +47,9 @@ def parts_lower_bound_bytes(
         lines = [(axis.length, line) for axis in axes if (line := axis.members.get(node.id)) is not None]
         directions = _directions(node, lines)
         split.update([node.id] if directions else [])
+        if _is_left_to_a_loop(graph, node, lines):
+            in_parts |= dict.fromkeys(_touched(graph, node), 0)
+            continue
         used = {*needed_inputs(graph, node), *node.outputs}
         shown = [graph.values[v] for v in used if graph.values[v].storage is not None]
         for storage, values in groupby(sorted(shown, key=_storage), key=_storage):
@@ -55,6 +59,18 @@ def parts_lower_bound_bytes(
             )
     whole = {number: nbytes for number, nbytes in (workspace or {}).items() if number not in split}
     return lower_bound_bytes(graph, workspace=whole, storage_bytes=storage_bytes, in_parts=in_parts)
+
+
+def _is_left_to_a_loop(graph: Graph, node: Node, lines: Sequence[tuple[int, Line]]) -> bool:
+    """Whether a node adds terms that parts may add one by one (`transform.fission.terms`)."""
+    is_term = any(how is Merge.SUM for _, line in lines for how in line.results.values())
+    return is_term and bool(plain_terms(graph, node))
+
+
+def _touched(graph: Graph, node: Node) -> list[tuple[int, int]]:
+    """The storages of a node's operands and results, each with the node."""
+    found = (graph.values[v].storage for v in (*node.inputs, *node.outputs))
+    return [(node.id, storage) for storage in found if storage is not None]
 
 
 def _directions(node: Node, lines: Sequence[tuple[int, Line]]) -> dict[int, set[_Direction]]:

@@ -26,7 +26,7 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import Kind
 from neaptide.transform.fission.members import convex_members
 from neaptide.transform.fission.own_views import own_views
-from neaptide.transform.fission.region import fills_destination
+from neaptide.transform.fission.region import destinations
 from neaptide.transform.fission.spans import Span, stretches, suffixes, whole_step
 from neaptide.transform.rules.made_again import Again
 
@@ -102,6 +102,7 @@ class RegionFinder:
         self.graph, self.registry = graph, registry
         self.sizes = evaluate_storage_bytes(graph)
         self.before = predecessors(graph)
+        self.destinations = destinations(graph)
 
     def least_bytes(self) -> float:
         """What a region must make in parts to be worth a loop."""
@@ -192,12 +193,10 @@ class RegionFinder:
         while len(wanted) < count:
             count = len(wanted)
             made = {s for n in wanted for s in self.graph.created_storages(self.graph.nodes[n])}
+            made |= self.destinations
             writers = [n for n in wanted if self.graph.nodes[n].effects.writes]
             wanted.difference_update(
-                n
-                for n in writers
-                if any(a.storage not in made for a in self.graph.nodes[n].effects.writes)
-                and not fills_destination(self.graph, self.graph.nodes[n])
+                n for n in writers if any(a.storage not in made for a in self.graph.nodes[n].effects.writes)
             )
 
     def _idle(self, members: frozenset[int], carried: Carried) -> frozenset[int]:
@@ -224,8 +223,9 @@ class RegionFinder:
 
     def _may_repeat(self, node: Node) -> bool:
         """Whether a node may run once for each part: it changes nothing of the caller's, and tells nobody anything."""
-        owned = (self.graph.producer(v) is None for v in node.inputs if self._is_written(node, v))
-        if any(owned) and not fills_destination(self.graph, node):
+        written = (v for v in node.inputs if self._is_written(node, v))
+        owned = (v for v in written if self.graph.producer(v) is None)
+        if any(self.graph.values[v].storage not in self.destinations for v in owned):
             return False
         return not (node.effects.rng or node.effects.collective or node.effects.host or node.regions)
 

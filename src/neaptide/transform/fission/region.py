@@ -67,8 +67,9 @@ def find_region(
     if not inside:
         raise RewriteError("nothing is left of the region but views and what nobody uses")
     members = tuple(sorted(inside))
+    filled = destinations(graph)
     for number in members:
-        _check_member(graph, registry, graph.nodes[number], inside)
+        _check_member(graph, registry, graph.nodes[number], inside, filled)
     _check_segment(graph, members)
     return Region(
         members,
@@ -157,7 +158,9 @@ def _peel_first_views(
                 used_outside.update(node.inputs)
 
 
-def _check_member(graph: Graph, registry: OpRegistry, node: Node, inside: Collection[int]) -> None:
+def _check_member(
+    graph: Graph, registry: OpRegistry, node: Node, inside: Collection[int], filled: Collection[int]
+) -> None:
     """Refuse what may not run once for each part."""
     where = node.source.location or None
     spec = registry.find(node.op)
@@ -183,24 +186,36 @@ def _check_member(graph: Graph, registry: OpRegistry, node: Node, inside: Collec
         )
     made_inside = {s for number in inside for s in graph.created_storages(graph.nodes[number])}
     for access in node.effects.writes:
-        if access.storage not in made_inside and not fills_destination(graph, node):
+        if access.storage not in made_inside and access.storage not in filled:
             name = graph.storages[access.storage].name
             raise RewriteError(f"{node.op} overwrites {name}, which is made outside the region", where=where)
 
 
-def fills_destination(graph: Graph, node: Node) -> bool:
-    """Whether a node writes a part or a term to what a loop around puts together, and nobody reads it in the same body.
+def destinations(graph: Graph) -> frozenset[int]:
+    """Storages of a body that it fills with parts and terms for the loop around, and that nobody in it reads. O(size).
 
-    Then parts of the node write parts of it, or add their own terms.
+    Parts of a node that writes to one write parts of it, or add their own terms.
     """
-    if node.op not in FILLING_OPS or graph.producer(node.inputs[0]) is not None:
-        return False
-    storage = graph.values[node.inputs[0]].storage
-    return all(
-        other.op in FILLING_OPS and other.inputs[0] == node.inputs[0]
-        for other in graph.nodes
-        if any(graph.values[v].storage == storage for v in (*other.inputs, *other.outputs))
-    )
+    touched: dict[int | None, set[int]] = {}  # by storage, the values that are filled
+    read: set[int | None] = {None}
+    for node in graph.nodes:
+        filled = _filled(node)
+        for value in filled:
+            touched.setdefault(graph.values[value].storage, set()).add(value)
+        others = [v for v in (*node.inputs, *node.outputs) if v not in filled]
+        read.update(graph.values[v].storage for v in others)
+    owned = graph.input_storages()
+    return frozenset(s for s in owned if len(touched.get(s, ())) == 1 and s not in read)
+
+
+def _filled(node: Node) -> set[int]:
+    """Operands that a node fills and does not read, in the body of its loop neither."""
+    found = {node.inputs[0]} if node.op in FILLING_OPS else set()
+    for loop in node.regions:
+        inside, body = destinations(loop.body), loop.body
+        pairs = zip(node.inputs, body.inputs, strict=False)  # what is behind them are the loop's own
+        found |= {outer for outer, inner in pairs if body.values[inner].storage in inside}
+    return found - set(node.inputs[1:]) if node.op in FILLING_OPS else found
 
 
 def _is_list_of_sizes(arg: Arg) -> bool:
