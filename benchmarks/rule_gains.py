@@ -1,0 +1,124 @@
+"""What each rule that rewrites a graph brings, predicted: `python benchmarks/rule_gains.py [SPEC ...]`.
+
+For each step and each rule by itself, and all of them: peak and seconds of program order as shares of those of the captured
+program, and the least peak that recomputation finds within no more time than the captured program takes, and within a tenth
+more. Steps are those of the zoo and of `fission_steps`. Prices are those of a preset, and searches have a work limit, so that
+the numbers depend on no machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import fission_steps
+import neaptide.zoo
+from bench_record import RESULTS, recorded, save, table
+from neaptide.cost.model import EstimatedCost
+from neaptide.cost.presets import get_device
+from neaptide.ir.graph import Graph
+from neaptide.ops import registry
+from neaptide.outcome import Limits
+from neaptide.planner.budget import Budget
+from neaptide.planner.plan_graph import PlanRequest, plan_graph
+from neaptide.planner.pricing import Pricing
+from neaptide.planner.strategies.program_order import baseline
+from neaptide.runtime.capturing import capture
+from neaptide.transform.applying import apply_rule
+from neaptide.transform.rules import RULES
+
+DEVICE: Final = "rtx3090"
+WORK: Final = 2000
+LONGER: Final = (0.0, 0.1)
+OWN_STEPS: Final = ("long_context", "encoder_decoder", "odd_convnext", "high_resolution")
+STEPS: Final = ("unet@small", "unetpp@small", "resnet50@small", "vit@tiny", "bert@tiny", "llama@tiny")
+RULE_SETS: Final[tuple[tuple[str, ...], ...]] = (
+    (),
+    ("in_place",),
+    ("product_sums",),
+    ("piecewise_convolutions",),
+    ("piecewise_convolutions", "product_sums", "in_place"),
+)
+COLUMNS: Final = (
+    "step",
+    "rules",
+    "places",
+    "peak",
+    "seconds",
+    *(f"peak at +{100 * x:.0f} %" for x in LONGER),
+)
+
+
+def captured(spec: str) -> Graph:
+    """The steady program of a step."""
+    source = fission_steps if spec.partition("@")[0] in OWN_STEPS else neaptide.zoo
+    step, batch = source.factory(spec)()
+    return capture(step, (batch,)).steady.graph
+
+
+def rewritten(graph: Graph, rules: Sequence[str]) -> tuple[Graph, int]:
+    """A graph after all that some rules find, and in how many places."""
+    places = 0
+    for rule in rules:
+        made = apply_rule(graph, registry(), RULES[rule])
+        graph = made.edited.graph
+        places += sum(len(rewrite.nodes) for rewrite in made.rewrites)
+    return graph, places
+
+
+def measure(spec: str) -> list[dict[str, Any]]:
+    """A row for each set of rules that finds something in a step."""
+    graph = captured(spec)
+    pricing = Pricing(EstimatedCost(get_device(DEVICE), registry()), registry())
+    before = baseline(pricing.problem(graph))
+    rows = []
+    for rules in RULE_SETS:
+        made, places = rewritten(graph, rules)
+        if rules and not places:
+            continue
+        after = baseline(pricing.problem(made))
+        whole = before.peak_with_workspace_bytes
+        found = [least_peak(made, pricing, before.seconds * (1 + longer)) for longer in LONGER]
+        rows.append(
+            {
+                "step": spec,
+                "rules": list(rules),
+                "places": places,
+                "peak": after.peak_with_workspace_bytes / whole,
+                "seconds": after.seconds / before.seconds,
+                "peak_within": [None if peak is None else peak / whole for peak in found],
+            }
+        )
+    return rows
+
+
+def least_peak(graph: Graph, pricing: Pricing, seconds: float) -> int | None:
+    """Bytes of the lowest plan within a time; None where none was found."""
+    asked = PlanRequest(Budget("min", latency=seconds))
+    made = plan_graph(graph, pricing, asked, Limits(None, WORK)).program.predictions
+    return made.peak_with_workspace_bytes if made.seconds <= seconds else None
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """A row as it is printed."""
+    within = ("-" if found is None else f"{found:.3f}" for found in row["peak_within"])
+    rules = " + ".join(row["rules"]) or "as it is"
+    return [row["step"], rules, str(row["places"]), f"{row['peak']:.3f}", f"{row['seconds']:.3f}", *within]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("steps", nargs="*", default=STEPS, help="default: %(default)s")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the JSON")
+    asked = parser.parse_args()
+    rows = [row for spec in asked.steps for row in measure(spec)]
+    print(table(COLUMNS, [cells(row) for row in rows]))
+    save("rule_gains", recorded(rows, seed=0, repeats=1, device=DEVICE, work=WORK), asked.output)
+
+
+if __name__ == "__main__":
+    main()
