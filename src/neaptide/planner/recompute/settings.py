@@ -1,8 +1,8 @@
 """What the searches for recomputations are tuned with: one frozen object, read by every search of the room.
 
-A setting stands here when more than one search reads it, or when an answer changes with it.
-`benchmarks/ablation.py recompute_settings` measures what half and twice of each number cost and win. Numbers that bound
-time and memory, and change no answer there, stand where they are used.
+A setting stands here when more than one search reads it, or when it decides how much of a search is run.
+`benchmarks/ablation.py recompute_settings` measures what half and twice of each number cost and win. Bounds of time and
+memory of one module stand there.
 """
 
 from __future__ import annotations
