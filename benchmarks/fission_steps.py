@@ -110,6 +110,17 @@ def odd_convnext(
     return _step(nn.Sequential(*layers), data, smoothed)
 
 
+def plain_convolutions(width: int, depth: int) -> nn.Module:
+    """Convolutions of three by three without a stride, from three channels to three."""
+    from torch import nn
+
+    layers: list[nn.Module] = [nn.Conv2d(3, width, 3, padding=1), nn.ReLU()]
+    for _ in range(depth):
+        layers += [nn.Conv2d(width, width, 3, padding=1), nn.ReLU()]
+    layers.append(nn.Conv2d(width, 3, 3, padding=1))
+    return nn.Sequential(*layers)
+
+
 def high_resolution(*, image: int, width: int, depth: int) -> tuple[Step, Batch]:
     """Convolutions without a stride that learn to take noise from one image."""
     import torch
@@ -119,12 +130,10 @@ def high_resolution(*, image: int, width: int, depth: int) -> tuple[Step, Batch]
         return nn.functional.mse_loss(model(data["images"]), data["clean"])
 
     torch.manual_seed(0)
-    layers: list[nn.Module] = [nn.Conv2d(3, width, 3, padding=1), nn.ReLU()]
-    for _ in range(depth):
-        layers += [nn.Conv2d(width, width, 3, padding=1), nn.ReLU()]
-    layers.append(nn.Conv2d(width, 3, 3, padding=1))
     shape = (1, 3, image, image)
-    return _step(nn.Sequential(*layers), {"images": torch.randn(shape), "clean": torch.randn(shape)}, error)
+    return _step(
+        plain_convolutions(width, depth), {"images": torch.randn(shape), "clean": torch.randn(shape)}, error
+    )
 
 
 def _step(model: nn.Module, data: Batch, loss_of: Callable[..., Any]) -> tuple[Step, Batch]:

@@ -64,6 +64,8 @@ class _WindowFinder(RegionFinder):
             region, axis, intervals = window_region(graph, registry, members, seeds)
         except RewriteError:
             return None  # such as results that do not end with the axis
+        if intervals.units < 2:
+            return None
         origin = graph.values[value].name, dim
         share = self._all_made_bytes(members) / max(self._all_made_bytes(range(span.start, span.end)), 1)
         beyond = self._beyond(region, axis, intervals)

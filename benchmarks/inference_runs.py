@@ -1,0 +1,151 @@
+"""Forwards on one large image in parts that overlap, really run: `python benchmarks/inference_runs.py [--image 512 1024]`.
+
+The network is the one of `high_resolution` in `fission_steps.py`: convolutions of three by three without a stride. There is
+no batch, so parts lie along height or width, and rows that two of them read are made in both. For each size of image and each
+share of more time: the lowest peak that is found with `numerics="close"`, its predictions, and what is measured: peaks by
+the allocator's events, processor times in turns in one process, as the median of the ratios to eager's within the rounds.
+A prediction is exact where the peak of the storages and the peak with workspace are both the measured ones to the byte.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from bench_record import MIB, RESULTS, recorded, run_part, save, say, table
+
+SEED: Final = 0
+ROUNDS: Final = 9
+IMAGES: Final = (512, 1024)
+LATENCIES: Final = (0, 5, 10)
+WIDTH: Final = 16
+DEPTH: Final = 6
+PART_S: Final = 1800.0
+COLUMNS: Final = ("image", "more time", "parts", "peak / eager", "MiB", "time / eager", "exact", "plan s")
+
+
+def forward(image: int) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """The step, and its image."""
+    import torch
+    from torch import nn
+
+    from fission_steps import plain_convolutions
+
+    class Forward:
+        def __init__(self, model: nn.Module) -> None:
+            self.model = model.eval()
+
+        def __call__(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+            with torch.no_grad():
+                return self.model(batch["images"])
+
+    torch.manual_seed(SEED)
+    model = plain_convolutions(WIDTH, DEPTH)
+    return Forward(model), {"images": torch.randn(1, 3, image, image)}
+
+
+def measured(image: int, rounds: int, time_limit_s: float) -> dict[str, Any]:
+    """One size of image: eager and all plans, in this process."""
+    import torch
+
+    from neaptide.outcome import Limits
+    from neaptide.planner.budget import Budget
+    from neaptide.runtime import contestants
+    from neaptide.runtime.prepared_step import SearchOptions, prepare
+    from neaptide.runtime.timing import median_ratio
+    from neaptide.runtime.verification import verify_eager, verify_planned
+
+    torch.set_num_threads(1)
+    factory = partial(forward, image)
+    expected = verify_eager(factory, SEED)
+    step, batch = contestants.build(factory, SEED)
+    prepared = prepare(step, (batch,), name=f"forward of {image}")
+    runners = [contestants.eager_contestant(factory, SEED)]
+    rows: list[dict[str, Any]] = []
+    for latency in LATENCIES:
+        began = time.monotonic()
+        limits = Limits(time_s=time_limit_s, seed=SEED)
+        budget = Budget(None, latency=f"+{latency}%")
+        found = prepared.plan(SearchOptions(budget, limits=limits, numerics="close"))
+        made, name = found.plan.programs[0], f"+{latency} %"
+        plan_s = time.monotonic() - began
+        make = contestants.rebind(found.variant)
+        outcome, _ = verify_planned(factory, SEED, make, expected)
+        rows.append(
+            {
+                "image": image,
+                "latency": latency,
+                "plan_seconds": round(plan_s, 1),
+                "parts": [dict(r.settings)["parts"] for r in made.rewrites if "parts" in dict(r.settings)],
+                "rules": [rewrite.rule for rewrite in made.rewrites],
+                "predicted_peak_bytes": made.predictions.peak_bytes,
+                "predicted_peak_with_workspace_bytes": made.predictions.peak_with_workspace_bytes,
+                "predicted_ratio": made.predictions.seconds / made.predictions.baseline_seconds,
+                "agrees": outcome.agrees,
+            }
+        )
+        runners.append(contestants.planned_contestant(name, factory, SEED, make))
+    found_all = contestants.measure(runners, rounds)
+    eager = found_all["eager"]
+    assert eager.times is not None
+    for row in rows:
+        ran = found_all[f"+{row['latency']} %"]
+        assert ran.times is not None
+        ratio = median_ratio(ran.times.cpu_s, eager.times.cpu_s, seed=SEED)
+        row |= {
+            "measured_peak_bytes": ran.memory.measured_peak_bytes,
+            "measured_allocator_peak_bytes": ran.memory.measured_allocator_peak_bytes,
+            "peak_share": ran.memory.measured_allocator_peak_bytes
+            / eager.memory.measured_allocator_peak_bytes,
+            "cpu_ratio": ratio.ratio,
+            "cpu_ratio_low": ratio.low,
+            "cpu_ratio_high": ratio.high,
+            "is_exact": row["predicted_peak_bytes"] == ran.memory.measured_peak_bytes
+            and row["predicted_peak_with_workspace_bytes"] == ran.memory.measured_allocator_peak_bytes,
+        }
+    return {"rows": rows}
+
+
+def shown(row: dict[str, Any]) -> list[str]:
+    """A row of the table."""
+    return [
+        str(row["image"]),
+        f"{row['latency']} %",
+        ", ".join(map(str, row["parts"])) or "whole",
+        f"{row['peak_share']:.3f}",
+        f"{row['measured_allocator_peak_bytes'] / MIB:.1f}",
+        f"{row['cpu_ratio']:.2f}",
+        "yes" if row["is_exact"] and row["agrees"] else "no",
+        f"{row['plan_seconds']:.0f}",
+    ]
+
+
+def main() -> None:
+    """Measure, print and keep."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--image", type=int, nargs="*", default=list(IMAGES))
+    parser.add_argument("--one", type=int)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--time-limit", type=float, default=30.0)
+    asked = parser.parse_args()
+    if asked.one is not None:
+        import json
+
+        print(json.dumps(measured(asked.one, asked.rounds, asked.time_limit)))
+        return
+    rows: list[dict[str, Any]] = []
+    for image in asked.image:
+        say(f"{image} x {image}")
+        options = (f"--rounds={asked.rounds}", f"--time-limit={asked.time_limit}")
+        part = run_part("inference_runs.py", "--one", str(image), *options, timeout_s=PART_S)
+        rows += part.get("rows", [{"image": image, **part}])
+    print(table(COLUMNS, [shown(row) for row in rows if "peak_share" in row]))
+    result = recorded(rows, seed=SEED, repeats=asked.rounds, time_limit_s=asked.time_limit)
+    say(f"written to {save('inference_runs', result, RESULTS)}")
+
+
+if __name__ == "__main__":
+    main()
