@@ -5,17 +5,23 @@ no batch, so parts lie along height or width, and rows that two of them read are
 share of more time: the lowest peak that is found with `numerics="close"`, its predictions, and what is measured: peaks by
 the allocator's events, processor times in turns in one process, as the median of the ratios to eager's within the rounds.
 A prediction is exact where the peak of the storages and the peak with workspace are both the measured ones to the byte.
+
+The result is `results/inference_runs.json`; its table is put into `docs/explanation/rewrites.md`, with `--quote` alone without
+anything measured.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from bench_record import MIB, RESULTS, recorded, run_part, save, say, table
+from quote_bars import quoted
 
 SEED: Final = 0
 ROUNDS: Final = 9
@@ -24,6 +30,9 @@ LATENCIES: Final = (0, 5, 10)
 WIDTH: Final = 16
 DEPTH: Final = 6
 PART_S: Final = 1800.0
+PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "rewrites.md"
+BEGIN: Final = "<!-- inference_runs:begin -->"
+END: Final = "<!-- inference_runs:end -->"
 COLUMNS: Final = ("image", "more time", "parts", "peak / eager", "MiB", "time / eager", "exact", "plan s")
 
 
@@ -123,17 +132,29 @@ def shown(row: dict[str, Any]) -> list[str]:
     ]
 
 
+def quote(result: dict[str, Any]) -> None:
+    """Put the table into the page on rewrites."""
+    machine = result["machine"]
+    lines = [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
+    lines += [f"| {' | '.join(shown(row))} |" for row in result["rows"]]
+    lines += ["", f"Measured {result['made'][:10]} on {machine['cpu']}, {machine['threads']} thread."]
+    page = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(quoted(page, "\n".join(lines), BEGIN, END), encoding="utf-8")
+
+
 def main() -> None:
-    """Measure, print and keep."""
+    """Measure, print, keep and quote."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--image", type=int, nargs="*", default=list(IMAGES))
     parser.add_argument("--one", type=int)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--time-limit", type=float, default=30.0)
+    parser.add_argument("--quote", action="store_true", help="quote what was kept, measure nothing")
     asked = parser.parse_args()
+    if asked.quote:
+        quote(json.loads((RESULTS / "inference_runs.json").read_text(encoding="utf-8")))
+        return
     if asked.one is not None:
-        import json
-
         print(json.dumps(measured(asked.one, asked.rounds, asked.time_limit)))
         return
     rows: list[dict[str, Any]] = []
@@ -141,10 +162,13 @@ def main() -> None:
         say(f"{image} x {image}")
         options = (f"--rounds={asked.rounds}", f"--time-limit={asked.time_limit}")
         part = run_part("inference_runs.py", "--one", str(image), *options, timeout_s=PART_S)
-        rows += part.get("rows", [{"image": image, **part}])
-    print(table(COLUMNS, [shown(row) for row in rows if "peak_share" in row]))
+        if "failure" in part:
+            say(f"  failed: {part['failure']}")
+        rows += part.get("rows", [])
+    print(table(COLUMNS, [shown(row) for row in rows]))
     result = recorded(rows, seed=SEED, repeats=asked.rounds, time_limit_s=asked.time_limit)
     say(f"written to {save('inference_runs', result, RESULTS)}")
+    quote(result)
 
 
 if __name__ == "__main__":
