@@ -113,17 +113,21 @@ def _in_parts(prepared: PreparedStep) -> Iterator[tuple[int, int, float, tuple[A
     """Parts, peak, seconds and rewrites of the whole step in parts, in program order."""
     from neaptide.ops import registry
     from neaptide.planner.strategies.program_order import baseline
-    from neaptide.planner.variants.variant import Variants
+    from neaptide.planner.variants.choices import Choices
 
     graph = prepared.captured.steady.graph
     pricing = prepared.pricing(graph)
-    variants = Variants(graph, registry(), lambda _edited: None)
-    steps = [region for region in variants.regions if region.kind == "step"]
-    for region in sorted(steps, key=lambda region: -region.share)[:1]:
+    choices = Choices(registry(), lambda _edited: None)
+    whole = [
+        choice
+        for choice in choices.after(choices.begun(graph))
+        if len(choice.regions) == 1 and choice.regions[0].kind == "step"
+    ]
+    for choice in sorted(whole, key=lambda choice: -choice.regions[0].share)[:1]:
         for parts in PARTS:
-            variant = None if parts > region.length else variants.in_parts(region, parts)
+            variant = None if parts > choice.length else choices.taken(choice, parts)
             if variant is not None:
-                found = baseline(pricing.problem(variant.edited.graph))
+                found = baseline(pricing.problem(variant.graph))
                 yield parts, found.peak_with_workspace_bytes, found.seconds, variant.rewrites
 
 
