@@ -206,3 +206,48 @@ def test_each_entry_of_an_optimizers_state_has_a_scale_of_its_own():
     tolerance = Tolerance(torch.finfo(torch.float32).eps)
     assert compare_records(state(1.00001e-10), state(1e-10), tolerance).agrees
     assert not compare_records(state(2e-10), state(1e-10), tolerance).agrees
+
+
+def cancelling_step(parts, wrong=1.0):
+    """Gradients that cancel are roundings, of which Adam makes whole steps; the next gradients are made of these."""
+
+    def factory():
+        rows = torch.randn(60, 256)
+        w, p, q = (nn.Parameter(t) for t in (torch.ones(60, 1), torch.zeros(256), torch.zeros(256)))
+        optimizer = torch.optim.Adam([w, p, q], lr=0.1, eps=1e-30)
+
+        def step(x):
+            optimizer.zero_grad()
+            shares = sum(part.sum(0) for part in (x * w).split(-(-len(x) // parts)))
+            loss = shares @ p + wrong * (p * q).sum() + (w * w).sum() / 100
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        return step, rows - rows.mean(0)
+
+    return factory
+
+
+def test_what_training_magnifies_is_told_by_eager_itself():
+    tolerance = Tolerance(torch.finfo(torch.float32).eps)
+    expected, nudged = verify_eager(cancelling_step(1), 0), verify_eager(cancelling_step(1), 0, tolerance.eps)
+    found = verify_eager(cancelling_step(7), 0)
+    assert not compare_records(found, expected, tolerance).agrees
+    assert compare_records(found, expected, tolerance, nudged).agrees
+    assert not compare_records(found, expected).agrees
+
+
+def test_a_fault_is_no_rounding_that_was_magnified():
+    tolerance = Tolerance(torch.finfo(torch.float32).eps)
+    expected, nudged = verify_eager(cancelling_step(1), 0), verify_eager(cancelling_step(1), 0, tolerance.eps)
+    for wrong in (40.0, float("nan")):
+        assert not compare_records(
+            verify_eager(cancelling_step(1, wrong), 0), expected, tolerance, nudged
+        ).agrees
+
+    again = verify_eager(cancelling_step(1), 0)
+    first = {n: g for n, g in again.tensors["gradients"].items() if n.startswith("step 0 ")}
+    name = max(first, key=lambda n: float(first[n].abs().max()))
+    again.tensors["gradients"][name] = first[name] * 1.01
+    assert not compare_records(again, expected, tolerance, nudged).agrees
