@@ -37,6 +37,7 @@ from neaptide.planner.pricing import Pricing
 from neaptide.planner.rewritten_plan import of_captured, replayed
 from neaptide.planner.strategies import early_updates
 from neaptide.planner.variants import inner_strategy
+from neaptide.planner.variants.estimate import PartCosts
 from neaptide.plans import BudgetRecord, Plan, PlannedProgram, described_role
 from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.arena_planning import plan_arena
@@ -91,6 +92,7 @@ class PreparedStep:
             else EstimatedCost(self.device, registry())
         )
         self.quick_pricing = Pricing(self._cost, registry(), allow_nondeterministic=allow_nondeterministic)
+        self.part_costs = PartCosts.on(self.device)
         self._problems: dict[int, StepProblem] = {}
         self._written: dict[int, PlannedSequence] = {}
         self.surprises: dict[str, None] = {}
@@ -234,12 +236,14 @@ class PreparedStep:
             return self.request(index, role, planned, options, allowed)
 
         if options.numerics == CLOSE:
-            planned, found = searched_variant(planned, asked, options, self.quick_pricing, self.pricing)
+            planned, found = searched_variant(
+                planned, asked, options, self.quick_pricing, self.pricing, self.part_costs
+            )
         else:
             pricing = self.pricing(planned.graph)
             request = asked(planned)
             found = self._with_bodies(planned.graph, pricing, request, options)
-            found = found if index else with_closer(planned, request, found, pricing)
+            found = found if index else with_closer(planned, request, found, pricing, self.part_costs)
         pricing = self.pricing(planned.graph)
         planned = replace(planned, schedule=found.schedule, saved=found.program.saved)
         if not planned.rewrites:

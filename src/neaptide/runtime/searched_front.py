@@ -35,6 +35,7 @@ def searched_front(prepared: PreparedStep, options: SearchOptions, count: int) -
             wanted,
             prepared.quick_pricing,
             prepared.pricing,
+            prepared.part_costs,
         )
 
     return variants_front(search, options.limits, count)

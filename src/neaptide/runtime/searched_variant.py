@@ -11,6 +11,7 @@ from neaptide.planner.pricing import Pricing
 from neaptide.planner.variants import MICRO_BATCH
 from neaptide.planner.variants.choices import Choice
 from neaptide.planner.variants.closer import closer_variant
+from neaptide.planner.variants.estimate import PartCosts
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.looked_at import parts_record
 from neaptide.planner.variants.search import PricingOf, VariantPlan, plan_variants
@@ -30,6 +31,7 @@ def searched_variant(
     options: SearchOptions,
     quick: Pricing,
     exact: PricingOf,
+    costs: PartCosts,
 ) -> tuple[PlannedGraph, GraphPlan]:
     """A program after the rewrites that the search over variants chose, in program order, and the plan of it.
 
@@ -39,8 +41,9 @@ def searched_variant(
         options: of the search; `micro_batch` looks at whole steps alone.
         quick: prices any graph at once.
         exact: what prices a graph that is to be planned.
+        costs: of parts, to rank variants by before one was priced.
     """
-    made = variants_of(planned, asked, options, quick, exact)
+    made = variants_of(planned, asked, options, quick, exact, costs)
     found = made.found
     if made.begun is not None:
         record = parts_record(made.begun, made.choices, made.tried, quick)
@@ -55,6 +58,7 @@ def variants_of(
     options: SearchOptions,
     quick: Pricing,
     exact: PricingOf,
+    costs: PartCosts,
 ) -> VariantPlan:
     """The search over variants of a program, whose plans are told in the log; arguments as of `searched_variant`."""
     made = plan_variants(
@@ -66,6 +70,7 @@ def variants_of(
         objection=planned.objection,
         only=_is_whole if options.strategy == MICRO_BATCH else lambda _: True,
         merging=options.strategy != MICRO_BATCH,
+        costs=costs,
         interrupt=options.interrupt,
     )
     for tried in made.tried:
@@ -74,7 +79,9 @@ def variants_of(
     return made
 
 
-def with_closer(planned: PlannedGraph, asked: PlanRequest, found: GraphPlan, pricing: Pricing) -> GraphPlan:
+def with_closer(
+    planned: PlannedGraph, asked: PlanRequest, found: GraphPlan, pricing: Pricing, costs: PartCosts
+) -> GraphPlan:
     """A plan that keeps the bits, with what parts would do clearly better where something is recomputed or too much.
 
     Args:
@@ -82,6 +89,7 @@ def with_closer(planned: PlannedGraph, asked: PlanRequest, found: GraphPlan, pri
         asked: what the plan was asked for.
         found: the plan.
         pricing: of any graph, at once.
+        costs: of parts, to rank variants by.
     """
     made = found.program
     assert asked.budget_bytes is not None
@@ -89,7 +97,7 @@ def with_closer(planned: PlannedGraph, asked: PlanRequest, found: GraphPlan, pri
     if planned.rewrites or asked.atomic or not (is_over or made.moves.recomputations):
         return found
     goal = Goal.of(asked.budget, asked.budget_bytes, made.predictions.baseline_seconds)
-    closer = closer_variant(planned.graph, pricing, made, goal, planned.objection)
+    closer = closer_variant(planned.graph, pricing, made, goal, planned.objection, costs)
     return replace(found, program=replace(made, closer=closer))
 
 

@@ -8,7 +8,7 @@ from neaptide.ir.graph import Graph
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choices, Objection
-from neaptide.planner.variants.estimate import estimates
+from neaptide.planner.variants.estimate import ON_A_CPU, PartCosts, estimates
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.price import Price
 from neaptide.plans import PlannedProgram, TriedVariant
@@ -19,7 +19,12 @@ _CLEARLY: Final = 0.9
 
 
 def closer_variant(
-    graph: Graph, pricing: Pricing, made: PlannedProgram, goal: Goal, objection: Objection
+    graph: Graph,
+    pricing: Pricing,
+    made: PlannedProgram,
+    goal: Goal,
+    objection: Objection,
+    costs: PartCosts = ON_A_CPU,
 ) -> TriedVariant | None:
     """A variant that clearly beats a plan before anything is recomputed or moved in it; None if none is found at once.
 
@@ -33,6 +38,7 @@ def closer_variant(
         made: the plan that keeps the bits.
         goal: what was asked for.
         objection: why a changed graph is not wanted; None where it is.
+        costs: of parts, to rank variants by.
     """
     plain = made.predictions
     peak, seconds = plain.peak_with_workspace_bytes, plain.seconds
@@ -42,7 +48,7 @@ def closer_variant(
     )
     choices = Choices(pricing.registry, objection)
     begun = choices.begun(graph)
-    looked = estimates(begun, choices.after(begun), pricing)
+    looked = estimates(begun, choices.after(begun), pricing, costs)
     for estimate in sorted(looked, key=lambda seen: price.rank(seen, goal))[:_MOST_PRICED]:
         variant = choices.taken(estimate.choice, estimate.parts)
         if variant is None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neaptide.analysis.play_bytes import play
+from neaptide.cost.devices import Device
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
@@ -32,6 +33,11 @@ class PartCosts:
 
     call_seconds: float = 5e-6
     added_byte_seconds: float = 3e-10
+
+    @staticmethod
+    def on(device: Device) -> PartCosts:
+        """On a device: a byte that is added is read, what it is added to as well, and written."""
+        return PartCosts(added_byte_seconds=3.0 / device.main_space.bandwidth_bytes_per_s)
 
 
 ON_A_CPU: Final = PartCosts()

@@ -10,7 +10,7 @@ from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.variants.estimate import Estimate
 from neaptide.planner.variants.goal import Goal
 
-# What an estimate may be too long by, as a share of the step, before one variant was priced exactly.
+# What an estimate may be too long by, as a share of the step, before one variant of its choice was priced exactly.
 _DOUBT: Final = 0.03
 # Of a peak, what recomputation leaves at the least, whatever the time.
 _LEAST_SHARE: Final = 0.1
@@ -72,7 +72,8 @@ class Price:
     def rank(self, estimate: Estimate, goal: Goal) -> tuple[float, ...]:
         """Lower is better: the bytes, or the seconds, that recomputation would bring a variant to."""
         seconds = self._estimated(estimate) + self._short_of(estimate)
-        doubt = 0.0 if self.priced else _DOUBT * self.before_seconds
+        is_known = any(seen[0].choice is estimate.choice for seen in self.priced)
+        doubt = 0.0 if is_known else _DOUBT * self.before_seconds
         return self.brought(estimate.peak_bytes, seconds, goal, doubt)
 
     def brought(self, peak: float, seconds: float, goal: Goal, doubt: float = 0.0) -> tuple[float, ...]:
@@ -100,11 +101,21 @@ class Price:
         """What an estimate is about to be short of: as another one of the same choice, else of one that is about as large."""
         same = [seen for seen in self.priced if seen[0].choice is estimate.choice]
         if same:
-            return min(same, key=lambda seen: abs(log(seen[0].parts / estimate.parts)))[1]
+            other, seconds = min(same, key=lambda seen: abs(log(seen[0].parts / estimate.parts)))
+            return _in_parts(seconds, other.parts, estimate.parts)
         if not self.priced:
             return 0.0
         other, seconds = min(
             self.priced, key=lambda seen: abs(seen[0].choice.nbytes - estimate.choice.nbytes)
         )
         # What is saved is saved by bytes.
-        return seconds * min(estimate.choice.nbytes / max(other.choice.nbytes, 1), 1.0)
+        share = min(estimate.choice.nbytes / max(other.choice.nbytes, 1), 1.0)
+        return share * _in_parts(seconds, other.parts, estimate.parts)
+
+
+def _in_parts(seconds: float, known: int, parts: int) -> float:
+    """What an estimate is short of in so many parts, where it is known for another number of them.
+
+    What parts save, they save in any number. What they lose grows with their number, and more slowly than it.
+    """
+    return seconds * log(parts) / log(known) if seconds > 0 else seconds
