@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import log
+from math import log, log2
 from typing import Final
 
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.variants.estimate import Estimate
 from neaptide.planner.variants.goal import Goal
 
-# What an estimate may be too long by, as a share of the step, before one variant of its choice was priced exactly.
+# What an estimate may be too long by, as a share of the step, for each doubling of the parts that were priced exactly, and
+# before any were.
 _DOUBT: Final = 0.03
 # Of a peak, what recomputation leaves at the least, whatever the time.
 _LEAST_SHARE: Final = 0.1
@@ -72,8 +73,7 @@ class Price:
     def rank(self, estimate: Estimate, goal: Goal) -> tuple[float, ...]:
         """Lower is better: the bytes, or the seconds, that recomputation would bring a variant to."""
         seconds = self._estimated(estimate) + self._short_of(estimate)
-        is_known = any(seen[0].choice is estimate.choice for seen in self.priced)
-        doubt = 0.0 if is_known else _DOUBT * self.before_seconds
+        doubt = _DOUBT * self._doublings(estimate) * self.before_seconds
         return self.brought(estimate.peak_bytes, seconds, goal, doubt)
 
     def brought(self, peak: float, seconds: float, goal: Goal, doubt: float = 0.0) -> tuple[float, ...]:
@@ -96,6 +96,11 @@ class Price:
 
     def _estimated(self, estimate: Estimate) -> float:
         return self.before_seconds + estimate.seconds + estimate.added_seconds
+
+    def _doublings(self, estimate: Estimate) -> float:
+        """How far the next number of parts is that was priced of the same choice; 1 where none was."""
+        same = [seen[0].parts for seen in self.priced if seen[0].choice is estimate.choice]
+        return min((abs(log2(parts / estimate.parts)) for parts in same), default=1.0)
 
     def _short_of(self, estimate: Estimate) -> float:
         """What an estimate is about to be short of: as another one of the same choice, else of one that is about as large."""
