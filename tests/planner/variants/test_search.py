@@ -141,6 +141,7 @@ def test_one_image_runs_in_parts_that_overlap(tmp_path):
     plan = neaptide.plan(step, image, budget=budget, numerics="close", **LIMITS)
     made = plan.programs[0]
     assert "windows" in [rewrite.rule for rewrite in made.rewrites]
+    assert any(line.startswith("the forward along") for line in made.parts.regions)
     assert (
         made.predictions.peak_with_workspace_bytes < 0.8 * made.predictions.baseline_peak_with_workspace_bytes
     )

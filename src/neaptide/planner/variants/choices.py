@@ -18,6 +18,7 @@ from neaptide.planner.variants.variant import Variant
 from neaptide.transform.fission.amplifiers import Amplifier, amplifiers
 from neaptide.transform.fission.candidates import Candidate, RegionFinder, candidates
 from neaptide.transform.fission.own_views import with_own_views
+from neaptide.transform.fission.spans import BACKWARD
 from neaptide.transform.fission.twins import amplified, twins_apart
 from neaptide.transform.fission.window_candidates import window_candidates
 from neaptide.transform.rewrite import replay
@@ -77,6 +78,8 @@ class Choice:
         """In words, in parts or as it is: `forward and backward in 4 parts along dim 0 of batch_0`."""
         name, dim = self.regions[0].origin
         what = _KINDS[self.regions[0].kind].format(name)
+        if self.regions[0].kind == "step" and all(n.source.phase != BACKWARD for n in self.begun.graph.nodes):
+            what = "the forward"
         like = f" and its like ({len(self.regions)} regions)" if len(self.regions) > 1 else ""
         where = " in each part" if self.within else ""
         return f"{what}{like}{where}{'' if parts is None else f' in {parts} parts'} along dim {dim} of {name}"
