@@ -205,7 +205,13 @@ def in_markdown(result: Mapping[str, Any]) -> str:
             for latency in row["latencies"]
         ]
     settings = result["settings"]
-    lines += ["", f"Predicted {result['made'][:10]}; searches of {settings['time_limit_s']:.0f} s."]
+    ran = {row["spec"].partition("@")[0] for row in result["rows"]}
+    left = [name for name in PUBLISHED if name not in ran]
+    left += [f"+{latency} %" for latency in LATENCIES if latency not in settings["latencies"]]
+    lines += [
+        "",
+        f"Predicted {result['made'][:10]}; searches of {settings['time_limit_s']:.0f} s. Not run: {', '.join(left) or 'nothing'}.",
+    ]
     return "\n".join(lines)
 
 
