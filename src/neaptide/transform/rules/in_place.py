@@ -19,6 +19,7 @@ from neaptide.ir.nodes import Node, Ref
 from neaptide.ir.registry import OpRegistry
 from neaptide.ops.in_place_forms import InPlaceForm, in_place_form
 from neaptide.transform.rewrite import Refusal, Rewrite
+from neaptide.transform.rules.node_places import found_places, named_nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,26 +37,12 @@ class InPlace:
         self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
     ) -> Iterator[Rewrite | Refusal]:
         """As `Rule.find`: one rewrite for all nodes, and the reasons of those that are left. O(size of the graph)."""
-        places = _Places(graph, registry)
-        found = []
-        for node in graph.nodes:
-            if near is not None and node.id not in near:
-                continue
-            place = places.of(node)
-            if isinstance(place, _Place):
-                found.append(node.id)
-            elif place is not None:
-                yield Refusal(self.name, (node.id,), place)
-        if found:
-            yield Rewrite(self.name, tuple(found), (), self.keeps_bits)
+        return found_places(self, graph, near, _Places(graph, registry).of)
 
     def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
         """As `Rule.apply`. O(size of the graph)."""
-        nodes = rewrite.nodes
-        if not nodes or list(nodes) != sorted(set(nodes)) or rewrite.settings:
-            raise RewriteError("it must name nodes, ascending, and no settings")
         places, edit = _Places(graph, registry), GraphEdit(graph)
-        for number in nodes:
+        for number in named_nodes(rewrite):
             node = graph.nodes[number]
             place = places.of(node)
             if not isinstance(place, _Place):

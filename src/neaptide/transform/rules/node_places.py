@@ -1,0 +1,52 @@
+"""Rules that change single nodes, all in one rewrite: which nodes, and why not the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import TypeVar
+
+from neaptide.errors import RewriteError
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node
+from neaptide.transform.rewrite import Refusal, Rewrite, Rule
+
+Place = TypeVar("Place")
+
+
+def found_places(
+    rule: Rule,
+    graph: Graph,
+    near: Collection[int] | None,
+    place_of: Callable[[Node], Place | str | None],
+) -> Iterator[Rewrite | Refusal]:
+    """One rewrite for all nodes that have a place, and the reasons of those that have none.
+
+    Args:
+        rule: whose rewrite it is.
+        graph: to look in.
+        near: nodes to look at; all without it.
+        place_of: what is to be done at a node; why nothing may be; None where the rule is not about it.
+    """
+    found = []
+    for node in graph.nodes:
+        if near is not None and node.id not in near:
+            continue
+        place = place_of(node)
+        if isinstance(place, str):
+            yield Refusal(rule.name, (node.id,), place)
+        elif place is not None:
+            found.append(node.id)
+    if found:
+        yield Rewrite(rule.name, tuple(found), (), rule.keeps_bits)
+
+
+def named_nodes(rewrite: Rewrite) -> tuple[int, ...]:
+    """The nodes of a rewrite that such a rule makes.
+
+    Raises:
+        RewriteError: none, one twice, not ascending, or with settings.
+    """
+    nodes = rewrite.nodes
+    if not nodes or list(nodes) != sorted(set(nodes)) or rewrite.settings:
+        raise RewriteError("it must name nodes, ascending, and no settings")
+    return nodes
