@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,6 +45,28 @@ def quoted(page: str, text: str, begin: str = BEGIN, end: str = END) -> str:
     head, _, rest = page.partition(begin)
     _, _, tail = rest.partition(end)
     return f"{head}{begin}\n{text}\n{end}{tail}"
+
+
+def fill_in(description: str | None, page: Path, result: Path, filled: Callable[[str, Any], str]) -> int:
+    """Write a page anew from a result, or with `--check` say whether it would change; returns the exit code.
+
+    Args:
+        description: of the script, for its help.
+        page: with markers.
+        result: the JSON.
+        filled: the page, and what the JSON says, as the page is to be.
+    """
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing, compare")
+    asked = parser.parse_args()
+    before = page.read_text(encoding="utf-8")
+    after = filled(before, json.loads(result.read_text(encoding="utf-8")))
+    if asked.check:
+        return int(after != before)
+    page.write_text(after, encoding="utf-8", newline="\n")
+    return 0
 
 
 def main() -> int:

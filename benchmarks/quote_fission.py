@@ -6,8 +6,6 @@ Reads `results/fission_runs.json`, which `fission_runs.py` wrote. With `--check`
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import Any, Final
 
 from bench_record import RESULTS
 from fission_runs import envelope, left_out
-from quote_bars import quoted
+from quote_bars import fill_in, quoted
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "rewrites.md"
 RUNS: Final = RESULTS / "fission_runs.json"
@@ -55,17 +53,7 @@ def table(result: Mapping[str, Any]) -> str:
 
 def main() -> int:
     """Fill in or check; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--check", action="store_true", help="write nothing, compare")
-    asked = parser.parse_args()
-    page = PAGE.read_text(encoding="utf-8")
-    filled = quoted(page, table(json.loads(RUNS.read_text(encoding="utf-8"))), BEGIN, END)
-    if asked.check:
-        return int(filled != page)
-    PAGE.write_text(filled, encoding="utf-8")
-    return 0
+    return fill_in(__doc__, PAGE, RUNS, lambda page, result: quoted(page, table(result), BEGIN, END))
 
 
 if __name__ == "__main__":

@@ -6,8 +6,6 @@ the page says something else than the JSON.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import Any, Final
 
 import magis_zoo
 from bench_record import RESULTS
-from quote_bars import quoted
+from quote_bars import fill_in, quoted
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "beside-magis.md"
 RESULT: Final = RESULTS / f"{magis_zoo.RESULT}.json"
@@ -48,17 +46,7 @@ def filled(page: str, result: Mapping[str, Any]) -> str:
 
 def main() -> int:
     """Fill in or check; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--check", action="store_true", help="write nothing, compare")
-    asked = parser.parse_args()
-    page = PAGE.read_text(encoding="utf-8")
-    text = filled(page, json.loads(RESULT.read_text(encoding="utf-8")))
-    if asked.check:
-        return int(text != page)
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    return fill_in(__doc__, PAGE, RESULT, filled)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,6 @@ the page says something else than the JSON.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import Any, Final
 import ablation
 from ablation_cases import STAGES, WHOLE
 from bench_record import RESULTS
-from quote_bars import quoted
+from quote_bars import fill_in, quoted
 
 Row = dict[str, Any]
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "reference" / "search-settings.md"
@@ -61,17 +59,7 @@ def filled(page: str, result: Mapping[str, Any]) -> str:
 
 def main() -> int:
     """Fill in or check; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--check", action="store_true", help="write nothing, compare")
-    asked = parser.parse_args()
-    page = PAGE.read_text(encoding="utf-8")
-    found = filled(page, json.loads(ABLATION.read_text(encoding="utf-8")))
-    if asked.check:
-        return int(found != page)
-    PAGE.write_text(found, encoding="utf-8", newline="\n")
-    return 0
+    return fill_in(__doc__, PAGE, ABLATION, filled)
 
 
 if __name__ == "__main__":

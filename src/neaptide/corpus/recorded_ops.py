@@ -7,7 +7,7 @@ is dim r of the result, or that the operation adds up along it where r is below 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, cast
 
 from neaptide.ir.axes import Merge, OpAxis
 from neaptide.ir.nodes import Ref
@@ -43,7 +43,7 @@ def links_of(call: Call) -> tuple[tuple[tuple[int, int], ...], ...]:
     """The dim links of a call, by positional argument."""
     found = call.node.kwarg(LINKS)
     assert isinstance(found, tuple)
-    return found  # type: ignore[return-value]
+    return cast("tuple[tuple[tuple[int, int], ...], ...]", found)
 
 
 def registry_of(names: Iterable[str]) -> OpRegistry:
