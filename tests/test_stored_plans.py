@@ -32,7 +32,9 @@ def plan(captured):
     step, batch = dropout_factory()
     made = neaptide.plan(step, batch, budget="80%", **QUICK)
     assert made.program("steady").moves.recomputations
-    return replace(made, programs=tuple(map(stored, made.programs, captured.programs)))
+    programs = tuple(map(stored, made.programs, captured.programs))
+    most = max(program.predictions.host_bytes for program in programs)
+    return replace(made, programs=programs, budget=replace(made.budget, host=most))
 
 
 def stored(program, captured):
@@ -93,6 +95,9 @@ def test_the_report_says_what_waits_on_the_host(plan):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (lambda plan: hosted(plan, None), "host_bytes is .*, and the budget allows 0 on the host"),
+        (lambda plan: hosted(plan, plan.budget.host - 1), "host_bytes is .*, and the budget allows"),
+        (lambda plan: hosted(plan, "a lot"), "budget is none: host='a lot' is no size"),
         (lambda plan: predicting(plan, host_bytes=1), "host_bytes is 1, and the sequence uses"),
         (lambda plan: changed(plan, stays=plan.programs[0].stays[1:]), "predictions.* and the sequence uses"),
         (lambda plan: changed(plan, stays=()), "stays is empty, and the plan predicts bytes on the host"),
@@ -117,6 +122,10 @@ def test_an_edited_stay_is_refused_in_one_sentence(plan, captured, change, messa
     with pytest.raises(PlanError, match=message) as refused:
         matched(Plan.from_json(change(plan).to_json()), captured, None)
     assert "\n" not in refused.value.what
+
+
+def hosted(plan, host):
+    return replace(plan, budget=replace(plan.budget, host=host))
 
 
 def moved(plan, **changes):

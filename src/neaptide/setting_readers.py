@@ -37,6 +37,12 @@ def read_peak(value: Any) -> str:
     return str(value).strip()
 
 
+def read_host(value: Any) -> str:
+    """What `Budget` takes as the bytes of the host."""
+    Budget(host=value)
+    return str(value).strip()
+
+
 def read_size(value: Any) -> str:
     """Bytes with a unit."""
     parse_size(value)

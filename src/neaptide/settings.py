@@ -17,6 +17,7 @@ from neaptide.setting_readers import (
     one_of_reader,
     read_boolean,
     read_duration,
+    read_host,
     read_latency,
     read_peak,
     read_power_of_two,
@@ -76,6 +77,7 @@ class Settings:
     Attributes:
         peak: highest bytes, a share of the baseline or a reduction of it.
         latency: longest step time, or an increase over the baseline.
+        host: most bytes that storages may take on the host while they wait there; None: nothing is moved.
         device: a preset's name; None for this machine.
         time_limit: of planning, a duration; None for the default of the command, or for none with a work
             limit.
@@ -112,6 +114,12 @@ class Settings:
         read_latency,
         "Longest step: 250ms, or +10% over the baseline.",
         metavar="TIME",
+    )
+    host: str | None = setting(
+        None,
+        read_host,
+        "Host memory for storages that wait there: 8GiB, say; by default nothing is moved.",
+        metavar="SIZE",
     )
     device: str | None = setting(
         None,

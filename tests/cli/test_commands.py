@@ -72,7 +72,8 @@ def test_an_unknown_device_is_refused_before_the_target_is_touched(call, fake_ap
 
 def test_plan_is_saved_and_explained(call, fake_api, samples, tmp_path):
     ending = call(
-        "plan", TARGET, "--peak", "60%", "--latency", "+10%", "--time-limit", "2m", "--atomic", "-o", "p.json"
+        *("plan", TARGET, "--peak", "60%", "--latency", "+10%", "--host", "1GiB"),
+        *("--time-limit", "2m", "--atomic", "-o", "p.json"),
     )
     assert ending.code == 0
     assert ending.out == plan_text(samples.plan(), path="p.json") + "\n"
@@ -80,7 +81,7 @@ def test_plan_is_saved_and_explained(call, fake_api, samples, tmp_path):
     assert "plan saved in p.json" in ending.err
     assert Plan.load(tmp_path / "p.json") == samples.plan()
     options = fake_api.calls[0][2]
-    assert options["budget"] == Budget("60%", "+10%")
+    assert options["budget"] == Budget("60%", "+10%", host="1GiB")
     assert (options["time_limit_s"], options["work_limit"], options["atomic"]) == (120, None, True)
 
 

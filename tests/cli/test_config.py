@@ -16,6 +16,7 @@ NOT_OF_THE_API = {"verify"}
 VALUES = {
     "peak": ("60%", "60%"),
     "latency": ("+10%", "+10%"),
+    "host": ("8GiB", "8GiB"),
     "device": ("h100", "h100"),
     "time_limit": ("60s", "60s"),
     "work_limit": ("9", 9),

@@ -33,6 +33,17 @@ def test_a_share_is_of_graph_and_outside_together():
         Budget(100, outside_bytes=200).resolve(1000)
 
 
+@pytest.mark.parametrize(("host", "nbytes"), [(None, 0), ("1KiB", 1024), (4096, 4096), ("0", 0)])
+def test_without_bytes_on_the_host_nothing_is_moved(host, nbytes):
+    assert Budget(host=host).host_bytes == nbytes
+
+
+@pytest.mark.parametrize("host", ["60%", "min", "-1GiB", -1, True, 0.5, "", "much"])
+def test_bytes_on_the_host_are_a_size(host):
+    with pytest.raises(InvalidBudget, match=r"host=.* is no size"):
+        Budget("60%", host=host)
+
+
 @pytest.mark.parametrize(
     "peak",
     [

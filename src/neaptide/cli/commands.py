@@ -58,7 +58,7 @@ def plan(request: Request) -> int:
     require_torch()
     settings, console = request.settings, request.console
     device = _device(settings.device)
-    budget = Budget(peak=settings.peak, latency=settings.latency)
+    budget = Budget(peak=settings.peak, latency=settings.latency, host=settings.host)
     try:
         with console.user_code():
             step, batch = find_target(request.target).build()
@@ -136,8 +136,8 @@ def compare(request: Request) -> int:
     settings, console = request.settings, request.console
     device = _device(settings.device)
     budget = None
-    if settings.peak is not None or settings.latency is not None:
-        budget = Budget(peak=settings.peak, latency=settings.latency)
+    if settings.peak is not None or settings.latency is not None or settings.host is not None:
+        budget = Budget(peak=settings.peak, latency=settings.latency, host=settings.host)
     with console.user_code():
         # With another device nothing is run, so nothing needs weights.
         target = find_target(request.target, without_weights=device is not None)

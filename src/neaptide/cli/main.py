@@ -43,7 +43,7 @@ Completion:
   fish  _NEAPTIDE_COMPLETE=fish_source neaptide | source
 """
 
-_PLANNING = ("peak", "latency", "device", "time_limit", "work_limit", "seed", "strategy")
+_PLANNING = ("peak", "latency", "host", "device", "time_limit", "work_limit", "seed", "strategy")
 
 
 @click.pass_obj

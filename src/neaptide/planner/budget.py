@@ -24,6 +24,8 @@ class Budget:
         latency: longest time of a step: seconds, a duration such as `"250ms"`, or `"+10%"` over the baseline.
             Without either, the plan has the lowest peak that was found by order alone, at no extra time.
         outside_bytes: what lives on the device outside the planned graph; it counts into the peak.
+        host: most bytes that storages may take on the host while they wait there: a size such as `"8GiB"`, or a number
+            of bytes. None: nothing is moved.
 
     Raises:
         InvalidBudget: for anything else, naming what was given and what is accepted.
@@ -35,6 +37,7 @@ class Budget:
     peak: str | int | None = None
     latency: str | float | None = None
     outside_bytes: int = 0
+    host: str | int | None = None
 
     def __post_init__(self) -> None:
         if (
@@ -50,6 +53,7 @@ class Budget:
         if not self.is_share and not self.is_min:
             self._peak_bytes()
         self.resolve_latency(1.0)
+        _ = self.host_bytes
 
     def resolve(self, baseline_peak_bytes: int) -> int:
         """Bytes that the planned graph may use at its peak, given the predicted peak of its baseline.
@@ -92,6 +96,20 @@ class Budget:
                 f"latency={self.latency!r} is no limit on time",
                 why=error.why or error.what,
                 next_step='give seconds, a duration ("250ms") or an increase over the baseline ("+10%")',
+            ) from error
+
+    @property
+    def host_bytes(self) -> int:
+        """Most bytes that storages may take on the host; 0 where nothing is moved."""
+        if self.host is None:
+            return 0
+        try:
+            return parse_size(self.host)
+        except UsageError as error:
+            raise InvalidBudget(
+                f"host={self.host!r} is no size",
+                why=error.why or error.what,
+                next_step='give a size ("8GiB", 500000000), or None: nothing is moved',
             ) from error
 
     @property

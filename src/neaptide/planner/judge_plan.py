@@ -162,7 +162,7 @@ def judge_program(
 def judge_budgets(
     record: BudgetRecord, programs: Sequence[PlannedProgram], written_peaks: Sequence[int]
 ) -> None:
-    """Check that each program was allowed the bytes that the budget gives it.
+    """Check that each program was allowed the bytes that the budget gives it, and keeps to those of the host.
 
     Args:
         record: the budget as it was asked for.
@@ -173,7 +173,7 @@ def judge_budgets(
         PlanError: naming the field.
     """
     try:
-        budget = Budget(record.peak, record.latency, record.outside_bytes)
+        budget = Budget(record.peak, record.latency, record.outside_bytes, record.host)
         first: int | None = None
         for program, peak in zip(programs, written_peaks, strict=True):
             allowed = allowed_bytes(budget, peak, first, record.least_bytes)
@@ -183,6 +183,12 @@ def judge_budgets(
                 raise wrong_field(
                     f"{program.role}.budget_bytes",
                     f"is {program.budget_bytes}, and the budget gives {allowed}",
+                )
+            on_host = program.predictions.host_bytes
+            if on_host > budget.host_bytes:
+                raise wrong_field(
+                    f"{program.role}.predictions.host_bytes",
+                    f"is {on_host}, and the budget allows {budget.host_bytes} on the host",
                 )
             first = allowed if first is None else first
     except InvalidBudget as error:

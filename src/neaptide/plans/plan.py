@@ -46,6 +46,7 @@ class BudgetRecord:
     latency: str | _Seconds | None = None
     outside_bytes: _Count = 0
     least_bytes: _Count = 0
+    host: str | _Count | None = None
 
 
 @dataclass(frozen=True, slots=True)

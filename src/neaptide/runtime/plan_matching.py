@@ -83,9 +83,9 @@ def same_budget(plan: Plan, time_limit_s: float | None, leave_out: LeaveOut | No
         leave_out: told the rule and the reason where a rewrite is not legal any more; by default a warning is logged.
     """
     asked = plan.budget
-    budget = Budget(asked.peak, outside_bytes=asked.outside_bytes)
+    budget = Budget(asked.peak, outside_bytes=asked.outside_bytes, host=asked.host)
     if budget.peak is None or budget.is_share:
-        budget = Budget(peak=plan.programs[0].budget_bytes)
+        budget = Budget(peak=plan.programs[0].budget_bytes, host=asked.host)
     return SearchOptions(
         budget,
         limits=Limits(time_s=time_limit_s, seed=plan.seed),

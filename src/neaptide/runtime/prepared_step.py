@@ -207,7 +207,9 @@ class PreparedStep:
             programs.append(program)
             graphs.append(planned)
         budget = options.budget
-        record = BudgetRecord(budget.peak, budget.latency, budget.outside_bytes, options.least_bytes)
+        record = BudgetRecord(
+            budget.peak, budget.latency, budget.outside_bytes, options.least_bytes, budget.host
+        )
         plan = Plan(
             programs=tuple(programs),
             name=self.captured.steady.graph.name,

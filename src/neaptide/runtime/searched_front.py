@@ -27,7 +27,9 @@ def searched_front(prepared: PreparedStep, options: SearchOptions, count: int) -
     planned = prepared.rewritten(0, options.rewrites, options.leave_out)
 
     def search(longest: float | None, limits: Limits) -> VariantPlan:
-        wanted = replace(options, budget=Budget("min", latency=longest), limits=limits)
+        wanted = replace(
+            options, budget=Budget("min", latency=longest, host=options.budget.host), limits=limits
+        )
         allowed = prepared.allowed(wanted, 0, None)
         return variants_of(
             planned,
