@@ -26,6 +26,7 @@ from neaptide.planner.variants.estimate import ON_A_CPU, Estimate, PartCosts, es
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.merges import merged, unjoined
 from neaptide.planner.variants.price import Price
+from neaptide.planner.variants.rounds import Looking, Picked, Round
 from neaptide.planner.variants.variant import Variant
 from neaptide.plans import TriedVariant
 
@@ -41,23 +42,8 @@ _MERGED = "sums in products and results on top of operands"
 _WORTHWHILE = 0.95
 
 
-@dataclass(frozen=True, slots=True)
-class _Round:
-    """How far the search looks at what may follow from one variant.
-
-    Attributes:
-        choices: of which one variant is planned.
-        planned: variants in all.
-        begun: share of the time that must be left for one more.
-    """
-
-    choices: int
-    planned: int
-    begun: float
-
-
-_FIRST = _Round(choices=3, planned=5, begun=0.4)
-_NEXT = _Round(choices=2, planned=3, begun=0.25)
+_FIRST = Round(choices=3, planned=5, begun=0.4)
+_NEXT = Round(choices=2, planned=3, begun=0.25)
 _MOST_ROUNDS = 6
 
 PricingOf = Callable[[Graph], Pricing]
@@ -208,40 +194,73 @@ class _Search:
         return best
 
     def _best_after(
-        self, begun: Variant, choices: Sequence[Choice], price: Price, best: VariantPlan, wanted: _Round
+        self, begun: Variant, choices: Sequence[Choice], price: Price, best: VariantPlan, wanted: Round
     ) -> VariantPlan:
         """The best of a plan and of what follows from a variant, of which those that promise most are planned."""
-        planned: list[Choice] = []
-        best_choice: Choice | None = None
-        looked = self._looked_at(begun, choices)
-        # One is planned even where the graph as it is took all the time.
-        while len(planned) < wanted.planned and self._may_begin(wanted, planned):
-            among = _next(looked, planned, best_choice, wanted.choices)
-            if not among:
-                break
-            estimate = min(among, key=lambda seen: price.rank(seen, self.goal))
-            if self.goal.longest is not None and price.priced and price.rank(estimate, self.goal)[0] > 0:
-                break  # the rest takes too long, as far as is known
-            looked.remove(estimate)
-            begins = self.choices.taken(estimate.choice, estimate.parts)
-            if begins is None:
-                looked = [seen for seen in looked if seen.choice is not estimate.choice]
-                continue
-            variant = self._finished(begins)
-            seconds = self._in_program_order(variant).seconds
-            price = price.seen(estimate, seconds)
-            if self._is_too_slow(seconds, best):
-                continue
-            planned.append(estimate.choice)
-            found = self._planned(variant.label, variant.edited, _SEARCH_SHARE)
-            if self._is_better(found, best.found):
-                best = VariantPlan(variant.label, found, variant, self.before, begins=begins)
-                best_choice = estimate.choice
+        looking = Looking(self._looked_at(begun, choices), price)
+        while picked := self._picked(looking, best, wanted):
+            for one, found in zip(picked, self._all_planned(picked, looking, wanted), strict=True):
+                if found is not None and self._is_better(found, best.found):
+                    best = VariantPlan(one.variant.label, found, one.variant, self.before, begins=one.begins)
+                    looking.best = one.choice
         return best
 
-    def _may_begin(self, wanted: _Round, planned: Sequence[Choice]) -> bool:
-        """Whether time is left for one more variant; the very first is planned in any case."""
-        return (wanted is _FIRST and not planned) or self._left() > wanted.begun
+    def _picked(self, looking: Looking, best: VariantPlan, wanted: Round) -> list[Picked]:
+        """What is planned next, none of it in the light of another's plan: those that promise most, in that order.
+
+        First each choice once, up to some; then the best of them in other numbers of parts.
+        """
+        picked: list[Picked] = []
+        was_fresh = True
+        while len(looking.planned) < wanted.planned and self._may_pick(wanted, looking):
+            looked, is_fresh = looking.among(wanted.choices)
+            # What is chosen then depends on the plans of these.
+            is_next = is_fresh is not was_fresh or len(looking.planned) == wanted.choices
+            if not looked or (picked and is_next):
+                break
+            was_fresh = is_fresh
+            estimate = min(looked, key=lambda seen: looking.price.rank(seen, self.goal))
+            beyond = looking.price.rank(estimate, self.goal)[0] > 0
+            if self.goal.longest is not None and looking.price.priced and beyond:
+                break  # the rest takes too long, as far as is known
+            if one := self._priced(looking, estimate, best):
+                picked.append(one)
+                self.spent += _SEARCH_SHARE * _searches(one.variant.graph)
+        return picked
+
+    def _priced(self, looking: Looking, estimate: Estimate, best: VariantPlan) -> Picked | None:
+        """A variant of which an estimate was made, priced exactly; None where it is not worth a plan."""
+        looking.looked.remove(estimate)
+        begins = self.choices.taken(estimate.choice, estimate.parts)
+        if begins is None:
+            looking.drop(estimate.choice)
+            return None
+        variant = self._finished(begins)
+        seconds = self._in_program_order(variant).seconds
+        looking.price = looking.price.seen(estimate, seconds)
+        if self._is_too_slow(seconds, best):
+            return None
+        looking.planned.append(estimate.choice)
+        return Picked(estimate.choice, begins, variant)
+
+    def _all_planned(
+        self, picked: Sequence[Picked], looking: Looking, wanted: Round
+    ) -> list[GraphPlan | None]:
+        """Plans of some variants, by variant; None for those that no time was left for."""
+        found: list[GraphPlan | None] = []
+        for one in picked:
+            # One is planned even where the graph as it is took all the time.
+            is_first = wanted is _FIRST and one.choice is looking.planned[0]
+            begun = is_first or self._time_left() > wanted.begun
+            plan = self._plan(one.variant.edited, _SEARCH_SHARE) if begun else None
+            found.append(plan)
+            if plan is not None:
+                self._try(one.variant.label, plan)
+        return found
+
+    def _may_pick(self, wanted: Round, looking: Looking) -> bool:
+        """Whether time or work is left for one more variant; the very first is planned in any case."""
+        return (wanted is _FIRST and not looking.planned) or self._left() > wanted.begun
 
     def _once_more(self, best: VariantPlan) -> VariantPlan:
         """The best variant, searched in the time that is left; the same where that finds nothing better."""
@@ -263,12 +282,16 @@ class _Search:
 
     def _left(self) -> float:
         """Share of the time, or of the work, that is left."""
+        if self.limits.work is None or self.limits.time_s is not None or not self._time_left():
+            return self._time_left()
+        return max(1.0 - self.spent, 0.0)
+
+    def _time_left(self) -> float:
+        """Share of the time that is left; all of it where there is no limit."""
         if self.guard.check_now() is not None:
             return 0.0
         remaining = self.guard.remaining_s()
-        if self.limits.time_s and remaining is not None:
-            return remaining / self.limits.time_s
-        return 1.0 if self.limits.work is None else max(1.0 - self.spent, 0.0)
+        return remaining / self.limits.time_s if self.limits.time_s and remaining is not None else 1.0
 
     def _is_unlimited(self) -> bool:
         return self.limits.time_s is None and self.limits.work is None
@@ -283,15 +306,21 @@ class _Search:
 
     def _planned(self, label: str, edited: Edited, share: float) -> GraphPlan:
         """The plan of one variant."""
+        found = self._plan(edited, share)
+        self.spent += share * _searches(edited.graph)
+        self._try(label, found)
+        return found
+
+    def _plan(self, edited: Edited, share: float) -> GraphPlan:
         planner = BodyPlanner(self.exact(edited.graph), self._part(share), self.interrupt)
         asked = self.asked(edited)
         if self.goal.longest is not None and self.goal.longest != float("inf"):
             asked = replace(asked, budget=replace(asked.budget, latency=self.goal.longest))
-        found = planner.around(edited.graph, asked)
-        self.spent += share * (_SEARCHES if any(node.regions for node in edited.graph.nodes) else 1)
+        return planner.around(edited.graph, asked)
+
+    def _try(self, label: str, found: GraphPlan) -> None:
         made = found.program.predictions
         self.tried.append(TriedVariant(label, made.peak_with_workspace_bytes, made.seconds))
-        return found
 
     def _part(self, share: float) -> Limits:
         """Limits of one inner search."""
@@ -306,13 +335,9 @@ class _Search:
         return self.goal.longest is None and fits and made.seconds <= self.before.seconds
 
 
-def _next(
-    looked: Sequence[Estimate], planned: Sequence[Choice], best: Choice | None, most: int
-) -> Sequence[Estimate]:
-    """Among which to choose: each choice once, up to some, as far as it promises something, then the best in other numbers of parts."""
-    fresh = [seen for seen in looked if not any(seen.choice is choice for choice in planned)]
-    again = [seen for seen in looked if seen.choice is best]
-    return fresh if fresh and len(planned) < most else again or fresh
+def _searches(graph: Graph) -> int:
+    """For how many searches a graph is charged: one for itself, and those that the bodies of its loops may take."""
+    return _SEARCHES if any(node.regions for node in graph.nodes) else 1
 
 
 def _sequence(plan: GraphPlan) -> PlannedSequence:
