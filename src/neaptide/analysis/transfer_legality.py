@@ -73,7 +73,7 @@ class _Checker:
         self.schedule = schedule
         self.uses = uses
         self.owned = set(graph.input_storages())
-        self.in_collective = _storages_in_collectives(graph)
+        self.in_collective = storages_in_collectives(graph)
         self.segment_of = _segments(graph)
         self.last_use = {key: position for position, use in enumerate(uses) for key in use.touched}
         self.last_use |= dict.fromkeys(kept, len(uses))
@@ -182,7 +182,7 @@ class _Checker:
         return f"{name} #{occurrence}" if occurrence else name
 
 
-def _storages_in_collectives(graph: Graph) -> Mapping[int, int]:
+def storages_in_collectives(graph: Graph) -> Mapping[int, int]:
     """Storages that a collective reads, writes or makes, with its node."""
     return {
         storage: node.id

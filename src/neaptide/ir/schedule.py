@@ -126,8 +126,8 @@ class Schedule:
         """The steps that run nodes, with the steps of some stays on the host. O(steps + stays).
 
         Between two operations what leaves comes first: every `STORE`, then the waits for copies to the host, every
-        `LOAD`, and the waits for copies back. Within each of these the order of `stays` is kept. Whether they are
-        legal is for `analysis.legality` to say.
+        `LOAD`, and the waits for copies back. What is needed first is loaded first; apart from that the order of `stays`
+        is kept. Whether they are legal is for `analysis.legality` to say.
 
         Raises:
             VerifyError: a stay at positions that the schedule does not have, or in another order than leave and return.
@@ -148,14 +148,14 @@ class Schedule:
                 )
         behind: dict[int, tuple[list[Step], list[Step]]] = defaultdict(lambda: ([], []))
         ahead: dict[int, tuple[list[Step], list[Step]]] = defaultdict(lambda: ([], []))
+        for stay in sorted(stays, key=lambda stay: stay.back_before):
+            ahead[stay.load_before][0].append(Step(StepKind.LOAD, stay.storage, stay.occurrence))
         for stay in stays:
-            store, wait, load = (
-                Step(kind, stay.storage, stay.occurrence)
-                for kind in (StepKind.STORE, StepKind.WAIT, StepKind.LOAD)
+            store, wait = (
+                Step(kind, stay.storage, stay.occurrence) for kind in (StepKind.STORE, StepKind.WAIT)
             )
             behind[stay.store_behind][0].append(store)
             behind[stay.gone_behind][1].append(wait)
-            ahead[stay.load_before][0].append(load)
             ahead[stay.back_before][1].append(wait)
         steps: list[Step] = []
         for position, step in enumerate(nodes):

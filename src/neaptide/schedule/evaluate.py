@@ -205,6 +205,11 @@ class Evaluator:
         """Executions that touch a storage, in running order."""
         return self._instances.events(storage, self.executions, self.places)
 
+    def uses(self, storage: int) -> list[InstanceUses]:
+        """Who touches each instance of a storage, in order of creation."""
+        touched, kept = self._instances.replay(storage, self.events(storage), self.node_of)
+        return [InstanceUses(tuple(uses), n in kept) for n, uses in enumerate(touched)]
+
     # Changes.
 
     def apply(self, change: Change) -> None:
@@ -328,11 +333,8 @@ class Evaluator:
         stays = None
         if transfers:
             writers = {e for node in self.problem.writers[storage] for e in self.executions[node]}
-            events = self.events(storage)
-            touched, kept = self._instances.replay(storage, events, self.node_of)
-            instances = [InstanceUses(tuple(uses), n in kept) for n, uses in enumerate(touched)]
             try:
-                stays = stay(transfers, instances, writers, self.places)
+                stays = stay(transfers, self.uses(storage), writers, self.places)
             except ValueError:
                 self.undo()
                 raise

@@ -1,0 +1,1 @@
+"""Choosing what waits on the host, and when it leaves and returns."""

@@ -1,0 +1,52 @@
+"""The host as a planner sees it: how many bytes it has for a step, what copies cost, and what may not leave the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neaptide.analysis.transfer_legality import storages_in_collectives
+from neaptide.cost.devices import Device, Link
+from neaptide.ir.graph import Graph
+from neaptide.planner.offload.gaps import IdleGap, idle_gaps
+from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.timeline import copy_links
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpace:
+    """Room on the host.
+
+    Attributes:
+        nbytes: that storages may take there at once.
+        out: the link to the host.
+        back: the link from it.
+        stuck: storages that stay on the device.
+        borders: nodes that begin a later segment; everything is back by then.
+    """
+
+    nbytes: int
+    out: Link
+    back: Link
+    stuck: frozenset[int] = frozenset()
+    borders: tuple[int, ...] = ()
+
+    @staticmethod
+    def of(graph: Graph, device: Device, nbytes: int) -> HostSpace:
+        """Room on the host beside a device for the storages of a graph.
+
+        Raises:
+            UsageError: the device has no links.
+        """
+        out, back = copy_links(device)
+        stuck = frozenset(storages_in_collectives(graph))
+        borders = tuple(segment.start for segment in graph.segments[1:] if segment.start < segment.end)
+        return HostSpace(nbytes, out, back, stuck, borders)
+
+    def gaps(self, evaluator: Evaluator) -> list[IdleGap]:
+        """Where storages of a sequence may wait on the host; transfers that it has are left out of account."""
+        borders = [evaluator.places[node] for node in self.borders]
+        return [
+            gap
+            for gap in idle_gaps(evaluator, self.stuck)
+            if gap.nbytes <= self.nbytes and not any(gap.start < border < gap.end for border in borders)
+        ]

@@ -1,0 +1,217 @@
+"""Placement: when the storages of chosen gaps leave and return, within a budget and with little waiting.
+
+A copy to the host begins right behind the last use. To wait for it later never takes longer, and a load that begins
+earlier never ends later; both cost bytes. So each stay begins with the fewest bytes: away over its whole gap. Then the
+room under the budget is given away. First each stay gets what hides its copies: the wait moves back until its copy is
+done, the load moves forward until it is done in time, the one that is needed first first. What room is left then goes
+to earlier loads and later waits, so that a copy that is slower than predicted does less harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from neaptide.linear.arrays import Floats
+from neaptide.planner.offload.gaps import IdleGap
+from neaptide.schedule.evaluate import Evaluator, Ints
+from neaptide.schedule.stay_times import Places, StayClock, StayTimes
+from neaptide.schedule.transfers import Transfer
+
+# Waiting shifts all that follows, and with it what a copy hides behind.
+_MOST_ROUNDS: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedStays:
+    """Where stays leave and return.
+
+    Attributes:
+        gaps: that they fill, in the order in which they begin.
+        places: of each.
+        times: of their copies.
+        peak_bytes: on the device, workspace included.
+    """
+
+    gaps: tuple[IdleGap, ...]
+    places: tuple[Places, ...]
+    times: StayTimes
+    peak_bytes: int
+
+    def transfers(self, evaluator: Evaluator) -> tuple[Transfer, ...]:
+        """The same as changes of the sequence that they were placed in."""
+        order = evaluator.order
+        return tuple(
+            Transfer(gap.storage, gap.made, gap.last, int(order[gone]), int(order[load]))
+            for gap, (_, gone, load, _) in zip(self.gaps, self.places, strict=True)
+        )
+
+
+def place_stays(profile: Ints, gaps: Sequence[IdleGap], budget_bytes: int, clock: StayClock) -> PlacedStays:
+    """Fill gaps within a budget; above it only where it cannot be met by filling all of them.
+
+    Where two stays want the same room, the one whose copy is waited for goes first in the next round (squeaky wheel
+    optimization, Joslin and Clements 1999). O(rounds x (stays x (positions in their gaps + log stays))).
+
+    Args:
+        profile: bytes at each position with all storages on the device.
+        gaps: to fill, in the order of `idle_gaps`.
+        budget_bytes: highest bytes on the device, workspace included.
+        clock: of the same sequence.
+    """
+    count = len(gaps)
+    by_need = sorted(range(count), key=lambda k: (gaps[k].end, k))
+    stores = [_Request(k, is_load=False) for k in range(count)]
+    loads = [_Request(k, is_load=True) for k in by_need]
+    best: _Placing | None = None
+    for first in ([*stores, *loads], [*loads, *stores]):
+        placing = _Placing(profile, gaps, budget_bytes, clock, by_need)
+        placing.give(first, np.array(clock.begins_s))
+        if placing.times.waits:
+            placing = _settled(placing, first)
+        if best is None or placing.times.exposed_s < best.times.exposed_s:
+            best = placing
+        if not best.times.waits:
+            break
+    if best is None:
+        raise AssertionError("at least one placing is tried")
+    return best.placed()
+
+
+def _settled(best: _Placing, requests: list[_Request]) -> _Placing:
+    """The best placing where each wait in turn, longest first, has its request moved to the front."""
+    tried: set[_Request] = set()
+    for _ in range(_MOST_ROUNDS):
+        wait = max(
+            (w for w in best.times.waits if _Request(w.stay, is_load=w.is_load) not in tried),
+            key=lambda w: w.seconds,
+            default=None,
+        )
+        if wait is None:
+            break
+        squeaks = _Request(wait.stay, is_load=wait.is_load)
+        tried.add(squeaks)
+        other = [squeaks, *(request for request in requests if request != squeaks)]
+        placing = best.again(other)
+        if placing.times.exposed_s < best.times.exposed_s:
+            best, requests = placing, other
+            tried = {squeaks}
+    return best
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A stay that wants room for one of its copies."""
+
+    stay: int
+    is_load: bool
+
+
+class _Placing:
+    """Stays that begin with the fewest bytes and take room under the budget."""
+
+    def __init__(
+        self,
+        profile: Ints,
+        gaps: Sequence[IdleGap],
+        budget_bytes: int,
+        clock: StayClock,
+        by_need: Sequence[int],
+    ) -> None:
+        self.profile, self.gaps, self.budget = profile, gaps, budget_bytes
+        self.clock, self.by_need = clock, by_need
+        count = len(profile)
+        self.gone = [gap.start for gap in gaps]
+        self.load = [min(gap.end, count - 1) for gap in gaps]
+        self.slack: Ints = budget_bytes - profile
+        for gap, load in zip(gaps, self.load, strict=True):
+            self.slack[gap.start + 1 : load] += gap.nbytes
+        self.times = StayTimes((), (), (), 0.0)
+
+    def again(self, requests: Sequence[_Request]) -> _Placing:
+        """The same stays from the beginning, where operations begin as they do now."""
+        other = _Placing(self.profile, self.gaps, self.budget, self.clock, self.by_need)
+        other.give(requests, self.begins())
+        return other
+
+    def give(self, requests: Sequence[_Request], begins: Floats) -> None:
+        """Room for what hides the copies, then what is left; and the times that come of it.
+
+        Args:
+            requests: each of each stay, who comes first first.
+            begins: when operations begin.
+        """
+        gone, load = self._leave_hidden(begins), self._return_hidden(begins)
+        for request in requests:
+            k = request.stay
+            if request.is_load:
+                self._load_from(k, load[k])
+            else:
+                self._leave_by(k, gone[k])
+        for request in requests:
+            if request.is_load:
+                self._load_from(request.stay, 0)
+            else:
+                self._leave_by(request.stay, len(begins))
+        self.times = self.clock.play(self.places(), [gap.nbytes for gap in self.gaps])
+
+    def places(self) -> tuple[Places, ...]:
+        """Of all stays."""
+        return tuple(
+            (gap.start, gone, load, gap.end)
+            for gap, gone, load in zip(self.gaps, self.gone, self.load, strict=True)
+        )
+
+    def begins(self) -> Floats:
+        """When operations begin, with all waiting."""
+        late = np.zeros(len(self.clock.begins_s))
+        for wait in self.times.waits:
+            late[wait.position] += wait.seconds
+        return np.array(self.clock.begins_s) + np.cumsum(late)
+
+    def placed(self) -> PlacedStays:
+        """The outcome."""
+        peak = self.budget - int(self.slack.min(initial=self.budget))
+        return PlacedStays(tuple(self.gaps), self.places(), self.times, peak)
+
+    def _leave_hidden(self, begins: Floats) -> list[int]:
+        """By stay, the first position whose operation ends when its copy to the host is done."""
+        free = 0.0
+        found = []
+        for gap in self.gaps:
+            free = max(float(begins[gap.start + 1]), free) + self.clock.out.seconds(gap.nbytes)
+            found.append(int(np.searchsorted(begins, free)) - 1)
+        return found
+
+    def _return_hidden(self, begins: Floats) -> list[int]:
+        """By stay, the last position from which its copy is done when it is needed, one copy behind the other."""
+        latest = float(begins[-1])
+        found = [0] * len(self.gaps)
+        for k in reversed(self.by_need):
+            gap = self.gaps[k]
+            latest = min(float(begins[gap.end]), latest) - self.clock.back.seconds(gap.nbytes)
+            found[k] = int(np.searchsorted(begins, latest, side="right")) - 1
+        return found
+
+    def _leave_by(self, k: int, position: int) -> None:
+        """Leave as late as there is room, and not behind a position."""
+        gone, nbytes = self.gone[k], self.gaps[k].nbytes
+        room = self.slack[gone + 1 : min(position + 1, self.load[k])]
+        blocked = np.flatnonzero(room < nbytes)
+        length = int(blocked[0]) if len(blocked) else len(room)
+        room[:length] -= nbytes
+        self.gone[k] = gone + length
+
+    def _load_from(self, k: int, position: int) -> None:
+        """Load as early as there is room, and not before a position."""
+        load, nbytes = self.load[k], self.gaps[k].nbytes
+        earliest = max(position, self.gone[k] + 1)
+        room = self.slack[earliest:load]
+        blocked = np.flatnonzero(room < nbytes)
+        first = int(blocked[-1]) + 1 if len(blocked) else 0
+        room[first:] -= nbytes
+        if len(room):
+            self.load[k] = earliest + first

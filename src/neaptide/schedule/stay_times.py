@@ -1,0 +1,123 @@
+"""Seconds of an order with stays on the host, without the steps of a schedule: what a search asks many times.
+
+The same two copy engines as in `schedule.timeline`, which plays the steps and is the judge. Here operations between two
+copies are one sum, so that a play costs what the stays cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple, TypeAlias
+
+from neaptide.cost.devices import Link
+from neaptide.ir.schedule import HostStay
+from neaptide.schedule.problem import StepProblem
+
+Places: TypeAlias = tuple[int, int, int, int]
+"""Positions of the store, of the wait behind it, of the load, and of the wait for that, as in `HostStay`."""
+
+_LOAD, _BACK, _STORE, _GONE = range(4)
+
+
+class Waiting(NamedTuple):
+    """The compute stream waits for a copy.
+
+    Attributes:
+        position: before whose operation; the number of positions for the end.
+        seconds: how long.
+        stay: whose copy, by number.
+        is_load: whether it is the copy back.
+    """
+
+    position: int
+    seconds: float
+    stay: int
+    is_load: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StayTimes:
+    """When the copies of some stays end, and what waiting for them costs.
+
+    Attributes:
+        stored_s: by stay, when its copy to the host is done.
+        loaded_s: by stay, when its copy back is done.
+        waits: of the compute stream that take time, in running order.
+        exposed_s: all these seconds.
+    """
+
+    stored_s: tuple[float, ...]
+    loaded_s: tuple[float, ...]
+    waits: tuple[Waiting, ...]
+    exposed_s: float
+
+
+class StayClock:
+    """Plays stays beside the operations of one order.
+
+    Attributes:
+        begins_s: by position, when its operation begins if nothing waits; one more entry for the end.
+    """
+
+    def __init__(self, seconds: Sequence[float], out: Link, back: Link) -> None:
+        """O(positions).
+
+        Args:
+            seconds: by position, of the operation there.
+            out: the link to the host.
+            back: the link from it.
+        """
+        self.begins_s: tuple[float, ...] = tuple(accumulate(seconds, initial=0.0))
+        self.out, self.back = out, back
+
+    @staticmethod
+    def of(step: StepProblem, sequence: Sequence[int], out: Link, back: Link) -> StayClock:
+        """The clock of a node sequence; a repeated id is a recomputation."""
+        seen: set[int] = set()
+        seconds = []
+        for node in sequence:
+            seconds.append((step.repeat_seconds if node in seen else step.seconds)[node])
+            seen.add(node)
+        return StayClock(seconds, out, back)
+
+    def play(self, places: Sequence[Places], nbytes: Sequence[int]) -> StayTimes:
+        """Times of some stays. O(stays x log stays).
+
+        Args:
+            places: of each stay, in the order in which they are stored where several begin at one position.
+            nbytes: of each.
+        """
+        # Steps between two operations, in the order of `Schedule.with_stays`: what leaves, then what returns.
+        events: list[tuple[int, int, int, int]] = []
+        for number, (store, gone, load, back) in enumerate(places):
+            events.append((store + 1, 0, number, _STORE))
+            events.append((gone + 1, 1, number, _GONE))
+            events.append((load, 2, back * len(places) + number, _LOAD))
+            events.append((back, 3, number, _BACK))
+        events.sort()
+        stored, loaded = [0.0] * len(places), [0.0] * len(places)
+        waits: list[Waiting] = []
+        late = out_free = back_free = 0.0
+        for position, _, key, kind in events:
+            now = self.begins_s[position] + late
+            if kind == _STORE:
+                out_free = max(now, out_free) + self.out.seconds(nbytes[key])
+                stored[key] = out_free
+            elif kind == _LOAD:
+                number = key % len(places)
+                back_free = max(now, back_free) + self.back.seconds(nbytes[number])
+                loaded[number] = back_free
+            else:
+                until = stored[key] if kind == _GONE else loaded[key]
+                if until > now:
+                    waits.append(Waiting(position, until - now, key, kind == _BACK))
+                    late += until - now
+        return StayTimes(tuple(stored), tuple(loaded), tuple(waits), late)
+
+
+def stay_seconds(clock: StayClock, stays: Sequence[HostStay], storage_bytes: Sequence[int]) -> float:
+    """Seconds of an order with stays, in their order."""
+    played = clock.play([stay.positions for stay in stays], [storage_bytes[stay.storage] for stay in stays])
+    return clock.begins_s[-1] + played.exposed_s
