@@ -1,11 +1,20 @@
 from __future__ import annotations
 
-import pytest
+import random
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neaptide.corpus.random_graphs import random_graph
 from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.ir.builder import GraphBuilder
-from neaptide.planner.updates import update_groups, update_nodes
+from neaptide.outcome import Limits
+from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.portfolio import plan_sequence
+from neaptide.planner.updates import update_groups, update_nodes, with_late_overwrites
 from neaptide.schedule.problem import compile_problem
+from planner_problems import judge
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
@@ -46,3 +55,56 @@ def test_a_shared_factor_does_not_tie_groups_together():
     step = compile_problem(made.graph, made.registry)
     groups = update_groups(step, update_nodes(step))
     assert len(groups) == 9
+
+
+@given(st.integers(0, 10**6), st.integers(2, 30))
+@settings(max_examples=80, deadline=None)
+def test_late_overwrites_keep_the_peak_of_any_legal_order(seed, n):
+    graph = random_graph(seed, n)
+    step = compile_problem(graph, toy_registry())
+    order = _any_order(step, seed)
+    late = with_late_overwrites(step, order)
+    judge(graph, PlannedSequence.evaluate(step, late, ""))
+    assert sorted(late) == list(range(n))
+    before, after = (PlannedSequence.evaluate(step, found, "") for found in (order, late))
+    assert after.peak_with_workspace_bytes == before.peak_with_workspace_bytes
+    stay = [node for node in order if not step.writes_resident(node)]
+    assert [node for node in late if not step.writes_resident(node)] == stay
+
+
+def test_a_decay_in_front_of_the_backward_forbids_no_recomputation():
+    b = GraphBuilder("decay", toy_registry())
+    x, w = b.input("x", (64,)), b.input("w", (64,))
+    (h,) = b.node("toy.mix", x, w, outputs=["h: f32[1024]"])
+    (small,) = b.node("toy.mix", h, outputs=["small: f32[1]"])
+    (wide,) = b.node("toy.mix", small, outputs=["wide: f32[1024]"])
+    (narrow,) = b.node("toy.mix", wide, outputs=["narrow: f32[1]"])
+    (g,) = b.node("toy.mix", h, narrow, outputs=["g: f32[64]"])
+    b.node("toy.add_", w, x, outputs=["decayed: f32[64] @w"])
+    b.node("toy.add_", w, g, outputs=["stepped: f32[64] @w"])
+    b.output(narrow)
+    step = compile_problem(b.finish(), toy_registry())
+    early = (0, 5, 1, 2, 3, 4, 6)
+    late = with_late_overwrites(step, early)
+    assert late == (0, 1, 2, 3, 4, 5, 6)
+    limit = PlannedSequence.evaluate(step, early, "").peak_with_workspace_bytes - 1024
+    lowest = [
+        plan_sequence(step, limit, Limits(work=2000), order=order).require().peak_with_workspace_bytes
+        for order in (early, late)
+    ]
+    assert lowest[1] <= limit < lowest[0]
+
+
+def _any_order(step, seed):
+    """A legal order, drawn."""
+    draw = random.Random(seed)
+    waits = [len(before) for before in step.predecessors]
+    ready, order = [n for n, count in enumerate(waits) if not count], []
+    while ready:
+        node = ready.pop(draw.randrange(len(ready)))
+        order.append(node)
+        for after in step.successors[node]:
+            waits[after] -= 1
+            if not waits[after]:
+                ready.append(after)
+    return tuple(order)

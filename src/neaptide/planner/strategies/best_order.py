@@ -13,6 +13,7 @@ from typing import Final
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.strategies import early_updates
+from neaptide.planner.updates import with_late_overwrites
 from neaptide.schedule.order.from_step import step_order_problem
 from neaptide.schedule.order.portfolio import best_order
 
@@ -44,7 +45,8 @@ def solve(
     result = found.require()
     value = early
     if result.peak_bytes < early.peak_with_workspace_bytes:
-        value = PlannedSequence.evaluate(step, tuple(early.sequence[op] for op in result.order), NAME)
+        order = tuple(early.sequence[op] for op in result.order)
+        value = PlannedSequence.evaluate(step, with_late_overwrites(step, order), NAME)
     ended = found.termination
     ended = replace(
         ended,
