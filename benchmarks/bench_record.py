@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -61,11 +63,25 @@ def recorded(
 
 
 def save(name: str, result: Mapping[str, Any], folder: Path = RESULTS) -> Path:
-    """Write a result as `NAME.json`; returns the file."""
+    """Write a result as `NAME.json`, all of it or nothing; returns the file."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    unfinished = path.with_suffix(f".{os.getpid()}.tmp")
+    unfinished.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    unfinished.replace(path)
     return path
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Only one process at a time is inside for a folder; it is made where it is missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -15,12 +15,15 @@ from neaptide import zoo
 
 if TYPE_CHECKING:
     from neaptide.runtime.contestants import Contestant
-    from neaptide.runtime.prepared_step import StepPlan
+    from neaptide.runtime.step_plan import StepPlan
 
 SEED: Final = 0
 PARTS: Final = (2, 4, 8, 16)
 STEPS: Final = 3
 LOSS_TOLERANCE: Final = 1e-3
+TOLERANCE: Final = 0.03
+"""By so much a measured time may be above its limit, since times are noisy."""
+TRIAL_ROUNDS: Final = 3
 OURS: Final = "ours"
 NAIVE: Final = "micro_batch"
 RECOMPUTE: Final = "recompute"
@@ -29,6 +32,14 @@ SEARCHES: Final = {
     NAIVE: ("micro_batch", "close"),
     OURS: ("default", "close"),
 }
+# Predicted times over program order's for which plans are made, of one front each; the first one is for first steps too.
+FRONTS: Final = {
+    RECOMPUTE: (1.1, 1.0, 1.05, 1.25),
+    NAIVE: (1.1, 1.0, 1.05, 1.25),
+    OURS: (1.1, 1.0, 1.05, 1.18, 1.25, 1.35, 1.5),
+}
+# Of the time for a front of ours, what each gets: most of what they plan is priced once.
+SHARES: Final = {RECOMPUTE: 0.5, NAIVE: 0.5, OURS: 1.0}
 
 
 class Listener(logging.Handler):
@@ -46,6 +57,7 @@ class Field:
     """The programs of one step, made and measured in this process."""
 
     def __init__(self, spec: str, time_limit_s: float) -> None:
+        from neaptide.planner.strategies.program_order import baseline
         from neaptide.runtime import contestants, searched_variant
         from neaptide.runtime.prepared_step import prepare
         from neaptide.runtime.verification import verify_eager
@@ -55,10 +67,13 @@ class Field:
         self.factory = fission_steps.factory(spec) if own else zoo.factory(spec)
         self.rows: list[dict[str, Any]] = []
         self.runners: list[Contestant] = []
+        self.fronts: dict[str, dict[str, Any]] = {}
+        self.plan_runners: list[Contestant] = []
         self.losses = losses_of(*contestants.build(self.factory, SEED))
         self.expected = verify_eager(self.factory, SEED)
         step, batch = contestants.build(self.factory, SEED)
         self.prepared = prepare(step, (batch,), name=spec)
+        self.baseline_seconds = baseline(self.prepared.problem()).seconds
         self.tried: list[str] = []
         searched_variant.logger.addHandler(Listener(self.tried))  # it says which variants were planned
         searched_variant.logger.setLevel(logging.INFO)
@@ -124,58 +139,89 @@ class Field:
         self.runners.append(Contestant(name, run, lambda: [*state_tensors(state), *batch.values()]))
         self.rows.append({"program": name, "loss_difference": away})
 
-    def add_plan(self, kind: str, latency: int) -> None:
-        """Plan, verify, and take part; a plan that an earlier row has already is not run twice."""
-        from neaptide.runtime import contestants
-        from neaptide.runtime.verification import verify_planned
-
-        name = f"{kind} +{latency} %"
-        self.tried.clear()
-        began = time.monotonic()
-        found = self._planned(kind, latency)
-        steady = found.plan.programs[0]
-        made = steady.predictions
-        row: dict[str, Any] = {
-            "program": name,
-            "kind": kind,
-            "latency": latency,
-            "plan_seconds": round(time.monotonic() - began, 1),
-            "predicted_peak_bytes": made.peak_bytes,
-            "predicted_peak_with_workspace_bytes": made.peak_with_workspace_bytes,
-            "predicted_ratio": made.seconds / made.baseline_seconds,
-            "rewrites": [described(rewrite) for rewrite in steady.rewrites],
-            "tried": list(self.tried),
-        }
-        say(f"  {name}: {row['plan_seconds']} s, {row['rewrites'] or 'as it is'}")
-        self.rows.append(row)
-        same = next((r for r in self.rows if r.get("_plan") == found.plan.programs), None)
-        if same is not None:
-            row["same_as"] = same["program"]
-            return
-        row["_plan"] = found.plan.programs
-        make = contestants.rebind(found.variant)
-        outcome, record = verify_planned(self.factory, SEED, make, self.expected)
-        theirs = self.expected.tensors["parameters"]
-        row["agrees"], row["bitwise_equal"] = outcome.agrees, outcome.bitwise_equal
-        row["max_abs_diff"], row["worst"] = outcome.max_abs_diff, outcome.worst
-        row["parameter_difference"] = max(
-            difference(tensor, theirs[key]) for key, tensor in record.tensors["parameters"].items()
-        )
-        self.runners.append(contestants.planned_contestant(name, self.factory, SEED, make))
-
-    def _planned(self, kind: str, latency: int) -> StepPlan:
+    def add_front(self, kind: str) -> None:
+        """Plans of one kind for several predicted times, each program once: verified, and ready to run."""
         from neaptide.outcome import Limits
         from neaptide.planner.budget import Budget
         from neaptide.runtime.prepared_step import SearchOptions
+        from neaptide.runtime.searched_front import distinct, plans_for
 
         strategy, numerics = SEARCHES[kind]
-        limits = Limits(time_s=self.time_limit_s, seed=SEED)
-        return self.prepared.plan(
-            SearchOptions(Budget(None, latency=f"+{latency}%"), strategy, limits, numerics=numerics)
+        limits = Limits(time_s=SHARES[kind] * self.time_limit_s, seed=SEED)
+        budgets = [Budget(None, latency=ratio * self.baseline_seconds) for ratio in FRONTS[kind]]
+        self.tried.clear()
+        began = time.monotonic()
+        found = plans_for(
+            self.prepared, SearchOptions(budgets[0], strategy, limits, numerics=numerics), budgets[1:]
         )
+        say(f"  {kind}: {len(found)} plans in {time.monotonic() - began:.0f} s")
+        kept = distinct(found)
+        for index in kept:
+            self._add_plan(kind, FRONTS[kind][index], found[index])
+        self.fronts[kind] = {
+            "seconds": round(time.monotonic() - began, 1),
+            "planned_for": list(FRONTS[kind]),
+            "kept": [FRONTS[kind][index] for index in kept],
+            "tried": list(self.tried),
+        }
+
+    def _add_plan(self, kind: str, planned_for: float, found: StepPlan) -> None:
+        """Verify a plan, and make it ready to run."""
+        from neaptide.runtime import contestants
+        from neaptide.runtime.verification import verify_planned
+
+        name = f"{kind} for {planned_for:.2f}"
+        steady = found.plan.programs[0]
+        made = steady.predictions
+        make = contestants.rebind(found.variant)
+        outcome, record = verify_planned(self.factory, SEED, make, self.expected)
+        theirs = self.expected.tensors["parameters"]
+        row: dict[str, Any] = {
+            "program": name,
+            "kind": kind,
+            "planned_for": planned_for,
+            "predicted_peak_bytes": made.peak_bytes,
+            "predicted_peak_with_workspace_bytes": made.peak_with_workspace_bytes,
+            "predicted_seconds": made.seconds,
+            "predicted_ratio": made.seconds / made.baseline_seconds,
+            "rewrites": [described(rewrite) for rewrite in steady.rewrites],
+            "agrees": outcome.agrees,
+            "bitwise_equal": outcome.bitwise_equal,
+            "max_abs_diff": outcome.max_abs_diff,
+            "worst": outcome.worst,
+            "parameter_difference": max(
+                difference(tensor, theirs[key]) for key, tensor in record.tensors["parameters"].items()
+            ),
+        }
+        say(f"  {name}: {row['predicted_ratio']:.3f} predicted, {row['rewrites'] or 'as it is'}")
+        self.rows.append(row)
+        self.plan_runners.append(contestants.planned_contestant(name, self.factory, SEED, make))
+
+    def choose(self, latencies: list[int]) -> None:
+        """Run the plans in turns with eager, and keep of each kind those that measure best within a limit each."""
+        from neaptide.runtime import contestants
+        from neaptide.runtime.trials import Trial, TrialLimit
+
+        eager = next(runner for runner in self.runners if runner.name == "eager")
+        found = contestants.trial_times([eager, *self.plan_runners], TRIAL_ROUNDS)
+        for kind in SEARCHES:
+            rows = [row for row in self.rows if row.get("kind") == kind]
+            trials = []
+            for row in rows:
+                peak = row["predicted_peak_with_workspace_bytes"]
+                trial = Trial.of(peak, found[row["program"]], found["eager"], "processor", SEED)
+                trials.append(trial)
+                row["trial_cpu_ratio"], row["chosen_for"] = trial.measured.ratio, []
+            for latency in latencies:
+                # Half of the tolerance is left for the rounds that are reported.
+                limit = TrialLimit(longest_ratio=(1 + latency / 100) * (1 + TOLERANCE / 2))
+                rows[limit.choose(trials)[0]]["chosen_for"].append(latency)
+        chosen = {row["program"] for row in self.rows if row.get("chosen_for")}
+        self.runners += [runner for runner in self.plan_runners if runner.name in chosen]
+        self.plan_runners.clear()
 
     def measure(self, rounds: int) -> None:
-        """Peaks and times of all, in turns, into the rows."""
+        """Peaks and times of all that is reported, in turns, into the rows."""
         from neaptide.runtime import contestants
         from neaptide.runtime.timing import median_ratio
 
@@ -183,11 +229,9 @@ class Field:
         found = contestants.measure(self.runners, rounds)
         eager = found["eager"]
         for row in self.rows:
-            row.pop("_plan", None)
-            name = row.get("same_as", row["program"])
-            if name not in found:
+            if row["program"] not in found:
                 continue
-            memory, times = found[name].memory, found[name].times
+            memory, times = found[row["program"]].memory, found[row["program"]].times
             assert times is not None
             assert eager.times is not None
             ratio = median_ratio(times.cpu_s, eager.times.cpu_s, seed=SEED)
@@ -241,8 +285,17 @@ def measured(spec: str, rounds: int, time_limit_s: float, latencies: list[int]) 
     field.add_eager()
     field.add_micro_batches()
     field.add_checkpoints()
-    for latency in latencies:
-        for kind in SEARCHES:
-            field.add_plan(kind, latency)
+    for kind in SEARCHES:
+        field.add_front(kind)
+    field.choose(latencies)
     field.measure(rounds)
-    return {"spec": spec, "time_limit_s": time_limit_s, "latencies": latencies, "programs": field.rows}
+    return {
+        "spec": spec,
+        "time_limit_s": time_limit_s,
+        "latencies": latencies,
+        "rounds": rounds,
+        "trial_rounds": TRIAL_ROUNDS,
+        "predicted_baseline_seconds": field.baseline_seconds,
+        "fronts": field.fronts,
+        "programs": field.rows,
+    }

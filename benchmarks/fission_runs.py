@@ -7,16 +7,20 @@ For models of the zoo and the steps of `fission_steps.py`, at the lowest peak wi
 * recomputation alone: `numerics="bitwise"`;
 
 and beside them eager, eager micro-batching by hand (`hand_micro_batches.py`) and `torch.utils.checkpoint`
-(`checkpoint_peers.py`). Peaks are counted by the allocator's events, processor times are taken in turns in one process,
-and the ratio to eager within each round; printed is the median of the rounds. A prediction is exact where the peak of the
-storages and the peak with workspace are both the measured ones to the byte. Parameters are compared with eager's after
-three steps, as the largest difference over the largest number of a tensor.
+(`checkpoint_peers.py`). Of each kind one front of plans is made, for several predicted times, and all of them are verified.
+A few rounds in turns with eager then choose: for each limit of time the lowest peak that measured within it, or the fastest
+plan. The rounds that are reported are others. Peaks are counted by the allocator's events, processor times are taken in
+turns in one process, and the ratio to eager within each round; printed is the median of the rounds. A prediction is exact
+where the peak of the storages and the peak with workspace are both the measured ones to the byte. Parameters are compared
+with eager's after three steps, as the largest difference over the largest number of a tensor.
 
 Below the table: whether ours is on or below the lowest peak of all others that were run and are within the limit of
-time. Times are noisy, so that each may be `TOLERANCE` above the limit.
+time. Times are noisy, so that each may be `TOLERANCE` above the limit; where plans are chosen, half of that.
 
-Searches take a limit of time, which a busy machine needs more of; the JSON has it. Each model is kept in `parts` beside
-the result as soon as it is measured, and `--keep` takes it from there. What was not asked for is named under `missing`.
+Searches take a limit of time, which a busy machine needs more of; the JSON has it. Each step is kept in `parts` beside the
+result as soon as it is measured, and `--keep` takes it from there. Steps that the result already has and that are not asked
+for stay in it, so that several runs with other steps may write to one folder, also at once. What is in none of them is
+named under `missing`.
 """
 
 from __future__ import annotations
@@ -27,14 +31,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import fission_steps
-from bench_record import MIB, RESULTS, recorded, save, table
-from fission_field import NAIVE, OURS, SEED, measured
+from bench_record import MIB, RESULTS, locked, recorded, save, table
+from fission_field import NAIVE, OURS, SEED, TOLERANCE, measured
 from model_rows import measured_rows
 from neaptide import zoo
 
 ROUNDS: Final = 7
 LATENCIES: Final = (0, 5, 10, 25)
-TOLERANCE: Final = 0.03
+NEAR: Final = (0.10, 0.05)
+"""How near predicted seconds, and predicted ratios, have to be to the measured ones to be counted."""
 PART_S: Final = 7200.0
 NAMES: Final = (*zoo.names(), *fission_steps.NAMES)
 COLUMNS: Final = (
@@ -57,7 +62,7 @@ def envelope(model: dict[str, Any]) -> list[dict[str, Any]]:
     found = []
     for latency in model["latencies"]:
         longest = (1 + latency / 100) * (1 + TOLERANCE)
-        ours = next(row for row in ran if row.get("kind") == OURS and row["latency"] == latency)
+        ours = next(row for row in ran if row.get("kind") == OURS and latency in row["chosen_for"])
         others = [row for row in ran if row.get("kind") != OURS and row["cpu_ratio"] <= longest]
         least = min(others, key=lambda row: row["measured_allocator_peak_bytes"])
         naive = [row for row in others if row.get("kind") == NAIVE]
@@ -68,6 +73,7 @@ def envelope(model: dict[str, Any]) -> list[dict[str, Any]]:
                 "latency": latency,
                 "ours": ours["peak_share"],
                 "ours_cpu_ratio": ours["cpu_ratio"],
+                "is_tried": model.get("trial_rounds", 0) > 0,
                 "least_other": least["program"],
                 "least_other_share": least["peak_share"],
                 "least_naive_share": min((row["peak_share"] for row in naive), default=None),
@@ -78,11 +84,11 @@ def envelope(model: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def collect(models: list[str], folder: Path, *, keep: bool, **asked: Any) -> dict[str, Any]:
-    """All rows; a step that fails is a row with its `failure`. Each is kept in a folder as soon as it is there."""
+def collect(models: list[str], folder: Path, *, keep: bool, **asked: Any) -> list[dict[str, Any]]:
+    """A row for each step; one that fails has its `failure`. Each is kept in a folder as soon as it is there."""
     options = [f"--rounds={asked['rounds']}", f"--time-limit={asked['time_limit_s']}", "--latency"]
     options += [str(latency) for latency in asked["latencies"]]
-    rows = measured_rows(
+    return measured_rows(
         "fission_runs.py",
         models,
         folder,
@@ -92,9 +98,16 @@ def collect(models: list[str], folder: Path, *, keep: bool, **asked: Any) -> dic
         timeout_s=PART_S,
         prefix="fission-",
     )
-    settings = {name: value for name, value in asked.items() if name != "rounds"}
-    settings |= {"tolerance_of_times": TOLERANCE, "missing": missing(rows)}
-    return recorded(rows, seed=SEED, repeats=asked["rounds"], **settings)
+
+
+def together(rows: list[dict[str, Any]], path: Path, size: str, rounds: int) -> dict[str, Any]:
+    """The result with some rows, and with those of other steps that a result before it has."""
+    before = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    found = {row["spec"]: row for row in [*before, *rows]}
+    order = {f"{name}@{size}": number for number, name in enumerate(NAMES)}
+    everything = sorted(found.values(), key=lambda row: order[row["spec"]])
+    settings = {"size": size, "tolerance_of_times": TOLERANCE, "missing": missing(everything)}
+    return recorded(everything, seed=SEED, repeats=rounds, **settings)
 
 
 def missing(rows: list[dict[str, Any]]) -> dict[str, list[int]]:
@@ -102,6 +115,36 @@ def missing(rows: list[dict[str, Any]]) -> dict[str, list[int]]:
     ran = {row["spec"].partition("@")[0]: row["latencies"] for row in rows if "failure" not in row}
     left = {name: [latency for latency in LATENCIES if latency not in ran.get(name, ())] for name in NAMES}
     return {name: latencies for name, latencies in left.items() if latencies}
+
+
+def near(rows: list[dict[str, Any]]) -> tuple[int, int, int, int]:
+    """How many predicted seconds are near the measured ones, of how many, baselines included; and ratios to eager."""
+    seconds: list[float] = []
+    ratios: list[float] = []
+    for model in rows:
+        ran = [row for row in model.get("programs", ()) if "cpu_ratio" in row]
+        if "predicted_baseline_seconds" in model:
+            seconds.append(model["predicted_baseline_seconds"] / ran[0]["cpu_seconds"])
+        plans = [row for row in ran if "predicted_ratio" in row and "same_as" not in row]
+        seconds += [
+            row["predicted_seconds"] / row["cpu_seconds"] for row in plans if "predicted_seconds" in row
+        ]
+        ratios += [row["predicted_ratio"] / row["cpu_ratio"] for row in plans]
+    return (
+        sum(abs(found - 1) <= NEAR[0] for found in seconds),
+        len(seconds),
+        sum(abs(found - 1) <= NEAR[1] for found in ratios),
+        len(ratios),
+    )
+
+
+def near_line(rows: list[dict[str, Any]]) -> str:
+    """The same in words."""
+    seconds, of_seconds, ratios, of_ratios = near(rows)
+    return (
+        f"Predicted seconds are within {NEAR[0]:.0%} of the measured ones for {seconds} of {of_seconds} programs, "
+        f"ratios to eager within {NEAR[1]:.0%} for {ratios} of {of_ratios}."
+    )
 
 
 def left_out(missing: dict[str, list[int]]) -> str:
@@ -126,7 +169,7 @@ def text(result: dict[str, Any]) -> str:
         verdicts += [verdict(model["spec"], found) for found in envelope(model)]
     if result["settings"]["missing"]:
         others.append(f"not run: {left_out(result['settings']['missing'])}")
-    return "\n".join([table(COLUMNS, lines), "", *verdicts, *others])
+    return "\n".join([table(COLUMNS, lines), "", *verdicts, near_line(result["rows"]), *others])
 
 
 def cells(spec: str, row: dict[str, Any]) -> list[str]:
@@ -135,6 +178,8 @@ def cells(spec: str, row: dict[str, Any]) -> list[str]:
     note = row.get("note", "") or "; ".join(row.get("rewrites", ()))
     if "same_as" in row:
         note = f"the program of {row['same_as']!r}"
+    if row.get("chosen_for"):
+        note = f"for {', '.join(f'+{latency}' for latency in row['chosen_for'])} %: {note or 'as it is'}"
     agreed = {True: "", False: " NO"}[row.get("agrees", True)]
     return [
         spec,
@@ -178,7 +223,7 @@ def main() -> None:
         "--latency", nargs="*", type=int, default=list(LATENCIES), help="per cent of more time"
     )
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="timed rounds")
-    parser.add_argument("--time-limit", type=float, default=20.0, help="seconds of each search")
+    parser.add_argument("--time-limit", type=float, default=60.0, help="seconds of the front of ours")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the JSON")
     parser.add_argument("--keep", action="store_true", help="take steps that an earlier run has measured")
     parser.add_argument("--one", metavar="SPEC", help="measure one step here and print JSON")
@@ -186,7 +231,7 @@ def main() -> None:
     if asked.one:
         print(json.dumps(measured(asked.one, asked.rounds, asked.time_limit, asked.latency)))
         return
-    result = collect(
+    rows = collect(
         asked.models,
         asked.output / "parts",
         keep=asked.keep,
@@ -195,8 +240,11 @@ def main() -> None:
         time_limit_s=asked.time_limit,
         latencies=asked.latency,
     )
+    name = "fission_runs" if asked.size == "small" else f"fission_runs_{asked.size}"
+    with locked(asked.output):
+        result = together(rows, asked.output / f"{name}.json", asked.size, asked.rounds)
+        save(name, result, asked.output)
     print(text(result))
-    save("fission_runs" if asked.size == "small" else f"fission_runs_{asked.size}", result, asked.output)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench_record import RESULTS
-from fission_runs import envelope, left_out
+from fission_runs import envelope, left_out, near_line
 from quote_bars import fill_in, quoted
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "rewrites.md"
@@ -35,17 +35,18 @@ def table(result: Mapping[str, Any]) -> str:
             said = (
                 "yes" if found["is_on_or_below"] else "**no**" if found["is_in_time"] else "**not in time**"
             )
+            chosen = "" if found["is_tried"] else " (chosen by prediction)"
             lines.append(
-                f"| {model['spec']} | {found['latency']} % | {found['ours']:.3f} / {found['ours_cpu_ratio']:.2f}"
+                f"| {model['spec']} | {found['latency']} % | {found['ours']:.3f} / {found['ours_cpu_ratio']:.2f}{chosen}"
                 f" | {found['least_other_share']:.3f} ({found['least_other']}) | {said} |"
             )
     settings, machine = result["settings"], result["machine"]
     limits = sorted({row["time_limit_s"] for row in result["rows"] if "time_limit_s" in row})
-    searched = " to ".join(f"{limit:.0f}" for limit in (limits[0], limits[-1]))
+    searched = " to ".join(f"{limit:.0f}" for limit in sorted({limits[0], limits[-1]}))
     said = (
         f"Measured {result['made'][:10]} on {machine['cpu']}, {machine['threads']} thread; searches of {searched} s;"
         f" times may be {settings['tolerance_of_times']:.0%} above what is allowed. Not run:"
-        f" {left_out(settings['missing']) or 'nothing'}."
+        f" {left_out(settings['missing']) or 'nothing'}. {near_line(result['rows'])}"
     )
     lines += ["", said]
     return "\n".join(lines)

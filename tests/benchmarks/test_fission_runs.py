@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import fission_runs
 import fission_steps
+from bench_record import save
 from hand_micro_batches import CannotSplitError, by_hand
 from neaptide import zoo
 
@@ -24,7 +25,7 @@ def ran(name, peak, ratio, **row):
 
 def ours(peak, ratio):
     exact = {"predicted_above": 0, "predicted_with_workspace_above": 0, "predicted_ratio": ratio}
-    return ran("ours +10 %", peak, ratio, kind="ours", latency=10, **exact)
+    return ran("ours for 1.10", peak, ratio, kind="ours", chosen_for=[10], **exact)
 
 
 def model(*programs):
@@ -54,6 +55,26 @@ def test_what_was_not_run_is_named():
     missing = fission_runs.missing(rows)
     assert (missing["mlp"], missing["gpt2"]) == ([5, 25], [0, 5, 10, 25])
     assert "mlp at +5, +25 %" in fission_runs.left_out(missing)
+
+
+def test_steps_that_were_not_run_again_stay_in_the_result_in_one_order(tmp_path):
+    path = tmp_path / "fission_runs.json"
+    for name in ("vit", "mlp"):
+        rows = [{"spec": f"{name}@small", "latencies": [0], "programs": []}]
+        save(path.stem, fission_runs.together(rows, path, "small", 7), tmp_path)
+    again = [{"spec": "vit@small", "failure": "no memory"}]
+    found = fission_runs.together(again, path, "small", 7)
+    assert [row["spec"] for row in found["rows"]] == ["mlp@small", "vit@small"]
+    assert found["rows"][1] == again[0]
+    assert found["settings"]["missing"]["mlp"] == [5, 10, 25]
+
+
+def test_predictions_near_what_was_measured_are_counted():
+    eager = ran("eager", 100, 1.0, cpu_seconds=1.0)
+    near = ran("a", 50, 1.0, cpu_seconds=1.0, predicted_seconds=1.09, predicted_ratio=1.04)
+    far = ran("b", 50, 1.0, cpu_seconds=1.0, predicted_seconds=0.8, predicted_ratio=0.9)
+    row = {"predicted_baseline_seconds": 1.2, "programs": [eager, near, far, {"program": "not run"}]}
+    assert fission_runs.near([row, {"failure": "no memory"}]) == (1, 3, 1, 2)
 
 
 def losses(run, *args):

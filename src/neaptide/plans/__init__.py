@@ -14,6 +14,7 @@ from neaptide.plans.plan import (
     described_role,
 )
 from neaptide.plans.plan_file import FORMAT
+from neaptide.plans.trials_record import TrialRow, TrialsRecord
 
 __all__ = [
     "FORMAT",
@@ -27,6 +28,8 @@ __all__ = [
     "Predictions",
     "Recomputation",
     "TerminationRecord",
+    "TrialRow",
+    "TrialsRecord",
     "TriedVariant",
     "described_role",
 ]

@@ -80,6 +80,7 @@ class _Content:
         self._check_moves()
         self._check_seconds()
         self._check_termination()
+        self._check_trials()
 
     def _wrong(self, name: str, why: str) -> PlanError:
         return wrong_field(f"{self.field}.{name}", why)
@@ -177,3 +178,13 @@ class _Content:
             ended.best is None or ended.bound > ended.best * (1.0 + _ROUNDING) + _ROUNDING
         ):
             raise self._wrong("termination.bound", f"is {ended.bound!r}, above what was found")
+
+    def _check_trials(self) -> None:
+        found = self.program.trials
+        if found is None:
+            return
+        if found.chosen >= len(found.rows):
+            raise self._wrong("trials.chosen", f"is {found.chosen} of {len(found.rows)}")
+        peak = self.program.predictions.peak_with_workspace_bytes
+        if found.rows[found.chosen].predicted_peak_bytes != peak:
+            raise self._wrong("trials.rows", f"has another predicted peak than {peak} where it was chosen")

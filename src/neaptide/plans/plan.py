@@ -20,6 +20,7 @@ from neaptide.ir.schedule import HostStay
 from neaptide.plans.content import check_content
 from neaptide.plans.parts_record import PartsRecord, TriedVariant
 from neaptide.plans.plan_file import AGAIN, check_known, file_content, file_text
+from neaptide.plans.trials_record import TrialsRecord
 from neaptide.reading import read_bytes
 from neaptide.transform.rewrite import Rewrite
 
@@ -202,6 +203,7 @@ class PlannedProgram:
         parts: what a search over variants looked at; None where none was made.
         closer: what `numerics="close"` would do better, priced before anything is recomputed; None where nothing is
             known to be better.
+        trials: the plans that were run to choose this one; None where it was chosen by predictions.
     """
 
     role: str
@@ -221,6 +223,7 @@ class PlannedProgram:
     bodies: tuple[BodyOrder, ...] = ()
     parts: PartsRecord | None = None
     closer: TriedVariant | None = None
+    trials: TrialsRecord | None = None
 
     @property
     def captured_fingerprint(self) -> str:

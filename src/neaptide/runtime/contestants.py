@@ -104,6 +104,13 @@ def measure(contestants: list[Contestant], repeats: int) -> dict[str, Measured]:
     return {c.name: Measured(memory[c.name], times.get(c.name)) for c in contestants}
 
 
+def trial_times(contestants: list[Contestant], rounds: int) -> dict[str, StepTimes]:
+    """Times of usual steps of each, in turns; what comes before those is run and not counted."""
+    for contestant in contestants:
+        _run_first_steps(contestant)
+    return interleaved({c.name: c.run for c in contestants}, rounds)
+
+
 def _run_first_steps(contestant: Contestant) -> int:
     """Run a program until its usual step is next; how many steps that took."""
     for number in range(1, _MOST_FIRST_STEPS):

@@ -202,7 +202,7 @@ class PreparedStep:
             # The usual program takes the longest; a search that is interrupted then is followed by the others'.
             with keeping() if programs else nullcontext():
                 allowed = self.allowed(options, index, limit)
-                program, planned = self._plan_program(index, options, allowed)
+                program, planned = self.plan_program(index, options, allowed)
             limit = allowed if limit is None else limit
             programs.append(program)
             graphs.append(planned)
@@ -226,10 +226,10 @@ class PreparedStep:
         )
         return StepPlan(plan, PlannedVariant(self.captured, tuple(graphs), plan))
 
-    def _plan_program(
+    def plan_program(
         self, index: int, options: SearchOptions, allowed: int
     ) -> tuple[PlannedProgram, PlannedGraph]:
-        """The plan of one of the programs, and what then runs."""
+        """The plan of one of the programs, and what then runs; it may use so many bytes."""
         role = "steady" if index == 0 else f"first_{index}"
         planned = self.rewritten(index, options.rewrites, options.leave_out)
         self._say(f"planning the program of {described_role(role)}: {len(planned.graph.nodes)} operations")

@@ -1,20 +1,21 @@
-"""Time against memory for a step whose regions may run in parts."""
+"""Several plans of one step, for several limits: time against memory."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
-from neaptide.planner.variants.front import VariantFront, variants_front
-from neaptide.planner.variants.search import VariantPlan
+from neaptide.planner.variants.front import VariantFront, part_of, variants_front
+from neaptide.plans import PlannedProgram
 from neaptide.runtime.prepared_step import PreparedStep
 from neaptide.runtime.search_options import SearchOptions
-from neaptide.runtime.searched_variant import variants_of
+from neaptide.runtime.step_plan import StepPlan
 
 
 def searched_front(prepared: PreparedStep, options: SearchOptions, count: int) -> VariantFront:
-    """Plans of the usual program in which parts are allowed, none both lower and faster than another.
+    """Plans of the usual program, none both lower and faster than another.
 
     Args:
         prepared: the step.
@@ -24,20 +25,67 @@ def searched_front(prepared: PreparedStep, options: SearchOptions, count: int) -
     Raises:
         UsageError: fewer than two searches.
     """
-    planned = prepared.rewritten(0, options.rewrites, options.leave_out)
 
-    def search(longest: float | None, limits: Limits) -> VariantPlan:
-        wanted = replace(
-            options, budget=Budget("min", latency=longest, host=options.budget.host), limits=limits
-        )
-        allowed = prepared.allowed(wanted, 0, None)
-        return variants_of(
-            planned,
-            lambda changed: prepared.request(0, "steady", changed, wanted, allowed),
-            wanted,
-            prepared.quick_pricing,
-            prepared.pricing,
-            prepared.part_costs,
-        )
+    def search(longest: float | None, limits: Limits) -> PlannedProgram:
+        wanted = replace(options, budget=Budget("min", latency=longest), limits=limits)
+        return prepared.plan_program(0, wanted, prepared.allowed(wanted, 0, None))[0]
 
     return variants_front(search, options.limits, count)
+
+
+def plans_for(
+    prepared: PreparedStep, options: SearchOptions, others: Sequence[Budget]
+) -> tuple[StepPlan, ...]:
+    """The plan that is asked for, and for each of some other budgets one whose usual program is searched within that.
+
+    The programs of the first steps are the same in all, as they are asked for.
+
+    Args:
+        prepared: the step.
+        options: of all searches together, whose limits they share.
+        others: for the usual program alone.
+    """
+    wanted = replace(options, limits=part_of(options.limits, 1 / (1 + len(others))))
+    asked = prepared.plan(wanted)
+    allowed = asked.plan.programs[0].budget_bytes
+    found = [asked]
+    for budget in others:
+        inside = replace(wanted, budget=budget)
+        program, graph = prepared.plan_program(0, inside, prepared.allowed(inside, 0, None))
+        # What it may use is what was asked for: fewer bytes were a wish of ours.
+        program = replace(program, budget_bytes=allowed)
+        plan = replace(asked.plan, programs=(program, *asked.plan.programs[1:]))
+        variant = replace(asked.variant, graphs=(graph, *asked.variant.graphs[1:]), plan=plan)
+        found.append(StepPlan(plan, variant))
+    return tuple(found)
+
+
+def distinct(plans: Sequence[StepPlan]) -> tuple[int, ...]:
+    """Which of some plans are worth a run: each program once, and none that another is predicted to beat. O(n^2).
+
+    A plan is beaten by one that is predicted to be no higher and no slower. The first of equals stays.
+    """
+    programs = [found.plan.programs[0] for found in plans]
+    kept: list[int] = []
+    for index, program in enumerate(programs):
+        others = [other for place, other in enumerate(programs) if place != index]
+        if any(_is_same(programs[place], program) for place in kept):
+            continue
+        if not any(_beats(other, program) for other in others):
+            kept.append(index)
+    return tuple(kept)
+
+
+def _is_same(one: PlannedProgram, other: PlannedProgram) -> bool:
+    return _what_runs(one) == _what_runs(other)
+
+
+def _what_runs(program: PlannedProgram) -> tuple[object, ...]:
+    return program.fingerprint, program.rewrites, program.sequence, program.bodies, program.stays
+
+
+def _beats(one: PlannedProgram, other: PlannedProgram) -> bool:
+    a, b = one.predictions, other.predictions
+    ours = a.peak_with_workspace_bytes, a.seconds
+    theirs = b.peak_with_workspace_bytes, b.seconds
+    return ours != theirs and ours[0] <= theirs[0] and ours[1] <= theirs[1]

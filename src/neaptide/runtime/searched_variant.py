@@ -14,7 +14,7 @@ from neaptide.planner.variants.closer import closer_variant
 from neaptide.planner.variants.estimate import PartCosts
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.looked_at import parts_record
-from neaptide.planner.variants.search import PricingOf, VariantPlan, plan_variants
+from neaptide.planner.variants.search import PricingOf, plan_variants
 from neaptide.runtime.planned_graph import PlannedGraph
 from neaptide.runtime.search_options import SearchOptions
 from neaptide.units import format_bytes, format_seconds
@@ -43,24 +43,6 @@ def searched_variant(
         exact: what prices a graph that is to be planned.
         costs: of parts, to rank variants by before one was priced.
     """
-    made = variants_of(planned, asked, options, quick, exact, costs)
-    found = made.found
-    if made.begun is not None:
-        record = parts_record(made.begun, made.choices, made.tried, quick)
-        found = replace(found, program=replace(found.program, parts=record))
-    chosen = made.variant
-    return (planned.rewritten(chosen.edited, chosen.rewrites) if chosen.rewrites else planned), found
-
-
-def variants_of(
-    planned: PlannedGraph,
-    asked: Callable[[PlannedGraph], PlanRequest],
-    options: SearchOptions,
-    quick: Pricing,
-    exact: PricingOf,
-    costs: PartCosts,
-) -> VariantPlan:
-    """The search over variants of a program, whose plans are told in the log; arguments as of `searched_variant`."""
     made = plan_variants(
         planned.graph,
         lambda edited: asked(planned.rewritten(edited, ())),
@@ -76,7 +58,12 @@ def variants_of(
     for tried in made.tried:
         peak, seconds = format_bytes(tried.peak_bytes), format_seconds(tried.seconds)
         logger.info("%s: %s in %s", tried.label, peak, seconds)
-    return made
+    found = made.found
+    if made.begun is not None:
+        record = parts_record(made.begun, made.choices, made.tried, quick)
+        found = replace(found, program=replace(found.program, parts=record))
+    chosen = made.variant
+    return (planned.rewritten(chosen.edited, chosen.rewrites) if chosen.rewrites else planned), found
 
 
 def with_closer(

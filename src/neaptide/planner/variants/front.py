@@ -1,4 +1,4 @@
-"""The front of a search over variants: plans of which none is both lower and faster than another."""
+"""The front of a program: plans of which none is both lower and faster than another."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Final
 
 from neaptide.errors import UsageError
 from neaptide.outcome import Limits
-from neaptide.planner.variants.search import VariantPlan
-from neaptide.plans import TriedVariant
+from neaptide.plans import PlannedProgram, TriedVariant
 
 # Of the time, what the search for the lowest peak gets; the rest is shared by the limits of time in between.
 _LOWEST_SHARE: Final = 0.3
 
-Search = Callable[[float | None, Limits], VariantPlan]
-"""The search over variants, for the lowest peak within so many seconds, or within any."""
+Search = Callable[[float | None, Limits], PlannedProgram]
+"""A search for the lowest peak within so many seconds, or within any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +25,11 @@ class VariantFront:
         points: the fastest first, peaks with workspace falling.
         baseline_peak_bytes: of program order, with workspace.
         baseline_seconds: of program order.
-        last: the search that was made last, with what may run in parts.
     """
 
     points: tuple[TriedVariant, ...]
     baseline_peak_bytes: int
     baseline_seconds: float
-    last: VariantPlan
 
     def overhead(self, seconds: float) -> float:
         """How much longer than the baseline, as a fraction of it; 0 for a baseline that takes no time."""
@@ -54,19 +51,16 @@ def variants_front(search: Search, limits: Limits, count: int) -> VariantFront:
     """
     if count < 2:
         raise UsageError(f"a front cannot have {count} points", next_step="ask for at least two")
-    found = search(None, _part(limits, _LOWEST_SHARE))
-    made = found.found.program.predictions
-    met = list(found.tried)
-    least, most = found.before.seconds, max(made.seconds, found.before.seconds)
+    found = search(None, part_of(limits, _LOWEST_SHARE))
+    made = found.predictions
+    met = _met(found)
+    least, most = made.baseline_seconds, max(made.seconds, made.baseline_seconds)
     for number in range(count - 1):
         longest = least + (most - least) * number / (count - 1)
-        found = search(longest, _part(limits, (1.0 - _LOWEST_SHARE) / (count - 1)))
-        met += found.tried
-    before = found.before
-    baseline = TriedVariant("program order", before.peak_with_workspace_bytes, before.seconds)
-    return VariantFront(
-        undominated([baseline, *met]), before.peak_with_workspace_bytes, before.seconds, found
-    )
+        met += _met(search(longest, part_of(limits, (1.0 - _LOWEST_SHARE) / (count - 1))))
+    peak = made.baseline_peak_with_workspace_bytes
+    baseline = TriedVariant("program order", peak, least)
+    return VariantFront(undominated([baseline, *met]), peak, least)
 
 
 def undominated(plans: Iterable[TriedVariant]) -> tuple[TriedVariant, ...]:
@@ -78,7 +72,16 @@ def undominated(plans: Iterable[TriedVariant]) -> tuple[TriedVariant, ...]:
     return tuple(front)
 
 
-def _part(limits: Limits, share: float) -> Limits:
+def part_of(limits: Limits, share: float) -> Limits:
+    """A share of the time and of the work; the same seed."""
     time_s = None if limits.time_s is None else share * limits.time_s
     work = None if limits.work is None else max(int(share * limits.work), 1)
     return Limits(time_s, work, limits.seed)
+
+
+def _met(program: PlannedProgram) -> list[TriedVariant]:
+    """All plans that a search met, the one that it chose among them."""
+    if program.parts is not None:
+        return list(program.parts.tried)
+    made = program.predictions
+    return [TriedVariant(program.strategy, made.peak_with_workspace_bytes, made.seconds)]
