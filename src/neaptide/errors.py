@@ -155,6 +155,10 @@ class LoweringError(NeaptideError):
     """A plan that cannot be turned into a program."""
 
 
+class TransferError(NeaptideError):
+    """A storage that could not be copied to the host or back: the disk is full, its file is cut, or no room is left."""
+
+
 class StepInterrupted(NeaptideError):
     """A step died after its first in-place update; the model is neither before nor after the step.
 

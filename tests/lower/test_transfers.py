@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
+import time
 from dataclasses import replace
 
 import pytest
@@ -13,10 +16,11 @@ from hypothesis import strategies as st
 from example_counts import examples
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.errors import LoweringError
+from neaptide.errors import LoweringError, TransferError
 from neaptide.ir.schedule import HostStay, Schedule
-from neaptide.lower.host_pool import HostPool
 from neaptide.lower.torch_code import lower
+from neaptide.movers import file_mover
+from neaptide.movers.slow_memory import SlowMemory
 from neaptide.ops import registry
 from neaptide.runtime.executor import Executable
 from neaptide.zoo.spec import factory
@@ -91,7 +95,7 @@ def test_the_program_says_where_a_storage_leaves_and_returns():
     names = [graph.values[node.outputs[0]].name for node in graph.nodes]
     told = [line for line in lines if "stored_" in line]
     assert told[0] == f"stored_{names[0]} = host.store({names[0]})"
-    assert told[1:] == [f"stored_{names[0]}.{word}()" for word in ("leave", "load")] + [
+    assert told[1:] == [f"stored_{names[0]}.{word}()" for word in ("leave", "load", "arrive")] + [
         f"del stored_{names[0]}"
     ]
     check_run(recorder, graph, schedule, Executable(program, name="chain"))
@@ -102,10 +106,10 @@ def test_the_program_says_where_a_storage_leaves_and_returns():
 
 def test_storages_of_other_devices_are_not_stored_yet():
     _, graph = chain()
-    storages = tuple(replace(storage, device="cuda:0") for storage in graph.storages)
+    storages = tuple(replace(storage, device="mps") for storage in graph.storages)
     elsewhere = replace(graph, storages=storages)
     schedule = Schedule.program_order(elsewhere).with_stays([stay_of(graph, 1, 2, 5, 6)])
-    with pytest.raises(LoweringError, match=r"is to be stored on the host from cuda:0"):
+    with pytest.raises(LoweringError, match=r"is to be stored on the host from mps"):
         lower(elsewhere, schedule, registry())
 
 
@@ -132,17 +136,48 @@ def test_a_run_that_dies_gives_back_what_it_kept_on_the_host():
     assert (names["host"].live_bytes, names["host"].peak_bytes) == (0, 400)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.bool])
-def test_every_view_of_a_storage_finds_its_bits_again(dtype):
-    whole = torch.randn(6, 8).to(dtype)
-    views = [whole[1:5, ::2], whole.t(), whole.flatten()[3:], whole.conj()]
-    expected = [view.clone() for view in views]
-    pool = HostPool()
-    copy = pool.store(views[0])
-    copy.leave()
-    assert whole.untyped_storage().nbytes() == 0
-    copy.load()
-    assert all(torch.equal(view, bits) for view, bits in zip(views, expected, strict=True))
-    assert pool.live_bytes == copy.nbytes == whole.untyped_storage().nbytes()
-    del copy
-    assert pool.live_bytes == 0
+def no_space(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize(("access", "does"), [("_write", "storing"), ("_read", "loading")])
+def test_a_copy_that_fails_ends_the_run_with_its_inputs_as_they_were(monkeypatch, access, does):
+    recorder, graph = chain()
+    schedule = Schedule.program_order(graph).with_stays([stay_of(graph, 1, 2, 5, 6)])
+    runs = executable(graph, schedule)
+    (given_input,) = recorder.fresh_inputs()
+    expected = given_input.clone()
+    with monkeypatch.context() as patched:
+        patched.setattr(file_mover, access, no_space)
+        with pytest.raises(TransferError, match=f"{does} 400 B failed") as failed:
+            runs.run([given_input])
+    told = "\n".join(failed.value.__notes__)
+    assert "while neaptide ran test" in told
+    assert "stored_" in told
+    assert torch.equal(given_input, expected)
+    assert runs.interruption is None
+    assert runs.program.names["host"].live_bytes == 0
+    check_run(recorder, graph, schedule, runs)
+
+
+@pytest.mark.parametrize("late", ["_write", "_read"])
+def test_copies_that_are_late_change_no_bits_and_no_bytes(monkeypatch, late):
+    recorder, graph = record_step(factory("mlp"))
+    order = range(len(graph.nodes))
+    schedule = Schedule.from_nodes(graph, order).with_stays(all_idle(graph, order))
+    chance, access = random.Random(5), getattr(file_mover, late)
+
+    def slowly(*args):
+        time.sleep(chance.choice([0.0, 0.0, 0.005]))
+        return access(*args)
+
+    monkeypatch.setattr(file_mover, late, slowly)
+    check_run(recorder, graph, schedule, executable(graph, schedule))
+
+
+def test_a_pool_of_a_given_size_that_is_too_small_is_an_error():
+    recorder, graph = chain()
+    schedule = Schedule.program_order(graph).with_stays([stay_of(graph, 1, 2, 5, 6)])
+    program = lower(graph, schedule, registry(), slow=SlowMemory(capacity_bytes=399))
+    with pytest.raises(TransferError, match="400 B do not fit on the host"):
+        Executable(program, name="small").run(recorder.fresh_inputs())

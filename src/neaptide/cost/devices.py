@@ -21,6 +21,11 @@ DeviceKind = Literal["cpu", "cuda"]
 FORMAT: Final = "neaptide.device"
 VERSION: Final = 1
 HOST_SPACE: Final = "host"
+DISK_SPACE: Final = "disk"
+"""Where the storages of the host wait."""
+DISK_BYTES_PER_S: Final = 200e6
+"""Rate to which copies to a file and back are held, each way: below what disks of today give, so that it does not depend
+on the disk."""
 _MOST_BYTES: Final = 1 << 62
 
 

@@ -28,6 +28,7 @@ from neaptide.lower.torch_calls import CallText, CallWriter, result_structure
 from neaptide.lower.torch_ops import resolve_operation
 from neaptide.lower.transfers import transfer_lines
 from neaptide.lower.watches import copy_text
+from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 
 __all__ = ["Watch", "lower", "resolve_operation"]
 
@@ -41,6 +42,7 @@ def lower(
     *,
     watches: Sequence[Watch] = (),
     places: Places = NO_PLACES,
+    slow: SlowMemory = DEFAULT_SLOW_MEMORY,
 ) -> Program:
     """Generate the program of a schedule. O(size of the schedule).
 
@@ -50,17 +52,18 @@ def lower(
         registry: how an impure op is replayed.
         watches: values to copy on the way; the program then takes a second argument, a dict that it fills.
         places: where results lie in an arena, by step; without it every result is a tensor of its own.
+        slow: where storages wait that the schedule stores.
 
     Raises:
         LoweringError: an operation that torch does not have, a size that is not a number, a kind of step that this
-            backend does not have, a storage to be stored from another device than the CPU, or a watch of something
-            that never exists.
+            backend does not have, a storage to be stored from a device whose copies cannot be made, or a watch of
+            something that never exists.
     """
     for step in schedule.steps:
         if not step.runs_node and not step.moves_bytes and step.kind is not StepKind.FREE:
             raise LoweringError(f"a step of the kind {step.kind.value!r} cannot be lowered to torch code")
     calls = CallWriter(Names(graph), registry)
-    writer = _Writer(calls, places, PlaceNames(calls.names))
+    writer = _Writer(calls, places, PlaceNames(calls.names), slow)
     writer.function("program", graph, schedule, watches)
     lines = writer.lines
     return Program(
@@ -100,6 +103,7 @@ class _Writer:
     calls: CallWriter
     places: Places
     place_names: PlaceNames
+    slow: SlowMemory
     lines: list[_Line] = field(default_factory=list)
     outer: tuple[Node, ...] = ()
     functions: int = 0
@@ -132,7 +136,7 @@ class _Writer:
             self._watch(graph, None, due.pop(Access(storage, 0), ()))
         heading = ""
         liveness = compute_liveness(graph, schedule)
-        transfers = transfer_lines(graph, schedule, liveness, self.calls)
+        transfers = transfer_lines(graph, schedule, liveness, self.calls, self.slow)
         for position, (step, dead) in enumerate(zip(liveness.steps, liveness.deaths, strict=True)):
             node = graph.nodes[step.target]
             here = f"{node.source.phase} {node.source.module}".strip()

@@ -5,26 +5,33 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
+import torch
+
 from neaptide.analysis.liveness import Liveness
 from neaptide.errors import LoweringError
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule, Step, StepKind
-from neaptide.lower.host_pool import HostPool
 from neaptide.lower.torch_calls import CallWriter
+from neaptide.movers.host_pool import DEVICES, HostPool, make_mover
+from neaptide.movers.slow_memory import SlowMemory
 
 
 def transfer_lines(
-    graph: Graph, schedule: Schedule, liveness: Liveness, calls: CallWriter
+    graph: Graph, schedule: Schedule, liveness: Liveness, calls: CallWriter, slow: SlowMemory
 ) -> Mapping[int, list[str]]:
     """The lines directly behind each step that runs a node, by its position. O(steps + bindings).
 
     Raises:
-        LoweringError: for a storage that is not on the CPU: its copies are not run yet.
+        LoweringError: for a storage of a device whose copies cannot be made.
+        SymbolicError: for a storage whose size is not a number.
     """
     lines: dict[int, list[str]] = defaultdict(list)
     if not schedule.has_transfers:
         return lines
-    pool = calls.bind("host", HostPool())
+    pools = {
+        device: calls.bind("host", _pool(device, nbytes, slow), device)
+        for device, nbytes in _most_bytes(graph, schedule).items()
+    }
     bound = _bound(liveness)
     stored: dict[tuple[int, int], str] = {}
     away: set[tuple[int, int]] = set()
@@ -34,20 +41,55 @@ def transfer_lines(
         if step.runs_node:
             position += 1
         elif step.kind is StepKind.STORE:
-            _check_device(graph, step)
             value = next(v for v, start, end in bound[key] if start <= position < end - 1)
             name = calls.names.variable(graph.values[value])
             stored[key] = calls.names.fresh(f"stored_{name}", key)
-            lines[position].append(f"{stored[key]} = {pool}.store({name})")
+            lines[position].append(
+                f"{stored[key]} = {pools[graph.storages[step.target].device]}.store({name})"
+            )
         elif step.kind is StepKind.LOAD:
             lines[position].append(f"{stored[key]}.load()")
         elif step.kind is StepKind.WAIT and key in away:
             away.remove(key)
-            lines[position].append(f"del {stored.pop(key)}")
+            lines[position] += [f"{stored[key]}.arrive()", f"del {stored.pop(key)}"]
         elif step.kind is StepKind.WAIT:
             away.add(key)
             lines[position].append(f"{stored[key]}.leave()")
     return lines
+
+
+def _pool(device: str, nbytes: int, slow: SlowMemory) -> HostPool:
+    capacity_bytes = nbytes if slow.capacity_bytes is None else slow.capacity_bytes
+    return HostPool(capacity_bytes, make_mover(torch.device(device), capacity_bytes, slow))
+
+
+def _most_bytes(graph: Graph, schedule: Schedule) -> dict[str, int]:
+    """By device, the most bytes of its storages that the schedule has on the host at once."""
+    live: dict[str, int] = defaultdict(int)
+    most: dict[str, int] = defaultdict(int)
+    away: set[tuple[int, int]] = set()
+    for step in schedule.steps:
+        key = (step.target, step.occurrence)
+        if step.kind is StepKind.STORE:
+            device = _device(graph, step)
+            live[device] += graph.storages[step.target].nbytes.evaluate()
+            most[device] = max(most[device], live[device])
+        elif step.kind is StepKind.WAIT and key in away:
+            away.remove(key)
+            live[_device(graph, step)] -= graph.storages[step.target].nbytes.evaluate()
+        elif step.kind is StepKind.WAIT:
+            away.add(key)
+    return most
+
+
+def _device(graph: Graph, step: Step) -> str:
+    storage = graph.storages[step.target]
+    if storage.device.partition(":")[0] not in DEVICES:
+        raise LoweringError(
+            f"{storage.name or f'storage {storage.id}'} is to be stored on the host from {storage.device}",
+            why=f"storages are stored from {' and '.join(DEVICES)} alone",
+        )
+    return storage.device
 
 
 def _bound(liveness: Liveness) -> dict[tuple[int, int], list[tuple[int, int, int]]]:
@@ -59,12 +101,3 @@ def _bound(liveness: Liveness) -> dict[tuple[int, int], list[tuple[int, int, int
             key = (instance.storage, instance.occurrence)
             found[key].append((binding.value, binding.start, binding.end))
     return found
-
-
-def _check_device(graph: Graph, step: Step) -> None:
-    storage = graph.storages[step.target]
-    if storage.device != "cpu":
-        raise LoweringError(
-            f"{storage.name or f'storage {storage.id}'} is to be stored on the host from {storage.device}",
-            why="storages are stored from the CPU alone; copies of other devices are not run yet",
-        )

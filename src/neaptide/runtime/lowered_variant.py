@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from neaptide.runtime.binding import Binding
 from neaptide.runtime.decided import Decided
 from neaptide.runtime.evicting import EvictingExecutable
 from neaptide.runtime.executor import Executable
-from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
+from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.restore_point import RestorePoint
 
 
@@ -127,7 +127,7 @@ class LoweredVariant:
         drawn = {node.effects.rng for node in graph.nodes if node.effects.rng is not None}
         return Runnable(
             index,
-            self._executable(planned, watches, lasting=index == 0),
+            self._executable(index, watches),
             Binding(
                 planned.program,
                 graph,
@@ -142,16 +142,18 @@ class LoweredVariant:
             host,
         )
 
-    def _executable(self, planned: PlannedGraph, watches: tuple[Watch, ...], *, lasting: bool) -> Executable:
+    def _executable(self, index: int, watches: tuple[Watch, ...]) -> Executable:
+        planned = self.planned.graphs[index]
         graph, arena = planned.graph, planned.arena
         name = graph.name or "step"
         if planned.eviction is not None:
             return EvictingExecutable(graph, registry(), planned.eviction, name=name, watches=watches)
         places = NO_PLACES if arena is None else arena.places
-        lowered = lower(graph, planned.schedule, registry(), watches=watches, places=places)
+        slow = replace(self.planned.slow, capacity_bytes=planned.host_bytes)
+        lowered = lower(graph, planned.schedule, registry(), watches=watches, places=places, slow=slow)
         tensors: Mapping[str, torch.Tensor] = {}
         if arena is not None:
             nbytes = arena.report.arena_bytes
-            block = self._arenas.reserve(arena.device, nbytes, arena.alignment, lasting=lasting)
+            block = self._arenas.reserve(arena.device, nbytes, arena.alignment, lasting=index == 0)
             tensors = block.tensors(lowered)
         return Executable(lowered, name=name, places=tensors)

@@ -145,7 +145,8 @@ def _judged(
                     next_step="where that is meant, say allow_nondeterministic=True here as well",
                 ) from error
             raise
-        graphs.append(replace(planned, schedule=schedule, saved=entry.saved))
+        host_bytes = entry.predictions.host_bytes
+        graphs.append(replace(planned, schedule=schedule, saved=entry.saved, host_bytes=host_bytes))
         judged.append(entry)
     judge_budgets(plan.budget, judged, peaks)
     return graphs

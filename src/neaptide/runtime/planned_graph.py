@@ -13,6 +13,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.values import Value
+from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.plans import Plan
 from neaptide.runtime.arena_plan import ArenaPlan
 from neaptide.runtime.evicting import Eviction
@@ -40,6 +41,7 @@ class PlannedGraph:
         arena: the block that it runs in; None for none.
         eviction: what decides on the way what is evicted; it then runs node by node in the order given there. None
             where nothing is.
+        host_bytes: most bytes of storages that its plan has on the host at once; None where no plan says so.
     """
 
     program: CapturedProgram
@@ -51,6 +53,7 @@ class PlannedGraph:
     saved: tuple[int, ...] = ()
     arena: ArenaPlan | None = None
     eviction: Eviction | None = None
+    host_bytes: int | None = None
 
     @staticmethod
     def captured(program: CapturedProgram, schedule: Schedule | None = None) -> PlannedGraph:
@@ -95,11 +98,13 @@ class PlannedVariant:
         captured: the step under one signature.
         graphs: one for each of `captured.programs`, in the same order.
         plan: where they come from; None for program order.
+        slow: where storages wait meanwhile; how many bytes each graph has there is in `PlannedGraph.host_bytes`.
     """
 
     captured: CapturedStep
     graphs: tuple[PlannedGraph, ...]
     plan: Plan | None = None
+    slow: SlowMemory = DEFAULT_SLOW_MEMORY
 
     @property
     def keeps_bits(self) -> bool:

@@ -247,7 +247,8 @@ class PreparedStep:
             found = self._with_bodies(planned.graph, pricing, request, options)
             found = found if index else with_closer(planned, request, found, pricing, self.part_costs)
         pricing = self.pricing(planned.graph)
-        planned = replace(planned, schedule=found.schedule, saved=found.program.saved)
+        host_bytes = found.program.predictions.host_bytes
+        planned = replace(planned, schedule=found.schedule, saved=found.program.saved, host_bytes=host_bytes)
         if not planned.rewrites:
             return found.program, planned
         captured = planned.program.graph

@@ -1,0 +1,144 @@
+"""Storages that wait on the host while a program runs: what its store, load and wait steps call.
+
+The tensors of a storage stay as they are and only its bytes go, so that every view of it finds them again.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from typing import Final
+
+import torch
+
+from neaptide.errors import TransferError
+from neaptide.movers.extents import Extent, Extents
+from neaptide.movers.file_mover import FileMover
+from neaptide.movers.mover import Copying, Mover
+from neaptide.movers.pinned_mover import PinnedMover
+from neaptide.movers.slow_memory import SlowMemory
+from neaptide.units import format_bytes
+
+_RESIZE: Final = "neaptide::resize_storage_"
+# An operation, so that whoever counts bytes at the dispatcher sees the change.
+torch.library.define(_RESIZE, "(Tensor(a!) tensor, int nbytes) -> ()")
+
+
+@torch.library.impl(_RESIZE, "CompositeExplicitAutograd")
+def _resize_storage(tensor: torch.Tensor, nbytes: int) -> None:
+    tensor.untyped_storage().resize_(nbytes)
+
+
+DEVICES: Final = ("cpu", "cuda")
+"""Kinds of devices whose storages can wait on the host."""
+
+
+def make_mover(device: torch.device, capacity_bytes: int, slow: SlowMemory) -> Mover:
+    """What moves the storages of a device; costs nothing before its first copy."""
+    if device.type == "cuda":
+        return PinnedMover(capacity_bytes, device)
+    return FileMover(capacity_bytes, slow)
+
+
+class HostPool:
+    """Bytes that the storages of one device wait in.
+
+    Args:
+        capacity_bytes: most that there are at once.
+        mover: copies to them and from them.
+
+    Attributes:
+        peak_bytes: most that there have been.
+    """
+
+    def __init__(self, capacity_bytes: int, mover: Mover) -> None:
+        self.peak_bytes = 0
+        self._mover = mover
+        self._extents = Extents(capacity_bytes)
+        # Other threads and the garbage collector give back at any time, so only `append` is theirs.
+        self._returned: deque[tuple[Extent, ...]] = deque()
+
+    @property
+    def live_bytes(self) -> int:
+        """Kept now."""
+        while self._returned:
+            self._extents.give_back(self._returned.popleft())
+        return self._extents.capacity_bytes - self._extents.free_bytes
+
+    def store(self, tensor: torch.Tensor) -> HostCopy:
+        """Begin to copy the storage of a tensor. Its bytes here are taken until the copy dies.
+
+        Raises:
+            TransferError: there is no room.
+        """
+        nbytes = tensor.untyped_storage().nbytes()
+        used = self.live_bytes
+        extents = self._extents.take(nbytes)
+        if extents is None:
+            raise TransferError(
+                f"{format_bytes(nbytes)} do not fit on the host",
+                why=f"{format_bytes(used)} of {format_bytes(self._extents.capacity_bytes)} are taken",
+                next_step="plan again with more bytes on the host",
+            )
+        self.peak_bytes = max(self.peak_bytes, used + nbytes)
+        return HostCopy(tensor, extents, self._mover, self._returned)
+
+
+class HostCopy:
+    """One storage on its way to the host and back.
+
+    Args:
+        tensor: any on the storage.
+        extents: its bytes on the host.
+        mover: copies to them and from them.
+        returned: where the bytes are given back when this object dies.
+
+    Attributes:
+        nbytes: of the storage.
+    """
+
+    __slots__ = ("__weakref__", "_extents", "_last", "_mover", "_tensor", "nbytes")
+
+    def __init__(
+        self,
+        tensor: torch.Tensor,
+        extents: tuple[Extent, ...],
+        mover: Mover,
+        returned: deque[tuple[Extent, ...]],
+    ) -> None:
+        self._last: list[Copying] = []
+        weakref.finalize(self, _give_back, self._last, extents, returned).atexit = False
+        self.nbytes = tensor.untyped_storage().nbytes()
+        self._tensor = tensor
+        self._extents = extents
+        self._mover = mover
+        self._last.append(mover.send(tensor.untyped_storage(), extents))
+
+    def leave(self) -> None:
+        """Wait for the copy, then take the bytes from the device.
+
+        Raises:
+            TransferError: the copy failed; the bytes are still on the device.
+        """
+        self._last[0].wait()
+        torch.ops.neaptide.resize_storage_(self._tensor, 0)
+
+    def load(self) -> None:
+        """Have the bytes on the device again, and begin to copy them back."""
+        torch.ops.neaptide.resize_storage_(self._tensor, self.nbytes)
+        self._last[0] = self._mover.bring(self._tensor.untyped_storage(), self._extents)
+
+    def arrive(self) -> None:
+        """Wait for the copy back.
+
+        Raises:
+            TransferError: it failed.
+        """
+        self._last[0].wait()
+
+
+def _give_back(last: list[Copying], extents: tuple[Extent, ...], returned: deque[tuple[Extent, ...]]) -> None:
+    if last:
+        last[0].abandon(lambda: returned.append(extents))
+    else:
+        returned.append(extents)

@@ -1,0 +1,116 @@
+"""Jobs of a copy thread: order, errors, and copies that are given up."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from neaptide.errors import TransferError
+from neaptide.movers import copy_thread
+from neaptide.movers.copy_thread import CopyJob, CopyThread
+
+
+@pytest.fixture
+def thread():
+    made = CopyThread("test")
+    yield made
+    made.close()
+
+
+def gated(gate, log, name, pieces=3):
+    for piece in range(pieces):
+        assert gate.wait(20)
+        log.append((name, piece))
+        yield 0.0
+
+
+def test_jobs_run_one_after_the_other(thread):
+    gate, log = threading.Event(), []
+    jobs = [thread.put(CopyJob(gated(gate, log, name), name)) for name in "abc"]
+    assert log == []
+    gate.set()
+    for job in jobs:
+        job.wait()
+    assert log == [(name, piece) for name in "abc" for piece in range(3)]
+
+
+def test_an_error_is_told_where_the_copy_is_waited_for_and_the_next_copy_runs(thread):
+    def fails():
+        yield 0.0
+        raise OSError(28, "No space left on device")
+
+    gate, log = threading.Event(), []
+    gate.set()
+    broken, sound = (
+        thread.put(CopyJob(fails(), "storing 4 B")),
+        thread.put(CopyJob(gated(gate, log, "b"), "b")),
+    )
+    sound.wait()
+    for _ in range(2):
+        with pytest.raises(TransferError, match="storing 4 B failed") as caught:
+            broken.wait()
+    assert "No space left" in caught.value.why
+    assert caught.value.next_step
+
+
+def test_a_copy_that_is_given_up_stops_behind_its_piece_and_a_queued_one_never_begins(thread):
+    gate, log, over = threading.Event(), [], []
+    running, queued = (CopyJob(gated(gate, log, name), name) for name in "ab")
+    thread.put(running)
+    thread.put(queued)
+    queued.abandon(lambda: over.append("queued"))
+    assert over == ["queued"]
+    opener = threading.Timer(0.05, gate.set)
+    opener.start()
+    running._stop.set()  # before the gate opens, so that the number of pieces is known
+    running.abandon(lambda: over.append("running"))
+    assert over == ["queued", "running"]
+    assert log in ([], [("a", 0)])
+    running.abandon(lambda: over.append("again"))
+    assert over[-1] == "again"
+    opener.join()
+
+
+def test_a_long_pause_is_cut_short(thread):
+    begun, over = threading.Event(), []
+
+    def slow():
+        begun.set()
+        yield 1000.0
+
+    job = thread.put(CopyJob(slow(), "slow"))
+    assert begun.wait(20)
+    job.abandon(lambda: over.append(1))
+    assert over == [1]
+
+
+def test_the_queue_has_a_bound(monkeypatch):
+    monkeypatch.setattr(copy_thread, "MOST_WAITING", 2)
+    thread, gate, log = CopyThread("bounded"), threading.Event(), []
+    put = []
+
+    def feed():
+        jobs = (CopyJob(gated(gate, log, name, 1), str(name)) for name in range(5))
+        put.extend(map(thread.put, jobs))
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    feeder.join(0.2)
+    assert feeder.is_alive()
+    assert len(put) <= 3
+    gate.set()
+    feeder.join(20)
+    for job in put:
+        job.wait()
+    thread.close()
+    assert log == [(name, 0) for name in range(5)]
+
+
+def test_a_closed_thread_is_gone():
+    thread, gate, log = CopyThread("closing"), threading.Event(), []
+    gate.set()
+    thread.put(CopyJob(gated(gate, log, "a"), "a"))
+    thread.close()
+    assert len(log) == 3
+    assert not any(t.name == "neaptide-closing" for t in threading.enumerate())

@@ -1,0 +1,52 @@
+"""Pieces of a pool, beside a set of bytes."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from example_counts import examples
+from neaptide.movers.extents import Extents
+
+
+def bytes_of(extents):
+    return [n for extent in extents for n in range(extent.start, extent.end)]
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(st.data())
+def test_there_is_room_as_long_as_enough_bytes_are_free(data):
+    capacity = data.draw(st.integers(0, 40))
+    pool, free, taken = Extents(capacity), set(range(capacity)), []
+    for _ in range(data.draw(st.integers(0, 25))):
+        if taken and data.draw(st.booleans()):
+            extents = taken.pop(data.draw(st.integers(0, len(taken) - 1)))
+            pool.give_back(extents)
+            free |= set(bytes_of(extents))
+        else:
+            nbytes = data.draw(st.integers(0, 20))
+            extents = pool.take(nbytes)
+            assert (extents is None) == (nbytes > len(free))
+            if extents is not None:
+                found = bytes_of(extents)
+                assert len(found) == nbytes
+                assert set(found) <= free
+                assert len(set(found)) == nbytes
+                free -= set(found)
+                taken.append(extents)
+        assert pool.free_bytes == len(free)
+    for extents in taken:
+        pool.give_back(extents)
+    whole = pool.take(capacity)
+    assert [(e.start, e.nbytes) for e in whole] == ([(0, capacity)] if capacity else [])
+
+
+def test_one_piece_where_there_is_one_and_the_smallest_that_fits():
+    pool = Extents(100)
+    first, second, third = pool.take(30), pool.take(10), pool.take(20)
+    pool.give_back(first)
+    assert [e.start for e in pool.take(30)] == [0]
+    pool.give_back(third)
+    assert [(e.start, e.nbytes) for e in pool.take(55)] == [(40, 55)]
+    pool.give_back(second)
+    assert [(e.start, e.nbytes) for e in pool.take(12)] == [(30, 10), (95, 2)]

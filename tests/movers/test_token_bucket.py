@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+
+from neaptide.errors import UsageError
+from neaptide.movers.slow_memory import SlowMemory
+from neaptide.movers.token_bucket import TokenBucket
+
+
+class Clock:
+    now = 5.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_a_copy_takes_its_bytes_over_the_rate():
+    clock = Clock()
+    bucket = TokenBucket(100.0, clock)
+    clock.now += 60  # idle time saves nothing up
+    bucket.begin()
+    for _ in range(4):
+        pause = bucket.pay(50)
+        assert pause == pytest.approx(0.5)
+        clock.now += pause
+    assert clock.now == pytest.approx(5 + 60 + 2)
+
+
+def test_a_pause_that_was_too_long_is_made_up_for_within_the_copy():
+    clock = Clock()
+    bucket = TokenBucket(100.0, clock)
+    bucket.begin()
+    clock.now += bucket.pay(100) + 0.25
+    assert bucket.pay(100) == pytest.approx(0.75)
+    clock.now += 3.0
+    assert bucket.pay(50) == 0.0
+    bucket.begin()
+    assert bucket.pay(50) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"bytes_per_s": 0.0}, {"bytes_per_s": float("inf")}, {"capacity_bytes": -1}]
+)
+def test_a_memory_that_cannot_be_meant_is_refused(wrong):
+    with pytest.raises(UsageError, match="is no "):
+        SlowMemory(**wrong)
