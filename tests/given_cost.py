@@ -19,6 +19,7 @@ class GivenCost:
     workspace: Mapping[int, int] = field(default_factory=dict)
     sizes: Mapping[int, int] = field(default_factory=dict)
     is_measured: bool = False
+    call_s: float = 0.0
 
     def seconds(self, _: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
         return self.node_seconds[node.id]

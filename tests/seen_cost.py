@@ -17,6 +17,7 @@ class SeenCost:
     """Seconds, workspace and true sizes by operation and shapes; where `is_measured`, by the producers of operands too."""
 
     is_measured: bool = False
+    call_s: float = 0.0
 
     def seconds(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
         return self._number(graph, node, "seconds") / 1000

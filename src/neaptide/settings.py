@@ -82,6 +82,7 @@ class Settings:
         time_limit: of planning, a duration; None for the default of the command, or for none with a work
             limit.
         work_limit: of planning, in changes tried; the answer is then the same on every machine.
+        workers: processes that plan variants of a program side by side; None for as many as save time.
         seed: of all random choices.
         strategy: of the planner.
         also: further strategies to compare with.
@@ -137,6 +138,12 @@ class Settings:
         None,
         integer_reader(1),
         "Stop planning after N changes tried, whatever time it takes: the same plan on every machine.",
+        metavar="N",
+    )
+    workers: int | None = setting(
+        None,
+        integer_reader(1),
+        "Processes that plan variants side by side, with --numerics close; by default one a core, where that saves time.",
         metavar="N",
     )
     seed: int = setting(

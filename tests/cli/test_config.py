@@ -20,6 +20,7 @@ VALUES = {
     "device": ("h100", "h100"),
     "time_limit": ("60s", "60s"),
     "work_limit": ("9", 9),
+    "workers": ("2", 2),
     "seed": ("3", 3),
     "strategy": ("early_updates", "early_updates"),
     "also": ("a, b", ("a", "b")),

@@ -77,6 +77,7 @@ def compile_step(
     eviction: str | EvictionOptions | None = None,
     rewrites: Sequence[str | Rewrite] = (),
     numerics: str = DEFAULTS.numerics,
+    workers: int | None = DEFAULTS.workers,
 ) -> PlannedStep:
     """A callable that plans a step when it is first called, and runs it under the plan from then on.
 
@@ -96,7 +97,7 @@ def compile_step(
     """
     check_on_mismatch(on_mismatch)
     options = search_options(
-        budget, strategy, time_limit_s, work_limit, seed, atomic, None, rewrites, numerics
+        budget, strategy, time_limit_s, work_limit, seed, atomic, None, rewrites, numerics, workers
     )
     evicting = eviction_options(
         eviction,

@@ -43,6 +43,7 @@ def compare(
     allow_nondeterministic: bool = False,
     rewrites: Sequence[str | Rewrite] = (),
     numerics: str = DEFAULTS.numerics,
+    workers: int | None = DEFAULTS.workers,
     name: str = "",
     arena: bool | ArenaOptions = False,
 ) -> Comparison:
@@ -68,6 +69,7 @@ def compare(
         allow_nondeterministic: as for `plan`.
         rewrites: as for `plan`, in all rows but `baseline`.
         numerics: as for `plan`, in all rows but `baseline`.
+        workers: as for `plan`.
         name: for the report.
         arena: add a row `arena`: the plan, or the baseline where there is none, as `apply(arena=True)` runs it.
 
@@ -85,6 +87,7 @@ def compare(
         interrupt=interrupt,
         rewrites=rewrites,
         numerics=numerics,
+        workers=workers,
     )
     for other in also:
         check_strategy(inner_strategy(other), atomic=False)

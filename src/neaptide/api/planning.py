@@ -33,6 +33,7 @@ def plan(
     allow_nondeterministic: bool = False,
     rewrites: Sequence[str | Rewrite] = (),
     numerics: str = DEFAULTS.numerics,
+    workers: int | None = DEFAULTS.workers,
     name: str = "",
 ) -> Plan:
     """Plan a training step so that its peak stays within a budget at the least time.
@@ -64,6 +65,8 @@ def plan(
             usual step.
         numerics: `bitwise`: every number has eager's bits. `close`: sums may be taken in another order, so that regions
             of the graph may run in parts; what comes out agrees within the tolerance of its dtype.
+        workers: with `numerics="close"`, processes that plan variants of the graph side by side; 1 plans them here. None:
+            as many as there are cores, where that saves time. Under a limit of work the plan is the same.
         name: of the plan.
 
     Raises:
@@ -74,7 +77,7 @@ def plan(
         RewriteError: a rewrite that is asked for is not legal.
     """
     options = search_options(
-        budget, strategy, time_limit_s, work_limit, seed, atomic, interrupt, rewrites, numerics
+        budget, strategy, time_limit_s, work_limit, seed, atomic, interrupt, rewrites, numerics, workers
     )
     prepared = prepare(
         step,

@@ -30,6 +30,7 @@ def search_options(
     interrupt: threading.Event | None,
     rewrites: Sequence[str | Rewrite] = (),
     numerics: str = DEFAULTS.numerics,
+    workers: int | None = DEFAULTS.workers,
 ) -> SearchOptions:
     """What is asked of a search, checked by the table of settings.
 
@@ -42,12 +43,21 @@ def search_options(
     check_setting("seed", seed)
     if work_limit is not None:
         check_setting("work_limit", work_limit)
+    if workers is not None:
+        check_setting("workers", workers)
     limits = Limits(time_s=time_limit_s, work=work_limit, seed=seed)
     check_setting("numerics", numerics)
     check_variants(strategy, numerics, atomic=atomic)
     check_rules(rule for rule in rewrites if isinstance(rule, str))
     return SearchOptions(
-        asked, strategy, limits, atomic, interrupt, rewrites=tuple(rewrites), numerics=numerics
+        asked,
+        strategy,
+        limits,
+        atomic,
+        interrupt,
+        rewrites=tuple(rewrites),
+        numerics=numerics,
+        workers=workers,
     )
 
 

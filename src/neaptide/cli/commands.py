@@ -80,6 +80,7 @@ def plan(request: Request) -> int:
                     allow_nondeterministic=settings.allow_nondeterministic,
                     rewrites=settings.rewrite,
                     numerics=settings.numerics,
+                    workers=settings.workers,
                     name=request.target,
                 )
     except InfeasibleBudget as error:
@@ -161,6 +162,7 @@ def compare(request: Request) -> int:
                 allow_nondeterministic=settings.allow_nondeterministic,
                 rewrites=settings.rewrite,
                 numerics=settings.numerics,
+                workers=settings.workers,
                 name=request.target,
                 arena=_arena(settings),
             )

@@ -43,6 +43,7 @@ def sweep_variants(request: Request) -> int:
             limits=Limits(time_s, settings.work_limit, settings.seed),
             interrupt=interrupt,
             numerics=CLOSE,
+            workers=settings.workers,
         )
         front = searched_front(prepared, options, settings.points)
     if request.output is not None:

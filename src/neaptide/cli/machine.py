@@ -12,6 +12,7 @@ from typing import Final
 
 from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
+from neaptide.cost.host import usable_cores
 from neaptide.errors import UsageError
 from neaptide.reading import read_bytes
 from neaptide.units import format_bytes, format_seconds
@@ -159,9 +160,7 @@ def _conflicts() -> list[Finding]:
 
 def _threads() -> list[Finding]:
     wanted = os.environ.get("OMP_NUM_THREADS")
-    cores = (
-        f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} usable cores"
-    )
+    cores = f"{usable_cores()} usable cores"
     if _version("torch") is None:
         return [Finding("threads", OK, cores)]
     try:

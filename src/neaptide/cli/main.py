@@ -43,7 +43,7 @@ Completion:
   fish  _NEAPTIDE_COMPLETE=fish_source neaptide | source
 """
 
-_PLANNING = ("peak", "latency", "host", "device", "time_limit", "work_limit", "seed", "strategy")
+_PLANNING = ("peak", "latency", "host", "device", "time_limit", "work_limit", "workers", "seed", "strategy")
 
 
 @click.pass_obj
@@ -143,7 +143,7 @@ cli = click.Group(
             "TARGET is a recompute instance as JSON, or a program like that of the other commands. "
             "With --numerics close, regions of the program may run in parts. "
             "Ctrl-C stops the search and keeps the best curve so far; a curve that was cut short says so.",
-            settings=("points", "time_limit", "work_limit", "seed", "numerics"),
+            settings=("points", "time_limit", "work_limit", "workers", "seed", "numerics"),
             output="Write the curve as CSV.",
             draws=True,
             draws_text=False,

@@ -35,6 +35,13 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine() or "unknown"
 
 
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def memory_capacity_bytes() -> int:
     """Bytes of main memory that this process may use: physical memory, or its container's limit if lower."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]

@@ -14,7 +14,6 @@ from neaptide.cost import host
 from neaptide.cost.cache import OpCostCache
 from neaptide.cost.calibrate import this_machine
 from neaptide.cost.call_clock import CallClock
-from neaptide.cost.devices import Device
 from neaptide.cost.graph_calls import GraphCalls, KeyedCalls, ResolvedCalls, keyed_call
 from neaptide.cost.loops import loop_scratch, loop_seconds
 from neaptide.cost.model import HOST_SCALAR_S, CostModel, EstimatedCost, is_host_arithmetic
@@ -115,6 +114,11 @@ class MeasuredCost:
         return True
 
     @property
+    def call_s(self) -> float:
+        """That of the device by which what was not run is estimated."""
+        return self._estimate(self._binding).call_s
+
+    @property
     def registry(self) -> OpRegistry:
         """The op table."""
         return self._registry
@@ -167,8 +171,7 @@ class MeasuredCost:
     def seconds_under(self, sizes: Binding, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
         """The same as `seconds` under other values of dims."""
         if node.regions:
-            call_s = self._device().host_call_s
-            return loop_seconds(graph, node, sizes, self._seconds, bodies, call_s=call_s)
+            return loop_seconds(graph, node, sizes, self._seconds, bodies, call_s=self.call_s)
         return self._seconds(graph, node, sizes)
 
     def workspace_under(self, sizes: Binding, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
@@ -323,9 +326,6 @@ class MeasuredCost:
         known = self._registry.find(node.op) is not None
         return self._estimate(binding).workspace_bytes(graph, node) if known else 0
 
-    def _device(self) -> Device:
-        return self._estimate(self._binding).device
-
     def _estimate(self, binding: Binding) -> EstimatedCost:
         if self._fallback is None:
             self._fallback = EstimatedCost(this_machine(), self._registry)
@@ -339,6 +339,10 @@ class _InTrip:
     whole: MeasuredCost
     sizes: Binding
     is_measured: bool = True
+
+    @property
+    def call_s(self) -> float:
+        return self.whole.call_s
 
     def seconds(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
         return self.whole.seconds_under(self.sizes, graph, node, bodies)

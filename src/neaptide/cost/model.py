@@ -33,6 +33,11 @@ class CostModel(Protocol):
         """Whether the numbers were taken on a real machine."""
         ...
 
+    @property
+    def call_s(self) -> float:
+        """Seconds of a call that computes nothing, such as each call of the body of a loop."""
+        ...
+
     def seconds(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
         """Seconds of one execution; of a loop, of all its trips, whose order is that of `bodies`."""
         ...
@@ -80,6 +85,11 @@ class EstimatedCost:
         """False."""
         return False
 
+    @property
+    def call_s(self) -> float:
+        """That of the device."""
+        return self.device.host_call_s
+
     def seconds(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
         """Seconds by the roofline: arithmetic or traffic, whichever takes longer, the call itself, and fresh memory.
 
@@ -87,9 +97,7 @@ class EstimatedCost:
             SymbolicError: a dim has no value.
         """
         if node.regions:
-            return loop_seconds(
-                graph, node, self.binding, self._seconds, bodies, call_s=self.device.host_call_s
-            )
+            return loop_seconds(graph, node, self.binding, self._seconds, bodies, call_s=self.call_s)
         return self._seconds(graph, node, self.binding)
 
     def workspace_bytes(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:

@@ -30,6 +30,7 @@ class SearchOptions:
             an error.
         bodies: what the body of each loop may use, as `planner.loop_bodies.BodyPlanner.plan` means it. None: what is
             left where it runs.
+        workers: processes that plan variants side by side, as `planner.variants.search.plan_variants` means it.
     """
 
     budget: Budget
@@ -42,3 +43,4 @@ class SearchOptions:
     leave_out: LeaveOut | None = None
     bodies: Budget | None = None
     numerics: str = BITWISE
+    workers: int | None = None

@@ -54,6 +54,7 @@ def searched_variant(
         merging=options.strategy != MICRO_BATCH,
         costs=costs,
         interrupt=options.interrupt,
+        workers=options.workers,
     )
     for tried in made.tried:
         peak, seconds = format_bytes(tried.peak_bytes), format_seconds(tried.seconds)

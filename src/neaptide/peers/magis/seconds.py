@@ -45,10 +45,15 @@ class RecordedCost:
         """False."""
         return False
 
+    @property
+    def call_s(self) -> float:
+        """Calls of bodies take no time."""
+        return 0.0
+
     def seconds(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
         """Seconds of one execution; of a loop, of all its trips."""
         if node.regions:
-            return loop_seconds(graph, node, self.binding, self._seconds, bodies, call_s=0.0)
+            return loop_seconds(graph, node, self.binding, self._seconds, bodies, call_s=self.call_s)
         return self._seconds(graph, node, self.binding)
 
     def workspace_bytes(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:

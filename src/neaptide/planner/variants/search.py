@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
-from neaptide.outcome import LimitGuard, Limits
-from neaptide.planner.loop_bodies import BodyPlanner
+from neaptide.outcome import LimitGuard, Limits, Stopwatch
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.plan_graph import GraphPlan, PlanRequest
 from neaptide.planner.pricing import Pricing
@@ -26,6 +25,8 @@ from neaptide.planner.variants.estimate import ON_A_CPU, Estimate, PartCosts, es
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.merges import merged, unjoined
 from neaptide.planner.variants.price import Price
+from neaptide.planner.variants.processes.pool import Lost, WorkerPool, started_pool
+from neaptide.planner.variants.processes.task import PlanTask, PricedTask
 from neaptide.planner.variants.rounds import Looking, Picked, Round
 from neaptide.planner.variants.variant import Variant
 from neaptide.plans import TriedVariant
@@ -87,6 +88,7 @@ def plan_variants(
     merging: bool = True,
     costs: PartCosts = ON_A_CPU,
     interrupt: threading.Event | None = None,
+    workers: int | None = 1,
 ) -> VariantPlan:
     """Search over variants of a graph, each planned within the budget.
 
@@ -101,11 +103,17 @@ def plan_variants(
         merging: do what costs nothing as well, and look at convolutions of pieces.
         costs: of parts, to rank variants by before one was priced.
         interrupt: set it to get the best so far.
+        workers: processes that plan the variants of a round side by side; 1 plans them here, one after the other. None:
+            as many as there are cores, where that saves time. Under a limit of work all of them give the same answer.
 
     Returns:
         The best plan found, judged; the graph as it is where no variant is better.
     """
-    return _Search(graph, asked, limits, quick, exact, objection, only, merging, costs, interrupt).run()
+    search = _Search(graph, asked, limits, quick, exact, objection, only, merging, costs, interrupt)
+    try:
+        return search.run(workers)
+    finally:
+        search.close()
 
 
 class _Search:
@@ -134,12 +142,21 @@ class _Search:
         self.choices = Choices(quick.registry, objection)
         self.tried: list[TriedVariant] = []
         self.spent = 0.0
+        self.pool: WorkerPool | None = None
 
-    def run(self) -> VariantPlan:
+    def close(self) -> None:
+        """End the workers."""
+        if self.pool is not None:
+            self.pool.close()
+
+    def run(self, workers: int | None) -> VariantPlan:
+        watch = Stopwatch()
         plain = self._planned(_AS_IT_IS, self.plain, _PLAIN_SHARE)
         best = VariantPlan(_AS_IT_IS, plain, Variant.captured(self.graph), self.before)
         if self._is_free(plain):
             return replace(best, tried=tuple(self.tried))
+        # They load while what all variants begin with is planned.
+        self.pool = started_pool(workers, _FIRST.choices, self.quick, watch.seconds(), self.interrupt)
         price = Price.of(self.before, _sequence(plain))
         begun = self._unjoined(self.choices.begun(self.graph), price)
         best, price = self._with_merges(begun, best, price)
@@ -247,12 +264,24 @@ class _Search:
         self, picked: Sequence[Picked], looking: Looking, wanted: Round
     ) -> list[GraphPlan | None]:
         """Plans of some variants, by variant; None for those that no time was left for."""
-        found: list[GraphPlan | None] = []
-        for one in picked:
+
+        def may_begin(number: int) -> bool:
             # One is planned even where the graph as it is took all the time.
-            is_first = wanted is _FIRST and one.choice is looking.planned[0]
-            begun = is_first or self._time_left() > wanted.begun
-            plan = self._plan(one.variant.edited, _SEARCH_SHARE) if begun else None
+            is_first = wanted is _FIRST and picked[number].choice is looking.planned[0]
+            return is_first or self._time_left() > wanted.begun
+
+        def task(number: int) -> PricedTask:
+            edited = picked[number].variant.edited
+            return PricedTask.of(self._task(edited, _SEARCH_SHARE), self.exact(edited.graph))
+
+        found: list[GraphPlan | None] = []
+        tasks = range(len(picked))
+        nowhere: list[GraphPlan | Lost | None] = [Lost() for _ in tasks]
+        made = nowhere if self.pool is None else self.pool.plans(len(picked), task, may_begin)
+        for number, one, there in zip(tasks, picked, made, strict=True):
+            plan = None if isinstance(there, Lost) else there
+            if isinstance(there, Lost) and may_begin(number):
+                plan = self._plan(one.variant.edited, _SEARCH_SHARE)
             found.append(plan)
             if plan is not None:
                 self._try(one.variant.label, plan)
@@ -312,11 +341,13 @@ class _Search:
         return found
 
     def _plan(self, edited: Edited, share: float) -> GraphPlan:
-        planner = BodyPlanner(self.exact(edited.graph), self._part(share), self.interrupt)
+        return self._task(edited, share).planned(self.exact(edited.graph), self.interrupt)
+
+    def _task(self, edited: Edited, share: float) -> PlanTask:
         asked = self.asked(edited)
         if self.goal.longest is not None and self.goal.longest != float("inf"):
             asked = replace(asked, budget=replace(asked.budget, latency=self.goal.longest))
-        return planner.around(edited.graph, asked)
+        return PlanTask(edited.graph, asked, self._part(share))
 
     def _try(self, label: str, found: GraphPlan) -> None:
         made = found.program.predictions

@@ -1,0 +1,139 @@
+"""What a cost model says of one graph, as plain data: for a process that knows neither the framework nor the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+
+from neaptide.analysis.loops import NO_BODIES, Binding, Bodies, trips
+from neaptide.analysis.profile_bytes import loop_workspace_bytes
+from neaptide.cost.loops import loop_scratch, loop_seconds
+from neaptide.cost.model import CostModel
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node
+
+Sizes = tuple[tuple[str, int], ...]
+"""A binding that can be a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownNodes:
+    """Seconds and workspace of the nodes of a graph, or of a body, under some sizes.
+
+    Attributes:
+        graph: whose nodes they are.
+        sizes: values of symbolic dims.
+        seconds: by node id; zero for loops, whose seconds depend on the order of their bodies.
+        workspace: bytes, by node id; zero for loops likewise.
+    """
+
+    graph: Graph
+    sizes: Sizes
+    seconds: tuple[float, ...]
+    workspace: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class KnownCost:
+    """The numbers of another cost model for one graph and for the bodies in it; it knows no other graph.
+
+    Attributes:
+        known: of the graph, and of each body under the sizes of each kind of trip.
+        sizes: values of symbolic dims around all loops; in the body of a loop those of a trip.
+        sizes_of_storages: bytes, by id, of storages of the graph, as the cost model says it.
+        call_s: seconds of a call that computes nothing.
+        is_measured: whether the numbers were taken on a real machine.
+        description: where the numbers come from.
+    """
+
+    known: tuple[KnownNodes, ...]
+    sizes: Sizes
+    sizes_of_storages: Mapping[int, int]
+    call_s: float
+    is_measured: bool
+    description: str
+
+    def __reduce__(self) -> tuple[type[KnownCost], tuple[object, ...]]:
+        """Graphs are looked up by their ids, which are other ones in another process."""
+        return KnownCost, tuple(getattr(self, made.name) for made in fields(self))
+
+    @cached_property
+    def _by_graph(self) -> Mapping[tuple[int, Sizes], KnownNodes]:
+        return {(id(nodes.graph), nodes.sizes): nodes for nodes in self.known}
+
+    @staticmethod
+    def of(cost: CostModel, graph: Graph, binding: Binding) -> KnownCost:
+        """What a cost model says of a graph. O(nodes, those in bodies for each kind of trip).
+
+        Args:
+            cost: the model; a measured one is prepared for the graph.
+            graph: the program.
+            binding: values of symbolic dims; the same as the cost model's.
+
+        Raises:
+            SymbolicError: a dim has no value.
+        """
+        known = {(id(nodes.graph), nodes.sizes): nodes for nodes in _levels(cost, graph, binding)}
+        return KnownCost(
+            tuple(known.values()),
+            _key(binding),
+            dict(cost.storage_bytes(graph)),
+            cost.call_s,
+            cost.is_measured,
+            cost.describe(),
+        )
+
+    def seconds(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
+        """Seconds of one execution; of a loop, of all its trips, whose order is that of `bodies`."""
+        if node.regions:
+            binding = dict(self.sizes)
+            return loop_seconds(graph, node, binding, self._seconds, bodies, call_s=self.call_s)
+        return self._by_graph[id(graph), self.sizes].seconds[node.id]
+
+    def workspace_bytes(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
+        """Most bytes allocated during one execution; of a loop what its body holds at its peak."""
+        if node.regions:
+            binding = dict(self.sizes)
+            scratch = loop_scratch(graph, node, binding, self._workspace)
+            return loop_workspace_bytes(graph, node, binding, scratch, bodies)
+        return self._by_graph[id(graph), self.sizes].workspace[node.id]
+
+    def under(self, sizes: Binding) -> KnownCost:
+        """The same for the body of a loop in a trip."""
+        return replace(self, sizes=_key(sizes), sizes_of_storages={})
+
+    def storage_bytes(self, graph: Graph, nodes: Iterable[Node] | None = None) -> Mapping[int, int]:
+        """Bytes, by storage id, of those storages of the graph whose real size is not what the graph says."""
+        if nodes is None:
+            return self.sizes_of_storages
+        created = {storage for node in nodes for storage in graph.created_storages(node)}
+        return {storage: nbytes for storage, nbytes in self.sizes_of_storages.items() if storage in created}
+
+    def describe(self) -> str:
+        """Where the numbers come from."""
+        return self.description
+
+    def _seconds(self, graph: Graph, node: Node, binding: Binding) -> float:
+        return self._by_graph[id(graph), _key(binding)].seconds[node.id]
+
+    def _workspace(self, graph: Graph, node: Node, binding: Binding) -> int:
+        return self._by_graph[id(graph), _key(binding)].workspace[node.id]
+
+
+def _levels(cost: CostModel, graph: Graph, binding: Binding) -> Iterator[KnownNodes]:
+    """The numbers of a graph, and of all bodies in it."""
+    yield KnownNodes(
+        graph,
+        _key(binding),
+        tuple(0.0 if node.regions else cost.seconds(graph, node) for node in graph.nodes),
+        tuple(0 if node.regions else cost.workspace_bytes(graph, node) for node in graph.nodes),
+    )
+    for node in graph.nodes:
+        for loop in node.regions:
+            for _, sizes in trips(graph, node, loop, binding):
+                yield from _levels(cost.under(sizes), loop.body, sizes)
+
+
+def _key(binding: Binding) -> Sizes:
+    return tuple(sorted(binding.items()))
