@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
+
 from neaptide.cost.devices import Link
-from neaptide.ir.schedule import HostStay
-from neaptide.schedule.problem import StepProblem
+from neaptide.schedule.evaluate import Evaluator
 
 Places: TypeAlias = tuple[int, int, int, int]
 """Positions of the store, of the wait behind it, of the load, and of the wait for that, as in `HostStay`."""
@@ -73,14 +74,14 @@ class StayClock:
         self.out, self.back = out, back
 
     @staticmethod
-    def of(step: StepProblem, sequence: Sequence[int], out: Link, back: Link) -> StayClock:
-        """The clock of a node sequence; a repeated id is a recomputation."""
-        seen: set[int] = set()
-        seconds = []
-        for node in sequence:
-            seconds.append((step.repeat_seconds if node in seen else step.seconds)[node])
-            seen.add(node)
-        return StayClock(seconds, out, back)
+    def of(evaluator: Evaluator, out: Link, back: Link) -> StayClock:
+        """The clock of a sequence. O(positions)."""
+        problem, order = evaluator.problem, evaluator.order
+        nodes = np.array(evaluator.node_of, dtype=np.int64)[order]
+        first = np.array(problem.seconds)[nodes]
+        again = np.array(problem.repeat_seconds)[nodes]
+        # Execution ids from the node count on are repetitions.
+        return StayClock(np.where(order < problem.node_count, first, again).tolist(), out, back)
 
     def play(self, places: Sequence[Places], nbytes: Sequence[int]) -> StayTimes:
         """Times of some stays. O(stays x log stays).
@@ -116,8 +117,3 @@ class StayClock:
                     late += until - now
         return StayTimes(tuple(stored), tuple(loaded), tuple(waits), late)
 
-
-def stay_seconds(clock: StayClock, stays: Sequence[HostStay], storage_bytes: Sequence[int]) -> float:
-    """Seconds of an order with stays, in their order."""
-    played = clock.play([stay.positions for stay in stays], [storage_bytes[stay.storage] for stay in stays])
-    return clock.begins_s[-1] + played.exposed_s

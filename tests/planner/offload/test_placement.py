@@ -81,7 +81,7 @@ def cases(draw, most_gaps, max_nodes=8, *, repeats=True):
         Link(*ends, draw(st.sampled_from([1.0, 4.0, 64.0])), draw(st.sampled_from([0.0, 0.5])))
         for ends in (("device", "host"), ("host", "device"))
     )
-    clock = StayClock.of(problem, evaluator.sequence(), out, back)
+    clock = StayClock.of(evaluator, out, back)
     return Case(graph, evaluator, gaps, budget, clock)
 
 
@@ -184,7 +184,7 @@ def test_gaps_of_a_graph_in_segments_may_all_be_filled(data):
     evaluator = Evaluator(compile_problem(graph, REGISTRY))
     gaps = HostSpace(1 << 40, link, link, borders=borders).gaps(evaluator)
     placed = place_stays(
-        evaluator.bytes, gaps, 0, StayClock.of(evaluator.problem, evaluator.sequence(), link, link)
+        evaluator.bytes, gaps, 0, StayClock.of(evaluator, link, link)
     )
     case = Case(graph, evaluator, gaps, 0, StayClock([1.0] * len(graph.nodes), link, link))
     peak, _ = case.places(placed.transfers(evaluator))

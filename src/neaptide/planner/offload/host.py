@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from neaptide.analysis.transfer_legality import storages_in_collectives
 from neaptide.cost.devices import Device, Link
 from neaptide.ir.graph import Graph
-from neaptide.planner.offload.gaps import IdleGap, idle_gaps
+from neaptide.planner.offload.gaps import IdleGap, idle_gaps, storage_gaps
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.timeline import copy_links
 
@@ -44,9 +44,18 @@ class HostSpace:
 
     def gaps(self, evaluator: Evaluator) -> list[IdleGap]:
         """Where storages of a sequence may wait on the host; transfers that it has are left out of account."""
+        return self._allowed(evaluator, idle_gaps(evaluator, self.stuck))
+
+    def gaps_of(self, evaluator: Evaluator, storage: int) -> list[IdleGap]:
+        """The same of one storage that the program creates."""
+        if storage in self.stuck or not evaluator.problem.storage_bytes[storage]:
+            return []
+        return self._allowed(evaluator, storage_gaps(evaluator, storage))
+
+    def _allowed(self, evaluator: Evaluator, gaps: list[IdleGap]) -> list[IdleGap]:
         borders = [evaluator.places[node] for node in self.borders]
         return [
             gap
-            for gap in idle_gaps(evaluator, self.stuck)
+            for gap in gaps
             if gap.nbytes <= self.nbytes and not any(gap.start < border < gap.end for border in borders)
         ]

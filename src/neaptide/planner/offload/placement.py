@@ -50,7 +50,14 @@ class PlacedStays:
         )
 
 
-def place_stays(profile: Ints, gaps: Sequence[IdleGap], budget_bytes: int, clock: StayClock) -> PlacedStays:
+def place_stays(
+    profile: Ints,
+    gaps: Sequence[IdleGap],
+    budget_bytes: int,
+    clock: StayClock,
+    *,
+    rounds: int | None = None,
+) -> PlacedStays:
     """Fill gaps within a budget; above it only where it cannot be met by filling all of them.
 
     Where two stays want the same room, the one whose copy is waited for goes first in the next round (squeaky wheel
@@ -61,7 +68,9 @@ def place_stays(profile: Ints, gaps: Sequence[IdleGap], budget_bytes: int, clock
         gaps: to fill, in the order of `idle_gaps`.
         budget_bytes: highest bytes on the device, workspace included.
         clock: of the same sequence.
+        rounds: in which what is waited for goes first; by default many.
     """
+    most = _MOST_ROUNDS if rounds is None else rounds
     count = len(gaps)
     by_need = sorted(range(count), key=lambda k: (gaps[k].end, k))
     stores = [_Request(k, is_load=False) for k in range(count)]
@@ -71,7 +80,7 @@ def place_stays(profile: Ints, gaps: Sequence[IdleGap], budget_bytes: int, clock
         placing = _Placing(profile, gaps, budget_bytes, clock, by_need)
         placing.give(first, np.array(clock.begins_s))
         if placing.times.waits:
-            placing = _settled(placing, first)
+            placing = _settled(placing, first, most)
         if best is None or placing.times.exposed_s < best.times.exposed_s:
             best = placing
         if not best.times.waits:
@@ -81,10 +90,10 @@ def place_stays(profile: Ints, gaps: Sequence[IdleGap], budget_bytes: int, clock
     return best.placed()
 
 
-def _settled(best: _Placing, requests: list[_Request]) -> _Placing:
+def _settled(best: _Placing, requests: list[_Request], rounds: int) -> _Placing:
     """The best placing where each wait in turn, longest first, has its request moved to the front."""
     tried: set[_Request] = set()
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(rounds):
         wait = max(
             (w for w in best.times.waits if _Request(w.stay, is_load=w.is_load) not in tried),
             key=lambda w: w.seconds,

@@ -6,7 +6,7 @@ above the budget there always is an answer, and its multipliers say what a byte 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -45,6 +45,29 @@ class PoolAnswer:
     prices: Floats
     seconds: float
     is_within: bool
+
+
+def _none() -> Ints:
+    return np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class OtherColumns:
+    """Choices beside the repetitions that take bytes away, and seconds that they cost.
+
+    Attributes:
+        variables: of the choices, at most 1 each.
+        start: first moment at which each takes its bytes away.
+        end: the last one.
+        nbytes: of each.
+        waits: variables in seconds, which cost as much.
+    """
+
+    variables: Ints = field(default_factory=_none)
+    start: Ints = field(default_factory=_none)
+    end: Ints = field(default_factory=_none)
+    nbytes: Floats = field(default_factory=lambda: np.zeros(0))
+    waits: Ints = field(default_factory=_none)
 
 
 class RepetitionProgram:
@@ -110,6 +133,15 @@ class RepetitionProgram:
                 break
         return answer
 
+    def _profile(self, pool: RepetitionPool, values: Floats) -> Floats:
+        """Bytes by moment of an answer."""
+        return pool.profile(values)
+
+    def _beside(self, program: SparseProgram, pool: RepetitionPool) -> OtherColumns:
+        """What a program chooses from beside a pool; its variables and rows come behind those of the pool."""
+        del program, pool
+        return OtherColumns()
+
     def _rows(self, pool: RepetitionPool) -> Ints:
         """Indices of the moments that are watched."""
         wanted = self.watched
@@ -117,9 +149,8 @@ class RepetitionProgram:
 
     def _watch_more(self, pool: RepetitionPool, answer: PoolAnswer, rows: Ints) -> bool:
         """Watch the highest moments that an answer has above the budget; whether there are any."""
-        above = pool.profile(answer.values) - self._budget * (
-            1.0 + NEARLY + max(float(answer.values[-1]), 0.0)
-        )
+        too_much = max(float(answer.values[pool.variables]), 0.0)
+        above = self._profile(pool, answer.values) - self._budget * (1.0 + NEARLY + too_much)
         above[rows] = 0.0
         before = len(self.watched)
         for _ in range(_MOST_ROWS_AT_ONCE):
@@ -132,7 +163,7 @@ class RepetitionProgram:
 
     def _answer(self, pool: RepetitionPool, values: Floats, prices: Floats) -> PoolAnswer:
         seconds = float(pool.seconds @ values[: len(pool.items)])
-        highest = float(pool.profile(values).max(initial=0.0))
+        highest = float(self._profile(pool, values).max(initial=0.0))
         return PoolAnswer(values, prices, seconds, highest <= self._budget * (1.0 + NEARLY))
 
     def _program(
@@ -151,12 +182,23 @@ class RepetitionProgram:
             implications[1],
             np.array([right for _, right in pool.implications]),
         )
+        other = self._beside(program, pool)
         item_at = {int(moment): number for number, moment in enumerate(pool.item_moment)}
         for moment in moments.tolist():
             alive = np.flatnonzero((pool.stretch_start <= moment) & (pool.stretch_end >= moment))
             item = [item_at[moment]] if moment in item_at else []
-            columns = np.concatenate((alive + count, np.array([above, *item], dtype=np.int64)))
-            nbytes = np.concatenate((pool.stretch_bytes[alive], [-self._byte_scale], pool.item_bytes[item]))
+            away = np.flatnonzero((other.start <= moment) & (other.end >= moment))
+            columns = np.concatenate(
+                (alive + count, np.array([above, *item], dtype=np.int64), other.variables[away])
+            )
+            nbytes = np.concatenate(
+                (
+                    pool.stretch_bytes[alive],
+                    [-self._byte_scale],
+                    pool.item_bytes[item],
+                    -other.nbytes[away],
+                )
+            )
             room = self._budget - float(pool.always_bytes[moment])
             program.add_row(columns, nbytes / self._byte_scale, room / self._byte_scale)
         per_second = 1.0 / (float(pool.seconds.max(initial=0.0)) or 1.0)
@@ -165,5 +207,6 @@ class RepetitionProgram:
         cost[above] = _DEAR * max(self._baseline_seconds * per_second, 1.0)
         lows, highs = np.zeros(program.size), np.ones(program.size)
         lows[:count], highs[:count], highs[above] = low, high, _MOST_ABOVE
-        program.close(cost, lows, highs, always_in_part=[int(above)])
+        cost[other.waits], highs[other.waits] = per_second, _MOST_ABOVE * max(self._baseline_seconds, 1.0)
+        program.close(cost, lows, highs, always_in_part=[int(above), *other.waits.tolist()])
         return program, per_second

@@ -1,0 +1,202 @@
+"""A sequence with chosen gaps, carried out: placed exactly, and changed one repetition or gap at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from neaptide.ir.schedule import HostStay
+from neaptide.outcome import LimitGuard
+from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.offload.gaps import GapKey, IdleGap
+from neaptide.planner.offload.host import HostSpace
+from neaptide.planner.offload.placement import PlacedStays, place_stays
+from neaptide.planner.recompute.recomputations import RecomputeUnit
+from neaptide.schedule.evaluate import Evaluator, Ints
+from neaptide.schedule.replays import Replays
+from neaptide.schedule.stay_times import StayClock
+
+# Rounds of placing a change that is only tried.
+_QUICK: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadPlan:
+    """A sequence and what waits on the host meanwhile.
+
+    Attributes:
+        planned: the sequence; its peaks and seconds are those with the stays.
+        stays: on the host.
+        host_bytes: most bytes there.
+        exposed_s: part of the seconds in which operations wait for copies.
+    """
+
+    planned: PlannedSequence
+    stays: tuple[HostStay, ...] = ()
+    host_bytes: int = 0
+    exposed_s: float = 0.0
+
+    def rank(self, budget_bytes: int) -> tuple[int, float, int, int]:
+        """Lower is better, as for sequences."""
+        return self.planned.rank(budget_bytes)
+
+
+class Carried:
+    """A sequence, the gaps that are filled in it, and where its stays are.
+
+    Attributes:
+        evaluator: of the sequence, without transfers.
+        host: what room there is.
+        budget: highest bytes on the device.
+        chosen: keys of the gaps that are filled.
+    """
+
+    def __init__(
+        self, evaluator: Evaluator, host: HostSpace, budget_bytes: int, chosen: Iterable[GapKey] = ()
+    ) -> None:
+        self.evaluator, self.host, self.budget = evaluator, host, budget_bytes
+        self.replays = Replays(evaluator)
+        self.chosen: frozenset[GapKey] = frozenset(chosen)
+        self._placed: tuple[Ints, frozenset[GapKey], PlacedStays] | None = None
+        self._clock: tuple[Ints, StayClock] | None = None
+
+    def clock(self) -> StayClock:
+        """Of the sequence as it is."""
+        order = self.evaluator.order
+        if self._clock is None or self._clock[0] is not order:
+            self._clock = order, StayClock.of(self.evaluator, self.host.out, self.host.back)
+        return self._clock[1]
+
+    def filled(self) -> list[IdleGap]:
+        """The chosen gaps that the sequence has, as they begin."""
+        storages = {storage for storage, _, _ in self.chosen}
+        found = [
+            gap
+            for storage in storages
+            for gap in self.host.gaps_of(self.evaluator, storage)
+            if gap.key in self.chosen
+        ]
+        return sorted(found, key=IdleGap.as_they_begin)
+
+    def place(self, *, rounds: int | None = None) -> PlacedStays:
+        """Fill the chosen gaps."""
+        profile = self.evaluator.bytes
+        placed = place_stays(profile, self.filled(), self.budget, self.clock(), rounds=rounds)
+        self._placed = self.evaluator.order, self.chosen, placed
+        return placed
+
+    def placed(self) -> PlacedStays:
+        """The stays of the sequence as it is, as they were placed last."""
+        known = self._placed
+        if known is None or known[0] is not self.evaluator.order or known[1] != self.chosen:
+            return self.place()
+        return known[2]
+
+    def seconds(self) -> float:
+        """Of the sequence with its stays."""
+        return self.clock().begins_s[-1] + self.placed().times.exposed_s
+
+    def is_within(self) -> bool:
+        """Whether device and host have room for it."""
+        return self.placed().peak_bytes <= self.budget and self.host_bytes() <= self.host.nbytes
+
+    def host_bytes(self) -> int:
+        """Most bytes on the host. O(positions + stays)."""
+        placed = self.placed()
+        change = np.zeros(len(self.evaluator.order) + 1, dtype=np.int64)
+        for gap, (store, _, _, back) in zip(placed.gaps, placed.places, strict=True):
+            change[store] += gap.nbytes
+            change[back] -= gap.nbytes
+        return int(np.cumsum(change[:-1]).max(initial=0))
+
+    def lowest(self) -> Ints:
+        """Bytes at each position with what is chosen away over the whole of its gaps."""
+        low = self.evaluator.bytes.copy()
+        for gap in self.filled():
+            low[gap.start + 1 : self._last(gap)] -= gap.nbytes
+        return low
+
+    def fill_until_within(self, guard: LimitGuard) -> bool:
+        """Fill more gaps at the highest positions, those with most time first, until the budget is met; whether it is."""
+        low = self.lowest()
+        begins = self.clock().begins_s
+        gaps = [gap for gap in self.host.gaps(self.evaluator) if gap.key not in self.chosen]
+        gaps.sort(key=lambda gap: (begins[gap.start + 1] - begins[gap.end], -gap.nbytes))
+        while int(low.max(initial=0)) > self.budget and not guard.exhausted():
+            highest = int(low.argmax())
+            best = next((gap for gap in gaps if gap.start < highest < self._last(gap)), None)
+            if best is None:
+                return False
+            low[best.start + 1 : self._last(best)] -= best.nbytes
+            self.chosen |= {best.key}
+            gaps.remove(best)
+        return int(low.max(initial=0)) <= self.budget
+
+    def drop_needless(self) -> None:
+        """Keep on the device what fits there, with least time for its copies first. O(stays x positions in gaps)."""
+        slack = self.budget - self.lowest()
+        begins = self.clock().begins_s
+        gaps = self.filled()
+        gaps.sort(key=lambda gap: (begins[gap.end] - begins[gap.start + 1]) / gap.nbytes)
+        for gap in gaps:
+            room = slack[gap.start + 1 : self._last(gap)]
+            if int(room.min(initial=gap.nbytes)) >= gap.nbytes:
+                room -= gap.nbytes
+                self.chosen -= {gap.key}
+
+    def swap(self, unit: RecomputeUnit) -> bool:
+        """Hold what a recomputation makes, or have it wait on the host, where that is faster and fits; whether it is."""
+        removal = self.replays.removal(unit.creator, unit.before)
+        if removal is None or unit.creator not in removal.nodes:
+            return False
+        evaluator, before = self.evaluator, (self.seconds(), self.chosen, self._placed)
+        made = evaluator.problem.created[unit.creator]
+        own = {gap.key for storage in made for gap in self.host.gaps_of(evaluator, storage)}
+        evaluator.apply(removal)
+        if int(self.lowest().max(initial=0)) > self.budget:
+            new = {gap.key for storage in made for gap in self.host.gaps_of(evaluator, storage)}
+            self.chosen |= new - own
+        if int(self.lowest().max(initial=0)) <= self.budget:
+            self.place(rounds=_QUICK)
+            if self.is_within() and self.seconds() < before[0]:
+                evaluator.forget_undo()
+                return True
+        evaluator.undo()
+        _, self.chosen, self._placed = before
+        return False
+
+    def plan(self, strategy: str) -> OffloadPlan:
+        """As an answer, evaluated with its transfers."""
+        placed = self.place()
+        evaluator = self.evaluator.copy()
+        for transfer in placed.transfers(evaluator):
+            evaluator.apply(transfer)
+        exposed = placed.times.exposed_s
+        planned = PlannedSequence.of(evaluator, strategy)
+        return OffloadPlan(
+            replace(planned, seconds=planned.seconds + exposed),
+            evaluator.stays(),
+            evaluator.peak_host_bytes,
+            exposed,
+        )
+
+    def _last(self, gap: IdleGap) -> int:
+        """One past the last position at which a storage can be away."""
+        return min(gap.end, len(self.evaluator.order) - 1)
+
+
+def gaps_like(wanted: Iterable[tuple[int, int, int]], gaps: Sequence[IdleGap]) -> frozenset[GapKey]:
+    """Keys of the gaps of a sequence that have most in common with others, given as (storage, start, end)."""
+    by_storage: dict[int, list[IdleGap]] = {}
+    for gap in gaps:
+        by_storage.setdefault(gap.storage, []).append(gap)
+    found: set[GapKey] = set()
+    for storage, start, end in wanted:
+        overlaps = [(min(gap.end, end) - max(gap.start, start), gap) for gap in by_storage.get(storage, ())]
+        most, best = max(overlaps, key=lambda entry: entry[0], default=(0, None))
+        if best is not None and most > 1:
+            found.add(best.key)
+    return frozenset(found)

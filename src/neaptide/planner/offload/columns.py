@@ -1,0 +1,201 @@
+"""Stays on the host as columns of the linear program that chooses repetitions, and the copy engines as its rows.
+
+A column is a gap of the order of first executions and how long its storage is away in it. It takes its bytes from every
+moment in between, and it needs both copies done in time: what begins and ends within a stretch of time takes no longer
+than that stretch, with what runs again in it and with waiting, which costs as much as it takes. These are the windows of
+one machine's preemptive relaxation; exact times come with the placement of the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from neaptide.linear.arrays import Flags, Floats
+from neaptide.linear.sparse_program import SparseProgram
+from neaptide.planner.offload.gaps import GapKey, IdleGap
+from neaptide.planner.recompute.pool.pool import RepetitionPool
+from neaptide.planner.recompute.pool.program import OtherColumns, RepetitionProgram
+from neaptide.schedule.evaluate import Ints
+from neaptide.schedule.stay_times import StayClock
+
+CELLS: Final = 20
+"""Stretches that time is cut into; there is a row for each run of them and each engine."""
+# How many cells later than it could each copy is done, in the ways of being away that a gap begins with.
+_SLACKS: Final = ((0, 0), (1, 1), (3, 3))
+
+
+@dataclass(frozen=True, slots=True)
+class StayColumn:
+    """One way to be away.
+
+    Attributes:
+        gap: in which.
+        gone: position behind which the device bytes end.
+        load: position before which they begin again.
+    """
+
+    gap: IdleGap
+    gone: int
+    load: int
+
+
+class StayColumns:
+    """The columns of one order of first executions; ways of being away join as placements find them.
+
+    Attributes:
+        clock: of that order.
+        columns: so far.
+    """
+
+    def __init__(self, gaps: Iterable[IdleGap], clock: StayClock) -> None:
+        """O(gaps x log positions)."""
+        self.clock = clock
+        self._begins = np.array(clock.begins_s)
+        wanted = list(gaps)
+        first = min((gap.start + 1 for gap in wanted), default=0)
+        end = max((gap.end for gap in wanted), default=0)
+        self.borders_s: Floats = np.linspace(self._begins[first], self._begins[end], CELLS + 1)
+        self.columns: list[StayColumn] = []
+        self._known: set[tuple[GapKey, int, int]] = set()
+        for gap in wanted:
+            for store, load in _SLACKS:
+                self.add(gap, *self._away(gap, store, load))
+
+    def add(self, gap: IdleGap, gone: int, load: int) -> bool:
+        """Have a way of being away among the columns; whether it is new and takes bytes from any step."""
+        key = gap.key, gone, load
+        if load - gone < 2 or key in self._known:
+            return False
+        self._known.add(key)
+        self.columns.append(StayColumn(gap, gone, load))
+        return True
+
+    def _away(self, gap: IdleGap, store: int, load: int) -> tuple[int, int]:
+        """Positions where both copies are done some cells later than they could be at the earliest."""
+        cell = float(self.borders_s[1] - self.borders_s[0])
+        gone = self._begins[gap.start + 1] + self.clock.out.seconds(gap.nbytes) + store * cell
+        back = self._begins[gap.end] - self.clock.back.seconds(gap.nbytes) - load * cell
+        behind = max(int(np.searchsorted(self._begins, gone)) - 1, gap.start)
+        before = min(int(np.searchsorted(self._begins, back, side="right")) - 1, gap.end)
+        return behind, min(before, len(self._begins) - 2)
+
+    def windows(self, column: StayColumn) -> tuple[tuple[int, int], tuple[int, int]]:
+        """For each copy, the cell in which it may begin and the one in which it is done."""
+        gap = column.gap
+        store = self._cell(gap.start + 1), self._cell(column.gone + 1, is_end=True)
+        load = self._cell(column.load), self._cell(gap.end, is_end=True)
+        return store, load
+
+    def cell_of(self, position: int) -> int:
+        """The cell in which an operation begins; what is before the first counts to it, what is behind to the last."""
+        return min(max(self._cell(position), 0), CELLS - 1)
+
+    def _cell(self, position: int, *, is_end: bool = False) -> int:
+        side = "left" if is_end else "right"
+        return int(np.searchsorted(self.borders_s, self._begins[position], side=side)) - 1
+
+
+class StayProgram(RepetitionProgram):
+    """Repetitions and stays chosen together. Room on the host is left to the placement.
+
+    Attributes:
+        use: share of each stretch of time in which an engine copies; less than 1 leaves room for what the rows do not
+            see.
+    """
+
+    def __init__(self, budget_bytes: int, baseline_seconds: float, stays: StayColumns) -> None:
+        super().__init__(budget_bytes, baseline_seconds)
+        self.stays = stays
+        self.use = 1.0
+
+    def shares(self, pool: RepetitionPool, values: Floats) -> Floats:
+        """How much of each column an answer takes."""
+        first = pool.variables + 1
+        return values[first : first + len(self.stays.columns)]
+
+    def _profile(self, pool: RepetitionPool, values: Floats) -> Floats:
+        shares = self.shares(pool, values)
+        start, end = self._moments(pool)
+        nbytes = np.array([c.gap.nbytes for c in self.stays.columns], dtype=np.float64) * shares
+        change = np.zeros(len(pool.moments) + 1)
+        np.add.at(change, start, -nbytes)
+        np.add.at(change, end + 1, nbytes)
+        profile: Floats = pool.profile(values) + np.cumsum(change)[:-1]
+        return profile
+
+    def _moments(self, pool: RepetitionPool) -> tuple[Ints, Ints]:
+        """First and last moment at which the bytes of each column are away."""
+        first = pool.first_moment
+        start = np.array([first[c.gone] + 1 for c in self.stays.columns], dtype=np.int64)
+        end = np.array([first[c.load - 1] for c in self.stays.columns], dtype=np.int64)
+        return start, end
+
+    def _beside(self, program: SparseProgram, pool: RepetitionPool) -> OtherColumns:
+        columns = self.stays.columns
+        variables = program.variables(np.ones(len(columns), dtype=bool))
+        waits = program.variables(np.ones(CELLS, dtype=bool))
+        start, end = self._moments(pool)
+        self._once(program, columns, variables)
+        self._only_what_is_there(program, pool, variables, start, end)
+        self._engines(program, pool, variables, waits)
+        nbytes = np.array([c.gap.nbytes for c in columns], dtype=np.float64)
+        return OtherColumns(variables, start, end, nbytes, waits)
+
+    def _once(self, program: SparseProgram, columns: Sequence[StayColumn], variables: Ints) -> None:
+        """A gap is filled in one way."""
+        of: dict[GapKey, list[int]] = {}
+        for number, column in enumerate(columns):
+            of.setdefault(column.gap.key, []).append(number)
+        for numbers in of.values():
+            if len(numbers) > 1:
+                program.add_row(variables[numbers], np.ones(len(numbers)), 1.0)
+
+    def _only_what_is_there(
+        self, program: SparseProgram, pool: RepetitionPool, variables: Ints, start: Ints, end: Ints
+    ) -> None:
+        """What is away is alive, and nothing that runs again touches it."""
+        touching: dict[int, list[tuple[int, int]]] = {}
+        for number, (_, index) in enumerate(pool.items):
+            unit = pool.units.units[index]
+            for storage in (*unit.storages, *unit.reads):
+                touching.setdefault(storage, []).append((int(pool.item_moment[number]), number))
+        for number, column in enumerate(self.stays.columns):
+            storage, variable = column.gap.storage, int(variables[number])
+            first, last = int(start[number]), int(end[number])
+            for moment, item in touching.get(storage, ()):
+                if first <= moment <= last:
+                    program.add_row(np.array([variable, item]), np.ones(2), 1.0)
+            for stretch in pool.stretches.get(storage, ()):
+                if stretch.variable >= 0 and stretch.end >= first and stretch.start < last:
+                    alive = np.array([variable, stretch.variable])
+                    program.add_row(alive, np.array([1.0, -1.0]), 0.0)
+
+    def _engines(
+        self, program: SparseProgram, pool: RepetitionPool, variables: Ints, waits: Ints
+    ) -> None:
+        """What an engine has to do within each run of cells takes no longer than these."""
+        stays = self.stays
+        windows = [stays.windows(column) for column in stays.columns]
+        cells = np.array([stays.cell_of(stage) for stage, _ in pool.items], dtype=np.int64)
+        for engine, link in enumerate((stays.clock.out, stays.clock.back)):
+            begin = np.array([window[engine][0] for window in windows], dtype=np.int64)
+            done = np.array([window[engine][1] for window in windows], dtype=np.int64)
+            seconds = np.array([link.seconds(column.gap.nbytes) for column in stays.columns])
+            for first in range(CELLS):
+                for last in range(first, CELLS):
+                    inside: Flags = (begin >= first) & (done <= last)
+                    if not inside.any():
+                        continue
+                    running = np.flatnonzero((cells >= first) & (cells <= last))
+                    columns = np.concatenate((variables[inside], running, waits[first : last + 1]))
+                    entries = np.concatenate(
+                        (seconds[inside] / self.use, -pool.seconds[running], -np.ones(last + 1 - first))
+                    )
+                    room = float(stays.borders_s[last + 1] - stays.borders_s[first])
+                    scale = max(room, 1e-12)
+                    program.add_row(columns, entries / scale, room / scale)
+

@@ -1,0 +1,204 @@
+"""Stays on the host chosen together with recomputations, by prices of every moment, then one exact change at a time.
+
+Plans by recomputation alone are the start. Their repetitions and the gaps of their order are the columns of one linear
+program, which grows by repetitions that pay at its prices and by ways of being away that placements have found. Each
+answer is rounded and carried out exactly. Then recomputations of the best plan are exchanged, one at a time, for a stay
+or for nothing, wherever that is faster and fits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+
+from neaptide.linear.arrays import Floats
+from neaptide.linear.tolerances import HALF
+from neaptide.outcome import LimitGuard, Limits, Outcome
+from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.offload.carried import Carried, OffloadPlan, gaps_like
+from neaptide.planner.offload.columns import StayColumns, StayProgram
+from neaptide.planner.offload.gaps import GapKey, IdleGap
+from neaptide.planner.offload.host import HostSpace
+from neaptide.planner.recompute.pool.pool import Item, RepetitionPool
+from neaptide.planner.recompute.pool.prices import RepetitionPrices
+from neaptide.planner.recompute.recomputations import recompute_units
+from neaptide.planner.recompute.settings import SETTINGS
+from neaptide.planner.recompute.stage_units import stage_units
+from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.problem import StepProblem
+from neaptide.schedule.stay_times import StayClock
+
+NAME: Final = "offload"
+# How busy the engines may be, in each round: copies of an answer stand in each other's way more than its rows know.
+_USES: Final = (1.0, 0.9, 0.8, 0.65)
+_MOST_GAPS: Final = 400  # of them, the largest times the time that they last
+_MOST_SWAPS: Final = 300
+_MOST_MISSES: Final = 40  # swaps in a row that bring nothing
+_NEW_ITEMS: Final = 60
+# What costs so many exact changes: a linear program.
+_TRIES: Final = 50
+
+
+def choose_stays(
+    step: StepProblem,
+    budget_bytes: int,
+    host: HostSpace,
+    known: Sequence[PlannedSequence],
+    limits: Limits,
+    interrupt: threading.Event | None = None,
+) -> Outcome[OffloadPlan]:
+    """The fastest plan found within a budget with stays on the host; never worse than those that are known.
+
+    O(rounds x one sparse linear program with a few variables for each repetition and gap, then swaps x (positions +
+    stays x positions in their gaps)).
+
+    Args:
+        step: the program.
+        budget_bytes: highest bytes on the device, workspace included.
+        host: room there, and links.
+        known: plans by recomputation alone with one order of first executions, at least one.
+        limits: of the search.
+        interrupt: set it to stop.
+    """
+    guard = LimitGuard(limits, interrupt)
+    best = min((OffloadPlan(plan) for plan in known), key=lambda plan: plan.rank(budget_bytes))
+    is_free = best.planned.peak_with_workspace_bytes <= budget_bytes
+    if step.node_count and not (is_free and len(best.planned.sequence) == step.node_count):
+        search = _Search(step, budget_bytes, host, known, guard)
+        search.best = best
+        search.by_prices()
+        search.by_swaps()
+        best = search.best
+    return guard.finish(best, best=best.planned.seconds)
+
+
+class _Search:
+    def __init__(
+        self,
+        step: StepProblem,
+        budget_bytes: int,
+        host: HostSpace,
+        known: Sequence[PlannedSequence],
+        guard: LimitGuard,
+    ) -> None:
+        self.step, self.budget, self.host, self.known, self.guard = step, budget_bytes, host, known, guard
+        self.best = OffloadPlan(known[0])
+        self.carried: Carried | None = None
+        self.order = tuple(dict.fromkeys(known[0].sequence))
+        self.units = stage_units(step, self.order)
+
+    def by_prices(self) -> None:
+        """Answers of the linear program, carried out."""
+        evaluator = Evaluator(self.step, self.order)
+        columns = StayColumns(
+            self._wanted(evaluator), StayClock.of(evaluator, self.host.out, self.host.back)
+        )
+        program = StayProgram(self.budget, self.step.baseline_seconds, columns)
+        items: set[Item] = set().union(*(self._items_of(plan.sequence) for plan in self.known))
+        for use in _USES:
+            program.use = use
+            if self.guard.exhausted(_TRIES):
+                return
+            pool = RepetitionPool(self.units, items)
+            answer = program.relax(pool, self.guard.remaining_s())
+            if answer is None:
+                return
+            shares = program.shares(pool, answer.values)
+            carried = self._carried(pool, answer.values, columns, shares)
+            self._take(carried)
+            new = set(RepetitionPrices(pool, answer).missing(_NEW_ITEMS)) - items
+            items |= new
+            self._ways_found(carried, columns)
+            if not carried.placed().times.waits and not new:
+                return
+
+    def by_swaps(self) -> None:
+        """Recomputations of the best plan against stays, dearest for its bytes first."""
+        starts = [self.carried] if self.carried is not None else []
+        starts += [Carried(Evaluator(self.step, plan.sequence), self.host, self.budget) for plan in self.known]
+        for carried in starts:
+            if not carried.is_within():
+                continue
+            misses = 0
+            units = recompute_units(carried.evaluator)
+            units.sort(key=lambda unit: (-unit.seconds / max(unit.nbytes, 1), unit.before, unit.creator))
+            for unit in units[:_MOST_SWAPS]:
+                if misses > _MOST_MISSES or self.guard.exhausted():
+                    break
+                misses = 0 if carried.swap(unit) else misses + 1
+            carried.drop_needless()
+            self._take(carried)
+
+    def _take(self, carried: Carried) -> bool:
+        """Have a plan as the best if it is; whether it is."""
+        plan = carried.plan(NAME)
+        if plan.host_bytes > self.host.nbytes or plan.rank(self.budget) >= self.best.rank(self.budget):
+            return False
+        self.best, self.carried = plan, carried
+        return True
+
+    def _wanted(self, evaluator: Evaluator) -> list[IdleGap]:
+        """Gaps across a position above the budget, the largest times how long they last."""
+        high = np.concatenate(([0], np.cumsum(evaluator.bytes > self.budget)))
+        begins = StayClock.of(evaluator, self.host.out, self.host.back).begins_s
+        worthwhile = SETTINGS.worthwhile * (evaluator.peak - self.budget)
+        gaps = [
+            gap
+            for gap in self.host.gaps(evaluator)
+            if gap.nbytes >= worthwhile and high[gap.end] > high[gap.start + 1]
+        ]
+        gaps.sort(key=lambda gap: -gap.nbytes * (begins[gap.end] - begins[gap.start + 1]))
+        return sorted(gaps[:_MOST_GAPS], key=IdleGap.as_they_begin)
+
+    def _carried(
+        self, pool: RepetitionPool, values: Floats, columns: StayColumns, shares: Floats
+    ) -> Carried:
+        """An answer in whole numbers, with more gaps where it is too high, and fewer where they are not needed."""
+        by_stage: list[list[int]] = [[] for _ in range(self.units.stages)]
+        for (stage, unit), share in zip(pool.items, values[: len(pool.items)].tolist(), strict=True):
+            if share > HALF:
+                by_stage[stage].append(unit)
+        evaluator = Evaluator(self.step, self.units.sequence(by_stage))
+        whole: dict[GapKey, float] = {}
+        for column, share in zip(columns.columns, shares.tolist(), strict=True):
+            whole[column.gap.key] = whole.get(column.gap.key, 0.0) + share
+        places = evaluator.places
+        wanted = [
+            (storage, places[last], places[following] if following >= 0 else len(places))
+            for (storage, last, following), share in whole.items()
+            if share > HALF
+        ]
+        carried = Carried(evaluator, self.host, self.budget)
+        carried.chosen = gaps_like(wanted, self.host.gaps(evaluator))
+        carried.fill_until_within(self.guard)
+        full, seconds = carried.chosen, carried.seconds()
+        carried.drop_needless()
+        if carried.seconds() > seconds:
+            carried.chosen = full
+        return carried
+
+    def _ways_found(self, carried: Carried, columns: StayColumns) -> None:
+        """Have the ways of being away of a placement among the columns."""
+        by_key = {column.gap.key: column.gap for column in columns.columns}
+        order, position = carried.evaluator.order, {n: p for p, n in enumerate(self.order)}
+        count = self.step.node_count
+        anchor_of = carried.evaluator.anchor_of
+        placed = carried.placed()
+        for gap, (_, gone, load, _) in zip(placed.gaps, placed.places, strict=True):
+            own = by_key.get(gap.key)
+            leaves, returns = int(order[gone]), anchor_of(int(order[load]))
+            if own is not None and leaves < count and returns < count:
+                columns.add(own, position[leaves], position[returns])
+
+    def _items_of(self, sequence: Iterable[int]) -> set[Item]:
+        """The repetitions of a sequence that are in the space of plans in stages."""
+        units = self.units.units
+        return {
+            (stage, unit)
+            for stage, inside in enumerate(self.units.repeated_in(tuple(sequence)))
+            for unit in inside
+            if units[unit].first <= stage <= units[unit].last
+        }
