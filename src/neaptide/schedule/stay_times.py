@@ -116,4 +116,3 @@ class StayClock:
                     waits.append(Waiting(position, until - now, key, kind == _BACK))
                     late += until - now
         return StayTimes(tuple(stored), tuple(loaded), tuple(waits), late)
-

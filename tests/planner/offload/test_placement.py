@@ -183,9 +183,7 @@ def test_gaps_of_a_graph_in_segments_may_all_be_filled(data):
     borders = tuple(segment.start for segment in graph.segments[1:] if segment.start < segment.end)
     evaluator = Evaluator(compile_problem(graph, REGISTRY))
     gaps = HostSpace(1 << 40, link, link, borders=borders).gaps(evaluator)
-    placed = place_stays(
-        evaluator.bytes, gaps, 0, StayClock.of(evaluator, link, link)
-    )
+    placed = place_stays(evaluator.bytes, gaps, 0, StayClock.of(evaluator, link, link))
     case = Case(graph, evaluator, gaps, 0, StayClock([1.0] * len(graph.nodes), link, link))
     peak, _ = case.places(placed.transfers(evaluator))
     assert peak == placed.peak_bytes

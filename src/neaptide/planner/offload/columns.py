@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -36,11 +36,13 @@ class StayColumn:
         gap: in which.
         gone: position behind which the device bytes end.
         load: position before which they begin again.
+        seconds: that operations wait for its copies even where nothing else is copied.
     """
 
     gap: IdleGap
     gone: int
     load: int
+    seconds: float
 
 
 class StayColumns:
@@ -62,6 +64,7 @@ class StayColumns:
         self.columns: list[StayColumn] = []
         self._known: set[tuple[GapKey, int, int]] = set()
         for gap in wanted:
+            self.add(gap, gap.start, min(gap.end, len(self._begins) - 2))
             for store, load in _SLACKS:
                 self.add(gap, *self._away(gap, store, load))
 
@@ -71,7 +74,10 @@ class StayColumns:
         if load - gone < 2 or key in self._known:
             return False
         self._known.add(key)
-        self.columns.append(StayColumn(gap, gone, load))
+        begins = self.clock.begins_s
+        stores = self.clock.out.seconds(gap.nbytes) - (begins[gone + 1] - begins[gap.start + 1])
+        loads = self.clock.back.seconds(gap.nbytes) - (begins[gap.end] - begins[load])
+        self.columns.append(StayColumn(gap, gone, load, max(stores, 0.0) + max(loads, 0.0)))
         return True
 
     def _away(self, gap: IdleGap, store: int, load: int) -> tuple[int, int]:
@@ -95,8 +101,8 @@ class StayColumns:
         return min(max(self._cell(position), 0), CELLS - 1)
 
     def _cell(self, position: int, *, is_end: bool = False) -> int:
-        side = "left" if is_end else "right"
-        return int(np.searchsorted(self.borders_s, self._begins[position], side=side)) - 1
+        side: Literal["left", "right"] = "left" if is_end else "right"
+        return int(np.searchsorted(self.borders_s, float(self._begins[position]), side=side)) - 1
 
 
 class StayProgram(RepetitionProgram):
@@ -143,7 +149,8 @@ class StayProgram(RepetitionProgram):
         self._only_what_is_there(program, pool, variables, start, end)
         self._engines(program, pool, variables, waits)
         nbytes = np.array([c.gap.nbytes for c in columns], dtype=np.float64)
-        return OtherColumns(variables, start, end, nbytes, waits)
+        seconds = np.array([c.seconds for c in columns], dtype=np.float64)
+        return OtherColumns(variables, start, end, nbytes, seconds, waits)
 
     def _once(self, program: SparseProgram, columns: Sequence[StayColumn], variables: Ints) -> None:
         """A gap is filled in one way."""
@@ -174,9 +181,7 @@ class StayProgram(RepetitionProgram):
                     alive = np.array([variable, stretch.variable])
                     program.add_row(alive, np.array([1.0, -1.0]), 0.0)
 
-    def _engines(
-        self, program: SparseProgram, pool: RepetitionPool, variables: Ints, waits: Ints
-    ) -> None:
+    def _engines(self, program: SparseProgram, pool: RepetitionPool, variables: Ints, waits: Ints) -> None:
         """What an engine has to do within each run of cells takes no longer than these."""
         stays = self.stays
         windows = [stays.windows(column) for column in stays.columns]
@@ -198,4 +203,3 @@ class StayProgram(RepetitionProgram):
                     room = float(stays.borders_s[last + 1] - stays.borders_s[first])
                     scale = max(room, 1e-12)
                     program.add_row(columns, entries / scale, room / scale)
-

@@ -69,6 +69,7 @@ def choose_stays(
     if step.node_count and not (is_free and len(best.planned.sequence) == step.node_count):
         search = _Search(step, budget_bytes, host, known, guard)
         search.best = best
+        search.by_stays_alone()
         search.by_prices()
         search.by_swaps()
         best = search.best
@@ -90,12 +91,17 @@ class _Search:
         self.order = tuple(dict.fromkeys(known[0].sequence))
         self.units = stage_units(step, self.order)
 
+    def by_stays_alone(self) -> None:
+        """The order without recomputations, with gaps filled until it fits."""
+        carried = Carried(Evaluator(self.step, self.order), self.host, self.budget)
+        if carried.fill_until_within(self.guard):
+            carried.drop_needless()
+            self._take(carried)
+
     def by_prices(self) -> None:
         """Answers of the linear program, carried out."""
         evaluator = Evaluator(self.step, self.order)
-        columns = StayColumns(
-            self._wanted(evaluator), StayClock.of(evaluator, self.host.out, self.host.back)
-        )
+        columns = StayColumns(self._wanted(evaluator), StayClock.of(evaluator, self.host.out, self.host.back))
         program = StayProgram(self.budget, self.step.baseline_seconds, columns)
         items: set[Item] = set().union(*(self._items_of(plan.sequence) for plan in self.known))
         for use in _USES:
@@ -118,7 +124,9 @@ class _Search:
     def by_swaps(self) -> None:
         """Recomputations of the best plan against stays, dearest for its bytes first."""
         starts = [self.carried] if self.carried is not None else []
-        starts += [Carried(Evaluator(self.step, plan.sequence), self.host, self.budget) for plan in self.known]
+        starts += [
+            Carried(Evaluator(self.step, plan.sequence), self.host, self.budget) for plan in self.known
+        ]
         for carried in starts:
             if not carried.is_within():
                 continue
@@ -153,9 +161,7 @@ class _Search:
         gaps.sort(key=lambda gap: -gap.nbytes * (begins[gap.end] - begins[gap.start + 1]))
         return sorted(gaps[:_MOST_GAPS], key=IdleGap.as_they_begin)
 
-    def _carried(
-        self, pool: RepetitionPool, values: Floats, columns: StayColumns, shares: Floats
-    ) -> Carried:
+    def _carried(self, pool: RepetitionPool, values: Floats, columns: StayColumns, shares: Floats) -> Carried:
         """An answer in whole numbers, with more gaps where it is too high, and fewer where they are not needed."""
         by_stage: list[list[int]] = [[] for _ in range(self.units.stages)]
         for (stage, unit), share in zip(pool.items, values[: len(pool.items)].tolist(), strict=True):

@@ -60,6 +60,7 @@ class OtherColumns:
         start: first moment at which each takes its bytes away.
         end: the last one.
         nbytes: of each.
+        seconds: that each costs by itself.
         waits: variables in seconds, which cost as much.
     """
 
@@ -67,6 +68,7 @@ class OtherColumns:
     start: Ints = field(default_factory=_none)
     end: Ints = field(default_factory=_none)
     nbytes: Floats = field(default_factory=lambda: np.zeros(0))
+    seconds: Floats = field(default_factory=lambda: np.zeros(0))
     waits: Ints = field(default_factory=_none)
 
 
@@ -207,6 +209,7 @@ class RepetitionProgram:
         cost[above] = _DEAR * max(self._baseline_seconds * per_second, 1.0)
         lows, highs = np.zeros(program.size), np.ones(program.size)
         lows[:count], highs[:count], highs[above] = low, high, _MOST_ABOVE
+        cost[other.variables] = other.seconds * per_second
         cost[other.waits], highs[other.waits] = per_second, _MOST_ABOVE * max(self._baseline_seconds, 1.0)
         program.close(cost, lows, highs, always_in_part=[int(above), *other.waits.tolist()])
         return program, per_second
