@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -27,7 +28,7 @@ def gated(gate, log, name, pieces=3):
 
 def test_jobs_run_one_after_the_other(thread):
     gate, log = threading.Event(), []
-    jobs = [thread.put(CopyJob(gated(gate, log, name), name)) for name in "abc"]
+    jobs = [thread.put(CopyJob(gated(gate, log, name), "storing", 4)) for name in "abc"]
     assert log == []
     gate.set()
     for job in jobs:
@@ -43,8 +44,8 @@ def test_an_error_is_told_where_the_copy_is_waited_for_and_the_next_copy_runs(th
     gate, log = threading.Event(), []
     gate.set()
     broken, sound = (
-        thread.put(CopyJob(fails(), "storing 4 B")),
-        thread.put(CopyJob(gated(gate, log, "b"), "b")),
+        thread.put(CopyJob(fails(), "storing", 4)),
+        thread.put(CopyJob(gated(gate, log, "b"), "storing", 4)),
     )
     sound.wait()
     for _ in range(2):
@@ -56,7 +57,7 @@ def test_an_error_is_told_where_the_copy_is_waited_for_and_the_next_copy_runs(th
 
 def test_a_copy_that_is_given_up_stops_behind_its_piece_and_a_queued_one_never_begins(thread):
     gate, log, over = threading.Event(), [], []
-    running, queued = (CopyJob(gated(gate, log, name), name) for name in "ab")
+    running, queued = (CopyJob(gated(gate, log, name), "storing", 4) for name in "ab")
     thread.put(running)
     thread.put(queued)
     queued.abandon(lambda: over.append("queued"))
@@ -79,7 +80,7 @@ def test_a_long_pause_is_cut_short(thread):
         begun.set()
         yield 1000.0
 
-    job = thread.put(CopyJob(slow(), "slow"))
+    job = thread.put(CopyJob(slow(), "storing", 4))
     assert begun.wait(20)
     job.abandon(lambda: over.append(1))
     assert over == [1]
@@ -91,14 +92,14 @@ def test_the_queue_has_a_bound(monkeypatch):
     put = []
 
     def feed():
-        jobs = (CopyJob(gated(gate, log, name, 1), str(name)) for name in range(5))
+        jobs = (CopyJob(gated(gate, log, name, 1), "storing", 4) for name in range(5))
         put.extend(map(thread.put, jobs))
 
     feeder = threading.Thread(target=feed)
     feeder.start()
     feeder.join(0.2)
     assert feeder.is_alive()
-    assert len(put) <= 3
+    assert len(put) <= 2
     gate.set()
     feeder.join(20)
     for job in put:
@@ -110,7 +111,19 @@ def test_the_queue_has_a_bound(monkeypatch):
 def test_a_closed_thread_is_gone():
     thread, gate, log = CopyThread("closing"), threading.Event(), []
     gate.set()
-    thread.put(CopyJob(gated(gate, log, "a"), "a"))
+    thread.put(CopyJob(gated(gate, log, "a"), "storing", 4)).wait()
     thread.close()
     assert len(log) == 3
     assert not any(t.name == "neaptide-closing" for t in threading.enumerate())
+
+
+def test_what_waits_when_the_thread_is_closed_never_begins():
+    thread, gate, log = CopyThread("closing"), threading.Event(), []
+    running, queued = (thread.put(CopyJob(gated(gate, log, name), "storing", 4)) for name in "ab")
+    while not running._has_begun:
+        time.sleep(0.001)
+    threading.Timer(0.05, gate.set).start()
+    thread.close()
+    assert running.has_ended
+    assert queued.has_ended
+    assert ("b", 0) not in log

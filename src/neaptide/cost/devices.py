@@ -26,6 +26,8 @@ DISK_SPACE: Final = "disk"
 DISK_BYTES_PER_S: Final = 200e6
 """Rate to which copies to a file and back are held, each way: below what disks of today give, so that it does not depend
 on the disk."""
+DISK_LATENCY_S: Final = 100e-6
+"""Time that such a copy takes beside its bytes: two threads are woken, and a pause ends late (`benchmarks/offload_runs.py`)."""
 _MOST_BYTES: Final = 1 << 62
 
 

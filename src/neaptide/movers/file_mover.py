@@ -71,11 +71,11 @@ class _File:
 
     def send(self, storage: torch.UntypedStorage, extents: tuple[Extent, ...]) -> CopyJob:
         pieces = _pieces(self._number, _write, storage, extents, self._rates[0])
-        return self._threads[0].put(CopyJob(pieces, f"storing {format_bytes(storage.nbytes())}"))
+        return self._threads[0].put(CopyJob(pieces, "storing", storage.nbytes()))
 
     def bring(self, storage: torch.UntypedStorage, extents: tuple[Extent, ...]) -> CopyJob:
         pieces = _pieces(self._number, _read, storage, extents, self._rates[1])
-        return self._threads[1].put(CopyJob(pieces, f"loading {format_bytes(storage.nbytes())}"))
+        return self._threads[1].put(CopyJob(pieces, "loading", storage.nbytes()))
 
 
 def _new_file(capacity_bytes: int, slow: SlowMemory) -> int:

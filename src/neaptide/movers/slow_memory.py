@@ -9,10 +9,6 @@ from typing import Final
 from neaptide.cost.devices import DISK_BYTES_PER_S
 from neaptide.errors import UsageError
 
-MOST_WAITING: Final = 64
-"""Copies that may wait for their turn in one direction. A job is a few hundred bytes; the bound keeps a fault from
-hiding behind a queue that grows."""
-
 
 @dataclass(frozen=True, slots=True)
 class SlowMemory:
