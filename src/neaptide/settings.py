@@ -28,6 +28,7 @@ from neaptide.setting_readers import (
 from neaptide.units import parse_duration
 
 HIGHEST_SEED: Final = 2**63 - 1  # that torch takes
+MOST_TRIALS: Final = 7
 DEFAULT_TIME_LIMIT_S: Final = 20.0
 CURVE_TIME_LIMIT_S: Final = 0.03
 """For each operation: curves take about a third of it where nothing else runs."""
@@ -98,6 +99,7 @@ class Settings:
         atomic: keep all updates behind the last operation that can fail.
         allow_nondeterministic: recompute operations too that give other bits on every run.
         numerics: `bitwise` keeps eager's bits; `close` may take sums in another order.
+        trials: plans that are run to choose one by what they measured; None for one plan, by predictions.
         rewrite: rules by which the graph is rewritten before it is planned.
         refresh: time operations again that were timed before.
         arena: run inside one block of memory.
@@ -230,6 +232,12 @@ class Settings:
         one_of_reader(BITWISE, CLOSE),
         "Numbers of the plan: bitwise (default) as eager's, or close: sums may be taken in another order.",
         metavar="HOW",
+    )
+    trials: int | None = setting(
+        None,
+        integer_reader(2, MOST_TRIALS),
+        "Plan N times around the limit, run the plans, and take the best that measured within it.",
+        metavar="N",
     )
     rewrite: tuple[str, ...] = setting(
         (),

@@ -14,13 +14,13 @@ from neaptide.plans import Plan
 from neaptide.runtime.step_plan import StepPlan
 from neaptide.runtime.timing import RatioEstimate, StepTimes
 from neaptide.runtime.trials import (
-    MOST_TRIALS,
     Trial,
     TrialLimit,
     TrialResult,
     described_limit,
     other_budgets,
 )
+from neaptide.settings import MOST_TRIALS
 from test_plans import PROGRAM
 
 

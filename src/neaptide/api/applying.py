@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from neaptide.api.search_options import placed, plan_within_budget, search_options
+from neaptide.api.search_options import open_choice, placed, plan_within_budget, search_options
 from neaptide.planner.budget import Budget
 from neaptide.plans import Plan
 from neaptide.runtime.arena_plan import ArenaOptions
@@ -78,6 +78,7 @@ def compile_step(
     rewrites: Sequence[str | Rewrite] = (),
     numerics: str = DEFAULTS.numerics,
     workers: int | None = DEFAULTS.workers,
+    trials: int | None = DEFAULTS.trials,
 ) -> PlannedStep:
     """A callable that plans a step when it is first called, and runs it under the plan from then on.
 
@@ -90,14 +91,19 @@ def compile_step(
     its own order, operation by operation, and when the budget is reached a policy decides what is let go and made
     again later (Kirisame et al., ICLR 2021). `EvictionOptions` say how.
 
+    With `trials=3`, so many plans are made for limits around the one asked for, sharing the time limit. At the first usual
+    call they run in turns with the step itself, and what they change is put back from a copy of the
+    model and its state in the host's memory. The least peak that measured within the limit of time is taken, or the fastest
+    plan where none is within it; for a limit of bytes the fastest.
+
     Raises:
         UsageError: an unknown strategy, rule, `on_mismatch` or way to evict, or eviction together with a strategy, with
-            `atomic`, with an arena, with rewrites or with a budget's latency.
+            `atomic`, with an arena, with rewrites, with trials or with a budget's latency; trials without a limit.
         InfeasibleBudget: at a call: no plan within its bytes was found.
     """
     check_on_mismatch(on_mismatch)
     options = search_options(
-        budget, strategy, time_limit_s, work_limit, seed, atomic, None, rewrites, numerics, workers
+        budget, strategy, time_limit_s, work_limit, seed, atomic, None, rewrites, numerics, workers, trials
     )
     evicting = eviction_options(
         eviction,
@@ -108,6 +114,7 @@ def compile_step(
             "a latency": options.budget.latency is not None,
             "rewrites": bool(options.rewrites),
             "numerics": options.numerics != DEFAULTS.numerics,
+            "trials": options.trials is not None,
         },
     )
     first_bytes = 0
@@ -130,9 +137,13 @@ def compile_step(
             decided = variant.graphs[0].eviction
             first_bytes = first_bytes or (0 if decided is None else decided.budget_bytes)
             return variant
-        found = plan_within_budget(prepared, allowed)
+        if allowed.trials is not None:
+            found = open_choice(prepared, allowed, arena)
+        else:
+            found = plan_within_budget(prepared, allowed)
+            found = replace(found, variant=placed(prepared, found.variant, arena))
         first_bytes = first_bytes or found.plan.programs[0].budget_bytes
-        return placed(prepared, found.variant, arena)
+        return found.variant
 
     return PlannedStep(step, make, on_mismatch=on_mismatch)
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
 from neaptide.planner.graph_search import check_strategy
 from neaptide.planner.variants import check_variants, inner_strategy
-from neaptide.report.profiling import over_budget
+from neaptide.report.profiling import over_budget, over_bytes
 from neaptide.runtime.arena_plan import ArenaOptions, arena_options
+from neaptide.runtime.open_choice import OpenChoice
 from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.prepared_step import PreparedStep
 from neaptide.runtime.search_options import SearchOptions
+from neaptide.runtime.searched_front import plans_to_try
 from neaptide.runtime.step_plan import StepPlan
+from neaptide.runtime.trials import TrialLimit
 from neaptide.settings import DEFAULTS, check_setting
 from neaptide.transform.rewrite import Rewrite
 from neaptide.transform.rules import check_rules
@@ -31,6 +35,7 @@ def search_options(
     rewrites: Sequence[str | Rewrite] = (),
     numerics: str = DEFAULTS.numerics,
     workers: int | None = DEFAULTS.workers,
+    trials: int | None = None,
 ) -> SearchOptions:
     """What is asked of a search, checked by the table of settings.
 
@@ -48,6 +53,9 @@ def search_options(
     limits = Limits(time_s=time_limit_s, work=work_limit, seed=seed)
     check_setting("numerics", numerics)
     check_variants(strategy, numerics, atomic=atomic)
+    if trials is not None:
+        check_setting("trials", trials)
+        TrialLimit.of(asked)
     check_rules(rule for rule in rewrites if isinstance(rule, str))
     return SearchOptions(
         asked,
@@ -58,6 +66,7 @@ def search_options(
         rewrites=tuple(rewrites),
         numerics=numerics,
         workers=workers,
+        trials=trials,
     )
 
 
@@ -72,6 +81,24 @@ def plan_within_budget(prepared: PreparedStep, options: SearchOptions) -> StepPl
     if error is not None:
         raise error
     return found
+
+
+def open_choice(prepared: PreparedStep, options: SearchOptions, arena: bool | ArenaOptions) -> StepPlan:
+    """The plan for the limit, with a choice among others around it that is made when the step runs.
+
+    A limit of time is held against what is measured then, so no predicted time is refused.
+
+    Raises:
+        InfeasibleBudget: the bytes of the best plan found are above its budget.
+    """
+    plans, planned_for = plans_to_try(prepared, options)
+    error = over_bytes(prepared, plans[0])
+    if error is not None:
+        raise error
+    plans = tuple(replace(made, variant=placed(prepared, made.variant, arena)) for made in plans)
+    limit = TrialLimit.of(options.budget)
+    choice = OpenChoice(plans, planned_for, limit, prepared.captured_on, options.limits.seed)
+    return replace(plans[0], variant=replace(plans[0].variant, choice=choice))
 
 
 def placed(prepared: PreparedStep, variant: PlannedVariant, arena: bool | ArenaOptions) -> PlannedVariant:

@@ -139,7 +139,7 @@ class StateWatch:
             if root_of(place) is place and _content(place) is not before:
                 _set_back(place, before)
         for _, holder, before in self._contents:
-            _put_back(holder, before)
+            put_back_entries(holder, before)
         return [*written, *map(Write, self._random_numbers())]
 
     def written(self) -> list[Write]:
@@ -246,7 +246,8 @@ def is_same(before: Any, after: Any) -> bool:
     return is_plain(before) and is_plain(after) and type(before) is type(after) and bool(before == after)
 
 
-def _put_back(holder: Any, before: Any) -> None:
+def put_back_entries(holder: Any, before: Any) -> None:
+    """Make a list or dict what it was; an entry that is the same object still is left alone."""
     if isinstance(holder, dict):
         for key in [k for k in holder if k not in before]:
             del holder[key]

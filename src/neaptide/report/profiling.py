@@ -96,9 +96,9 @@ def over_budget(prepared: PreparedStep, found: StepPlan) -> InfeasibleBudget | N
 
     Every program must keep to the bytes, the first steps too; the usual one to the time as well.
     """
-    for index, program in enumerate(found.plan.programs):
-        if program.predictions.peak_with_workspace_bytes > program.budget_bytes:
-            return _too_high(prepared, found, program, index)
+    too_high = over_bytes(prepared, found)
+    if too_high is not None:
+        return too_high
     program = found.plan.programs[0]
     predicted = program.predictions
     longest = Budget(peak=None, latency=found.plan.budget.latency).resolve_latency(predicted.baseline_seconds)
@@ -114,6 +114,14 @@ def over_budget(prepared: PreparedStep, found: StepPlan) -> InfeasibleBudget | N
         f"{predicted.seconds / predicted.baseline_seconds - 1:+.1%} over the baseline",
         next_step="allow more bytes, or more time",
     )
+
+
+def over_bytes(prepared: PreparedStep, found: StepPlan) -> InfeasibleBudget | None:
+    """The error for a plan whose bytes are above its budget; None when they are not."""
+    for index, program in enumerate(found.plan.programs):
+        if program.predictions.peak_with_workspace_bytes > program.budget_bytes:
+            return _too_high(prepared, found, program, index)
+    return None
 
 
 def _too_high(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from neaptide.errors import RewriteError
 from neaptide.frontends.captured import CapturedProgram, CapturedStep
@@ -20,6 +21,9 @@ from neaptide.runtime.evicting import Eviction
 from neaptide.transform.applying import apply_rule
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES, check_rules
+
+if TYPE_CHECKING:
+    from neaptide.runtime.open_choice import OpenChoice
 
 LeaveOut = Callable[[str, str], None]
 """Told the name of a rule, and why a rewrite of it is not legal."""
@@ -99,12 +103,14 @@ class PlannedVariant:
         graphs: one for each of `captured.programs`, in the same order.
         plan: where they come from; None for program order.
         slow: where storages wait meanwhile; how many bytes each graph has there is in `PlannedGraph.host_bytes`.
+        choice: what decides at the first usual call which plan really runs; None where that is settled.
     """
 
     captured: CapturedStep
     graphs: tuple[PlannedGraph, ...]
     plan: Plan | None = None
     slow: SlowMemory = DEFAULT_SLOW_MEMORY
+    choice: OpenChoice | None = None
 
     @property
     def keeps_bits(self) -> bool:

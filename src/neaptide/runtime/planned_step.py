@@ -111,6 +111,7 @@ class PlannedStep:
         Raises:
             StepMismatch: with `on_mismatch="error"`, a call that no plan covers; names the differences.
             StepInterrupted: the call before died between updates; see `reset`.
+            UsageError: plans are to be tried, and memory does not suffice for a copy of the model and its state.
         """
         if self._interrupted:
             raise StepInterrupted(
@@ -125,6 +126,10 @@ class PlannedStep:
             self.counts.eager += 1
             return self._step(*args, **kwargs)
         assert variant is not None
+        if program.index == 0 and variant.planned.choice is not None:
+            planned = variant.planned.choice.settle(self._step, args, kwargs)
+            variant = self._variants[-1] = LoweredVariant(planned, self._arenas)
+            program = variant.runnable(program.index)
         return self._run(program, args, kwargs)
 
     def reset(self) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 _STATUS: Final = Path("/proc/self/status")
+_MEMORY: Final = Path("/proc/meminfo")
 _CLEAR_REFS: Final = Path("/proc/self/clear_refs")
 # Documented in proc(5): writing 5 resets the peak resident set size to the current one.
 _RESET_PEAK: Final = "5"
@@ -17,7 +18,7 @@ _RESET_PEAK: Final = "5"
 
 def high_water_mark_bytes() -> int | None:
     """Most bytes that were resident since the process began or since the last reset; None if not told."""
-    mark = _status_bytes("VmHWM")
+    mark = _stated_bytes(_STATUS, "VmHWM")
     if mark is not None or sys.platform == "win32":
         return mark
     import resource
@@ -29,7 +30,12 @@ def high_water_mark_bytes() -> int | None:
 
 def resident_set_bytes() -> int | None:
     """Bytes that are resident now; None where the system does not tell."""
-    return _status_bytes("VmRSS")
+    return _stated_bytes(_STATUS, "VmRSS")
+
+
+def available_bytes() -> int | None:
+    """Bytes that this machine can still hand out without swapping; None where the system does not tell."""
+    return _stated_bytes(_MEMORY, "MemAvailable")
 
 
 def reset_high_water_mark() -> bool:
@@ -42,9 +48,9 @@ def reset_high_water_mark() -> bool:
     return True
 
 
-def _status_bytes(field: str) -> int | None:
+def _stated_bytes(path: Path, field: str) -> int | None:
     try:
-        lines = _STATUS.read_text(encoding="ascii", errors="replace").splitlines()
+        lines = path.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
         # No /proc here.
         return None

@@ -22,7 +22,7 @@ class RestorePoint:
 
     def __init__(self, tensors: Iterable[torch.Tensor], random_devices: Sequence[str]) -> None:
         with torch.no_grad():
-            self._copies = [(whole, whole.clone()) for whole in map(_whole_storage, tensors)]
+            self._copies = [(whole, whole.clone()) for whole in map(whole_storage, tensors)]
         self._random = [(device, random_state(device)) for device in random_devices]
 
     def put_back(self) -> None:
@@ -38,7 +38,7 @@ class RestorePoint:
         self._copies.clear()
 
 
-def _whole_storage(tensor: torch.Tensor) -> torch.Tensor:
+def whole_storage(tensor: torch.Tensor) -> torch.Tensor:
     """All bytes that a tensor sees a part of, as a flat alias that is not recorded for autograd."""
     count = tensor.untyped_storage().nbytes() // tensor.element_size()
     return tensor.detach().as_strided((count,), (1,), 0)

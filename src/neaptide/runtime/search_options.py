@@ -26,6 +26,8 @@ class SearchOptions:
         rewrites: what is done to the graphs first, one after the other: names of rules, each applied wherever it finds
             that it can be, and rewrites of the usual step.
         numerics: `close` where sums may be taken in another order, so that the graph may run in parts.
+        trials: plans that are made around the limit and run, to take one by what they measured. None: one plan, by
+            predictions.
         leave_out: told the rule and the reason where a rewrite that is not legal in a graph is left out. None: that is
             an error.
         bodies: what the body of each loop may use, as `planner.loop_bodies.BodyPlanner.plan` means it. None: what is
@@ -44,3 +46,4 @@ class SearchOptions:
     bodies: Budget | None = None
     numerics: str = BITWISE
     workers: int | None = None
+    trials: int | None = None

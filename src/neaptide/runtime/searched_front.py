@@ -7,11 +7,13 @@ from dataclasses import replace
 
 from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
+from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.front import VariantFront, part_of, variants_front
 from neaptide.plans import PlannedProgram
 from neaptide.runtime.prepared_step import PreparedStep
 from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.step_plan import StepPlan
+from neaptide.runtime.trials import described_limit, other_budgets
 
 
 def searched_front(prepared: PreparedStep, options: SearchOptions, count: int) -> VariantFront:
@@ -60,6 +62,28 @@ def plans_for(
     return tuple(found)
 
 
+def plans_to_try(
+    prepared: PreparedStep, options: SearchOptions
+) -> tuple[tuple[StepPlan, ...], tuple[str, ...]]:
+    """Plans for the limit and for others around it that are worth a run, and what each was planned for, in words.
+
+    The search for the limit itself comes first. Of a limit of bytes only those plans are returned that are predicted to
+    keep it; where none does, the plan that was asked for alone.
+
+    Args:
+        prepared: the step.
+        options: with `trials`, and a limit in their budget.
+    """
+    assert options.trials is not None
+    seconds = baseline(prepared.problem()).seconds
+    others = other_budgets(options.budget, options.trials, seconds, prepared.allowed(options, 0, None))
+    found = plans_for(prepared, options, others)
+    words = [described_limit(budget, seconds) for budget in (options.budget, *others)]
+    fitting = [index for index, made in enumerate(found) if _fits(made.plan.programs[0])] or [0]
+    kept = [fitting[index] for index in distinct([found[index] for index in fitting])]
+    return tuple(found[index] for index in kept), tuple(words[index] for index in kept)
+
+
 def distinct(plans: Sequence[StepPlan]) -> tuple[int, ...]:
     """Which of some plans are worth a run: each program once, and none that another is predicted to beat. O(n^2).
 
@@ -74,6 +98,10 @@ def distinct(plans: Sequence[StepPlan]) -> tuple[int, ...]:
         if not any(_beats(other, program) for other in others):
             kept.append(index)
     return tuple(kept)
+
+
+def _fits(program: PlannedProgram) -> bool:
+    return program.predictions.peak_with_workspace_bytes <= program.budget_bytes
 
 
 def _is_same(one: PlannedProgram, other: PlannedProgram) -> bool:

@@ -18,18 +18,18 @@ from neaptide.planner.budget import Budget
 from neaptide.plans.trials_record import FASTEST, LEAST_PEAK, NONE_WITHIN, Reason, TrialRow, TrialsRecord
 from neaptide.runtime.step_plan import StepPlan
 from neaptide.runtime.timing import RatioEstimate, StepTimes, median_ratio
+from neaptide.settings import MOST_TRIALS
 from neaptide.units import format_bytes
 
 ROUNDS: Final = 5
 """Timed steps of each plan, by default."""
-
-MOST_TRIALS: Final = 7
 
 # Predicted limits over the one asked for, in the order in which they are worth a search. Times are off by a seventh at
 # most as a rule, and what is predicted too slow is as common as what is predicted too fast.
 _TIMES: Final = (1.0, 1.15, 0.9, 1.3, 1.07, 0.95, 1.22)
 # Fewer bytes than allowed: another plan, which may be the faster one when it runs.
 _PEAKS: Final = (1.0, 0.9, 0.8, 0.7, 0.95, 0.85, 0.6)
+assert len(_TIMES) == len(_PEAKS) == MOST_TRIALS
 
 Clock = Literal["processor", "wall"]
 
