@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from neaptide.api import compile_step as compile_step
     from neaptide.api import explain as explain
     from neaptide.api import plan as plan
+    from neaptide.api import plan_by_trials as plan_by_trials
     from neaptide.api import profile as profile
     from neaptide.api import run as run
     from neaptide.ops.declared import declare_pure as declare_pure
@@ -37,6 +38,7 @@ _HOME: Final = {
     "declare_pure": "neaptide.ops.declared",
     "explain": "neaptide.api",
     "plan": "neaptide.api",
+    "plan_by_trials": "neaptide.api",
     "profile": "neaptide.api",
     "run": "neaptide.api",
     "ArenaOptions": "neaptide.runtime.arena_plan",

@@ -74,3 +74,25 @@ def test_a_step_that_cannot_be_captured_names_the_line(call, tmp_path):
     assert ending.code == 4
     assert f"where: {tmp_path / 'train.py'}:11" in ending.err
     assert "torch.where" in ending.err
+
+
+def test_plans_are_tried_where_that_is_asked_for(call, tmp_path):
+    asked = (
+        "plan",
+        "zoo:mlp@tiny",
+        "--latency",
+        "+900%",
+        "--trials",
+        "2",
+        "--work-limit",
+        "60",
+        "-o",
+        "plan.json",
+    )
+    ending = call(*asked)
+    assert ending.code == 0
+    assert "Taken: the least peak of those that measured within 10.000 of that time." in ending.out
+    assert Plan.load(tmp_path / "plan.json").programs[0].trials is not None
+    elsewhere = call(*asked, "--device", "rtx3090")
+    assert elsewhere.code == 2
+    assert "cannot be tried here" in elsewhere.err

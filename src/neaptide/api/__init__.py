@@ -1,4 +1,4 @@
-"""The public functions that tie the rooms together: profile, plan, apply, compile_step, compare, run, explain."""
+"""The public functions that tie the rooms together: profile, plan, plan_by_trials, apply, compile_step, compare, run, explain."""
 
 from neaptide.api.applying import apply as apply
 from neaptide.api.applying import compile_step as compile_step
@@ -7,3 +7,4 @@ from neaptide.api.explaining import explain as explain
 from neaptide.api.planning import plan as plan
 from neaptide.api.profiling import profile as profile
 from neaptide.api.running import run as run
+from neaptide.api.trying import plan_by_trials as plan_by_trials

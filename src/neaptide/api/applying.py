@@ -138,7 +138,9 @@ def compile_step(
             first_bytes = first_bytes or (0 if decided is None else decided.budget_bytes)
             return variant
         if allowed.trials is not None:
-            found = open_choice(prepared, allowed, arena)
+            choice = open_choice(prepared, allowed, arena)
+            found = choice.plans[0]
+            found = replace(found, variant=replace(found.variant, choice=choice))
         else:
             found = plan_within_budget(prepared, allowed)
             found = replace(found, variant=placed(prepared, found.variant, arena))

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from neaptide.api.search_options import search_options
+from neaptide.api.trying import trials_elsewhere, tried_plan
 from neaptide.interruption import beyond_search
 from neaptide.planner.budget import Budget
 from neaptide.planner.graph_search import check_strategy
@@ -46,6 +47,7 @@ def compare(
     workers: int | None = DEFAULTS.workers,
     name: str = "",
     arena: bool | ArenaOptions = False,
+    trials: int | None = DEFAULTS.trials,
 ) -> Comparison:
     """Run a step as it is, as captured, and as planned, and put predictions beside measurements.
 
@@ -72,10 +74,15 @@ def compare(
         workers: as for `plan`.
         name: for the report.
         arena: add a row `arena`: the plan, or the baseline where there is none, as `apply(arena=True)` runs it.
+        trials: run so many plans around the limit, and take one by what they measured for the row `plan`. The times in
+            the table are measured anew.
 
     Raises:
-        UsageError: no strategy or device of that name, a step instead of a factory, or an arena for another device.
+        UsageError: no strategy or device of that name, a step instead of a factory, an arena or trials for another device,
+            or trials without a limit.
     """
+    if trials is not None and device is not None:
+        raise trials_elsewhere(device)
     asked = Budget(None) if budget is None else budget
     search = search_options(
         asked,
@@ -88,6 +95,7 @@ def compare(
         rewrites=rewrites,
         numerics=numerics,
         workers=workers,
+        trials=trials,
     )
     for other in also:
         check_strategy(inner_strategy(other), atomic=False)
@@ -104,7 +112,7 @@ def compare(
     plans: dict[str, StepPlan] = {}
     began = time.perf_counter()
     if budget is not None:
-        plans["plan"] = prepared.plan(search)
+        plans["plan"] = prepared.plan(search) if trials is None else tried_plan(factory, prepared, search)
     for other in also:
         plans[other] = prepared.plan(replace(search, strategy=other))
     plan_seconds = time.perf_counter() - began

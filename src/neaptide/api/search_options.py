@@ -83,8 +83,10 @@ def plan_within_budget(prepared: PreparedStep, options: SearchOptions) -> StepPl
     return found
 
 
-def open_choice(prepared: PreparedStep, options: SearchOptions, arena: bool | ArenaOptions) -> StepPlan:
-    """The plan for the limit, with a choice among others around it that is made when the step runs.
+def open_choice(
+    prepared: PreparedStep, options: SearchOptions, arena: bool | ArenaOptions = False
+) -> OpenChoice:
+    """Plans for the limit and for others around it, to choose among when they run.
 
     A limit of time is held against what is measured then, so no predicted time is refused.
 
@@ -97,8 +99,7 @@ def open_choice(prepared: PreparedStep, options: SearchOptions, arena: bool | Ar
         raise error
     plans = tuple(replace(made, variant=placed(prepared, made.variant, arena)) for made in plans)
     limit = TrialLimit.of(options.budget)
-    choice = OpenChoice(plans, planned_for, limit, prepared.captured_on, options.limits.seed)
-    return replace(plans[0], variant=replace(plans[0].variant, choice=choice))
+    return OpenChoice(plans, planned_for, limit, prepared.captured_on, options.limits.seed)
 
 
 def placed(prepared: PreparedStep, variant: PlannedVariant, arena: bool | ArenaOptions) -> PlannedVariant:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from neaptide.cli import exit_codes
@@ -61,13 +62,15 @@ def plan(request: Request) -> int:
     budget = Budget(peak=settings.peak, latency=settings.latency, host=settings.host)
     try:
         with console.user_code():
-            step, batch = find_target(request.target).build()
+            target = find_target(request.target)
             from neaptide import api
 
+            if settings.trials is None:
+                make: Callable[..., Plan] = partial(api.plan, *target.build())
+            else:
+                make = partial(api.plan_by_trials, target.build, trials=settings.trials)
             with asking_before_aborting() as interrupt:
-                found = api.plan(
-                    step,
-                    batch,
+                found = make(
                     budget=budget,
                     device=device,
                     strategy=settings.strategy,
@@ -165,6 +168,7 @@ def compare(request: Request) -> int:
                 workers=settings.workers,
                 name=request.target,
                 arena=_arena(settings),
+                trials=settings.trials,
             )
     _deliver(request, comparison, lambda: comparison_document(comparison))
     return exit_codes.DONE if is_within_budget(comparison) else exit_codes.OVER_BUDGET

@@ -72,7 +72,7 @@ cli = click.Group(
             commands.plan,
             "Plan a step for a budget, and save the plan.\n\n"
             "Ctrl-C stops planning and keeps the best plan so far; a second Ctrl-C ends at once.",
-            settings=(*_PLANNING, "atomic", "allow_nondeterministic", "numerics", "rewrite"),
+            settings=(*_PLANNING, "atomic", "allow_nondeterministic", "numerics", "rewrite", "trials"),
             output="Write the plan; also when the budget is not reached.",
         ),
         make_command(
@@ -92,6 +92,7 @@ cli = click.Group(
                 "allow_nondeterministic",
                 "numerics",
                 "rewrite",
+                "trials",
                 "also",
                 "repeats",
                 "eager",

@@ -19,6 +19,7 @@ from neaptide.report.cells import (
 )
 from neaptide.report.device_notes import predicted_only
 from neaptide.report.document import Document, Table, document
+from neaptide.report.trials_text import trials_lines
 from neaptide.transform.rules import described_rewrites
 from neaptide.units import format_bytes, format_seconds
 
@@ -43,7 +44,7 @@ def plan_document(plan: Plan, *, path: str | None = None) -> Document:
         return document(f"plan for {plan.name or 'step'}", "It has no programs.")
     main = steady_program(plan)
     return document(
-        f"plan for {plan.name or 'step'} on {plan.device or 'this machine'}: predicted, nothing was run",
+        f"plan for {plan.name or 'step'} on {plan.device or 'this machine'}: {_what_is_shown(main)}",
         predicted_only(plan.device, plan.captured_on),
         _numbers(main),
         _rewritten(main),
@@ -63,10 +64,15 @@ def plan_document(plan: Plan, *, path: str | None = None) -> Document:
         _atomic(plan, main),
         bullets("Axes", plan.axes),
         *_parts(main),
+        *trials_lines(main.trials),
         _other_programs(plan, main),
         _search(main, plan),
         _next(plan, path),
     )
+
+
+def _what_is_shown(main: PlannedProgram) -> str:
+    return "predicted, nothing was run" if main.trials is None else "predicted, and chosen by running it"
 
 
 def steady_program(plan: Plan) -> PlannedProgram:
@@ -131,6 +137,10 @@ def _latency_line(budget: BudgetRecord, program: PlannedProgram) -> str:
     limit_s = Budget(None, latency=budget.latency).resolve_latency(made.baseline_seconds)
     if limit_s is None:
         return ""
+    if program.trials is not None:
+        return (
+            f"Latency: limit {budget.latency}, held against what was measured: see the plans that were run."
+        )
     verdict = "held" if made.seconds <= limit_s else "NOT held"
     return f"Latency: limit {format_seconds(limit_s)}, predicted {format_seconds(made.seconds)}; {verdict}."
 

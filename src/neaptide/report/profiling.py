@@ -8,7 +8,8 @@ from neaptide.analysis.profile_bytes import MemoryProfile, memory_profile
 from neaptide.errors import InfeasibleBudget
 from neaptide.outcome import TerminationReason
 from neaptide.planner.budget import Budget
-from neaptide.plans import PlannedProgram, described_role
+from neaptide.plans import PlannedProgram, TrialsRecord, described_role
+from neaptide.plans.trials_record import NONE_WITHIN
 from neaptide.report.device_notes import not_counted
 from neaptide.report.model import AliveRow, ProfileReport
 from neaptide.runtime.plan_facts import versions
@@ -101,6 +102,8 @@ def over_budget(prepared: PreparedStep, found: StepPlan) -> InfeasibleBudget | N
         return too_high
     program = found.plan.programs[0]
     predicted = program.predictions
+    if program.trials is not None:
+        return _too_slow(prepared, found, program.trials)
     longest = Budget(peak=None, latency=found.plan.budget.latency).resolve_latency(predicted.baseline_seconds)
     if longest is None or predicted.seconds <= longest:
         return None
@@ -113,6 +116,22 @@ def over_budget(prepared: PreparedStep, found: StepPlan) -> InfeasibleBudget | N
         why=f"the fastest found takes {format_seconds(predicted.seconds)}, "
         f"{predicted.seconds / predicted.baseline_seconds - 1:+.1%} over the baseline",
         next_step="allow more bytes, or more time",
+    )
+
+
+def _too_slow(prepared: PreparedStep, found: StepPlan, trials: TrialsRecord) -> InfeasibleBudget | None:
+    """The error where no plan measured within the limit of time."""
+    if trials.reason != NONE_WITHIN:
+        return None
+    predicted, row = found.plan.programs[0].predictions, trials.rows[trials.chosen]
+    return InfeasibleBudget(
+        f"none of {len(trials.rows)} plans that were run measured within the latency {found.plan.budget.latency}",
+        smallest_peak_bytes=predicted.peak_with_workspace_bytes,
+        lower_bound_bytes=predicted.lower_bound_bytes,
+        alive=_alive_names(prepared, found, found.plan.programs[0], 0),
+        plan=found.plan,
+        why=f"the fastest took {row.measured_ratio:.3f} of the time of {trials.beside}",
+        next_step="allow more time, or more trials",
     )
 
 

@@ -1,4 +1,4 @@
-"""Plans of one step of which one is taken when it is first called as usual: they are tried on the user's own objects."""
+"""Plans of one step, of which one is taken by what they take: on the user's own objects at the first usual call, or apart."""
 
 from __future__ import annotations
 
@@ -11,19 +11,27 @@ import torch
 
 from neaptide.frontends.captured import CapturedStep
 from neaptide.plans.trials_record import NONE_WITHIN
-from neaptide.runtime.contestants import never_again
+from neaptide.runtime.contestants import (
+    Factory,
+    eager_contestant,
+    never_again,
+    planned_contestant,
+    rebind,
+    trial_times,
+)
 from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
 from neaptide.runtime.planned_step import PlannedStep
 from neaptide.runtime.state_copy import StateCopy
 from neaptide.runtime.step_plan import StepPlan
-from neaptide.runtime.timing import Step, interleaved
-from neaptide.runtime.trials import ROUNDS, Clock, Trial, TrialLimit, TrialResult, clock_of
+from neaptide.runtime.timing import Step, StepTimes, interleaved
+from neaptide.runtime.trials import ROUNDS, Trial, TrialLimit, TrialResult, clock_of
 
 logger = logging.getLogger(__name__)
 
 BESIDE_STEP: Final = "the step as it is"
 BESIDE_ORDER: Final = "the step in program order, without its host code"
 BESIDE_FIRST: Final = "the plan for the limit itself"
+_BESIDE: Final = "beside"
 
 
 @dataclass(frozen=True)
@@ -68,30 +76,43 @@ class OpenChoice:
         }
         beside, other = self._beside(step, captured, args, kwargs)
         if other is not None:
-            runs["beside"] = other
+            runs[_BESIDE] = other
         with captured.first_writes.done():
             copy = StateCopy(captured, args, kwargs)
             try:
                 times = interleaved(runs, self.rounds, synchronize=_synchronize(self.device))
             finally:
                 copy.put_back()
-        clock: Clock = clock_of(self.device)
-        reference = times["beside" if other is not None else "0"]
-        trials = tuple(
-            Trial.of(
-                found.plan.programs[0].predictions.peak_with_workspace_bytes,
-                times[str(index)],
-                reference,
-                clock,
-                self.seed,
-            )
+        return self._decided(times, beside).variant
+
+    def settle_apart(self, factory: Factory, seed: int) -> StepPlan:
+        """The same, each program on fresh objects of its own.
+
+        Args:
+            factory: makes the step and its batch.
+            seed: of the factory.
+        """
+        runs = [
+            planned_contestant(str(index), factory, seed, rebind(found.variant))
             for index, found in enumerate(self.plans)
+        ]
+        if not self.limit.is_of_time:
+            return self._decided(trial_times(runs, self.rounds), BESIDE_FIRST)
+        eager = replace(eager_contestant(factory, seed), name=_BESIDE)
+        return self._decided(trial_times([*runs, eager], self.rounds), BESIDE_STEP)
+
+    def _decided(self, times: Mapping[str, StepTimes], beside: str) -> StepPlan:
+        """The plan that is taken, told in the log."""
+        clock = clock_of(self.device)
+        reference = times.get(_BESIDE, times["0"])
+        peaks = [found.plan.programs[0].predictions.peak_with_workspace_bytes for found in self.plans]
+        trials = tuple(
+            Trial.of(peak, times[str(index)], reference, clock, self.seed) for index, peak in enumerate(peaks)
         )
-        decided = TrialResult(trials, beside, clock, self.rounds).decide(
-            self.plans, self.planned_for, self.limit
-        )
+        result = TrialResult(trials, beside, clock, self.rounds)
+        decided = result.decide(self.plans, self.planned_for, self.limit)
         _tell(decided)
-        return decided.variant
+        return decided
 
     def _beside(
         self,

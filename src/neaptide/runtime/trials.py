@@ -194,7 +194,8 @@ def other_budgets(
         allowed_bytes: what the budget comes to.
     """
     if budget.peak is not None and not budget.is_min:
-        return tuple(Budget(max(int(share * allowed_bytes), 1), budget.latency) for share in _PEAKS[1:count])
+        sizes = [max(int(share * allowed_bytes), 1) for share in _PEAKS[1:count]]
+        return tuple(replace(budget, peak=size, outside_bytes=0) for size in sizes)
     longest = budget.resolve_latency(baseline_seconds)
     assert longest is not None
     return tuple(replace(budget, latency=share * longest) for share in _TIMES[1:count])
