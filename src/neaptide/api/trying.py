@@ -39,6 +39,7 @@ def plan_by_trials(
     allow_nondeterministic: bool = False,
     rewrites: Sequence[str | Rewrite] = (),
     numerics: str = DEFAULTS.numerics,
+    workers: int | None = DEFAULTS.workers,
     name: str = "",
 ) -> Plan:
     """Plan a training step for several limits around the one asked for, run the plans, and take one by what they took.
@@ -61,6 +62,7 @@ def plan_by_trials(
         allow_nondeterministic: as for `plan`.
         rewrites: as for `plan`.
         numerics: as for `plan`.
+        workers: as for `plan`.
         name: of the plan.
 
     Raises:
@@ -72,7 +74,17 @@ def plan_by_trials(
     if device is not None:
         raise trials_elsewhere(device)
     options = search_options(
-        budget, strategy, time_limit_s, work_limit, seed, atomic, interrupt, rewrites, numerics, trials
+        budget,
+        strategy,
+        time_limit_s,
+        work_limit,
+        seed,
+        atomic,
+        interrupt,
+        rewrites,
+        numerics,
+        workers,
+        trials,
     )
     step, batch = contestants.build(factory, seed)
     prepared = prepare(
