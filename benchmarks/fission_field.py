@@ -152,7 +152,9 @@ class Field:
         self.tried.clear()
         began = time.monotonic()
         found = plans_for(
-            self.prepared, SearchOptions(budgets[0], strategy, limits, numerics=numerics), budgets[1:]
+            self.prepared,
+            SearchOptions(budgets[0], strategy, limits, numerics=numerics, workers=1),
+            budgets[1:],
         )
         say(f"  {kind}: {len(found)} plans in {time.monotonic() - began:.0f} s")
         kept = distinct(found)

@@ -22,6 +22,7 @@ VALUES = {
     "work_limit": ("9", 9),
     "workers": ("2", 2),
     "seed": ("3", 3),
+    "trials": ("3", 3),
     "strategy": ("early_updates", "early_updates"),
     "also": ("a, b", ("a", "b")),
     "method": ("lpmf, exact", ("lpmf", "exact")),
