@@ -7,7 +7,18 @@ import sys
 
 import pytest
 
-from neaptide.named_peers import EVICTION, GRID, LAYOUTS, LISTS, ORDERS, RECORDED, RULES, STRATEGIES, peer
+from neaptide.named_peers import (
+    COMBINATIONS,
+    EVICTION,
+    GRID,
+    LAYOUTS,
+    LISTS,
+    ORDERS,
+    RECORDED,
+    RULES,
+    STRATEGIES,
+    peer,
+)
 
 DEFAULTS = """
 import sys
@@ -42,6 +53,7 @@ print([name for name in sys.modules if name.startswith("neaptide.peers")])
         ("strategies", "dtr", "solve_with"),
         *(("orders", name, "find_order") for name in ORDERS),
         *(("layouts", name, "find_layout") for name in LAYOUTS),
+        *(("combinations", name, "solve") for name in COMBINATIONS),
         ("magis", RECORDED, "solve"),
     ],
 )

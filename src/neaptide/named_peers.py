@@ -34,6 +34,9 @@ STRATEGIES: Final = (
 )
 """Ways to choose what is recomputed."""
 
+COMBINATIONS: Final = ("transform_only", "transform_then_plan", "plan_then_transform")
+"""Ways to look for parts and for a schedule one after the other."""
+
 LISTS: Final = ("reverse_post_order", "xla_list", "xla_dfs", "xla_post_order", "forward_list")
 """Orders made at once, of `orders.lists`."""
 
@@ -86,5 +89,5 @@ GRID: Final = tuple(
 
 
 def peer(room: str, name: str) -> ModuleType:
-    """The module of a peer: `solve` of `strategies`, `find_order` of `orders`, `find_layout` of `layouts`."""
+    """The module of a peer: `solve` of `strategies`, `find_order` of `orders`, `find_layout` of `layouts`, `solve` of `combinations`."""
     return importlib.import_module(f"neaptide.peers.{room}.{name}")

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
+from neaptide.named_peers import COMBINATIONS, peer
 from neaptide.planner.plan_graph import GraphPlan, PlanRequest
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.variants import MICRO_BATCH
@@ -14,7 +15,7 @@ from neaptide.planner.variants.closer import closer_variant
 from neaptide.planner.variants.estimate import PartCosts
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.looked_at import parts_record
-from neaptide.planner.variants.search import PricingOf, plan_variants
+from neaptide.planner.variants.search import PricingOf, Request, VariantPlan, plan_variants
 from neaptide.runtime.planned_graph import PlannedGraph
 from neaptide.runtime.search_options import SearchOptions
 from neaptide.units import format_bytes, format_seconds
@@ -38,14 +39,48 @@ def searched_variant(
     Args:
         planned: the program as it is.
         asked: what is asked of a variant.
-        options: of the search; `micro_batch` looks at whole steps alone.
+        options: of the search; `micro_batch` looks at whole steps alone, and combinations are peers.
         quick: prices any graph at once.
         exact: what prices a graph that is to be planned.
         costs: of parts, to rank variants by before one was priced.
     """
-    made = plan_variants(
+    made = _found(planned, lambda edited: asked(planned.rewritten(edited, ())), options, quick, exact, costs)
+    for tried in made.tried:
+        peak, seconds = format_bytes(tried.peak_bytes), format_seconds(tried.seconds)
+        logger.info("%s: %s in %s", tried.label, peak, seconds)
+    found = made.found
+    if made.begun is not None:
+        record = parts_record(made.begun, made.choices, made.tried, quick)
+        found = replace(found, program=replace(found.program, parts=record))
+    chosen = made.variant
+    return (planned.rewritten(chosen.edited, chosen.rewrites) if chosen.rewrites else planned), found
+
+
+def _found(
+    planned: PlannedGraph,
+    asked: Request,
+    options: SearchOptions,
+    quick: Pricing,
+    exact: PricingOf,
+    costs: PartCosts,
+) -> VariantPlan:
+    """What the strategy that is asked for finds; arguments as of `searched_variant`."""
+    if options.strategy in COMBINATIONS:
+        combining = peer("combinations", "asked").Combining(
+            planned.graph,
+            asked,
+            options.limits,
+            quick,
+            exact,
+            planned.objection,
+            costs,
+            options.interrupt,
+        )
+        combined: VariantPlan = peer("combinations", options.strategy).solve(combining)
+        return combined
+    return plan_variants(
         planned.graph,
-        lambda edited: asked(planned.rewritten(edited, ())),
+        asked,
         options.limits,
         quick=quick,
         exact=exact,
@@ -56,15 +91,6 @@ def searched_variant(
         interrupt=options.interrupt,
         workers=options.workers,
     )
-    for tried in made.tried:
-        peak, seconds = format_bytes(tried.peak_bytes), format_seconds(tried.seconds)
-        logger.info("%s: %s in %s", tried.label, peak, seconds)
-    found = made.found
-    if made.begun is not None:
-        record = parts_record(made.begun, made.choices, made.tried, quick)
-        found = replace(found, program=replace(found.program, parts=record))
-    chosen = made.variant
-    return (planned.rewritten(chosen.edited, chosen.rewrites) if chosen.rewrites else planned), found
 
 
 def with_closer(

@@ -3,15 +3,20 @@
 from typing import Final
 
 from neaptide.errors import UsageError
+from neaptide.named_peers import COMBINATIONS
 from neaptide.planner import CLOSE, DEFAULT_STRATEGY
 
 MICRO_BATCH: Final = "micro_batch"
 """Whole-step micro-batching, each part planned by itself: the strategy that a search over variants has to beat."""
 
 
+OF_VARIANTS: Final = (MICRO_BATCH, *COMBINATIONS)
+"""Strategies that look for parts."""
+
+
 def inner_strategy(name: str) -> str:
     """The strategy that plans each variant, where one of some name is asked for."""
-    return DEFAULT_STRATEGY if name == MICRO_BATCH else name
+    return DEFAULT_STRATEGY if name in OF_VARIANTS else name
 
 
 def check_variants(strategy_name: str, numerics: str, *, atomic: bool) -> None:
@@ -20,9 +25,9 @@ def check_variants(strategy_name: str, numerics: str, *, atomic: bool) -> None:
     Raises:
         UsageError: naming what to change.
     """
-    if strategy_name == MICRO_BATCH and numerics != CLOSE:
+    if strategy_name in OF_VARIANTS and numerics != CLOSE:
         raise UsageError(
-            f"the strategy {MICRO_BATCH!r} takes sums in another order", next_step='say numerics="close"'
+            f"the strategy {strategy_name!r} takes sums in another order", next_step='say numerics="close"'
         )
     if numerics == CLOSE and atomic:
         raise UsageError(
