@@ -9,6 +9,7 @@ import neaptide.planner.plan_graph as plan_graph_module
 from frontends import steps
 from given_cost import given_pricing
 from neaptide.analysis.legality import check_schedule
+from neaptide.cost.devices import Link
 from neaptide.errors import UsageError, VerifyError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.schedule import Schedule
@@ -17,6 +18,7 @@ from neaptide.outcome import Limits
 from neaptide.planner.arena_order import PlannedArena
 from neaptide.planner.budget import Budget
 from neaptide.planner.graph_search import STRATEGIES, check_strategy
+from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.plan_graph import PlanRequest, plan_graph
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.schedule.evaluate import Evaluator
@@ -157,3 +159,32 @@ def test_steps_moved_for_the_arena_get_the_bound_of_their_own_order(graph, monke
     assert (
         found.program.termination.bound <= found.program.termination.best == found.program.predictions.seconds
     )
+
+
+def test_stays_on_the_host_are_planned_where_the_budget_of_the_host_has_room(graph):
+    """Links that take no time: everything that is idle may wait, so no operation runs twice."""
+    out, back = Link("device", "host", 1e15, 0.0), Link("host", "device", 1e15, 0.0)
+    alone = plan(graph, Budget("85%"))
+    allowed = alone.program.budget_bytes
+    found = plan(graph, Budget("85%", host="1GiB"), host=HostSpace(2**30, out, back)).program
+    assert found.stays
+    assert found.predictions.peak_with_workspace_bytes <= allowed
+    assert 0 < found.predictions.host_bytes <= 2**30
+    assert len(found.sequence) == len(graph.nodes)
+    assert found.predictions.seconds == pytest.approx(found.predictions.baseline_seconds)
+    assert found.predictions.seconds <= alone.program.predictions.seconds
+    assert found.strategy == "offload"
+    assert found.termination.bound == pytest.approx(found.predictions.baseline_seconds)
+
+
+def test_without_room_on_the_host_or_with_all_bytes_allowed_nothing_is_stored(graph):
+    out, back = Link("device", "host", 1e15, 0.0), Link("host", "device", 1e15, 0.0)
+    for budget, nbytes in ((Budget("85%"), 0), (Budget("100%"), 2**30), (Budget(latency="+5%"), 2**30)):
+        found = plan(graph, budget, host=HostSpace(nbytes, out, back)).program
+        assert (found.stays, found.predictions.host_bytes) == ((), 0)
+
+
+def test_an_atomic_step_stores_nothing(graph):
+    out, back = Link("device", "host", 1e15, 0.0), Link("host", "device", 1e15, 0.0)
+    found = plan(graph, Budget("90%"), atomic=True, host=HostSpace(2**30, out, back)).program
+    assert found.stays == ()

@@ -12,7 +12,7 @@ from example_counts import examples
 from neaptide.analysis.legality import check_schedule
 from neaptide.corpus.random_graphs import random_graph
 from neaptide.corpus.training_steps import toy_registry
-from neaptide.cost.devices import Link
+from neaptide.cost.devices import DISK_BYTES_PER_S, Link
 from neaptide.cost.presets import get_device
 from neaptide.errors import UsageError, VerifyError
 from neaptide.ir.schedule import HostStay, Schedule
@@ -155,3 +155,9 @@ def test_links_are_those_of_the_device():
     assert ((out.source, out.target), (back.source, back.target)) == (("device", "host"), ("host", "device"))
     with pytest.raises(UsageError, match="nothing can be stored on the host"):
         copy_links(replace(device, links=()))
+
+
+def test_what_leaves_a_cpu_goes_to_a_file_at_the_rate_of_its_mover():
+    out, back = copy_links(replace(get_device("a100-40g"), kind="cpu"))
+    assert ((out.source, out.target), (back.source, back.target)) == (("device", "disk"), ("disk", "device"))
+    assert out.bandwidth_bytes_per_s == back.bandwidth_bytes_per_s == DISK_BYTES_PER_S

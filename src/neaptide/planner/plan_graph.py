@@ -23,6 +23,10 @@ from neaptide.planner.graph_search import GraphSearch, check_strategy
 from neaptide.planner.judge_plan import judge_program
 from neaptide.planner.moved_plan import moved_outcome
 from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.offload.carried import OffloadPlan
+from neaptide.planner.offload.host import HostSpace
+from neaptide.planner.offload.outcome import with_stays
+from neaptide.planner.offload.search import choose_stays
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.random_states import random_state_bytes
 from neaptide.planner.record import planned_program
@@ -47,6 +51,8 @@ class PlanRequest:
             never worse.
         bodies: in what orders the bodies of loops run; program order for those without one. What the budget and the
             baseline mean, they mean under these orders.
+        host: where storages may wait; None where nothing is moved. Only a budget of bytes asks for stays there, and an
+            atomic step makes none.
     """
 
     budget: Budget
@@ -57,6 +63,7 @@ class PlanRequest:
     names: Mapping[int, str] = field(default_factory=dict)
     own: PlannedSequence | None = None
     bodies: Bodies = field(default_factory=dict)
+    host: HostSpace | None = None
 
 
 @dataclass(frozen=True)
@@ -158,6 +165,9 @@ class _GraphPlanning:
     def settled(self) -> GraphPlan:
         """What the search finds, laid out and judged; steps may be moved for the layout."""
         search, outcome = self.search, self.search.run()
+        stored = attempt("the choice of stays on the host", lambda: self._stored(outcome), lambda: None)
+        if stored is not None:
+            return self._judged(with_stays(search, outcome, stored), None, stored)
         found = outcome.require()
         unmoved = PlannedArena(found.sequence, 0, 0)
         arena = attempt("the layout of the plan", lambda: self._settle_arena(found.sequence), lambda: unmoved)
@@ -168,6 +178,18 @@ class _GraphPlanning:
                 lambda: (outcome, unmoved),
             )
         return self._judged(outcome, arena)
+
+    def _stored(self, outcome: Outcome[PlannedSequence]) -> OffloadPlan | None:
+        """A better plan with stays on the host; None where none is found, or none is asked for."""
+        search, host = self.search, self.asked.host
+        if host is None or self.whole is not None or search.longest() is not None:
+            return None
+        time_s = search.limits.time_s
+        left = None if time_s is None else max(time_s - outcome.seconds, 0.0)
+        limits = replace(search.limits, time_s=left)
+        known = [outcome.require()]
+        found = choose_stays(self.step, search.allowed, host, known, limits, search.interrupt).require()
+        return found if found.stays else None
 
     def nothing_found(self) -> GraphPlan:
         """The order that there is in any case, judged."""
@@ -188,7 +210,12 @@ class _GraphPlanning:
             binding=self.pricing.binding,
         )
 
-    def _judged(self, outcome: Outcome[PlannedSequence], arena: PlannedArena | None) -> GraphPlan:
+    def _judged(
+        self,
+        outcome: Outcome[PlannedSequence],
+        arena: PlannedArena | None,
+        stored: OffloadPlan | None = None,
+    ) -> GraphPlan:
         graph, step, asked, allowed = self.graph, self.step, self.asked, self.search.allowed
         found = outcome.require()
         program = planned_program(
@@ -203,6 +230,11 @@ class _GraphPlanning:
             assumed=self.pricing.prices(graph).assumed,
             bodies=body_orders(asked.bodies),
         )
+        if stored is not None:
+            predictions = replace(
+                program.predictions, host_bytes=stored.host_bytes, exposed_seconds=stored.exposed_s
+            )
+            program = replace(program, predictions=predictions, stays=stored.stays)
         if self.whole is not None:
             program = _with_atomic_cost(program, self.whole)
         schedule = judge_program(

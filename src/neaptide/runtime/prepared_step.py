@@ -30,6 +30,7 @@ from neaptide.planner.graph_search import check_strategy
 from neaptide.planner.judge_plan import judge_program
 from neaptide.planner.loop_bodies import BodyPlanner
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
+from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.own_schedule import as_written
 from neaptide.planner.plan_graph import GraphPlan, PlanRequest, plan_graph
 from neaptide.planner.prices import Prices
@@ -245,7 +246,10 @@ class PreparedStep:
             pricing = self.pricing(planned.graph)
             request = asked(planned)
             found = self._with_bodies(planned.graph, pricing, request, options)
-            found = found if index else with_closer(planned, request, found, pricing, self.part_costs)
+            is_compared = not index and not found.program.stays
+            found = (
+                found if not is_compared else with_closer(planned, request, found, pricing, self.part_costs)
+            )
         pricing = self.pricing(planned.graph)
         host_bytes = found.program.predictions.host_bytes
         planned = replace(planned, schedule=found.schedule, saved=found.program.saved, host_bytes=host_bytes)
@@ -277,7 +281,15 @@ class PreparedStep:
             atomic=options.atomic,
             own=self._own(planned) if planned.checkpoints else None,
             names=self.user_names(index, planned.graph),
+            host=self._host(planned.graph, options),
         )
+
+    def _host(self, graph: Graph, options: SearchOptions) -> HostSpace | None:
+        """Where storages of a graph may wait; a search over variants compares plans without stays."""
+        nbytes = options.budget.host_bytes
+        if not nbytes or options.numerics == CLOSE:
+            return None
+        return HostSpace.of(graph, self.device, nbytes)
 
     def _with_bodies(
         self, graph: Graph, pricing: Pricing, asked: PlanRequest, options: SearchOptions

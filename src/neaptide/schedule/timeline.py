@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from neaptide.cost.devices import HOST_SPACE, Device, Link
+from neaptide.cost.devices import DISK_BYTES_PER_S, DISK_SPACE, HOST_SPACE, Device, Link
 from neaptide.errors import UsageError
 from neaptide.ir.schedule import Schedule, StepKind
 from neaptide.schedule.problem import StepProblem
@@ -54,12 +54,16 @@ class Timeline:
 
 
 def copy_links(device: Device) -> tuple[Link, Link]:
-    """The copy engines of a device from its main memory to the host and back.
+    """The copy engines of a device from its main memory to where storages wait, and back.
+
+    They wait on the host; those of a CPU wait in a file, whose copies are held to a rate.
 
     Raises:
         UsageError: it has none.
     """
     name = device.main_space.name
+    if device.kind == "cpu":
+        return Link(name, DISK_SPACE, DISK_BYTES_PER_S, 0.0), Link(DISK_SPACE, name, DISK_BYTES_PER_S, 0.0)
     out, back = device.link(name, HOST_SPACE), device.link(HOST_SPACE, name)
     if out is None or back is None:
         raise UsageError(

@@ -1,0 +1,40 @@
+"""What is known of a plan with stays on the host."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from neaptide.outcome import Outcome, Termination, TerminationReason
+from neaptide.planner.graph_search import GraphSearch
+from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.offload.carried import OffloadPlan
+from neaptide.planner.recompute.settings import SETTINGS
+
+
+def with_stays(
+    search: GraphSearch, outcome: Outcome[PlannedSequence], stored: OffloadPlan
+) -> Outcome[PlannedSequence]:
+    """The outcome of a search whose plan was improved by stays: its bounds are of recomputation alone, and do not hold.
+
+    Args:
+        search: what was asked.
+        outcome: of it, without stays.
+        stored: the better plan.
+    """
+    found, ended, step = stored.planned, outcome.termination, search.step
+    is_cut = ended.reason is TerminationReason.INTERRUPTED
+    if found.peak_with_workspace_bytes > search.allowed:
+        reason = TerminationReason.INTERRUPTED if is_cut else TerminationReason.NO_SOLUTION_FOUND
+        detail = "the lowest peak found, with stays on the host"
+        peak, bound = found.peak_with_workspace_bytes, step.lower_bound_bytes
+        return replace(
+            outcome, value=found, termination=Termination(reason, ended.limit, detail, peak, bound)
+        )
+    detail = "every operation runs once at least"
+    bound_s = min(step.baseline_seconds, found.seconds)
+    if found.seconds - bound_s <= SETTINGS.proved * step.baseline_seconds:
+        ending = Termination(TerminationReason.OPTIMAL, None, detail, found.seconds, bound_s)
+    else:
+        reason = TerminationReason.INTERRUPTED if is_cut else TerminationReason.FEASIBLE
+        ending = Termination(reason, ended.limit, detail, found.seconds, bound_s)
+    return replace(outcome, value=found, termination=ending)
