@@ -181,12 +181,21 @@ class _Search:
         variant = self._finished(begun)
         if len(variant.rewrites) == len(begun.rewrites) and not begun.labels:
             return best, price
+        if not begun.labels and self._only_loses(variant):
+            self.merging = False
+            return best, price
         label = ", then ".join((*variant.labels, _MERGED))
         found = self._planned(label, variant.edited, _BEGUN_SHARE)
         price = price.after(self._in_program_order(variant), _sequence(found))
         return (
             VariantPlan(label, found, variant, self.before) if self._is_better(found, best.found) else best
         ), price
+
+    def _only_loses(self, variant: Variant) -> bool:
+        """Whether a variant takes longer in program order, and no fewer bytes: where products are small, sums in them cost time."""
+        made, before = self._in_program_order(variant), self.before
+        is_lower = made.peak_with_workspace_bytes < before.peak_with_workspace_bytes
+        return made.seconds > before.seconds and not is_lower
 
     def _finished(self, variant: Variant) -> Variant:
         """A variant with what costs nothing, as it is planned and run."""
@@ -293,7 +302,7 @@ class _Search:
 
     def _once_more(self, best: VariantPlan) -> VariantPlan:
         """The best variant, searched in the time that is left; the same where that finds nothing better."""
-        share = self._left() / (_SEARCHES if best.variant.rewrites else 1)
+        share = self._left() / _searches(best.variant.graph)
         if self._is_unlimited() or share <= _SEARCH_SHARE:
             return best
         found = self._planned(f"{best.label}, searched longer", best.variant.edited, share)
