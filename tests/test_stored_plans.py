@@ -30,7 +30,7 @@ def captured():
 def plan(captured):
     """A plan with repetitions, and with everything that is idle on the host."""
     step, batch = dropout_factory()
-    made = neaptide.plan(step, batch, budget="80%", **QUICK)
+    made = neaptide.plan(step, batch, budget="80%", in_place=False, **QUICK)
     assert made.program("steady").moves.recomputations
     programs = tuple(map(stored, made.programs, captured.programs))
     most = max(program.predictions.host_bytes for program in programs)

@@ -100,6 +100,7 @@ class Settings:
         allow_nondeterministic: recompute operations too that give other bits on every run.
         numerics: `bitwise` keeps eager's bits; `close` may take sums in another order.
         trials: plans that are run to choose one by what they measured; None for one plan, by predictions.
+        in_place: put results on top of operands where that lowers the peak; every bit is kept.
         rewrite: rules by which the graph is rewritten before it is planned.
         refresh: time operations again that were timed before.
         arena: run inside one block of memory.
@@ -238,6 +239,11 @@ class Settings:
         integer_reader(2, MOST_TRIALS),
         "Plan N times around the limit, run the plans, and take the best that measured within it.",
         metavar="N",
+    )
+    in_place: bool = setting(
+        True,
+        read_boolean,
+        "Put results on top of operands that nobody needs any more, where that lowers the peak; bits are kept.",
     )
     rewrite: tuple[str, ...] = setting(
         (),

@@ -34,6 +34,7 @@ VALUES = {
     "atomic": ("true", True),
     "allow_nondeterministic": ("true", True),
     "numerics": ("close", "close"),
+    "in_place": ("false", False),
     "rewrite": ("a, b", ("a", "b")),
     "refresh": ("yes", True),
     "arena": ("yes", True),

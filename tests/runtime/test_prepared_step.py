@@ -25,7 +25,7 @@ def test_a_plan_has_every_program_of_the_step_within_the_same_bytes():
         steady.budget_bytes, first.predictions.baseline_peak_with_workspace_bytes
     )
     assert found.plan.captured_on == "cpu"
-    assert [program.fingerprint for program in found.plan.programs] == [
+    assert [program.captured_fingerprint for program in found.plan.programs] == [
         fingerprint(program.graph) for program in prepared.captured.programs
     ]
     assert found.plan.name == "small"

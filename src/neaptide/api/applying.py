@@ -79,6 +79,7 @@ def compile_step(
     numerics: str = DEFAULTS.numerics,
     workers: int | None = DEFAULTS.workers,
     trials: int | None = DEFAULTS.trials,
+    in_place: bool = DEFAULTS.in_place,
 ) -> PlannedStep:
     """A callable that plans a step when it is first called, and runs it under the plan from then on.
 
@@ -103,7 +104,18 @@ def compile_step(
     """
     check_on_mismatch(on_mismatch)
     options = search_options(
-        budget, strategy, time_limit_s, work_limit, seed, atomic, None, rewrites, numerics, workers, trials
+        budget,
+        strategy,
+        time_limit_s,
+        work_limit,
+        seed,
+        atomic,
+        None,
+        rewrites,
+        numerics,
+        workers,
+        trials,
+        in_place,
     )
     evicting = eviction_options(
         eviction,

@@ -45,6 +45,7 @@ def compare(
     rewrites: Sequence[str | Rewrite] = (),
     numerics: str = DEFAULTS.numerics,
     workers: int | None = DEFAULTS.workers,
+    in_place: bool = DEFAULTS.in_place,
     name: str = "",
     arena: bool | ArenaOptions = False,
     trials: int | None = DEFAULTS.trials,
@@ -72,6 +73,7 @@ def compare(
         rewrites: as for `plan`, in all rows but `baseline`.
         numerics: as for `plan`, in all rows but `baseline`.
         workers: as for `plan`.
+        in_place: as for `plan`, in the row `plan`.
         name: for the report.
         arena: add a row `arena`: the plan, or the baseline where there is none, as `apply(arena=True)` runs it.
         trials: run so many plans around the limit, and take one by what they measured for the row `plan`. The times in
@@ -96,6 +98,7 @@ def compare(
         numerics=numerics,
         workers=workers,
         trials=trials,
+        in_place=in_place,
     )
     for other in also:
         check_strategy(inner_strategy(other), atomic=False)

@@ -34,6 +34,7 @@ def plan(
     rewrites: Sequence[str | Rewrite] = (),
     numerics: str = DEFAULTS.numerics,
     workers: int | None = DEFAULTS.workers,
+    in_place: bool = DEFAULTS.in_place,
     name: str = "",
 ) -> Plan:
     """Plan a training step so that its peak stays within a budget at the least time.
@@ -67,6 +68,8 @@ def plan(
             of the graph may run in parts; what comes out agrees within the tolerance of its dtype.
         workers: with `numerics="close"`, processes that plan variants of the graph side by side; 1 plans them here. None:
             as many as there are cores, where that saves time. Under a limit of work the plan is the same.
+        in_place: put results on top of operands that nobody needs any more, where that lowers the peak or leaves less to
+            recompute. Every bit is kept. Not done to an atomic step, nor by a strategy that is asked for by name.
         name: of the plan.
 
     Raises:
@@ -77,7 +80,17 @@ def plan(
         RewriteError: a rewrite that is asked for is not legal.
     """
     options = search_options(
-        budget, strategy, time_limit_s, work_limit, seed, atomic, interrupt, rewrites, numerics, workers
+        budget,
+        strategy,
+        time_limit_s,
+        work_limit,
+        seed,
+        atomic,
+        interrupt,
+        rewrites,
+        numerics,
+        workers,
+        in_place=in_place,
     )
     prepared = prepare(
         step,

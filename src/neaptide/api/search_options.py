@@ -36,6 +36,7 @@ def search_options(
     numerics: str = DEFAULTS.numerics,
     workers: int | None = DEFAULTS.workers,
     trials: int | None = None,
+    in_place: bool = DEFAULTS.in_place,
 ) -> SearchOptions:
     """What is asked of a search, checked by the table of settings.
 
@@ -67,6 +68,7 @@ def search_options(
         numerics=numerics,
         workers=workers,
         trials=trials,
+        in_place=in_place,
     )
 
 

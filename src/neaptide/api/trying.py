@@ -40,6 +40,7 @@ def plan_by_trials(
     rewrites: Sequence[str | Rewrite] = (),
     numerics: str = DEFAULTS.numerics,
     workers: int | None = DEFAULTS.workers,
+    in_place: bool = DEFAULTS.in_place,
     name: str = "",
 ) -> Plan:
     """Plan a training step for several limits around the one asked for, run the plans, and take one by what they took.
@@ -63,6 +64,7 @@ def plan_by_trials(
         rewrites: as for `plan`.
         numerics: as for `plan`.
         workers: as for `plan`.
+        in_place: as for `plan`.
         name: of the plan.
 
     Raises:
@@ -85,6 +87,7 @@ def plan_by_trials(
         numerics,
         workers,
         trials,
+        in_place,
     )
     step, batch = contestants.build(factory, seed)
     prepared = prepare(

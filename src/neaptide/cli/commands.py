@@ -84,6 +84,7 @@ def plan(request: Request) -> int:
                     rewrites=settings.rewrite,
                     numerics=settings.numerics,
                     workers=settings.workers,
+                    in_place=settings.in_place,
                     name=request.target,
                 )
     except InfeasibleBudget as error:
@@ -166,6 +167,7 @@ def compare(request: Request) -> int:
                 rewrites=settings.rewrite,
                 numerics=settings.numerics,
                 workers=settings.workers,
+                in_place=settings.in_place,
                 name=request.target,
                 arena=_arena(settings),
                 trials=settings.trials,

@@ -72,7 +72,15 @@ cli = click.Group(
             commands.plan,
             "Plan a step for a budget, and save the plan.\n\n"
             "Ctrl-C stops planning and keeps the best plan so far; a second Ctrl-C ends at once.",
-            settings=(*_PLANNING, "atomic", "allow_nondeterministic", "numerics", "rewrite", "trials"),
+            settings=(
+                *_PLANNING,
+                "atomic",
+                "allow_nondeterministic",
+                "numerics",
+                "in_place",
+                "rewrite",
+                "trials",
+            ),
             output="Write the plan; also when the budget is not reached.",
         ),
         make_command(
@@ -91,6 +99,7 @@ cli = click.Group(
                 *_PLANNING,
                 "allow_nondeterministic",
                 "numerics",
+                "in_place",
                 "rewrite",
                 "trials",
                 "also",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from neaptide.analysis.legality import check_bodies, check_schedule
@@ -109,6 +109,35 @@ def plan_graph(
     return attempt("the judge of the plan found", planning.settled, planning.nothing_found, can_be_cut=False)
 
 
+def plan_of_outcome(
+    graph: Graph,
+    pricing: Pricing,
+    asked: PlanRequest,
+    limits: Limits,
+    outcome: Callable[[GraphSearch], Outcome[PlannedSequence]],
+    *,
+    interrupt: threading.Event | None = None,
+) -> GraphPlan:
+    """The plan of a sequence that is known already, laid out and judged as what a search finds.
+
+    Args:
+        graph: the program.
+        pricing: of its nodes and storages.
+        asked: what for.
+        limits: of the layout.
+        outcome: the sequence and what is known of it, for the question as a search would be asked it.
+        interrupt: set it to lay out no further.
+
+    Raises:
+        VerifyError: the sequence is not legal.
+        PlanError: it does not stand before the judge.
+    """
+    planning = _GraphPlanning(graph, pricing, asked, limits, interrupt)
+    found = outcome(planning.search)
+    planning.check(found.require().sequence)
+    return planning.laid_out(found)
+
+
 class _GraphPlanning:
     """One search, and what becomes of its answer."""
 
@@ -163,12 +192,16 @@ class _GraphPlanning:
             check_atomic(self.whole, sequence)
 
     def settled(self) -> GraphPlan:
-        """What the search finds, laid out and judged; steps may be moved for the layout."""
-        search, outcome = self.search, self.search.run()
+        """What the search finds, with stays on the host where they are asked for or laid out, and judged."""
+        outcome = self.search.run()
         stored = attempt("the choice of stays on the host", lambda: self._stored(outcome), lambda: None)
         if stored is not None:
-            return self._judged(with_stays(search, outcome, stored), None, stored)
-        found = outcome.require()
+            return self._judged(with_stays(self.search, outcome, stored), None, stored)
+        return self.laid_out(outcome)
+
+    def laid_out(self, outcome: Outcome[PlannedSequence]) -> GraphPlan:
+        """A sequence, laid out and judged; steps may be moved for the layout."""
+        search, found = self.search, outcome.require()
         unmoved = PlannedArena(found.sequence, 0, 0)
         arena = attempt("the layout of the plan", lambda: self._settle_arena(found.sequence), lambda: unmoved)
         if arena.sequence != found.sequence:

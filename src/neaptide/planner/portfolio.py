@@ -13,7 +13,7 @@ from neaptide.planner.failed_stages import attempt
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.bounds.certificate import RecomputeBound, recompute_bound
 from neaptide.planner.recompute.curve.least_memory import least_memory
-from neaptide.planner.recompute.engine import RecomputeEngine, bounded_ending
+from neaptide.planner.recompute.engine import RecomputeEngine, bounded_ending, ending_by_order_alone
 from neaptide.planner.recompute.recomputations import repetition_pairs
 from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.planner.strategies import Strategy
@@ -278,9 +278,7 @@ class _Portfolio:
         limit, unproved = self.engine.ended()
         peak, bound = best.peak_with_workspace_bytes, self.step.lower_bound_bytes
         if self._is_free():
-            ending = Termination(
-                TerminationReason.OPTIMAL, None, "met by order alone", best.seconds, best.seconds
-            )
+            ending = ending_by_order_alone(best)
         elif self._is_met():
             ending = bounded_ending(self.step, best, self._bound(), limit, unproved)
         elif self.budget < bound:

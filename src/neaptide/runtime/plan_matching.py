@@ -16,6 +16,7 @@ from neaptide.planner.budget import Budget
 from neaptide.planner.judge_plan import judge_budgets, judge_program, problem_of
 from neaptide.planner.own_schedule import as_written
 from neaptide.planner.rewritten_plan import replayed
+from neaptide.planner.variants.on_operands import IN_PLACE
 from neaptide.plans import Plan, PlannedProgram
 from neaptide.plans.content import STEADY, check_content, wrong_field
 from neaptide.runtime.plan_facts import described_signature, versions
@@ -75,7 +76,8 @@ def same_budget(plan: Plan, time_limit_s: float | None, leave_out: LeaveOut | No
 
     A budget that was a size is what it was; one that was above the baseline leaves room for a larger batch. The lowest
     peak stays the lowest peak. Rewrites of the usual step are done again where they are legal, or searched for again where
-    the plan was (`numerics="close"`), and then each rule that keeps the bits wherever it finds something.
+    the plan was (`numerics="close"`), and then each rule that keeps the bits wherever it finds something. Where results
+    are on top of operands in the plan, that is done behind each search again.
 
     Args:
         plan: of other calls of the step.
@@ -86,17 +88,18 @@ def same_budget(plan: Plan, time_limit_s: float | None, leave_out: LeaveOut | No
     budget = Budget(asked.peak, outside_bytes=asked.outside_bytes, host=asked.host)
     if budget.peak is None or budget.is_share:
         budget = Budget(peak=plan.programs[0].budget_bytes, host=asked.host)
+    made = [rewrite for program in plan.programs for rewrite in program.rewrites]
+    first = [rewrite for rewrite in plan.programs[0].rewrites if rewrite.rule != IN_PLACE]
     return SearchOptions(
         budget,
         limits=Limits(time_s=time_limit_s, seed=plan.seed),
         atomic=plan.atomic,
         numerics=plan.numerics,
+        in_place=any(one.rule == IN_PLACE for one in made),
         rewrites=(
             # Where sums may be taken in another order, it is searched again which regions run in parts.
-            *(made for made in plan.programs[0].rewrites if plan.numerics == BITWISE),
-            *dict.fromkeys(
-                made.rule for program in plan.programs for made in program.rewrites if made.keeps_bits
-            ),
+            *(first if plan.numerics == BITWISE else ()),
+            *dict.fromkeys(one.rule for one in made if one.keeps_bits and one.rule != IN_PLACE),
         ),
         leave_out=leave_out or warn_of_left_out,
     )

@@ -23,7 +23,7 @@ from neaptide.frontends.step_slots import argument_name
 from neaptide.interruption import keeping
 from neaptide.ir.graph import Graph
 from neaptide.ops import registry
-from neaptide.outcome import Limits
+from neaptide.outcome import Limits, Stopwatch
 from neaptide.planner import BITWISE, CLOSE
 from neaptide.planner.budget import allowed_bytes
 from neaptide.planner.graph_search import check_strategy
@@ -48,7 +48,7 @@ from neaptide.runtime.out_probe import probe_outs
 from neaptide.runtime.plan_facts import described_signature, versions
 from neaptide.runtime.planned_graph import LeaveOut, PlannedGraph, PlannedVariant, with_rewrites
 from neaptide.runtime.search_options import SearchOptions
-from neaptide.runtime.searched_variant import searched_variant, with_closer
+from neaptide.runtime.searched_variant import searched_variant, with_closer, with_results_on_operands
 from neaptide.runtime.step_plan import StepPlan
 from neaptide.schedule.problem import StepProblem
 from neaptide.transform.rewrite import Rewrite
@@ -243,13 +243,13 @@ class PreparedStep:
                 planned, asked, options, self.quick_pricing, self.pricing, self.part_costs
             )
         else:
-            pricing = self.pricing(planned.graph)
-            request = asked(planned)
-            found = self._with_bodies(planned.graph, pricing, request, options)
-            is_compared = not index and not found.program.stays
-            found = (
-                found if not is_compared else with_closer(planned, request, found, pricing, self.part_costs)
+            searched, request, watch = planned, asked(planned), Stopwatch()
+            found = self._with_bodies(planned.graph, self.pricing(planned.graph), request, options)
+            planned, found = with_results_on_operands(
+                planned, asked, found, options, self.pricing, watch.seconds()
             )
+            if index == 0 and not found.program.stays:
+                found = with_closer(searched, request, found, self.quick_pricing, self.part_costs)
         pricing = self.pricing(planned.graph)
         host_bytes = found.program.predictions.host_bytes
         planned = replace(planned, schedule=found.schedule, saved=found.program.saved, host_bytes=host_bytes)

@@ -28,6 +28,7 @@ class SearchOptions:
         numerics: `close` where sums may be taken in another order, so that the graph may run in parts.
         trials: plans that are made around the limit and run, to take one by what they measured. None: one plan, by
             predictions.
+        in_place: behind the search, put results on top of operands where that lowers the peak.
         leave_out: told the rule and the reason where a rewrite that is not legal in a graph is left out. None: that is
             an error.
         bodies: what the body of each loop may use, as `planner.loop_bodies.BodyPlanner.plan` means it. None: what is
@@ -47,3 +48,4 @@ class SearchOptions:
     numerics: str = BITWISE
     workers: int | None = None
     trials: int | None = None
+    in_place: bool = True

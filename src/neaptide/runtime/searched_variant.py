@@ -7,14 +7,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from neaptide.named_peers import COMBINATIONS, peer
+from neaptide.planner import DEFAULT_STRATEGY
+from neaptide.planner.failed_stages import attempt
 from neaptide.planner.plan_graph import GraphPlan, PlanRequest
 from neaptide.planner.pricing import Pricing
+from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants import MICRO_BATCH
 from neaptide.planner.variants.choices import Choice
 from neaptide.planner.variants.closer import closer_variant
 from neaptide.planner.variants.estimate import PartCosts
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.looked_at import parts_record
+from neaptide.planner.variants.on_operands import OnOperands, on_operands
 from neaptide.planner.variants.search import PricingOf, Request, VariantPlan, plan_variants
 from neaptide.runtime.planned_graph import PlannedGraph
 from neaptide.runtime.search_options import SearchOptions
@@ -93,6 +97,51 @@ def _found(
     )
 
 
+def with_results_on_operands(
+    planned: PlannedGraph,
+    asked: Callable[[PlannedGraph], PlanRequest],
+    found: GraphPlan,
+    options: SearchOptions,
+    exact: PricingOf,
+    seconds: float,
+) -> tuple[PlannedGraph, GraphPlan]:
+    """A program and its plan with results on top of operands, where that lowers the peak at no more time.
+
+    Args:
+        planned: the program as it was searched.
+        asked: what is asked of a variant of it.
+        found: its plan.
+        options: of the search. A strategy that is asked for by name is left alone, and so is an atomic step: whatever
+            puts it back counts on what its operations overwrite.
+        exact: what prices a graph that is to be planned.
+        seconds: that the search for the plan took.
+    """
+    if not options.in_place or options.atomic or options.strategy != DEFAULT_STRATEGY:
+        return planned, found
+
+    request = asked(planned)
+    assert request.budget_bytes is not None
+    written = baseline(exact(planned.graph).problem(planned.graph))
+    goal = Goal.of(request.budget, request.budget_bytes, written.seconds)
+
+    def made() -> OnOperands | None:
+        return on_operands(
+            planned.graph,
+            found,
+            goal,
+            lambda edited: asked(planned.rewritten(edited, ())),
+            exact,
+            planned.objection,
+            options.limits.after(seconds),
+            options.interrupt,
+        )
+
+    better = attempt("results on top of operands", made, lambda: None)
+    if better is None:
+        return planned, found
+    return planned.rewritten(better.edited, (better.rewrite,)), better.found
+
+
 def with_closer(
     planned: PlannedGraph, asked: PlanRequest, found: GraphPlan, pricing: Pricing, costs: PartCosts
 ) -> GraphPlan:
@@ -101,7 +150,7 @@ def with_closer(
     Args:
         planned: the program as it was captured.
         asked: what the plan was asked for.
-        found: the plan.
+        found: the plan of it, or of what follows from it.
         pricing: of any graph, at once.
         costs: of parts, to rank variants by.
     """
@@ -110,7 +159,8 @@ def with_closer(
     is_over = made.predictions.peak_with_workspace_bytes > asked.budget_bytes
     if planned.rewrites or asked.atomic or not (is_over or made.moves.recomputations):
         return found
-    goal = Goal.of(asked.budget, asked.budget_bytes, made.predictions.baseline_seconds)
+    written = baseline(pricing.problem(planned.graph))
+    goal = Goal.of(asked.budget, asked.budget_bytes, written.seconds)
     closer = closer_variant(planned.graph, pricing, made, goal, planned.objection, costs)
     return replace(found, program=replace(made, closer=closer))
 

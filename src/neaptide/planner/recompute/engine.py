@@ -128,6 +128,11 @@ class RecomputeEngine:
         return stopped if stopped in {"time", "work"} else None, reason
 
 
+def ending_by_order_alone(found: PlannedSequence) -> Termination:
+    """How a search ended that met its budget without recomputation: nothing is faster."""
+    return Termination(TerminationReason.OPTIMAL, None, "met by order alone", found.seconds, found.seconds)
+
+
 def bounded_ending(
     step: StepProblem,
     found: PlannedSequence,

@@ -1,0 +1,188 @@
+"""The last look at a plan that keeps the bits: results on top of operands, in the sequence that was found.
+
+The search plans the graph as it is. There every node may run again, and no order is forbidden because one operation
+overwrites what another reads. Behind it, results go on top of operands that nobody needs any more in that very sequence.
+What recomputation costs to keep to a budget is less where results take no bytes of their own, so a plan that recomputes is
+compared with one of the graph in which all results are on top of operands.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from neaptide.ir.dependencies import needed_inputs
+from neaptide.ir.edit import Edited
+from neaptide.ir.graph import Graph
+from neaptide.ir.registry import OpRegistry
+from neaptide.outcome import Limits, Outcome
+from neaptide.planner.graph_search import GraphSearch
+from neaptide.planner.loop_bodies import BodyPlanner
+from neaptide.planner.moved_plan import carried_over
+from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.plan_graph import GraphPlan, PlanRequest, plan_of_outcome
+from neaptide.planner.pricing import Pricing
+from neaptide.planner.strategies.program_order import baseline
+from neaptide.planner.variants.choices import Objection
+from neaptide.planner.variants.goal import Goal
+from neaptide.transform.rewrite import Rewrite, apply_rewrite
+from neaptide.transform.rules import RULES
+
+IN_PLACE: Final = "in_place"
+"""The rule that keeps the bits and costs nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnOperands:
+    """A plan with results on top of operands.
+
+    Attributes:
+        edited: what the rewrite makes of the graph.
+        rewrite: where.
+        found: the plan of that graph.
+    """
+
+    edited: Edited
+    rewrite: Rewrite
+    found: GraphPlan
+
+
+def on_operands(
+    graph: Graph,
+    found: GraphPlan,
+    goal: Goal,
+    asked: Callable[[Edited], PlanRequest],
+    pricing: Callable[[Graph], Pricing],
+    objection: Objection,
+    limits: Limits,
+    interrupt: threading.Event | None = None,
+) -> OnOperands | None:
+    """A better plan with results on top of operands; None where there is none, or where storages wait on the host.
+
+    In the sequence that was found the peak must fall and the time may not rise. Where that repeats operations or is above
+    its budget, the graph with all results on top of operands is searched as well. O(size of the graph + length of the
+    sequence), and what layout and search take.
+
+    Args:
+        graph: what was planned.
+        found: its plan.
+        goal: what better means.
+        asked: what is asked of a graph that follows from it.
+        pricing: prices any graph; it may run operations to learn what they take.
+        objection: why a changed graph is not wanted; None where it is.
+        limits: of the layout, and of the search.
+        interrupt: set it to get the best so far.
+    """
+    every = _everywhere(graph, pricing(graph).registry)
+    if every is None or found.program.stays:
+        return None
+    search = _OnOperands(graph, found, goal, asked, pricing, objection, limits, interrupt)
+    made = [search.in_sequence(*every)]
+    is_over = found.program.predictions.peak_with_workspace_bytes > goal.allowed
+    if is_over or len(found.program.sequence) > len(graph.nodes):
+        made.append(search.searched(*every))
+    better = [one for one in made if one is not None and search.is_better(one.found)]
+    return min(better, key=lambda one: goal.rank_of(one.found.program), default=None)
+
+
+@dataclass(frozen=True)
+class _OnOperands:
+    """The arguments of `on_operands`."""
+
+    graph: Graph
+    found: GraphPlan
+    goal: Goal
+    asked: Callable[[Edited], PlanRequest]
+    pricing: Callable[[Graph], Pricing]
+    objection: Objection
+    limits: Limits
+    interrupt: threading.Event | None
+
+    def is_better(self, made: GraphPlan) -> bool:
+        return self.goal.rank_of(made.program) < self.goal.rank_of(self.found.program)
+
+    def in_sequence(self, edited: Edited, rewrite: Rewrite) -> OnOperands | None:
+        """The sequence that was found, where its peak falls and its time does not rise."""
+        sequence, before = self.found.program.sequence, self.found.program.predictions
+        uses = _Uses(self.graph, sequence)
+        kept = tuple(
+            node for node in rewrite.nodes if uses.ends_with(_overwritten(self.graph, edited, node), node)
+        )
+        if not kept:
+            return None
+        if kept != rewrite.nodes:
+            rewrite = replace(rewrite, nodes=kept)
+            edited = apply_rewrite(self.graph, self.pricing(self.graph).registry, rewrite, RULES)
+        if self.objection(edited) is not None:
+            return None
+        request = replace(self.asked(edited), bodies=self.found.schedule.bodies)
+        pricing = self.pricing(edited.graph)
+        step = pricing.problem(edited.graph, request.bodies)
+        there = PlannedSequence.evaluate(step, sequence, self.found.program.strategy)
+        most = max(self.goal.allowed, baseline(step).peak_with_workspace_bytes)
+        is_lower = there.peak_with_workspace_bytes < before.peak_with_workspace_bytes
+        if not is_lower or there.seconds > before.seconds or there.peak_with_workspace_bytes > most:
+            return None
+
+        def outcome(search: GraphSearch) -> Outcome[PlannedSequence]:
+            return carried_over(search, self.found.program.termination, there)
+
+        plan = plan_of_outcome(edited.graph, pricing, request, self.limits, outcome, interrupt=self.interrupt)
+        return OnOperands(edited, rewrite, plan)
+
+    def searched(self, edited: Edited, rewrite: Rewrite) -> OnOperands | None:
+        """The graph with all results on top of operands, searched as any graph; None without time or where it may not be."""
+        is_cut = self.interrupt is not None and self.interrupt.is_set()
+        if is_cut or self.limits.time_s == 0.0 or self.objection(edited) is not None:
+            return None
+        planner = BodyPlanner(self.pricing(edited.graph), self.limits, self.interrupt)
+        request = self.asked(edited)
+        longest = self.goal.longest
+        if longest is not None and math.isfinite(longest):
+            request = replace(request, budget=replace(request.budget, latency=longest))
+        return OnOperands(edited, rewrite, planner.around(edited.graph, request))
+
+
+def _everywhere(graph: Graph, registry: OpRegistry) -> tuple[Edited, Rewrite] | None:
+    """All results on top of operands that program order permits; None for none."""
+    found = next((one for one in RULES[IN_PLACE].find(graph, registry) if isinstance(one, Rewrite)), None)
+    return None if found is None else (apply_rewrite(graph, registry, found, RULES), found)
+
+
+def _overwritten(graph: Graph, edited: Edited, node: int) -> int:
+    """The storage of the graph whose bytes a node overwrites after the change; the nodes keep their ids."""
+    after = edited.graph
+    written = after.values[after.nodes[node].outputs[0]].storage
+    operand = next(value for value in after.nodes[node].inputs if after.values[value].storage == written)
+    storage = graph.values[edited.value_of[operand]].storage
+    assert storage is not None
+    return storage
+
+
+class _Uses:
+    """Where a sequence makes and reads storages. O(size of the graph + its length)."""
+
+    def __init__(self, graph: Graph, sequence: Sequence[int]) -> None:
+        self.runs = Counter(sequence)
+        self.makers: dict[int, set[int]] = {}
+        self.last: dict[int, int] = {}  # the node that reads a storage last
+        for node in graph.nodes:
+            for value in node.outputs:
+                storage = graph.values[value].storage
+                if storage is not None:
+                    self.makers.setdefault(storage, set()).add(node.id)
+        reads = [
+            {s for value in needed_inputs(graph, node) if (s := graph.values[value].storage) is not None}
+            for node in graph.nodes
+        ]
+        for number in sequence:
+            self.last.update(dict.fromkeys(reads[number], number))
+
+    def ends_with(self, storage: int, node: int) -> bool:
+        """Whether a storage is made once, and a node that runs once is the last that reads it."""
+        once = all(self.runs[one] == 1 for one in (*self.makers.get(storage, ()), node))
+        return once and self.last[storage] == node
