@@ -196,7 +196,7 @@ class _GraphPlanning:
         outcome = self.search.run()
         stored = attempt("the choice of stays on the host", lambda: self._stored(outcome), lambda: None)
         if stored is not None:
-            return self._judged(with_stays(self.search, outcome, stored), None, stored)
+            return self._judged(with_stays(self.search, outcome, stored), None, stored.require())
         return self.laid_out(outcome)
 
     def laid_out(self, outcome: Outcome[PlannedSequence]) -> GraphPlan:
@@ -212,7 +212,7 @@ class _GraphPlanning:
             )
         return self._judged(outcome, arena)
 
-    def _stored(self, outcome: Outcome[PlannedSequence]) -> OffloadPlan | None:
+    def _stored(self, outcome: Outcome[PlannedSequence]) -> Outcome[OffloadPlan] | None:
         """A better plan with stays on the host; None where none is found, or none is asked for."""
         search, host = self.search, self.asked.host
         if host is None or self.whole is not None or search.longest() is not None:
@@ -221,8 +221,8 @@ class _GraphPlanning:
         left = None if time_s is None else max(time_s - outcome.seconds, 0.0)
         limits = replace(search.limits, time_s=left)
         known = [outcome.require()]
-        found = choose_stays(self.step, search.allowed, host, known, limits, search.interrupt).require()
-        return found if found.stays else None
+        found = choose_stays(self.step, search.allowed, host, known, limits, search.interrupt)
+        return found if found.require().stays else None
 
     def nothing_found(self) -> GraphPlan:
         """The order that there is in any case, judged."""

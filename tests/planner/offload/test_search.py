@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 import random
 
 import pytest
@@ -11,43 +10,19 @@ from example_counts import examples
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.corpus.training_steps import toy_registry
-from neaptide.cost.devices import Link
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits
-from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.offload.placement import place_stays
 from neaptide.planner.offload.search import choose_stays
-from neaptide.planner.strategies import greedy_recompute
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
-from neaptide.schedule.recompute_form import InstanceNode, from_nodes
 from neaptide.schedule.stay_times import StayClock
 from neaptide.schedule.timeline import simulate_timeline
+from offload_play import chain, least_seconds, links, recomputed
 from strategies import graphs
 
 REGISTRY = toy_registry()
-
-
-def links(bytes_per_s, latency_s=0.0):
-    return Link("device", "host", bytes_per_s, latency_s), Link("host", "device", bytes_per_s, latency_s)
-
-
-def chain(layers, draw):
-    """A forward of some layers and a backward whose k-th step reads what the layer before it made."""
-    nodes = [
-        InstanceNode(f"f{k}", draw.randint(2, 9), [k - 1] if k else [], seconds=draw.choice([1.0, 2.0, 4.0]))
-        for k in range(layers)
-    ]
-    for k in reversed(range(layers)):
-        reads = [k, *([len(nodes) - 1] if k < layers - 1 else [])]
-        nodes.append(InstanceNode(f"b{k}", draw.randint(1, 3), reads, seconds=2.0, phase="bwd"))
-    nodes[-1] = InstanceNode(nodes[-1].name, 1, nodes[-1].deps, seconds=2.0, phase="bwd", out=True)
-    return from_nodes(nodes)
-
-
-def recomputed(step, budget):
-    return greedy_recompute.solve(PlanningProblem(step, budget), Limits()).require()
 
 
 @settings(max_examples=examples(60))
@@ -63,7 +38,9 @@ def test_plans_with_stays_are_what_the_judges_say(data):
     out, back = links(data.draw(st.sampled_from([1.0, 16.0, 256.0])))
     host = HostSpace(data.draw(st.sampled_from([40, 1 << 40])), out, back)
     known = recomputed(step, budget)
-    found = choose_stays(step, budget, host, [known], Limits()).require()
+    outcome = choose_stays(step, budget, host, [known], Limits())
+    found, bound = outcome.require(), outcome.termination.bound
+    assert bound is None or step.baseline_seconds <= bound <= found.planned.seconds * (1 + 1e-9)
     schedule = Schedule.from_nodes(graph, found.planned.sequence).with_stays(found.stays)
     check_schedule(graph, schedule, REGISTRY)
     profile = memory_profile(graph, schedule)
@@ -97,31 +74,6 @@ def test_without_room_on_the_host_nothing_is_stored():
     found = choose_stays(step, budget, HostSpace(0, *links(1e15)), [known], Limits()).require()
     assert (found.stays, found.host_bytes) == ((), 0)
     assert found.planned.seconds <= known.seconds
-
-
-def least_seconds(step, budget, host, repetitions):
-    """Every way to run some units again, and every set of gaps, placed as well as `place_stays` can."""
-    count = step.node_count
-    places = [(node, before) for node in range(count) for before in range(node + 2, count + 1)]
-    least = None
-    for number in range(repetitions + 1):
-        for chosen in itertools.combinations(places, number):
-            at = {}
-            for node, before in chosen:
-                at.setdefault(before, []).append(node)
-            sequence = [
-                n for k in range(count + 1) for n in [*sorted(at.get(k, ())), *range(k, min(k + 1, count))]
-            ]
-            evaluator = Evaluator(step, sequence)
-            clock = StayClock.of(evaluator, host.out, host.back)
-            gaps = host.gaps(evaluator)
-            for size in range(3):
-                for some in itertools.combinations(gaps, size):
-                    placed = place_stays(evaluator.bytes, some, budget, clock)
-                    seconds = clock.begins_s[-1] + placed.times.exposed_s
-                    if placed.peak_bytes <= budget and (least is None or seconds < least):
-                        least = seconds
-    return least
 
 
 def test_small_choices_are_near_the_best_of_all():

@@ -12,16 +12,16 @@ from neaptide.planner.recompute.settings import SETTINGS
 
 
 def with_stays(
-    search: GraphSearch, outcome: Outcome[PlannedSequence], stored: OffloadPlan
+    search: GraphSearch, outcome: Outcome[PlannedSequence], stored: Outcome[OffloadPlan]
 ) -> Outcome[PlannedSequence]:
     """The outcome of a search whose plan was improved by stays: its bounds are of recomputation alone, and do not hold.
 
     Args:
         search: what was asked.
         outcome: of it, without stays.
-        stored: the better plan.
+        stored: of the search for the better plan.
     """
-    found, ended, step = stored.planned, outcome.termination, search.step
+    found, ended, step = stored.require().planned, outcome.termination, search.step
     is_cut = ended.reason is TerminationReason.INTERRUPTED
     if found.peak_with_workspace_bytes > search.allowed:
         reason = TerminationReason.INTERRUPTED if is_cut else TerminationReason.NO_SOLUTION_FOUND
@@ -30,8 +30,8 @@ def with_stays(
         return replace(
             outcome, value=found, termination=Termination(reason, ended.limit, detail, peak, bound)
         )
-    detail = "every operation runs once at least"
-    bound_s = min(step.baseline_seconds, found.seconds)
+    detail = stored.termination.detail
+    bound_s = stored.termination.bound or step.baseline_seconds
     if found.seconds - bound_s <= SETTINGS.proved * step.baseline_seconds:
         ending = Termination(TerminationReason.OPTIMAL, None, detail, found.seconds, bound_s)
     else:

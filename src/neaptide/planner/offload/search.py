@@ -18,6 +18,7 @@ from neaptide.linear.arrays import Floats
 from neaptide.linear.tolerances import HALF
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.offload.bound import offload_bound
 from neaptide.planner.offload.carried import Carried, OffloadPlan, gaps_like
 from neaptide.planner.offload.columns import StayColumns, StayProgram
 from neaptide.planner.offload.gaps import GapKey, IdleGap
@@ -49,6 +50,8 @@ def choose_stays(
     known: Sequence[PlannedSequence],
     limits: Limits,
     interrupt: threading.Event | None = None,
+    *,
+    may_recompute: bool = True,
 ) -> Outcome[OffloadPlan]:
     """The fastest plan found within a budget with stays on the host; never worse than those that are known.
 
@@ -62,18 +65,26 @@ def choose_stays(
         known: plans by recomputation alone with one order of first executions, at least one.
         limits: of the search.
         interrupt: set it to stop.
+        may_recompute: whether plans may recompute more than those that are known.
     """
     guard = LimitGuard(limits, interrupt)
+    bound = None
     best = min((OffloadPlan(plan) for plan in known), key=lambda plan: plan.rank(budget_bytes))
     is_free = best.planned.peak_with_workspace_bytes <= budget_bytes
     if step.node_count and not (is_free and len(best.planned.sequence) == step.node_count):
-        search = _Search(step, budget_bytes, host, known, guard)
+        search = _Search(step, budget_bytes, host, known, guard, may_recompute=may_recompute)
         search.best = best
-        search.by_stays_alone()
-        search.by_prices()
-        search.by_swaps()
+        least = offload_bound(step, budget_bytes, host, search.order, time_s=guard.remaining_s())
+        search.enough_seconds = least + SETTINGS.close_enough * step.baseline_seconds
+        for part in (search.by_stays_alone, search.by_prices, search.by_swaps):
+            if not search.is_enough():
+                part()
         best = search.best
-    return guard.finish(best, best=best.planned.seconds)
+        is_contradicted = least > best.planned.seconds + SETTINGS.contradiction * step.baseline_seconds
+        if best.planned.peak_with_workspace_bytes <= budget_bytes and not is_contradicted:
+            bound = min(least, best.planned.seconds)
+    detail = "the bound holds for this order of first executions"
+    return guard.finish(best, best=best.planned.seconds, bound=bound, detail=detail if bound else "")
 
 
 class _Search:
@@ -84,12 +95,21 @@ class _Search:
         host: HostSpace,
         known: Sequence[PlannedSequence],
         guard: LimitGuard,
+        *,
+        may_recompute: bool,
     ) -> None:
         self.step, self.budget, self.host, self.known, self.guard = step, budget_bytes, host, known, guard
+        self.may_recompute = may_recompute
         self.best = OffloadPlan(known[0])
         self.carried: Carried | None = None
+        self.enough_seconds = 0.0
         self.order = tuple(dict.fromkeys(known[0].sequence))
         self.units = stage_units(step, self.order)
+
+    def is_enough(self) -> bool:
+        """Whether the best plan is within the budget and cannot be faster by an amount that matters."""
+        found = self.best.planned
+        return found.peak_with_workspace_bytes <= self.budget and found.seconds <= self.enough_seconds
 
     def by_stays_alone(self) -> None:
         """The order without recomputations, with gaps filled until it fits."""
@@ -106,7 +126,7 @@ class _Search:
         items: set[Item] = set().union(*(self._items_of(plan.sequence) for plan in self.known))
         for use in _USES:
             program.use = use
-            if self.guard.exhausted(_TRIES):
+            if self.guard.exhausted(_TRIES) or self.is_enough():
                 return
             pool = RepetitionPool(self.units, items)
             answer = program.relax(pool, self.guard.remaining_s())
@@ -115,7 +135,9 @@ class _Search:
             shares = program.shares(pool, answer.values)
             carried = self._carried(pool, answer.values, columns, shares)
             self._take(carried)
-            new = set(RepetitionPrices(pool, answer).missing(_NEW_ITEMS)) - items
+            new: set[Item] = set()
+            if self.may_recompute:
+                new = set(RepetitionPrices(pool, answer).missing(_NEW_ITEMS)) - items
             items |= new
             self._ways_found(carried, columns)
             if not carried.placed().times.waits and not new:
