@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from neaptide.api import plan_by_trials as plan_by_trials
     from neaptide.api import profile as profile
     from neaptide.api import run as run
+    from neaptide.movers.slow_memory import SlowMemory as SlowMemory
     from neaptide.ops.declared import declare_pure as declare_pure
     from neaptide.planner.budget import Budget as Budget
     from neaptide.plans import Plan as Plan
@@ -45,6 +46,7 @@ _HOME: Final = {
     "EvictionOptions": "neaptide.runtime.evicting",
     "Budget": "neaptide.planner.budget",
     "Plan": "neaptide.plans",
+    "SlowMemory": "neaptide.movers.slow_memory",
 }
 
 __all__ = [*_HOME, "__version__"]  # noqa: PLE0604 - names of a literal mapping

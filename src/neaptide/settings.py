@@ -79,6 +79,8 @@ class Settings:
         peak: highest bytes, a share of the baseline or a reduction of it.
         latency: longest step time, or an increase over the baseline.
         host: most bytes that storages may take on the host while they wait there; None: nothing is moved.
+        host_rate: of copies to the file that storages of the CPU wait in, bytes per second each way.
+        host_folder: of that file; None for the system's folder of temporary files.
         device: a preset's name; None for this machine.
         time_limit: of planning, a duration; None for the default of the command, or for none with a work
             limit.
@@ -124,6 +126,18 @@ class Settings:
         read_host,
         "Host memory for storages that wait there: 8GiB, say; by default nothing is moved.",
         metavar="SIZE",
+    )
+    host_rate: str = setting(
+        "200MB",
+        read_size,
+        "Bytes per second to which copies of storages that wait in a file are held; {default} by default.",
+        metavar="SIZE",
+    )
+    host_folder: str | None = setting(
+        None,
+        read_text,
+        "Folder of that file; by default the system's for temporary files.",
+        metavar="FOLDER",
     )
     device: str | None = setting(
         None,

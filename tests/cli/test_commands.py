@@ -5,10 +5,12 @@ import os
 import signal
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 
 from neaptide.errors import InfeasibleBudget
+from neaptide.movers.slow_memory import SlowMemory
 from neaptide.planner.budget import Budget
 from neaptide.plans import Plan
 from neaptide.report.text import comparison_text, plan_text, profile_text, run_text
@@ -73,6 +75,7 @@ def test_an_unknown_device_is_refused_before_the_target_is_touched(call, fake_ap
 def test_plan_is_saved_and_explained(call, fake_api, samples, tmp_path):
     ending = call(
         *("plan", TARGET, "--peak", "60%", "--latency", "+10%", "--host", "1GiB"),
+        *("--host-rate", "1GB", "--host-folder", "/scratch"),
         *("--time-limit", "2m", "--atomic", "-o", "p.json"),
     )
     assert ending.code == 0
@@ -82,6 +85,7 @@ def test_plan_is_saved_and_explained(call, fake_api, samples, tmp_path):
     assert Plan.load(tmp_path / "p.json") == samples.plan()
     options = fake_api.calls[0][2]
     assert options["budget"] == Budget("60%", "+10%", host="1GiB")
+    assert options["slow"] == SlowMemory(bytes_per_s=1e9, folder=Path("/scratch"))
     assert (options["time_limit_s"], options["work_limit"], options["atomic"]) == (120, None, True)
 
 

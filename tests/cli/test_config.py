@@ -17,6 +17,8 @@ VALUES = {
     "peak": ("60%", "60%"),
     "latency": ("+10%", "+10%"),
     "host": ("8GiB", "8GiB"),
+    "host_rate": ("1GB", "1GB"),
+    "host_folder": ("/scratch", "/scratch"),
     "device": ("h100", "h100"),
     "time_limit": ("60s", "60s"),
     "work_limit": ("9", 9),

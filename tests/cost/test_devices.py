@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from neaptide.cost.devices import Device, Link, MemorySpace
+from neaptide.cost.devices import DISK_LATENCY_S, Device, Link, MemorySpace
 from neaptide.cost.presets import PRESETS, get_device
 from neaptide.errors import UsageError
 
@@ -69,6 +69,14 @@ def test_the_host_runs_ahead_of_an_accelerator():
     assert make_device(kind="cuda").host_call_s == 0.0
 
 
+def test_storages_of_the_host_wait_on_the_disk():
+    space = MemorySpace("host", 1000, 1.0, 64)
+    device = make_device(kind="cpu", spaces=(space,)).with_disk(50.0).with_disk(100.0)
+    assert (device.slow_space, get_device("h100").slow_space) == ("disk", "host")
+    assert [(link.source, link.target) for link in device.links] == [("host", "disk"), ("disk", "host")]
+    assert device.link("host", "disk").seconds(200) == DISK_LATENCY_S + 2.0
+
+
 def test_links_are_found_by_direction():
     device = get_device("a100-80g")
     there = device.link("device", "host")
@@ -95,7 +103,7 @@ def test_links_are_found_by_direction():
         ({"fall": 1.5}, "fall"),
         ({"fall": float("nan")}, "fall"),
         ({"reserved_bytes": 1000}, "leaves nothing"),
-        ({"links": (Link("host", "disk", 1.0, 0.0),)}, "disk"),
+        ({"links": (Link("host", "tape", 1.0, 0.0),)}, "tape"),
     ],
 )
 def test_impossible_device_is_refused(changes, message):

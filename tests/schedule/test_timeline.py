@@ -153,6 +153,8 @@ def test_links_are_those_of_the_device():
     device = get_device("a100-40g")
     out, back = copy_links(device)
     assert ((out.source, out.target), (back.source, back.target)) == (("device", "host"), ("host", "device"))
+    here = replace(device, kind="cpu").with_disk(1e6)
+    assert [link.bandwidth_bytes_per_s for link in copy_links(here)] == [1e6, 1e6]
     with pytest.raises(UsageError, match="nothing can be stored on the host"):
         copy_links(replace(device, links=()))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from neaptide.api.search_options import open_choice, placed, plan_within_budget, search_options
+from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.planner.budget import Budget
 from neaptide.plans import Plan
 from neaptide.runtime.arena_plan import ArenaOptions
@@ -33,6 +34,7 @@ def apply(
     time_limit_s: float | None = DEFAULT_TIME_LIMIT_S,
     arena: bool | ArenaOptions = False,
     allow_nondeterministic: bool = False,
+    slow: SlowMemory = DEFAULT_SLOW_MEMORY,
 ) -> PlannedStep:
     """A callable that runs a step under a plan; `plan.apply(step)` is the same.
 
@@ -47,6 +49,7 @@ def apply(
             bytes, run the step as it is (`eager`), or raise `StepMismatch` (`error`).
         time_limit_s: for planning again.
         arena: run inside one block of memory, every result at a planned address; `ArenaOptions` say how.
+        slow: where storages wait that the plan moves: on the CPU a file, its folder and the rate that copies are held to.
         allow_nondeterministic: needed for a plan that was made with it: a file cannot allow itself other bits.
 
     Raises:
@@ -57,7 +60,9 @@ def apply(
         InfeasibleBudget: at a later call of other shapes: no plan within the same bytes was found.
     """
     check_on_mismatch(on_mismatch)
-    return _runner(check_plan(plan), step, state, on_mismatch, time_limit_s, arena, allow_nondeterministic)
+    return _runner(
+        check_plan(plan), step, state, on_mismatch, time_limit_s, arena, allow_nondeterministic, slow
+    )
 
 
 def compile_step(
@@ -80,6 +85,7 @@ def compile_step(
     workers: int | None = DEFAULTS.workers,
     trials: int | None = DEFAULTS.trials,
     in_place: bool = DEFAULTS.in_place,
+    slow: SlowMemory = DEFAULT_SLOW_MEMORY,
 ) -> PlannedStep:
     """A callable that plans a step when it is first called, and runs it under the plan from then on.
 
@@ -142,6 +148,7 @@ def compile_step(
             progress=progress,
             changing=changing,
             allow_nondeterministic=allow_nondeterministic,
+            slow=slow,
         )
         allowed = replace(options, least_bytes=first_bytes, leave_out=leave_out if first_bytes else None)
         if evicting is not None:
@@ -182,6 +189,7 @@ def _runner(
     time_limit_s: float | None,
     arena: bool | ArenaOptions,
     allow_nondeterministic: bool,
+    slow: SlowMemory,
 ) -> PlannedStep:
     """A step under a plan. Its first capture must fit the plan; later ones are planned for the same bytes."""
     has_begun = False
@@ -191,10 +199,10 @@ def _runner(
     def make(args: tuple[Any, ...], kwargs: Mapping[str, Any], changing: frozenset[str]) -> PlannedVariant:
         nonlocal has_begun
         captured = capture(step, args, kwargs, state=state, name=plan.name, changing=changing)
-        prepared = PreparedStep(captured, allow_nondeterministic=allowed)
+        prepared = PreparedStep(captured, allow_nondeterministic=allowed, slow=slow)
         if not has_begun or fits(plan, captured):
             found = matched(plan, captured, time_limit_s, allow_nondeterministic=allowed)
-            first = placed(prepared, found, arena)
+            first = placed(prepared, replace(found, slow=slow), arena)
             has_begun = True
             return first
         options = same_budget(plan, time_limit_s, leave_out)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from neaptide.api.search_options import search_options
 from neaptide.api.trying import trials_elsewhere, tried_plan
 from neaptide.interruption import beyond_search
+from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.planner.budget import Budget
 from neaptide.planner.graph_search import check_strategy
 from neaptide.planner.variants import check_variants, inner_strategy
@@ -49,6 +50,7 @@ def compare(
     name: str = "",
     arena: bool | ArenaOptions = False,
     trials: int | None = DEFAULTS.trials,
+    slow: SlowMemory = DEFAULT_SLOW_MEMORY,
 ) -> Comparison:
     """Run a step as it is, as captured, and as planned, and put predictions beside measurements.
 
@@ -74,6 +76,7 @@ def compare(
         numerics: as for `plan`, in all rows but `baseline`.
         workers: as for `plan`.
         in_place: as for `plan`, in the row `plan`.
+        slow: as for `apply`.
         name: for the report.
         arena: add a row `arena`: the plan, or the baseline where there is none, as `apply(arena=True)` runs it.
         trials: run so many plans around the limit, and take one by what they measured for the row `plan`. The times in
@@ -111,6 +114,7 @@ def compare(
         name=name,
         progress=progress,
         allow_nondeterministic=allow_nondeterministic,
+        slow=slow,
     )
     plans: dict[str, StepPlan] = {}
     began = time.perf_counter()

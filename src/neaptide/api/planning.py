@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from neaptide.api.search_options import plan_within_budget, search_options
+from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.planner.budget import Budget
 from neaptide.plans import Plan
 from neaptide.runtime.prepared_step import Progress, prepare
@@ -36,6 +37,7 @@ def plan(
     workers: int | None = DEFAULTS.workers,
     in_place: bool = DEFAULTS.in_place,
     name: str = "",
+    slow: SlowMemory = DEFAULT_SLOW_MEMORY,
 ) -> Plan:
     """Plan a training step so that its peak stays within a budget at the least time.
 
@@ -71,6 +73,7 @@ def plan(
         in_place: put results on top of operands that nobody needs any more, where that lowers the peak or leaves less to
             recompute. Every bit is kept. Not done to an atomic step, nor by a strategy that is asked for by name.
         name: of the plan.
+        slow: as for `apply`: how long copies take on this machine.
 
     Raises:
         InfeasibleBudget: no plan within the budget was found; carries the best (`.plan`) and what is alive at it.
@@ -101,5 +104,6 @@ def plan(
         name=name,
         progress=progress,
         allow_nondeterministic=allow_nondeterministic,
+        slow=slow,
     )
     return plan_within_budget(prepared, options).plan

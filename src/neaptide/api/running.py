@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import statistics
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from neaptide.api.search_options import placed
 from neaptide.errors import NumericsError
+from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.plans import Plan
 from neaptide.report.model import RunReport
 from neaptide.runtime import contestants, verification
@@ -33,6 +35,7 @@ def run(
     name: str = "",
     arena: bool | ArenaOptions = False,
     allow_nondeterministic: bool = False,
+    slow: SlowMemory = DEFAULT_SLOW_MEMORY,
 ) -> RunReport:
     """Run some steps under a plan and measure them.
 
@@ -46,6 +49,7 @@ def run(
         name: for the report.
         arena: as for `apply`.
         allow_nondeterministic: as for `apply`.
+        slow: as for `apply`.
 
     Raises:
         PlanMismatch: the plan is for another program.
@@ -61,6 +65,7 @@ def run(
     say("capturing the step")
     captured = capture(step, (batch,), name=name or plan.name)
     variant = matched(plan, captured, DEFAULT_TIME_LIMIT_S, allow_nondeterministic=allow_nondeterministic)
+    variant = replace(variant, slow=slow)
     if arena:
         variant = placed(PreparedStep(captured, progress=progress), variant, arena)
     differences: dict[str, float] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from neaptide.cli import exit_codes
@@ -13,8 +14,10 @@ from neaptide.cli.interrupts import asking_before_aborting
 from neaptide.cli.target_files import write_result
 from neaptide.errors import InfeasibleBudget, MissingExtra, TargetError
 from neaptide.reading import is_there, place_of
+from neaptide.units import parse_size
 
 if TYPE_CHECKING:
+    from neaptide.movers.slow_memory import SlowMemory
     from neaptide.report.document import Document
     from neaptide.runtime.arena_plan import ArenaOptions, Copies
     from neaptide.runtime.prepared_step import PreparedStep
@@ -85,6 +88,7 @@ def plan(request: Request) -> int:
                     numerics=settings.numerics,
                     workers=settings.workers,
                     in_place=settings.in_place,
+                    slow=_slow_memory(settings),
                     name=request.target,
                 )
     except InfeasibleBudget as error:
@@ -126,6 +130,7 @@ def run(request: Request) -> int:
             name=request.target,
             arena=_arena(settings),
             allow_nondeterministic=settings.allow_nondeterministic,
+            slow=_slow_memory(settings),
         )
     _deliver(request, report, lambda: run_document(report))
     return exit_codes.DONE
@@ -171,6 +176,7 @@ def compare(request: Request) -> int:
                 name=request.target,
                 arena=_arena(settings),
                 trials=settings.trials,
+                slow=_slow_memory(settings),
             )
     _deliver(request, comparison, lambda: comparison_document(comparison))
     return exit_codes.DONE if is_within_budget(comparison) else exit_codes.OVER_BUDGET
@@ -243,6 +249,13 @@ def _arena(settings: Settings) -> bool | ArenaOptions:
     from neaptide.runtime.arena_plan import ArenaOptions
 
     return ArenaOptions(copies=cast("Copies", settings.arena_copies))
+
+
+def _slow_memory(settings: Settings) -> SlowMemory:
+    from neaptide.movers.slow_memory import SlowMemory
+
+    folder = None if settings.host_folder is None else Path(settings.host_folder)
+    return SlowMemory(bytes_per_s=parse_size(settings.host_rate), folder=folder)
 
 
 def _device(name: str | None) -> str | None:

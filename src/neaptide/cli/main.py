@@ -43,7 +43,19 @@ Completion:
   fish  _NEAPTIDE_COMPLETE=fish_source neaptide | source
 """
 
-_PLANNING = ("peak", "latency", "host", "device", "time_limit", "work_limit", "workers", "seed", "strategy")
+_PLANNING = (
+    "peak",
+    "latency",
+    "host",
+    "host_rate",
+    "host_folder",
+    "device",
+    "time_limit",
+    "work_limit",
+    "workers",
+    "seed",
+    "strategy",
+)
 
 
 @click.pass_obj
@@ -87,7 +99,10 @@ cli = click.Group(
             "run",
             commands.run,
             "Run a saved plan on a fresh program, and measure it.",
-            settings=("steps", "verify", "seed", "arena", "arena_copies", "allow_nondeterministic"),
+            settings=(
+                *("steps", "verify", "seed", "arena", "arena_copies", "allow_nondeterministic"),
+                *("host_rate", "host_folder"),
+            ),
             output="Write the report as JSON.",
             needs_plan=True,
         ),

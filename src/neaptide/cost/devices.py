@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 import msgspec
@@ -91,7 +91,7 @@ class Device:
         half_bytes: traffic per call at which half of the bandwidth is reached.
         fall: how fast a call loses its rate as it gets smaller: the loss grows as `(half / work) ** fall`. At 1 it is the
             same time for each call.
-        links: copy engines; a space they name and `spaces` lacks is the `"host"`.
+        links: copy engines; a space they name and `spaces` lacks is the `"host"` or the `"disk"`.
         source: where the numbers come from.
         reserved_bytes: of the first space, never available to tensors (context, library workspaces).
         fresh_s_per_byte: time that a byte of a block takes, beyond writing it, that the system has just handed out.
@@ -134,7 +134,8 @@ class Device:
         _require(self.reserved_bytes < self.spaces[0].capacity_bytes, where, "reserved_bytes leaves nothing")
         for link in self.links:
             for end in (link.source, link.target):
-                _require(end in names or end == HOST_SPACE, where, f"a link ends in unknown space {end!r}")
+                known = end in names or end in {HOST_SPACE, DISK_SPACE}
+                _require(known, where, f"a link ends in unknown space {end!r}")
 
     @property
     def main_space(self) -> MemorySpace:
@@ -162,6 +163,19 @@ class Device:
             if (link.source, link.target) == (source, target):
                 return link
         return None
+
+    @property
+    def slow_space(self) -> str:
+        """Where storages of the main space wait: the host, and the disk for those of a CPU."""
+        return DISK_SPACE if self.kind == "cpu" else HOST_SPACE
+
+    def with_disk(self, bytes_per_s: float) -> Device:
+        """The same device, with links from its main space to the disk and back at a rate."""
+        name = self.main_space.name
+        ends = (name, DISK_SPACE), (DISK_SPACE, name)
+        others = tuple(link for link in self.links if (link.source, link.target) not in ends)
+        made = tuple(Link(*way, bytes_per_s, DISK_LATENCY_S) for way in ends)
+        return replace(self, links=(*others, *made))
 
     @property
     def host_call_s(self) -> float:

@@ -22,6 +22,7 @@ from neaptide.frontends.fact_words import user_names
 from neaptide.frontends.step_slots import argument_name
 from neaptide.interruption import keeping
 from neaptide.ir.graph import Graph
+from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.ops import registry
 from neaptide.outcome import Limits, Stopwatch
 from neaptide.planner import BITWISE, CLOSE
@@ -67,6 +68,7 @@ class PreparedStep:
         progress: told what is going on.
         allow_nondeterministic: operations whose bits differ from run to run may be recomputed.
         refresh: measure this machine and the operations again, whatever the cache has.
+        slow: where storages wait that a plan moves, when it runs on this machine.
     """
 
     def __init__(
@@ -78,11 +80,17 @@ class PreparedStep:
         progress: Progress | None = None,
         allow_nondeterministic: bool = False,
         refresh: bool = False,
+        slow: SlowMemory = DEFAULT_SLOW_MEMORY,
     ) -> None:
         self.captured = captured
         self.allow_nondeterministic = allow_nondeterministic
         self._say = progress or (lambda _text: None)
-        self.device: Device = this_machine(refresh=refresh) if device is None else get_device(device)
+        self.slow = slow
+        self.device: Device = (
+            this_machine(refresh=refresh).with_disk(slow.bytes_per_s)
+            if device is None
+            else get_device(device)
+        )
         self.is_measured = run_operations and device is None and _has_bytes(captured)
         self._prepared: dict[int, Graph] = {}  # kept: else another graph could get its id
         self._rewritten: dict[tuple[int, tuple[str | Rewrite, ...]], PlannedGraph] = {}
@@ -225,7 +233,7 @@ class PreparedStep:
             numerics=CLOSE if options.numerics == CLOSE else BITWISE,
             axes=self.axes,
         )
-        return StepPlan(plan, PlannedVariant(self.captured, tuple(graphs), plan))
+        return StepPlan(plan, PlannedVariant(self.captured, tuple(graphs), plan, self.slow))
 
     def plan_program(
         self, index: int, options: SearchOptions, allowed: int
@@ -394,6 +402,7 @@ def prepare(
     changing: frozenset[str] = frozenset(),
     allow_nondeterministic: bool = False,
     refresh: bool = False,
+    slow: SlowMemory = DEFAULT_SLOW_MEMORY,
 ) -> PreparedStep:
     """Capture a step and get ready to cost it; see `frontends.torch_step.capture_step` for the arguments.
 
@@ -413,4 +422,5 @@ def prepare(
         progress=progress,
         allow_nondeterministic=allow_nondeterministic,
         refresh=refresh,
+        slow=slow,
     )

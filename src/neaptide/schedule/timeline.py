@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from neaptide.cost.devices import DISK_BYTES_PER_S, DISK_SPACE, HOST_SPACE, Device, Link
+from neaptide.cost.devices import DISK_BYTES_PER_S, Device, Link
 from neaptide.errors import UsageError
 from neaptide.ir.schedule import Schedule, StepKind
 from neaptide.schedule.problem import StepProblem
@@ -61,14 +61,14 @@ def copy_links(device: Device) -> tuple[Link, Link]:
     Raises:
         UsageError: it has none.
     """
-    name = device.main_space.name
-    if device.kind == "cpu":
-        return Link(name, DISK_SPACE, DISK_BYTES_PER_S, 0.0), Link(DISK_SPACE, name, DISK_BYTES_PER_S, 0.0)
-    out, back = device.link(name, HOST_SPACE), device.link(HOST_SPACE, name)
+    name, slow = device.main_space.name, device.slow_space
+    if device.kind == "cpu" and device.link(name, slow) is None:
+        device = device.with_disk(DISK_BYTES_PER_S)
+    out, back = device.link(name, slow), device.link(slow, name)
     if out is None or back is None:
         raise UsageError(
             f"nothing can be stored on the host with device {device.name!r}",
-            why=f"it has no link from {name!r} to {HOST_SPACE!r} and back",
+            why=f"it has no link from {name!r} to {slow!r} and back",
             next_step="take a device with links, or add them to its file",
         )
     return out, back
