@@ -15,6 +15,7 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.values import Value
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
+from neaptide.planner.variants.variant import Decision
 from neaptide.plans import Plan
 from neaptide.runtime.arena_plan import ArenaPlan
 from neaptide.runtime.evicting import Eviction
@@ -45,6 +46,7 @@ class PlannedGraph:
         arena: the block that it runs in; None for none.
         eviction: what decides on the way what is evicted; it then runs node by node in the order given there. None
             where nothing is.
+        decisions: what a search over variants decided, that the rewrites carry out.
         host_bytes: most bytes of storages that its plan has on the host at once; None where no plan says so.
     """
 
@@ -57,6 +59,7 @@ class PlannedGraph:
     saved: tuple[int, ...] = ()
     arena: ArenaPlan | None = None
     eviction: Eviction | None = None
+    decisions: tuple[Decision, ...] = ()
     host_bytes: int | None = None
 
     @staticmethod

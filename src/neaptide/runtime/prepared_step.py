@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from neaptide.analysis.axes.in_words import axes_in_words
 from neaptide.analysis.loops import NO_BODIES, Bodies
@@ -24,7 +24,7 @@ from neaptide.interruption import keeping
 from neaptide.ir.graph import Graph
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.ops import registry
-from neaptide.outcome import Limits, Stopwatch
+from neaptide.outcome import LimitGuard, Limits, Stopwatch
 from neaptide.planner import BITWISE, CLOSE
 from neaptide.planner.budget import allowed_bytes
 from neaptide.planner.graph_search import check_strategy
@@ -53,6 +53,9 @@ from neaptide.runtime.searched_variant import searched_variant, with_closer, wit
 from neaptide.runtime.step_plan import StepPlan
 from neaptide.schedule.problem import StepProblem
 from neaptide.transform.rewrite import Rewrite
+
+# Of the time for a plan, what the search for the usual program gets. The first steps are run once.
+_USUAL_SHARE: Final = 0.7
 
 Progress = Callable[[str], None]
 
@@ -207,11 +210,13 @@ class PreparedStep:
         programs: list[PlannedProgram] = []
         graphs: list[PlannedGraph] = []
         limit: int | None = None
+        guard = LimitGuard(options.limits)
         for index in range(len(self.captured.programs)):
             # The usual program takes the longest; a search that is interrupted then is followed by the others'.
             with keeping() if programs else nullcontext():
                 allowed = self.allowed(options, index, limit)
-                program, planned = self.plan_program(index, options, allowed)
+                part = replace(options, limits=self._part(options.limits, index, guard))
+                program, planned = self.plan_program(index, part, allowed, graphs[0] if graphs else None)
             limit = allowed if limit is None else limit
             programs.append(program)
             graphs.append(planned)
@@ -235,10 +240,24 @@ class PreparedStep:
         )
         return StepPlan(plan, PlannedVariant(self.captured, tuple(graphs), plan, self.slow))
 
+    def _part(self, limits: Limits, index: int, guard: LimitGuard) -> Limits:
+        """The limits of one program: most of the time for the usual one, the rest for the others."""
+        left, others = guard.remaining_s(), len(self.captured.programs) - index - 1
+        if left is None:
+            return limits
+        return replace(limits, time_s=left * (_USUAL_SHARE if others and not index else 1 / (1 + others)))
+
     def plan_program(
-        self, index: int, options: SearchOptions, allowed: int
+        self, index: int, options: SearchOptions, allowed: int, like: PlannedGraph | None = None
     ) -> tuple[PlannedProgram, PlannedGraph]:
-        """The plan of one of the programs, and what then runs; it may use so many bytes."""
+        """The plan of one of the programs, and what then runs.
+
+        Args:
+            index: of the program.
+            options: of its search.
+            allowed: bytes that it may use.
+            like: the usual program as it was decided: another one is rewritten in the same way.
+        """
         role = "steady" if index == 0 else f"first_{index}"
         planned = self.rewritten(index, options.rewrites, options.leave_out)
         self._say(f"planning the program of {described_role(role)}: {len(planned.graph.nodes)} operations")
@@ -248,7 +267,7 @@ class PreparedStep:
 
         if options.numerics == CLOSE:
             planned, found = searched_variant(
-                planned, asked, options, self.quick_pricing, self.pricing, self.part_costs
+                planned, asked, options, self.quick_pricing, self.pricing, self.part_costs, like
             )
         else:
             searched, request, watch = planned, asked(planned), Stopwatch()

@@ -19,7 +19,7 @@ class SearchOptions:
     Attributes:
         budget: what the step may use.
         strategy: `default` for the portfolio, or the name of one strategy.
-        limits: time, work and seed of the search of the steady program; the others get the same.
+        limits: time of the searches of all programs together, most of it for the steady one; work of each; seed.
         atomic: keep updates behind everything that can fail.
         interrupt: set it to get the best plan so far.
         least_bytes: allowed in any case, up to the baseline: those of an earlier plan of the same step.

@@ -19,7 +19,8 @@ from neaptide.planner.variants.estimate import PartCosts
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.looked_at import parts_record
 from neaptide.planner.variants.on_operands import OnOperands, on_operands
-from neaptide.planner.variants.search import PricingOf, Request, VariantPlan, plan_variants
+from neaptide.planner.variants.search import PricingOf, Request, plan_variants
+from neaptide.planner.variants.variant_plan import VariantPlan
 from neaptide.runtime.planned_graph import PlannedGraph
 from neaptide.runtime.search_options import SearchOptions
 from neaptide.units import format_bytes, format_seconds
@@ -37,6 +38,7 @@ def searched_variant(
     quick: Pricing,
     exact: PricingOf,
     costs: PartCosts,
+    like: PlannedGraph | None = None,
 ) -> tuple[PlannedGraph, GraphPlan]:
     """A program after the rewrites that the search over variants chose, in program order, and the plan of it.
 
@@ -47,8 +49,11 @@ def searched_variant(
         quick: prices any graph at once.
         exact: what prices a graph that is to be planned.
         costs: of parts, to rank variants by before one was priced.
+        like: another program of the step, which was searched for: what was decided there is done here.
     """
-    made = _found(planned, lambda edited: asked(planned.rewritten(edited, ())), options, quick, exact, costs)
+    made = _found(
+        planned, lambda edited: asked(planned.rewritten(edited, ())), options, quick, exact, costs, like
+    )
     for tried in made.tried:
         peak, seconds = format_bytes(tried.peak_bytes), format_seconds(tried.seconds)
         logger.info("%s: %s in %s", tried.label, peak, seconds)
@@ -57,7 +62,10 @@ def searched_variant(
         record = parts_record(made.begun, made.choices, made.tried, quick)
         found = replace(found, program=replace(found.program, parts=record))
     chosen = made.variant
-    return (planned.rewritten(chosen.edited, chosen.rewrites) if chosen.rewrites else planned), found
+    if not chosen.rewrites:
+        return planned, found
+    rewritten = planned.rewritten(chosen.edited, chosen.rewrites)
+    return replace(rewritten, decisions=chosen.decisions), found
 
 
 def _found(
@@ -67,8 +75,9 @@ def _found(
     quick: Pricing,
     exact: PricingOf,
     costs: PartCosts,
+    like: PlannedGraph | None,
 ) -> VariantPlan:
-    """What the strategy that is asked for finds; arguments as of `searched_variant`."""
+    """What the strategy that is asked for finds; arguments as of `searched_variant`. Peers search for each program."""
     if options.strategy in COMBINATIONS:
         combining = peer("combinations", "asked").Combining(
             planned.graph,
@@ -94,6 +103,7 @@ def _found(
         costs=costs,
         interrupt=options.interrupt,
         workers=options.workers,
+        like=None if like is None else like.decisions,
     )
 
 

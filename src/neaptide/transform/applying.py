@@ -28,7 +28,11 @@ class Rewritten:
 
 
 def apply_rule(
-    graph: Graph, registry: OpRegistry, rule: Rule, objection: Callable[[Edited], str | None] = lambda _: None
+    graph: Graph,
+    registry: OpRegistry,
+    rule: Rule,
+    objection: Callable[[Edited], str | None] = lambda _: None,
+    is_meant: Callable[[Graph, Rewrite], bool] = lambda _graph, _rewrite: True,
 ) -> Rewritten:
     """Apply a rule wherever it finds that it can be, again and again as long as nodes go. O(rewrites times size).
 
@@ -38,6 +42,7 @@ def apply_rule(
         rule: what to look for.
         objection: why a changed graph (beside `graph`) is not wanted, for reasons that the graph does not tell; None
             where it is.
+        is_meant: whether a place that the rule finds in a graph is to be changed.
     """
     made = Edited.unchanged(graph)
     rewrites: list[Rewrite] = []
@@ -51,9 +56,9 @@ def apply_rule(
             if isinstance(found, Refusal):
                 refusals[found] = None
                 continue
-            here = found.moved(now)
+            here = found.moved(now) if is_meant(made.graph, found) else None
             if here is None:
-                continue  # one before it took a node away; the next round looks again
+                continue  # not meant, or one before it took a node away; the next round looks again
             try:
                 later = now.then(apply_rewrite(now.graph, registry, here, {rule.name: rule}))
                 reason = objection(made.then(later))

@@ -21,7 +21,8 @@ from neaptide.planner.plan_graph import PlanRequest
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choices
-from neaptide.planner.variants.merges import merged, unjoined
+from neaptide.planner.variants.joins import without_joins
+from neaptide.planner.variants.merges import merged
 from neaptide.planner.variants.search import plan_variants
 from neaptide.planner.variants.variant import Variant
 from neaptide.transform.rewrite import replay
@@ -143,7 +144,7 @@ def test_what_is_not_wanted_is_left_and_told():
     graph = captured(*step_of(Skips(), 2, 3, 8, 8))
     choices = Choices(registry(), lambda _: "verify runs look at it")
     assert merged(Variant.captured(graph), choices).rewrites == ()
-    assert unjoined(Variant.captured(graph), choices).rewrites == ()
+    assert without_joins(Variant.captured(graph), choices).rewrites == ()
     assert choices.refusals == ["verify runs look at it"]
 
 

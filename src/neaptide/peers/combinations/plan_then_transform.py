@@ -7,8 +7,8 @@ from neaptide.peers.combinations.transformed import Numbers, best_transformed
 from neaptide.planner.candidates.judge import judge_candidate
 from neaptide.planner.candidates.standing import Standing
 from neaptide.planner.variants.processes.task import PlanTask
-from neaptide.planner.variants.search import VariantPlan
 from neaptide.planner.variants.variant import Variant
+from neaptide.planner.variants.variant_plan import VariantPlan
 
 
 def solve(made: Combining) -> VariantPlan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from neaptide.peers.combinations.asked import Combining
 from neaptide.peers.combinations.transformed import best_transformed, in_program_order
 from neaptide.planner.variants.processes.task import PlanTask
-from neaptide.planner.variants.search import VariantPlan
+from neaptide.planner.variants.variant_plan import VariantPlan
 
 
 def solve(made: Combining) -> VariantPlan:

@@ -14,7 +14,7 @@ from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
 from neaptide.planner.variants.levels import Level, levels_of
-from neaptide.planner.variants.variant import Variant
+from neaptide.planner.variants.variant import Decision, Variant
 from neaptide.transform.fission.amplifiers import Amplifier, amplifiers
 from neaptide.transform.fission.candidates import Candidate, RegionFinder, candidates
 from neaptide.transform.fission.own_views import with_own_views
@@ -142,8 +142,9 @@ class Choices:
                 else fission(here.graph, members, length=made.length, parts=parts, inputs=seeds)
             )
             rewrites.append(replace(split, within=within))
-        ready = Variant(begun.labels, (*begun.rewrites, *first), begun.edited.then(later))
-        return ready.then_all(self.registry, rewrites, choice.described(parts))
+        ready = Variant(begun.decisions, (*begun.rewrites, *first), begun.edited.then(later))
+        decision = Decision(choice.described(parts), choice.nbytes)
+        return ready.then_all(self.registry, rewrites, decision)
 
     def _in(self, variant: Variant, level: Level) -> Iterator[Choice]:
         """Regions of the graph of a variant, or of the body of a loop in it."""
@@ -187,7 +188,7 @@ class Choices:
         except RewriteError as error:
             self.refusals.append(error.what)
             return None
-        begun = Variant(variant.labels, (*variant.rewrites, *first), variant.edited.then(later))
+        begun = Variant(variant.decisions, (*variant.rewrites, *first), variant.edited.then(later))
         here = _inside(later, level.within)
         finder = RegionFinder(replace(level, graph=here.graph).full, self.registry)
         return begun, lambda dim: amplified(finder, here, family, dim)

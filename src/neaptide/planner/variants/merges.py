@@ -1,4 +1,4 @@
-"""What a variant can do besides: rewrites that cost neither bytes nor time in program order, and joins that need not be made.
+"""What a variant can do besides: rewrites that cost neither bytes nor time in program order.
 
 Products add to what they would be added to, and results take the bytes of operands that nobody needs any more. That is done
 last, in the graph and in the bodies of its loops: a region whose operand is overwritten inside it could not run in parts.
@@ -11,18 +11,14 @@ from dataclasses import replace
 from typing import Final
 
 from neaptide.errors import RewriteError
-from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.variant import Variant
-from neaptide.transform.applying import apply_rule
 from neaptide.transform.rewrite import Rewrite
 from neaptide.transform.rules import RULES
 
 # In this order: what a product overwrites is no operand of a sum any more.
 _FREE: Final = ("product_sums", "in_place")
-_UNJOINED: Final = "piecewise_convolutions"
-_LABEL: Final = "convolutions of pieces"
 
 
 def merged(variant: Variant, choices: Choices) -> Variant:
@@ -38,22 +34,6 @@ def merged(variant: Variant, choices: Choices) -> Variant:
                 if isinstance(found, Rewrite):
                     variant = _with(variant, replace(found, within=path), choices)
     return variant
-
-
-def unjoined(variant: Variant, choices: Choices) -> Variant:
-    """A variant whose convolutions read the pieces of what they read joined. O(rewrites times size).
-
-    Whether that pays is a matter of prices: it takes bytes away, and makes several convolutions of one.
-    """
-
-    def objection(edited: Edited) -> str | None:
-        return choices.objection(variant.edited.then(edited))
-
-    made = apply_rule(variant.graph, choices.registry, RULES[_UNJOINED], objection)
-    if not made.rewrites:
-        return variant
-    labels, rewrites = (*variant.labels, _LABEL), (*variant.rewrites, *made.rewrites)
-    return Variant(labels, rewrites, variant.edited.then(made.edited))
 
 
 def _with(variant: Variant, rewrite: Rewrite, choices: Choices) -> Variant:

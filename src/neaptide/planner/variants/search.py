@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
@@ -22,13 +22,16 @@ from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choice, Choices, Objection
 from neaptide.planner.variants.estimate import ON_A_CPU, Estimate, PartCosts, estimates
+from neaptide.planner.variants.following import followed
 from neaptide.planner.variants.goal import Goal
-from neaptide.planner.variants.merges import merged, unjoined
+from neaptide.planner.variants.joins import joins, without_joins
+from neaptide.planner.variants.merges import merged
 from neaptide.planner.variants.price import Price
 from neaptide.planner.variants.processes.pool import Lost, WorkerPool, started_pool
 from neaptide.planner.variants.processes.task import PlanTask, PricedTask
 from neaptide.planner.variants.rounds import Looking, Picked, Round
-from neaptide.planner.variants.variant import Variant
+from neaptide.planner.variants.variant import Decision, Variant
+from neaptide.planner.variants.variant_plan import VariantPlan
 from neaptide.plans import TriedVariant
 
 # Of the time for a program: what the graph as it is gets, what the variant that all others begin with does, and each search
@@ -37,6 +40,8 @@ _PLAIN_SHARE = 0.1
 _BEGUN_SHARE = 0.1
 _SEARCH_SHARE = 0.04
 _SEARCHES = 4
+# Of the time that is left, what the best variant gets before joins are looked at again.
+_PRICED_PART = 0.4
 _AS_IT_IS = "as it is"
 _MERGED = "sums in products and results on top of operands"
 # A region in parts is looked at further where the peak falls by a twentieth at least.
@@ -49,31 +54,6 @@ _MOST_ROUNDS = 6
 
 PricingOf = Callable[[Graph], Pricing]
 Request = Callable[[Edited], PlanRequest]
-
-
-@dataclass(frozen=True, slots=True)
-class VariantPlan:
-    """The plan that was found, and what was done to the graph before.
-
-    Attributes:
-        label: what was done, in words.
-        found: of the graph after the rewrites.
-        variant: what was done; nothing where the graph as it is was best.
-        before: the graph as it is, in program order.
-        tried: all variants that were planned, in that order.
-        begun: what the search went out from; None where the graph as it is was all that is needed.
-        choices: what may follow from that.
-        begins: what a further choice would follow from: `variant` without what is done last; None where there is none.
-    """
-
-    label: str
-    found: GraphPlan
-    variant: Variant
-    before: PlannedSequence
-    tried: tuple[TriedVariant, ...] = ()
-    begun: Variant | None = None
-    choices: tuple[Choice, ...] = ()
-    begins: Variant | None = None
 
 
 def plan_variants(
@@ -89,6 +69,7 @@ def plan_variants(
     costs: PartCosts = ON_A_CPU,
     interrupt: threading.Event | None = None,
     workers: int | None = 1,
+    like: Sequence[Decision] | None = None,
 ) -> VariantPlan:
     """Search over variants of a graph, each planned within the budget.
 
@@ -105,13 +86,14 @@ def plan_variants(
         interrupt: set it to get the best so far.
         workers: processes that plan the variants of a round side by side; 1 plans them here, one after the other. None:
             as many as there are cores, where that saves time. Under a limit of work all of them give the same answer.
+        like: what was decided for a graph that is much like this one: then nothing else is looked at.
 
     Returns:
         The best plan found, judged; the graph as it is where no variant is better.
     """
     search = _Search(graph, asked, limits, quick, exact, objection, only, merging, costs, interrupt)
     try:
-        return search.run(workers)
+        return search.run(workers) if like is None else search.run_like(like)
     finally:
         search.close()
 
@@ -161,12 +143,68 @@ class _Search:
         begun = self._unjoined(self.choices.begun(self.graph), price)
         best, price = self._with_merges(begun, best, price)
         choices = self.choices.after(begun)
-        best = self._once_more(self._best_of_all(begun, choices, price, best))
+        best = self._rejoined(self._best_of_all(begun, choices, price, best), begun)
+        best = self._once_more(best)
         return replace(best, tried=tuple(self.tried), begun=begun, choices=choices)
+
+    def run_like(self, decisions: Sequence[Decision]) -> VariantPlan:
+        """The better of the graph as it is and of one variant, after what was decided for another graph."""
+        plain = self._planned(_AS_IT_IS, self.plain, _PLAIN_SHARE)
+        best = VariantPlan(_AS_IT_IS, plain, Variant.captured(self.graph), self.before)
+        if not self._is_free(plain):
+            begins = followed(self.choices.begun(self.graph), decisions, self.choices)
+            best = self._or(best, begins, max(self._left(), _BEGUN_SHARE))
+        return replace(best, tried=tuple(self.tried))
+
+    def _or(self, best: VariantPlan, begins: Variant, share: float) -> VariantPlan:
+        """The better of a plan and of that of another variant, whose searches together get a share of the time."""
+        variant = self._finished(begins)
+        if self._is_too_slow(self._in_program_order(variant).seconds, best):
+            return best
+        label = variant.label or _MERGED
+        found = self._planned(label, variant.edited, share / _searches(variant.graph))
+        if not self._is_better(found, best.found):
+            return best
+        return VariantPlan(label, found, variant, self.before, begins=begins)
+
+    def _rejoined(self, best: VariantPlan, begun: Variant) -> VariantPlan:
+        """The best plan with some joins made after all: those whose time is worth more than their bytes beside the rest."""
+        apart = {name for decision in best.variant.decisions for name in decision.names or ()}
+        if not apart:
+            return best
+        # What recomputation costs beside it must be known.
+        best = self._once_more(best, _PRICED_PART)
+        plain = self.choices.begun(self.graph)
+        known = joins(plain, self.choices, lambda graph: self.exact(graph).problem(graph))
+        whole = self._in_program_order(self._finished(begun)).peak_with_workspace_bytes
+        while self._left() > _NEXT.begun:
+            made = self._in_program_order(best.variant)
+            price = Price.of(made, _sequence(best.found))
+            # In parts a join takes about as much less as everything does.
+            dear = [
+                join
+                for join in known
+                if join.name in apart and price.share_per_second * join.seconds > join.nbytes / whole
+            ]
+            if not dear:
+                return best
+            # One by one: each that is made again buys time, and what the next buys is worth less.
+            apart.remove(max(dear, key=lambda join: (join.seconds / join.nbytes, join.name)).name)
+            decisions = [
+                decision
+                if decision.names is None
+                else replace(decision, names=tuple(name for name in decision.names if name in apart))
+                for decision in best.variant.decisions
+            ]
+            better = self._or(best, followed(plain, decisions, self.choices), _SEARCHES * _SEARCH_SHARE)
+            if better is best:
+                return best
+            best = better
+        return best
 
     def _unjoined(self, begun: Variant, price: Price) -> Variant:
         """A variant without joins in front of convolutions, where the bytes are worth the time."""
-        apart = unjoined(begun, self.choices) if self.merging else begun
+        apart = without_joins(begun, self.choices) if self.merging else begun
         if len(apart.rewrites) == len(begun.rewrites):
             return begun
         return min(begun, apart, key=lambda variant: self._brought(variant, price))
@@ -179,7 +217,7 @@ class _Search:
     def _with_merges(self, begun: Variant, best: VariantPlan, price: Price) -> tuple[VariantPlan, Price]:
         """The better of a plan and of what all variants begin with, where more than means was changed; its price."""
         variant = self._finished(begun)
-        if len(variant.rewrites) == len(begun.rewrites) and not begun.labels:
+        if len(variant.rewrites) == len(begun.rewrites) and not begun.decisions:
             return best, price
         if not begun.labels and self._only_loses(variant):
             self.merging = False
@@ -300,9 +338,9 @@ class _Search:
         """Whether time or work is left for one more variant; the very first is planned in any case."""
         return (wanted is _FIRST and not looking.planned) or self._left() > wanted.begun
 
-    def _once_more(self, best: VariantPlan) -> VariantPlan:
-        """The best variant, searched in the time that is left; the same where that finds nothing better."""
-        share = self._left() / _searches(best.variant.graph)
+    def _once_more(self, best: VariantPlan, part: float = 1.0) -> VariantPlan:
+        """The best variant, searched in a part of the time that is left; the same where that finds nothing better."""
+        share = part * self._left() / _searches(best.variant.graph)
         if self._is_unlimited() or share <= _SEARCH_SHARE:
             return best
         found = self._planned(f"{best.label}, searched longer", best.variant.edited, share)

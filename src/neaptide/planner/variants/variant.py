@@ -1,4 +1,4 @@
-"""A variant: what some rewrites make of a graph."""
+"""A variant: what some rewrites make of a graph, and what was decided on the way."""
 
 from __future__ import annotations
 
@@ -13,16 +13,31 @@ from neaptide.transform.rules import RULES
 
 
 @dataclass(frozen=True, slots=True)
+class Decision:
+    """One thing that was decided, in terms that mean the same in a graph like this one.
+
+    Attributes:
+        label: in words, the number of parts included.
+        nbytes: that run in parts; of several regions that the words describe, these are meant.
+        names: of the values that it is about, where it is about none of the regions; None where it is.
+    """
+
+    label: str
+    nbytes: int = 0
+    names: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Variant:
     """A graph after some rewrites.
 
     Attributes:
-        labels: what was done, in words, one for each choice that was taken.
+        decisions: what was done, one for each choice that was taken.
         rewrites: to be replayed from the graph that was captured.
         edited: what they make of it.
     """
 
-    labels: tuple[str, ...]
+    decisions: tuple[Decision, ...]
     rewrites: tuple[Rewrite, ...]
     edited: Edited
 
@@ -30,6 +45,11 @@ class Variant:
     def captured(graph: Graph) -> Variant:
         """The graph as it is."""
         return Variant((), (), Edited.unchanged(graph))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What was done, in words, one for each choice that was taken."""
+        return tuple(decision.label for decision in self.decisions)
 
     @property
     def label(self) -> str:
@@ -41,16 +61,16 @@ class Variant:
         """After the rewrites."""
         return self.edited.graph
 
-    def then(self, registry: OpRegistry, rewrites: Sequence[Rewrite], *labels: str) -> Variant:
+    def then(self, registry: OpRegistry, rewrites: Sequence[Rewrite], *decisions: Decision) -> Variant:
         """With more rewrites, each of the graph that those before it make. O(rewrites times size).
 
         Raises:
             RewriteError: one of them is not legal.
         """
         later = replay(self.graph, registry, rewrites, RULES)
-        return Variant((*self.labels, *labels), (*self.rewrites, *rewrites), self.edited.then(later))
+        return Variant((*self.decisions, *decisions), (*self.rewrites, *rewrites), self.edited.then(later))
 
-    def then_all(self, registry: OpRegistry, rewrites: Sequence[Rewrite], *labels: str) -> Variant:
+    def then_all(self, registry: OpRegistry, rewrites: Sequence[Rewrite], *decisions: Decision) -> Variant:
         """With more rewrites, all of them of this graph, about different nodes. O(rewrites times size).
 
         Raises:
@@ -62,5 +82,5 @@ class Variant:
             assert moved is not None, "a rewrite of other nodes took a node away"
             later = replay(made.graph, registry, [moved], RULES)
             here = here.then(later)
-            made = Variant(self.labels, (*made.rewrites, moved), made.edited.then(later))
-        return Variant((*self.labels, *labels), made.rewrites, made.edited)
+            made = Variant(self.decisions, (*made.rewrites, moved), made.edited.then(later))
+        return Variant((*self.decisions, *decisions), made.rewrites, made.edited)

@@ -1,0 +1,86 @@
+"""Joins in front of convolutions that a variant can do without: what each would cost, and variants without some of them.
+
+A convolution of pieces takes the bytes of the join away, and takes longer than one of the join. So does each join have a
+price of its own: where channels are many and pictures small, there is little to win and much to lose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final
+
+from neaptide.ir.edit import Edited
+from neaptide.ir.graph import Graph
+from neaptide.planner.variants.choices import Choices
+from neaptide.planner.variants.variant import Decision, Variant
+from neaptide.schedule.problem import StepProblem
+from neaptide.transform.applying import apply_rule
+from neaptide.transform.rewrite import Rewrite
+from neaptide.transform.rules import RULES
+
+_RULE: Final = RULES["piecewise_convolutions"]
+_LABEL: Final = "convolutions of pieces"
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A join that a variant can do without.
+
+    Attributes:
+        name: of what is joined.
+        nbytes: of it.
+        seconds: that convolutions of its pieces take beyond those of the join; below 0 where they are faster.
+    """
+
+    name: str
+    nbytes: int
+    seconds: float
+
+
+def joins(variant: Variant, choices: Choices, problem: Callable[[Graph], StepProblem]) -> list[Join]:
+    """The joins of a variant that need not be made, in program order. O(joins times size).
+
+    Args:
+        variant: with the joins.
+        choices: knows what operations mean.
+        problem: prices a graph.
+    """
+    before, found = problem(variant.graph), []
+    for rewrite in _RULE.find(variant.graph, choices.registry):
+        if isinstance(rewrite, Rewrite):
+            joined = variant.graph.values[variant.graph.nodes[rewrite.nodes[0]].outputs[0]]
+            assert joined.storage is not None
+            alone = problem(variant.then(choices.registry, [rewrite]).graph)
+            longer = alone.baseline_seconds - before.baseline_seconds
+            found.append(Join(joined.name, before.storage_bytes[joined.storage], longer))
+    return found
+
+
+def without_joins(variant: Variant, choices: Choices, names: Collection[str] | None = None) -> Variant:
+    """A variant whose convolutions read the pieces of what they read joined. O(rewrites times size).
+
+    Args:
+        variant: with the joins.
+        choices: knows what operations mean, and what is not wanted.
+        names: of what is not to be joined; everything that need not be, if not given.
+    """
+
+    def objection(edited: Edited) -> str | None:
+        return choices.objection(variant.edited.then(edited))
+
+    def is_meant(graph: Graph, rewrite: Rewrite) -> bool:
+        name = graph.values[graph.nodes[rewrite.nodes[0]].outputs[0]].name
+        if names is not None and name not in names:
+            return False
+        apart.append(name)
+        return True
+
+    apart: list[str] = []
+    made = apply_rule(variant.graph, choices.registry, _RULE, objection, is_meant)
+    if not made.rewrites:
+        return variant
+    others = sum(isinstance(found, Rewrite) for found in _RULE.find(made.edited.graph, choices.registry))
+    label = f"{_LABEL} at {len(made.rewrites)} of {len(made.rewrites) + others} joins" if others else _LABEL
+    decisions = (*variant.decisions, Decision(label, names=tuple(apart)))
+    return Variant(decisions, (*variant.rewrites, *made.rewrites), variant.edited.then(made.edited))
