@@ -7,12 +7,12 @@ For models of the zoo and the steps of `fission_steps.py`, at the lowest peak wi
 * recomputation alone: `numerics="bitwise"`;
 
 and beside them eager, eager micro-batching by hand (`hand_micro_batches.py`) and `torch.utils.checkpoint`
-(`checkpoint_peers.py`). Of each kind one front of plans is made, for several predicted times, and all of them are verified.
-A few rounds in turns with eager then choose: for each limit of time the lowest peak that measured within it, or the fastest
-plan. The rounds that are reported are others. Peaks are counted by the allocator's events, processor times are taken in
-turns in one process, and the ratio to eager within each round; printed is the median of the rounds. A prediction is exact
-where the peak of the storages and the peak with workspace are both the measured ones to the byte. Parameters are compared
-with eager's after three steps, as the largest difference over the largest number of a tensor.
+(`checkpoint_peers.py`). Of each kind one front of plans is made, for several predicted times. A few rounds in turns with
+eager then choose: for each limit of time the lowest peak that measured within it, or the fastest plan. Those are verified,
+and the rounds that are reported are others. Peaks are counted by the allocator's events, processor times are taken in turns
+in one process, and the ratio to eager within each round; printed is the median of the rounds. A prediction is exact where
+the peak of the storages and the peak with workspace are both the measured ones to the byte. Parameters are compared with
+eager's after three steps, as the largest difference over the largest number of a tensor.
 
 Below the table: whether ours is on or below the lowest peak of all others that were run and are within the limit of
 time. Times are noisy, so that each may be `TOLERANCE` above the limit; where plans are chosen, half of that.
@@ -96,7 +96,7 @@ def collect(models: list[str], folder: Path, *, keep: bool, **asked: Any) -> lis
         options=options,
         keep=keep,
         timeout_s=PART_S,
-        prefix="fission-",
+        prefix="fission-tried-",
     )
 
 
@@ -223,7 +223,7 @@ def main() -> None:
         "--latency", nargs="*", type=int, default=list(LATENCIES), help="per cent of more time"
     )
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="timed rounds")
-    parser.add_argument("--time-limit", type=float, default=60.0, help="seconds of the front of ours")
+    parser.add_argument("--time-limit", type=float, default=45.0, help="seconds of the front of ours")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the JSON")
     parser.add_argument("--keep", action="store_true", help="take steps that an earlier run has measured")
     parser.add_argument("--one", metavar="SPEC", help="measure one step here and print JSON")
