@@ -2,8 +2,8 @@
 
 One model at its published size, on the meta device, planned for an A100 with three links. Budgets are shares of the way
 from the peak of program order down to the least bytes that any schedule needs. Nothing is run: all figures are
-predictions, and each plan is judged for legality, bytes and seconds by the judges of schedules, which share no code with
-the planner. Planning times are processor seconds; the search with stays begins with the one without.
+predictions, and each plan is judged for legality and seconds by the judges of schedules, which share no code with the
+planner. Planning times are processor seconds; the search with stays begins with the one without.
 """
 
 from __future__ import annotations
