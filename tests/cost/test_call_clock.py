@@ -20,6 +20,7 @@ def world(monkeypatch):
 
     monkeypatch.setattr(call_clock.time, "thread_time", now)
     monkeypatch.setattr(call_clock.time, "perf_counter", now)
+    monkeypatch.setattr(call_clock.time, "sleep", lambda seconds: None)
     return state
 
 
@@ -31,6 +32,54 @@ def test_reading_the_clock_is_taken_off(world):
 
     assert clock.seconds(lambda: work(7.0)) == pytest.approx(7.0)
     assert clock.seconds(lambda: work(-1.0)) == 0.0
+
+
+class Processor:
+    """A processor whose pace is set: all that it computes takes `slowness` times as long; reading the clock takes none."""
+
+    def __init__(self, monkeypatch):
+        self.now, self.slowness = 0.0, 1.0
+        monkeypatch.setattr(call_clock.time, "thread_time", lambda: self.now)
+        monkeypatch.setattr(call_clock.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(call_clock.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(call_clock.time, "sleep", lambda seconds: None)
+        monkeypatch.setattr(call_clock.torch, "mm", lambda *_: self.compute(1e-5))
+
+    def compute(self, seconds):
+        self.now += seconds * self.slowness
+
+
+def test_a_call_takes_as_long_at_any_pace(monkeypatch):
+    processor = Processor(monkeypatch)
+    clock = CallClock()
+    for slowness in (1.0, 2.0, 0.5):
+        processor.slowness = slowness
+        processor.now += 1.0  # long enough for the clock to look again
+        assert clock.seconds(lambda: processor.compute(3e-3)) == pytest.approx(3e-3)
+
+
+def test_a_long_call_is_told_at_the_mean_of_the_paces_before_and_behind(monkeypatch):
+    processor = Processor(monkeypatch)
+    clock = CallClock()
+
+    def work():
+        processor.compute(0.5)
+        processor.slowness = 2.0
+        processor.compute(0.5)
+
+    assert clock.seconds(work) == pytest.approx(1.0)
+
+
+def test_a_clock_tells_times_at_the_pace_that_it_is_given(monkeypatch):
+    processor = Processor(monkeypatch)
+    processor.slowness = 2.0
+    assert CallClock(pace_s=1e-5).seconds(lambda: processor.compute(4.0)) == pytest.approx(4.0)
+
+
+def test_a_clock_that_is_too_coarse_to_tell_a_pace_tells_seconds(monkeypatch):
+    processor = Processor(monkeypatch)
+    monkeypatch.setattr(call_clock.torch, "mm", lambda *_: None)
+    assert CallClock().seconds(lambda: processor.compute(4.0)) == pytest.approx(4.0)
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,21 @@ def live_tensors() -> int:
     return sum(issubclass(type(o), torch.Tensor) for o in gc.get_objects())
 
 
+def test_all_that_is_kept_in_one_place_is_at_one_pace(cache, monkeypatch):
+    asked = []
+    clock = measured.CallClock
+
+    def recorded(pace_s):
+        asked.append(pace_s)
+        return clock(pace_s)
+
+    monkeypatch.setattr(measured, "CallClock", recorded)
+    make(cache).prepare(small_step())
+    make(cache, refresh=True).prepare(small_step())
+    assert asked[0] is None  # the pace of that moment
+    assert asked[1] > 0
+
+
 def test_each_distinct_call_is_run_once(cache):
     graph, cost = small_step(), make(cache)
     done = cost.prepare(graph)

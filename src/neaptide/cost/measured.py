@@ -17,7 +17,7 @@ from neaptide.cost.call_clock import CallClock
 from neaptide.cost.graph_calls import GraphCalls, KeyedCalls, ResolvedCalls, keyed_call
 from neaptide.cost.loops import loop_scratch, loop_seconds
 from neaptide.cost.model import HOST_SCALAR_S, CostModel, EstimatedCost, is_host_arithmetic
-from neaptide.cost.op_key import OpCall
+from neaptide.cost.op_key import OpCall, digest
 from neaptide.cost.op_record import OpRecord
 from neaptide.cost.op_session import (
     cache_share_bytes,
@@ -107,6 +107,7 @@ class MeasuredCost:
         self._reasons: dict[str, str] = {}
         self._graphs: dict[int, _Remembered] = {}
         self._calls: dict[str, KeyedCalls] = {}
+        self._clocks: dict[str, CallClock] = {}
 
     @property
     def is_measured(self) -> bool:
@@ -276,7 +277,7 @@ class MeasuredCost:
 
     def _run(self, calls: Mapping[str, OpCall], guard: LimitGuard) -> None:
         largest_first = sorted(calls, key=lambda k: -(calls[k].operand_bytes + calls[k].output_bytes))
-        found = run_calls({key: calls[key] for key in largest_first}, guard, self._registry)
+        found = run_calls({key: calls[key] for key in largest_first}, guard, self._registry, self._clock())
         self._records.update(found)
         self._store({key: r for key, r in found.items() if not is_out_of_memory(r.failure)})
 
@@ -288,7 +289,7 @@ class MeasuredCost:
             return
         order = list(calls.placed(self._records.get, cache_share_bytes()))
         with undisturbed([]):
-            found = seconds_in_program(order, known, new, CallClock(), guard)
+            found = seconds_in_program(order, known, new, self._clock(), guard)
         updated = {key: replace(self._records[key], seconds=seconds) for key, seconds in found.items()}
         self._records.update(updated)
         self._store(updated)
@@ -301,6 +302,18 @@ class MeasuredCost:
 
     def _store(self, records: Mapping[str, OpRecord]) -> None:
         self._kept().put_many({key: record.to_json() for key, record in records.items()})
+
+    def _clock(self) -> CallClock:
+        """Tells times at the pace that what is kept was measured at; the first to keep something here sets it."""
+        here = environment()
+        if here not in self._clocks:
+            key = digest(f"{here}: pace")
+            kept = self._kept().get_many([key]).get(key, {}).get("pace_s")
+            clock = CallClock(kept if isinstance(kept, float) else None)
+            if kept is None:
+                self._kept().put_many({key: {"pace_s": clock.pace_s}})
+            self._clocks[here] = clock
+        return self._clocks[here]
 
     def _kept(self) -> OpCostCache:
         """Where results are kept, opened when it is first needed."""

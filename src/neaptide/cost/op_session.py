@@ -32,7 +32,9 @@ _SEED: Final = 0
 _LARGE: Final = 64.0
 
 
-def run_calls(calls: Mapping[str, OpCall], guard: LimitGuard, registry: OpRegistry) -> dict[str, OpRecord]:
+def run_calls(
+    calls: Mapping[str, OpCall], guard: LimitGuard, registry: OpRegistry, clock: CallClock
+) -> dict[str, OpRecord]:
     """Runs calls alone and returns what was seen of each; those that the guard left no time for are missing.
 
     A call that raises gets a record with its failure. The recorder is started once, and only for calls on the CPU.
@@ -41,6 +43,7 @@ def run_calls(calls: Mapping[str, OpCall], guard: LimitGuard, registry: OpRegist
         calls: by a name that is unique.
         guard: asked before every call.
         registry: says whose scratch bytes depend on the numbers; of those the most of small and large ones counts.
+        clock: times calls on the CPU.
 
     Raises:
         UsageError: within another recording.
@@ -49,7 +52,7 @@ def run_calls(calls: Mapping[str, OpCall], guard: LimitGuard, registry: OpRegist
     devices = sorted({d for call in calls.values() for d in call.devices if d.startswith("cuda")})
     on_host = {key: call for key, call in calls.items() if not is_on_cuda(call)}
     with undisturbed(devices), used_memory(most_bytes(on_host.values())):
-        maker, clock = OperandMaker(), CallClock()
+        maker = OperandMaker()
         seen.update(_audit_on_host(on_host, maker, clock, guard, registry))
         for key, call in calls.items():
             if is_on_cuda(call) and guard.check_now() is None:
@@ -105,6 +108,8 @@ def environment() -> str:
         f"torch {torch.__version__}",
         f"{torch.get_float32_matmul_precision()} matmul precision",
     ]
+    # Apart from what was kept before: that was at any pace.
+    parts.append("at one pace")
     if torch.are_deterministic_algorithms_enabled():
         parts.append("deterministic algorithms")
     if torch.cuda.is_available():
