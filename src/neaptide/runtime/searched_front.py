@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
@@ -14,6 +15,9 @@ from neaptide.runtime.prepared_step import PreparedStep
 from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.step_plan import StepPlan
 from neaptide.runtime.trials import described_limit, other_budgets
+
+# Of what a search for the usual program alone gets, what one gets that has the first steps to plan as well.
+_WITH_FIRST_STEPS: Final = 1.5
 
 
 def searched_front(prepared: PreparedStep, options: SearchOptions, count: int) -> VariantFront:
@@ -47,8 +51,10 @@ def plans_for(
         options: of all searches together, whose limits they share.
         others: for the usual program alone.
     """
-    wanted = replace(options, limits=part_of(options.limits, 1 / (1 + len(others))))
-    asked = prepared.plan(wanted)
+    first = _WITH_FIRST_STEPS if prepared.captured.first else 1.0
+    share = 1 / (first + len(others))
+    asked = prepared.plan(replace(options, limits=part_of(options.limits, first * share)))
+    wanted = replace(options, limits=part_of(options.limits, share))
     allowed = asked.plan.programs[0].budget_bytes
     found = [asked]
     for budget in others:
