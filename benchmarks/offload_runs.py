@@ -153,9 +153,7 @@ def one(spec: str, rates: list[float], rounds: int, count: int) -> dict[str, Any
     plain = Schedule.program_order(graph)
     stays = by_hand(graph, count, SHARE)
     schedule = plain.with_stays(stays)
-    sizes = prepared.pricing(graph).storage_bytes(
-        graph
-    )  # recurrent kernels make storages larger than what is seen of them
+    sizes = prepared.prices().storage_bytes  # recurrent kernels make more bytes than are recorded
     before = memory_profile(graph, plain, storage_bytes=sizes).peak_bytes
     profile = memory_profile(graph, schedule, storage_bytes=sizes)
     expected = verification.verify_eager(make, SEED)
