@@ -23,6 +23,7 @@ from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.joins import without_joins
 from neaptide.planner.variants.merges import merged
+from neaptide.planner.variants.processes.task import PlanTask
 from neaptide.planner.variants.search import plan_variants
 from neaptide.planner.variants.variant import Variant
 from neaptide.transform.rewrite import replay
@@ -82,9 +83,9 @@ def pricing():
     return Pricing(EstimatedCost(get_device("rtx3090"), registry()), registry())
 
 
-def searched(graph, *, merging, longer=0.0):
+def searched(graph, *, merging, longer=0.0, prices=None):
     """The fewest bytes that are found within a time, as a share of the program's peak, and what was done."""
-    prices = pricing()
+    prices = prices or pricing()
     before = baseline(prices.problem(graph))
     budget = Budget("min", latency=before.seconds * (1 + longer))
     found = plan_variants(
@@ -109,6 +110,38 @@ def test_a_merge_buys_the_time_that_recomputation_spends():
     assert share < 0.95 * plain
     assert "sums in products" in found.label
     assert found.found.program.moves.recomputations  # no merge alone lowers it so far
+
+
+def test_a_variant_without_loops_gets_all_the_work_that_is_left(monkeypatch):
+    work, planned = [], PlanTask.planned
+
+    def noted(task, *others):
+        work.append(task.limits.work)
+        return planned(task, *others)
+
+    monkeypatch.setattr(PlanTask, "planned", noted)
+    _, found = searched(captured(*gated_step()), merging=True)
+    assert found.tried[-1].label.endswith("searched longer")
+    assert work == [60, 60, 480]  # of 600
+
+
+class SlowWhereNew(EstimatedCost):
+    """Every operation that `known` does not have takes a millisecond more."""
+
+    known: frozenset[str] = frozenset()
+
+    def seconds(self, graph, node, *bodies):
+        return EstimatedCost.seconds(self, graph, node, *bodies) + (node.op not in self.known) * 1e-3
+
+
+def test_merges_that_only_lose_time_are_left_out(monkeypatch):
+    graph = captured(*gated_step())
+    monkeypatch.setattr(SlowWhereNew, "known", frozenset(node.op for node in graph.nodes))
+    prices = Pricing(SlowWhereNew(get_device("rtx3090"), registry()), registry())
+    share, found = searched(graph, merging=True, longer=1.0, prices=prices)
+    plain, _ = searched(graph, merging=False, longer=1.0, prices=prices)
+    assert not [rewrite for rewrite in found.variant.rewrites if rewrite.rule == "product_sums"]
+    assert share <= plain
 
 
 def test_joins_go_where_their_bytes_are_worth_the_time():
