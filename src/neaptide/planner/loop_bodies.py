@@ -110,7 +110,7 @@ class BodyPlanner:
         if tighter == bodies:
             return found
         again = planned(tighter)
-        made, then = (_planned_sequence(plan) for plan in (found, again))
+        made, then = (planned_sequence(plan) for plan in (found, again))
         return again if _rank(then, budget, allowed) < _rank(made, budget, allowed) else found
 
     def _plan(self, graph: Graph, node: Node, pricing: Pricing, budget: Budget) -> BodyPlan:
@@ -232,7 +232,8 @@ def _rank(made: PlannedSequence, budget: Budget, allowed: int) -> tuple[float, .
     return made.rank(allowed)
 
 
-def _planned_sequence(plan: GraphPlan) -> PlannedSequence:
+def planned_sequence(plan: GraphPlan) -> PlannedSequence:
+    """The sequence of a plan, with what is predicted of it."""
     program = plan.program
     made = program.predictions
     return PlannedSequence(

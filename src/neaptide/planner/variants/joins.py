@@ -6,8 +6,8 @@ price of its own: where channels are many and pictures small, there is little to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from neaptide.ir.edit import Edited
@@ -84,3 +84,33 @@ def without_joins(variant: Variant, choices: Choices, names: Collection[str] | N
     label = f"{_LABEL} at {len(made.rewrites)} of {len(made.rewrites) + others} joins" if others else _LABEL
     decisions = (*variant.decisions, Decision(label, names=tuple(apart)))
     return Variant(decisions, (*variant.rewrites, *made.rewrites), variant.edited.then(made.edited))
+
+
+def with_one_join_more(
+    decisions: Sequence[Decision], known: Sequence[Join], share_per_second: float, peak_bytes: int
+) -> list[Decision] | None:
+    """The decisions with the join made after all whose time is worth most beside its bytes; None where none is worth more.
+
+    One by one: each that is made again buys time, and what the next buys is worth less.
+
+    Args:
+        decisions: of a variant without some joins.
+        known: what each join costs.
+        share_per_second: part of a peak that a second of recomputation takes away.
+        peak_bytes: of that peak.
+    """
+    apart = {name for decision in decisions for name in decision.names or ()}
+    dear = [
+        join
+        for join in known
+        if join.name in apart and share_per_second * join.seconds > join.nbytes / peak_bytes
+    ]
+    if not dear:
+        return None
+    apart.remove(max(dear, key=lambda join: (join.seconds / join.nbytes, join.name)).name)
+    return [
+        decision
+        if decision.names is None
+        else replace(decision, names=tuple(name for name in decision.names if name in apart))
+        for decision in decisions
+    ]

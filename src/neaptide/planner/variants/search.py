@@ -16,6 +16,7 @@ from dataclasses import replace
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.outcome import LimitGuard, Limits, Stopwatch
+from neaptide.planner.loop_bodies import planned_sequence
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.plan_graph import GraphPlan, PlanRequest
 from neaptide.planner.pricing import Pricing
@@ -24,7 +25,7 @@ from neaptide.planner.variants.choices import Choice, Choices, Objection
 from neaptide.planner.variants.estimate import ON_A_CPU, Estimate, PartCosts, estimates
 from neaptide.planner.variants.following import followed
 from neaptide.planner.variants.goal import Goal
-from neaptide.planner.variants.joins import joins, without_joins
+from neaptide.planner.variants.joins import joins, with_one_join_more, without_joins
 from neaptide.planner.variants.merges import merged
 from neaptide.planner.variants.price import Price
 from neaptide.planner.variants.processes.pool import Lost, WorkerPool, started_pool
@@ -139,7 +140,7 @@ class _Search:
             return replace(best, tried=tuple(self.tried))
         # They load while what all variants begin with is planned.
         self.pool = started_pool(workers, _FIRST.choices, self.quick, watch.seconds(), self.interrupt)
-        price = Price.of(self.before, _sequence(plain))
+        price = Price.of(self.before, planned_sequence(plain))
         begun = self._unjoined(self.choices.begun(self.graph), price)
         best, price = self._with_merges(begun, best, price)
         choices = self.choices.after(begun)
@@ -169,8 +170,7 @@ class _Search:
 
     def _rejoined(self, best: VariantPlan, begun: Variant) -> VariantPlan:
         """The best plan with some joins made after all: those whose time is worth more than their bytes beside the rest."""
-        apart = {name for decision in best.variant.decisions for name in decision.names or ()}
-        if not apart:
+        if all(decision.names is None for decision in best.variant.decisions):
             return best
         # What recomputation costs beside it must be known.
         best = self._once_more(best, _PRICED_PART)
@@ -179,23 +179,11 @@ class _Search:
         whole = self._in_program_order(self._finished(begun)).peak_with_workspace_bytes
         while self._left() > _NEXT.begun:
             made = self._in_program_order(best.variant)
-            price = Price.of(made, _sequence(best.found))
+            price = Price.of(made, planned_sequence(best.found))
             # In parts a join takes about as much less as everything does.
-            dear = [
-                join
-                for join in known
-                if join.name in apart and price.share_per_second * join.seconds > join.nbytes / whole
-            ]
-            if not dear:
+            decisions = with_one_join_more(best.variant.decisions, known, price.share_per_second, whole)
+            if decisions is None:
                 return best
-            # One by one: each that is made again buys time, and what the next buys is worth less.
-            apart.remove(max(dear, key=lambda join: (join.seconds / join.nbytes, join.name)).name)
-            decisions = [
-                decision
-                if decision.names is None
-                else replace(decision, names=tuple(name for name in decision.names if name in apart))
-                for decision in best.variant.decisions
-            ]
             better = self._or(best, followed(plain, decisions, self.choices), _SEARCHES * _SEARCH_SHARE)
             if better is best:
                 return best
@@ -224,7 +212,7 @@ class _Search:
             return best, price
         label = ", then ".join((*variant.labels, _MERGED))
         found = self._planned(label, variant.edited, _BEGUN_SHARE)
-        price = price.after(self._in_program_order(variant), _sequence(found))
+        price = price.after(self._in_program_order(variant), planned_sequence(found))
         return (
             VariantPlan(label, found, variant, self.before) if self._is_better(found, best.found) else best
         ), price
@@ -254,7 +242,7 @@ class _Search:
             assert found.begins is not None
             best, begun, wanted = found, found.begins, _NEXT
             choices = self.choices.after(begun)
-            price = price.after(self._in_program_order(found.variant), _sequence(best.found))
+            price = price.after(self._in_program_order(found.variant), planned_sequence(best.found))
         return best
 
     def _best_after(
@@ -416,14 +404,3 @@ class _Search:
 def _searches(graph: Graph) -> int:
     """For how many searches a graph is charged: one for itself, and those that the bodies of its loops may take."""
     return _SEARCHES if any(node.regions for node in graph.nodes) else 1
-
-
-def _sequence(plan: GraphPlan) -> PlannedSequence:
-    made = plan.program.predictions
-    return PlannedSequence(
-        plan.program.sequence,
-        plan.program.strategy,
-        made.peak_bytes,
-        made.peak_with_workspace_bytes,
-        made.seconds,
-    )
