@@ -15,9 +15,9 @@ eager's peak, and nearly the times, of two steps that were studied before there 
 | odd_convnext | 2: .60 / 1.01, 4: .32 / 1.04, 7: .19 / 1.09 | .59 / .95, .33 / .94, .19 / 1.01 |
 | encoder_decoder | 2: .62 / 1.02, 4: .41 / 1.03, 8: .30 / 1.22 | .61 / 1.02, .40 / 1.10, .29 / 1.28 |
 
-`light` are the sizes that were called `small` before 2026-11-23: smaller kernels, and larger weights beside the activations,
-which no split makes smaller. By hand in 2 and 4 parts their shares are .64, .45 and .65, .45; at +10 % ours measured
-.359 in 1.11 of the time and .326 in 1.24.
+`light` are the sizes that were called `small` before 2026-11-23, and rows that were recorded then name them so: smaller
+kernels, and larger weights beside the activations, which no split makes smaller. By hand in 2 and 4 parts their shares are
+.64, .45 and .65, .45; at +10 % ours measured .359 in 1.11 of the time and .326 in 1.24.
 """
 
 from __future__ import annotations
