@@ -187,9 +187,10 @@ def test_what_the_step_does_before_its_usual_call_is_not_tried():
     assert ran == {False: 2, True: 1}  # planned, tried and settled; from then on it runs
 
 
-def test_a_trial_that_dies_leaves_everything_as_it_was(monkeypatch):
+@pytest.mark.parametrize("name", ["usual", "scaled"])  # the second one leaves other gradients at each call
+def test_a_trial_that_dies_leaves_everything_as_it_was(monkeypatch, name):
     trainer = Trainer()
-    step, batch = trainer.usual, torch.randn(3, 2, 6, 6)
+    step, batch = getattr(trainer, name), torch.randn(3, 2, 6, 6)
     runner = tried(step)
     runner(batch)
     before = everything(trainer, step, batch)
