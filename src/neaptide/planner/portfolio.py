@@ -91,7 +91,7 @@ class _Portfolio:
             self._hoist_updates(starts)
             self._order_again(starts)
         for start in starts:
-            self._search("greedy_recompute", start, SETTINGS.descent_tries)
+            self._search("greedy_recompute", start, SETTINGS.polish_tries)
         is_blocked = "block_dp" not in self.without and self._goes_on() and self._gap() > SETTINGS.near
         by_blocks = is_blocked and self._has_many_alike(starts[0])
         if by_blocks:

@@ -28,24 +28,26 @@ class RecomputeSettings:
         lower_order: another order counts where it lowers the peak to this share; proofs and plans of another order
             cannot be compared, so a smaller gain is not worth the change.
         order_work: states and cuts of the search for that order, times nodes: less than a second.
-        descent_tries: of a descent from a whole order.
         descent_tries_per_node: of one descent of many. A descent that works needs one or two a node, one that thrashes
             takes any number.
         least_descent_tries: in a small program.
-        polish_tries: of one search that improves a plan.
+        polish_tries: of one search that descends from a whole order, or improves a plan.
         quick_tries: of the first look at prices.
         curve_tries_per_node: of all descents behind the floor of a curve together.
         hold_share: an operand is held on to rather than recomputed where it is at most this part of what it helps to make.
         worthwhile: storages below this share of the bytes above the budget are left alone while larger ones can go.
         most_executions: of one node; ends a descent where every drop requires another.
         floor_stalls: so many descents that hardly lower the peak are the last on the way to the floor.
+        floor_progress: one that lowers the peak by less than this share has hardly done so; floors are proved as closely.
         floor_shares: of the range from the floor up: there the closure model plans where these descents begin.
         floor_chains: lowest plans of the chain program from which they begin as well.
         parts: a search among several may use at most one of so many parts of the work that is left.
         not_far_behind: a plan of another order that recomputes this much more may still overtake the best.
-        turns: of ruin and prices, at most.
+        turns: of ruin and prices, at most; prices ask for so many answers twice in each.
         misses: so many attempts in a row that have not helped are enough.
         least_progress: an attempt that closes less than this share of a gap has not helped.
+        least_rise: a bound that rises by less than this share has not risen.
+        whole_nodes: of branch and bound, for one of many programs in whole numbers.
         apart: steps this close to one that has been looked at say the same.
         first_steps: where the bounds look first: so many of the highest steps and of those at which the backward begins,
             and twice as many evenly over all that are above the budget.
@@ -58,7 +60,6 @@ class RecomputeSettings:
     far: float = 3e-3
     lower_order: float = 0.99
     order_work: int = 500_000
-    descent_tries: int = 20_000
     descent_tries_per_node: int = 5
     least_descent_tries: int = 1000
     polish_tries: int = 15_000
@@ -68,6 +69,7 @@ class RecomputeSettings:
     worthwhile: float = 0.002
     most_executions: int = 8
     floor_stalls: int = 2
+    floor_progress: float = 0.01
     floor_shares: tuple[float, ...] = (1.0, 0.45, 0.3)
     floor_chains: int = 2
     parts: int = 4
@@ -75,6 +77,8 @@ class RecomputeSettings:
     turns: int = 6
     misses: int = 4
     least_progress: float = 0.1
+    least_rise: float = 2e-5
+    whole_nodes: int = 1
     apart: int = 6
     first_steps: int = 8
 

@@ -31,7 +31,6 @@ from neaptide.planner.strategies import closure, greedy_recompute
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute
 
 NAME: Final = "lagrangian"
-_MOST_ROUNDS: Final = 12  # of answers in fractions, and of those in whole numbers
 # New items in one round, as a share of the nodes, and at least.
 _NEW_SHARE: Final = 1 / 6
 _LEAST_NEW: Final = 40
@@ -39,12 +38,11 @@ _LEAST_NEW: Final = 40
 _MOST_ITEMS: Final = 1.5
 # Shares that differ by less agree.
 _AGREED: Final = 0.01
-# Items that are free at once, and nodes of branch and bound.
+# Items that are free at once.
 _FREE: Final = 100
 # Rows of bytes times variables of a pool that is tried as a whole first, and times twice the free items of a part: what
 # takes the solver tenths of a second.
 _WHOLE_ENTRIES: Final = 8000
-_WHOLE_NODES: Final = 1
 # What costs up to so many times what it saves joins the pool when nothing better is left.
 _SLACKS: Final = (1.3, 2.0)
 # Charged for a linear program, by its items; and for one in whole numbers, by rows of bytes times variables.
@@ -135,7 +133,7 @@ class _Search:
     def grow(self) -> None:
         """Answer in fractions and add what pays, until nothing does."""
         most = max(_LEAST_NEW, int(_NEW_SHARE * self.step.node_count))
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(2 * SETTINGS.turns):
             if self.guard.exhausted(1 + len(self.items) // _ITEMS_PER_TRY):
                 return
             answer = self._answer()
@@ -151,7 +149,7 @@ class _Search:
         """Choose in whole numbers, a part at a time; where that brings nothing, from a larger pool."""
         misses = 0
         slacks = list(_SLACKS)
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(2 * SETTINGS.turns):
             relaxed = self._answer()
             if relaxed is None or self._is_enough():
                 return
@@ -167,7 +165,7 @@ class _Search:
             if not free.any() or self.guard.exhausted(self._tries_of(free)):
                 return
             answer = self.program.solve_whole(
-                self.pool, ~free, chosen, nodes=_WHOLE_NODES, time_s=self.guard.remaining_s()
+                self.pool, ~free, chosen, nodes=SETTINGS.whole_nodes, time_s=self.guard.remaining_s()
             )
             if answer is not None and self._try(answer):
                 self._add(self.chosen)

@@ -30,9 +30,6 @@ from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.problem import StepProblem
 
-_FEWER: Final = 4
-# A bound that rises by less than this share has not risen.
-_RISE: Final = 1e-5
 # Steps that the rounds start from.
 _FIRST_STEPS: Final = 4
 # Steps in a row that bring nothing before one alone is settled.
@@ -40,7 +37,6 @@ _MOST_MISSES: Final = 6
 # Up to how many variables a program is solved in whole numbers, ascending, and how far above its bound in fractions they
 # are looked for, as a share of it; the less, the more is fixed beforehand.
 _LEVELS: Final = ((400, 0.1), (2500, 0.002))
-_WHOLE_NODES: Final = 1  # of branch and bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +96,7 @@ class _Search:
     def run(self) -> RecomputeBound:
         """One step at a time, several together, whole numbers."""
         self._look_at_operands()
-        self._look_at_single_steps(first_positions(self.tables, self.is_above, divisor=_FEWER))
+        self._look_at_single_steps(first_positions(self.tables, self.is_above, is_narrow=True))
         self._look_at_several()
         baseline = self.tables.step.baseline_seconds
         if self.refuted_at >= 0:
@@ -167,7 +163,9 @@ class _Search:
             self.refuted_at = position
             return False
         most = 0.0 if self.best is None else self.best.solution.bound
-        if not solution.held or (self.best is not None and solution.bound <= most * (1.0 + _RISE)):
+        if not solution.held or (
+            self.best is not None and solution.bound <= most * (1.0 + SETTINGS.least_rise)
+        ):
             return False
         self.best = JointAnswer(program, solution)
         return True
@@ -194,4 +192,4 @@ class _Search:
             return None
         below = answer.solution.bound * (1.0 + level)
         self.programs += 1
-        return answer.program.solve_whole(below, nodes=_WHOLE_NODES, time_s=self._remaining_s())
+        return answer.program.solve_whole(below, nodes=SETTINGS.whole_nodes, time_s=self._remaining_s())

@@ -21,18 +21,16 @@ from neaptide.planner.recompute.bounds.first_positions import first_positions
 from neaptide.planner.recompute.bounds.floor import floor_bound
 from neaptide.planner.recompute.bounds.joint_program import JointProgram
 from neaptide.planner.recompute.bounds.step_tables import StepTables
+from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.problem import StepProblem
 
-# Which steps are above a budget depends on it: so many budgets choose, those after the lowest a share of the positions.
+# Which steps are above a budget depends on it: so many budgets choose, those after the lowest a part of the positions.
 _CHOOSERS: Final = 4
-_FEWER: Final = 2
 # Programs for one further budget, and steps of the climb to a binding position.
 _PROGRAMS_A_BUDGET: Final = 4
 _MOST_CLIMBS: Final = 8
 # A chord is not believed to be further above the step's own line than this; it only ranks and skips.
 _FAR_ABOVE: Final = 1.25
-# A step that can raise the bound by less, as a part of the baseline's seconds, is not asked.
-_WORTHWHILE: Final = 3e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,7 @@ class BoundEnvelope:
         for part in range(_CHOOSERS if wanted else 0):
             budget = wanted[part * (len(wanted) - 1) // (_CHOOSERS - 1)]
             is_above = self._tables.profile > budget
-            for position in first_positions(self._tables, is_above, divisor=1 if part == 0 else _FEWER):
+            for position in first_positions(self._tables, is_above, is_narrow=part > 0):
                 self._ask(position, budget)
             self._climb(budget)
         for budget in _halving(wanted):
@@ -131,7 +129,7 @@ class BoundEnvelope:
         """Ask the steps that may raise the bound at a budget, the most promising first."""
         for _ in range(_PROGRAMS_A_BUDGET):
             known = max((line.at(budget) for line in self.lines), default=0.0)
-            least = known + _WORTHWHILE * self.step.baseline_seconds
+            least = known + SETTINGS.least_rise * self.step.baseline_seconds
             own = dict.fromkeys(self._asked, 0.0)
             for line in self.lines:
                 own[line.position] = max(own[line.position], line.at(budget))

@@ -19,9 +19,8 @@ from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.evaluate import Ints
 from neaptide.schedule.problem import StepProblem
 
-# Positions at which the program is asked, and how far its answer is narrowed down.
+# Positions at which the program is asked.
 _PROGRAMS: Final = 3
-_CLOSENESS: Final = 0.01
 
 
 def floor_bound(tables: StepTables, lowest: int, guard: LimitGuard | None = None) -> int:
@@ -47,7 +46,7 @@ def floor_bound(tables: StepTables, lowest: int, guard: LimitGuard | None = None
                 best = middle + 1
             else:
                 high = middle
-            if high - best <= _CLOSENESS * lowest:
+            if high - best <= SETTINGS.floor_progress * lowest:
                 break
             middle = (best + high) // 2
     return best

@@ -28,14 +28,13 @@ LEAST_MEMORY: Final = "the lowest peak found within the limit on time"
 """Why such a search ended."""
 _LOWEST_PEAK: Final = "the lowest peak found"
 
-# Plans of the ladder, for each of its tables.
+# Plans of the ladder, for each of its tables; budgets that are worked on behind it.
 _RUNGS: Final = 20
 # The search ends when what is open is less than this part of the lowest peak.
 _CLOSE_ENOUGH: Final = 1e-3
 # Times that the bound is proved again where it crosses the limit.
 _PROOFS: Final = 4
-# Budgets that are worked on at most, and with more effort; how often that is turned to.
-_MOST_BUDGETS: Final = 20
+# Budgets that are worked on with more effort; how often that is turned to.
 _COSTLY_BUDGETS: Final = 3
 _COSTLY_PART: Final = 4  # of what is open: less is asked for at once, since what fails costs most
 _COSTLY_ROUNDS: Final = 2
@@ -223,7 +222,7 @@ class _Search:
 
     def run(self) -> Outcome[PlannedSequence]:
         """Halve what is open; where much is left, try harder for a few budgets, and go on where that helped."""
-        self._narrow(self.source.attempts, _MOST_BUDGETS, 2, 0)
+        self._narrow(self.source.attempts, _RUNGS, 2, 0)
         given_up = 0
         # Who has a budget of his own asks in passing, and goes on by himself.
         for _ in range(0 if self.within else _COSTLY_ROUNDS):
@@ -233,7 +232,7 @@ class _Search:
             given_up = self._narrow(self.source.costly_attempts, _COSTLY_BUDGETS, _COSTLY_PART, given_up)
             if self.source.archive.lowest_within(self.longest) == before:
                 break
-            self._narrow(self.source.attempts, _MOST_BUDGETS, 2, 0)
+            self._narrow(self.source.attempts, _RUNGS, 2, 0)
         if self.longest == math.inf and not self.within:
             # At any price does not mean that the price is of no interest.
             self.source.speed_up(self.source.archive.lowest().peak_with_workspace_bytes)

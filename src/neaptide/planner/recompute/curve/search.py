@@ -30,19 +30,14 @@ from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 
-# Changes tried by one strategy of the costly ones, at most.
-_MOST_TRIES: Final = 8000
 # Whole numbers and certificates, which look at several steps together, are for programs up to this size.
 _MOST_NODES: Final = 3000
 _WHOLE_WORK: Final = 4
 # A gap is worth no more than this part of the baseline's time.
 _WORTH_MOST: Final = 0.02
-_RUINS: Final = 6
 # For single budgets only, where what is cheap does not do.
 _BY_PRICES: Final = "lagrangian"
 _COSTLY: Final = ("block_dp", "lagrangian", "ruin_recreate")
-# A descent to the floor that lowers the peak by less than this share has stalled.
-_FLOOR_PROGRESS: Final = 0.01
 
 
 @dataclass(slots=True)
@@ -185,7 +180,7 @@ class CurveSearch:
             if not self._stops():
                 best = self.archive.best(budget) or self.archive.lowest()
                 plan = self.start if name == "block_dp" else best
-                self.archive.note(self._run_strategy(name, plan, budget, _MOST_TRIES))
+                self.archive.note(self._run_strategy(name, plan, budget, SETTINGS.polish_tries))
                 yield
 
     def speed_up(self, budget: int) -> None:
@@ -195,7 +190,7 @@ class CurveSearch:
             return
         self._take_back(best, budget)
         best = self.archive.best(budget) or best
-        self.archive.note(self._run_strategy(_BY_PRICES, best, budget, _MOST_TRIES))
+        self.archive.note(self._run_strategy(_BY_PRICES, best, budget, SETTINGS.polish_tries))
 
     def certify(self, budget: int) -> None:
         """Ask the certificate of one budget, which looks at several steps together, unless the program is too large."""
@@ -240,7 +235,7 @@ class CurveSearch:
             elif not whole or self.step.node_count <= _MOST_NODES:
                 self._close(budget, share, whole=whole)
                 return True
-        if best is not None and effort.ruins < _RUINS:
+        if best is not None and effort.ruins < SETTINGS.turns:
             effort.ruins += 1
             self.archive.note(self._run_strategy("ruin_recreate", best, budget, self.tries, effort.ruins))
             return True
@@ -300,7 +295,7 @@ class CurveSearch:
             search = self._search(plan, budget)
             search.descend()
             before, plan = plan.peak_with_workspace_bytes, self._keep(search, "greedy_recompute")
-            is_stalled = before - plan.peak_with_workspace_bytes < _FLOOR_PROGRESS * before
+            is_stalled = before - plan.peak_with_workspace_bytes < SETTINGS.floor_progress * before
             stalled = stalled + 1 if is_stalled else 0
 
     def _take_back_all(self, budgets: Sequence[int]) -> None:

@@ -16,10 +16,9 @@ from neaptide.linear.tolerances import HALF, NOTHING
 from neaptide.planner.recompute.pool.pool import Item, RepetitionPool
 from neaptide.planner.recompute.pool.program import PoolAnswer
 
-# Chains of operands that are recomputed for one item.
-_DEEPEST: Final = 60
-# How many stages a block may move to the front, and to how many of them it is tried to.
-_FURTHEST: Final = 40
+# Operands behind one another that are recomputed for one item, and stages that a block may move to the front.
+_FURTHEST: Final = 50
+# Of these, those to which it is tried to move.
 _MOST_SHIFTS: Final = 4
 # A block whose moments have this share of the highest bytes may want to move.
 _HIGH: Final = 0.9
@@ -143,7 +142,7 @@ class RepetitionPrices:
         for operand in unit.reads:
             if seconds >= most:
                 break
-            more, units = self._have(operand, stage, _DEEPEST)
+            more, units = self._have(operand, stage, _FURTHEST)
             seconds += more
             needed.extend(units)
         return seconds, tuple(dict.fromkeys(needed)) if seconds < most else ()

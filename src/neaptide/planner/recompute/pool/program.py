@@ -15,19 +15,17 @@ from neaptide.linear.arrays import Flags, Floats
 from neaptide.linear.sparse_program import SparseProgram
 from neaptide.linear.tolerances import NEARLY, WHOLE_GAP
 from neaptide.planner.recompute.pool.pool import Moment, RepetitionPool
+from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.evaluate import Ints
 
-# Rows added at once stand this many moments apart.
-_APART: Final = 4
 _MOST_ROWS_AT_ONCE: Final = 12
 _MOST_ANSWERS: Final = 8
 # In whole numbers an answer is dear, and what it breaks by little is repaired behind it.
 _MOST_WHOLE_ANSWERS: Final = 2
 # Without a binding multiplier rows are forgotten above this number.
 _MANY_ROWS: Final = 60
-# Seconds for as many bytes as the budget, as multiples of the baseline.
+# Seconds for as many bytes as the budget, as multiples of the baseline; and no answer is further above.
 _DEAR: Final = 1e3
-_MOST_ABOVE: Final = 1e3
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +158,7 @@ class RepetitionProgram:
             if above[worst] <= 0.0:
                 break
             self.watched.add(pool.moments[worst])
-            above[max(worst - _APART, 0) : worst + _APART + 1] = 0.0
+            above[max(worst - SETTINGS.apart, 0) : worst + SETTINGS.apart + 1] = 0.0
         return len(self.watched) > before
 
     def _answer(self, pool: RepetitionPool, values: Floats, prices: Floats) -> PoolAnswer:
@@ -208,8 +206,8 @@ class RepetitionProgram:
         cost[:count] = pool.seconds * per_second
         cost[above] = _DEAR * max(self._baseline_seconds * per_second, 1.0)
         lows, highs = np.zeros(program.size), np.ones(program.size)
-        lows[:count], highs[:count], highs[above] = low, high, _MOST_ABOVE
+        lows[:count], highs[:count], highs[above] = low, high, _DEAR
         cost[other.variables] = other.seconds * per_second
-        cost[other.waits], highs[other.waits] = per_second, _MOST_ABOVE * max(self._baseline_seconds, 1.0)
+        cost[other.waits], highs[other.waits] = per_second, _DEAR * max(self._baseline_seconds, 1.0)
         program.close(cost, lows, highs, always_in_part=[int(above), *other.waits.tolist()])
         return program, per_second
