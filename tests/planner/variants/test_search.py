@@ -43,7 +43,7 @@ def test_sums_in_another_order_buy_bytes(plans):
     peaks = {name: program.predictions.peak_with_workspace_bytes for name, program in made.items()}
     assert peaks["close"] < 0.8 * peaks["bitwise"]
     assert "fission" in [rewrite.rule for rewrite in made["close"].rewrites]
-    assert not made["bitwise"].rewrites
+    assert {rewrite.rule for rewrite in made["bitwise"].rewrites} <= {"in_place"}  # which keeps the bits
 
 
 def test_the_plan_runs_as_predicted_and_close_to_eager(plans, tmp_path):
