@@ -43,6 +43,8 @@ _SEARCH_SHARE = 0.04
 _SEARCHES = 4
 # Of the time that is left, what the best variant gets before joins are looked at again.
 _PRICED_PART = 0.4
+# Of the time that is left, what the best variant without loops gets beside the best with loops.
+_WHOLE_PART = 0.5
 _AS_IT_IS = "as it is"
 _MERGED = "sums in products and results on top of operands"
 # A region in parts is looked at further where the peak falls by a twentieth at least.
@@ -51,6 +53,7 @@ _WORTHWHILE = 0.95
 
 _FIRST = Round(choices=3, planned=5, begun=0.4)
 _NEXT = Round(choices=2, planned=3, begun=0.25)
+_OTHER = Round(choices=1, planned=2, begun=0.2)  # behind the beginning that promises less
 _MOST_ROUNDS = 6
 
 PricingOf = Callable[[Graph], Pricing]
@@ -141,10 +144,17 @@ class _Search:
         # They load while what all variants begin with is planned.
         self.pool = started_pool(workers, _FIRST.choices, self.quick, watch.seconds(), self.interrupt)
         price = Price.of(self.before, planned_sequence(plain))
-        begun = self._unjoined(self.choices.begun(self.graph), price)
+        begun, *others = self._beginnings(price)
         best, price = self._with_merges(begun, best, price)
-        choices = self.choices.after(begun)
-        best = self._rejoined(self._best_of_all(begun, choices, price, best), begun)
+        whole, choices = best, self.choices.after(begun)
+        best = self._best_of_all(begun, choices, price, best)
+        for other in others:
+            best = self._best_after(other, self.choices.after(other), price, best, _OTHER)
+        best = self._rejoined(best, begun)
+        if any(node.regions for node in best.variant.graph.nodes):
+            # It was searched for a shorter time than what recomputation alone takes to get low.
+            whole = self._once_more(whole, _WHOLE_PART)
+            best = whole if self._is_better(whole.found, best.found) else best
         best = self._once_more(best)
         return replace(best, tried=tuple(self.tried), begun=begun, choices=choices)
 
@@ -190,12 +200,13 @@ class _Search:
             best = better
         return best
 
-    def _unjoined(self, begun: Variant, price: Price) -> Variant:
-        """A variant without joins in front of convolutions, where the bytes are worth the time."""
+    def _beginnings(self, price: Price) -> list[Variant]:
+        """What the first choices may follow from: with joins in front of convolutions and without, what promises more first."""
+        begun = self.choices.begun(self.graph)
         apart = without_joins(begun, self.choices) if self.merging else begun
         if len(apart.rewrites) == len(begun.rewrites):
-            return begun
-        return min(begun, apart, key=lambda variant: self._brought(variant, price))
+            return [begun]
+        return sorted((begun, apart), key=lambda variant: self._brought(variant, price))
 
     def _brought(self, variant: Variant, price: Price) -> tuple[float, ...]:
         """What recomputation would bring a variant to, about; lower is better."""
