@@ -53,7 +53,9 @@ def test_rewritten_plans_run_in_another_process_as_predicted(tmp_path, plan):
     plans = [plan, planned(budget="75%")]
     files = [str(tmp_path / f"plan_{number}.json") for number in range(len(plans))]
     for made, file in zip(plans, files, strict=True):
-        assert [rewrite.rule for rewrite in made.programs[0].rewrites] == [RULE] * 2
+        rules = [rewrite.rule for rewrite in made.programs[0].rewrites]
+        assert rules.count(RULE) == 2
+        assert {*rules} <= {RULE, "in_place"}
         made.save(file)
     paths = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
     ran = subprocess.run(

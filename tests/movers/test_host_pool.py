@@ -238,7 +238,10 @@ def test_a_file_that_was_cut_is_an_error_and_no_crash():
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="needs signals of threads")
-def test_an_interrupt_in_the_middle_of_a_copy(held):
+def test_an_interrupt_in_the_middle_of_a_copy(held, request):
+    # A worker of a parallel test run ignores the signal.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     whole = torch.randn(100)
     expected = whole.clone()
     pool = pool_of(400)

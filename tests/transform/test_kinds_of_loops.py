@@ -91,7 +91,7 @@ def test_the_planner_recomputes_a_loop_where_bytes_are_short():
     program = plan.programs[0]
     looped = replay(graph, registry(), program.rewrites, RULES).graph
     (number,) = (node.id for node in looped.nodes if node.regions)
-    assert program.sequence.count(number) == 2
+    assert program.sequence.count(number) >= 2
     runner = neaptide.apply(plan, step)
     ours = [runner(batch) for _ in range(3)]
     other, again = two_hills()

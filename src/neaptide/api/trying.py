@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from neaptide.api.search_options import search_options
 from neaptide.errors import UsageError
 from neaptide.interruption import beyond_search
+from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.planner.budget import Budget
 from neaptide.plans import Plan
 from neaptide.report.profiling import over_budget, over_bytes
@@ -41,6 +42,7 @@ def plan_by_trials(
     numerics: str = DEFAULTS.numerics,
     workers: int | None = DEFAULTS.workers,
     in_place: bool = DEFAULTS.in_place,
+    slow: SlowMemory = DEFAULT_SLOW_MEMORY,
     name: str = "",
 ) -> Plan:
     """Plan a training step for several limits around the one asked for, run the plans, and take one by what they took.
@@ -65,6 +67,7 @@ def plan_by_trials(
         numerics: as for `plan`.
         workers: as for `plan`.
         in_place: as for `plan`.
+        slow: as for `plan`.
         name: of the plan.
 
     Raises:
@@ -91,7 +94,12 @@ def plan_by_trials(
     )
     step, batch = contestants.build(factory, seed)
     prepared = prepare(
-        step, (batch,), name=name, progress=progress, allow_nondeterministic=allow_nondeterministic
+        step,
+        (batch,),
+        name=name,
+        progress=progress,
+        allow_nondeterministic=allow_nondeterministic,
+        slow=slow,
     )
     found = tried_plan(factory, prepared, options, progress)
     error = over_budget(prepared, found)

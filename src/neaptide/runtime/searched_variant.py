@@ -131,7 +131,8 @@ def with_results_on_operands(
 
     request = asked(planned)
     assert request.budget_bytes is not None
-    written = baseline(exact(planned.graph).problem(planned.graph))
+    # Where the user checkpoints, program order is no plan that keeps to what was written.
+    written = request.own or baseline(exact(planned.graph).problem(planned.graph))
     goal = Goal.of(request.budget, request.budget_bytes, written.seconds)
 
     def made() -> OnOperands | None:
