@@ -8,14 +8,10 @@ that one node creates: the creator, the writers that have run by then, and the v
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
 
-from neaptide.outcome import LimitGuard
 from neaptide.schedule.changes import Insert, Remove
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.transfers import TO_END
-
-_NODES_PER_TRY: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,22 +253,3 @@ class Replays:
         """Version of a storage at a position: how many of its writers have run for the first time."""
         writers = self.problem.writers[storage]
         return sum(self.evaluator.place_of(w) < place for w in writers) if writers else 0
-
-
-class ChargedReplays(Replays):
-    """Replays whose closures are charged to a guard by their length.
-
-    Near the lowest peak each of them repeats half the program, so that tries are no measure of the work.
-    """
-
-    def __init__(self, evaluator: Evaluator, guard: LimitGuard) -> None:
-        super().__init__(evaluator)
-        self._guard = guard
-
-    def closure(
-        self, storage: int, before: int, *, hold_share: float = 0.0, hold_from: int | None = None
-    ) -> Closure:
-        found = super().closure(storage, before, hold_share=hold_share, hold_from=hold_from)
-        if work := len(found.nodes) // _NODES_PER_TRY:
-            self._guard.exhausted(work)
-        return found

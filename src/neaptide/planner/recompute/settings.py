@@ -50,7 +50,23 @@ class RecomputeSettings:
         whole_nodes: of branch and bound, for one of many programs in whole numbers.
         apart: steps this close to one that has been looked at say the same.
         first_steps: where the bounds look first: so many of the highest steps and of those at which the backward begins,
-            and twice as many evenly over all that are above the budget.
+            and twice as many evenly over all that are above the budget. Rounds of several steps begin with half as many.
+        bound_misses: steps in a row that raise no bound before one step alone is settled.
+        rows_a_step: rows for whole numbers that a round adds at each binding step.
+        divisor_parts: divisors of such rows are the sizes of storages that are held in part, over these.
+        whole_levels: up to how many variables a bound is proved in whole numbers, ascending, and how far above its bound
+            in fractions they are looked for, as a share of it; the less, the more is fixed beforehand.
+        blocks: of the chain program, at most, for each cut that is tried.
+        slots: of the table of a chain program, over all budgets.
+        reach: largest budget that it is asked for, as a multiple of the one that is wanted: it charges worst cases.
+        nominal_shares: of the wanted budget, for which it is asked.
+        ladder_tables: of the ladder that a curve begins with: blocks, and the part of the highest budget that the table
+            reaches up to; the smaller one has finer slots.
+        rungs: plans of the ladder for each table; budgets that are worked on behind it.
+        costly_budgets: that are worked on with more effort at a time.
+        costly_part: of what is open, one in so many is asked for there at once, since what fails costs most.
+        whole_work: a closure model in whole numbers is charged for so many in fractions.
+        nodes_per_try: of a closure that is repeated; each try is one unit of work.
     """
 
     proved: float = 1e-8
@@ -81,6 +97,20 @@ class RecomputeSettings:
     whole_nodes: int = 1
     apart: int = 6
     first_steps: int = 8
+    bound_misses: int = 6
+    rows_a_step: int = 8
+    divisor_parts: tuple[float, ...] = (1.0, 2.0, 3.0)
+    whole_levels: tuple[tuple[int, float], ...] = ((400, 0.1), (2500, 0.002))
+    blocks: tuple[int, ...] = (8, 16)
+    slots: int = 400
+    reach: float = 1.75
+    nominal_shares: tuple[float, ...] = (1.0, 0.97, 0.94, 1.06, 1.1, 1.3, 1.45)
+    ladder_tables: tuple[tuple[int, int], ...] = ((8, 1), (16, 1), (16, 4))
+    rungs: int = 20
+    costly_budgets: int = 3
+    costly_part: int = 4
+    whole_work: int = 4
+    nodes_per_try: int = 8
 
 
 SETTINGS: Final = RecomputeSettings()

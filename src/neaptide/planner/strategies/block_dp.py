@@ -17,16 +17,14 @@ from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.chain.nominal import NominalBudgets
 from neaptide.planner.recompute.chain.search import chain_of, hand_back, start_of
 from neaptide.planner.recompute.descents import descent_guard
+from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute
 
 NAME: Final = "block_dp"
-_MOST_BLOCKS: Final = (8, 16)
 # From here on there is one cut, into blocks of about so many nodes: solving one takes more than linear time.
 _MANY_NODES: Final = 1500
 _NODES_PER_BLOCK: Final = 125
 _MOST_LARGE: Final = 24
-# Nominal budgets, as shares of the wanted one.
-_SHARES: Final = (1.0, 0.97, 0.94, 1.06, 1.1, 1.3, 1.45)
 
 
 def solve(
@@ -46,7 +44,7 @@ def solve(
             break
         details.append(f"{chain.distinct} of {len(chain.blocks)}")
         nominal = NominalBudgets(problem, chain, guard, NAME)
-        for share in _SHARES:
+        for share in SETTINGS.nominal_shares:
             plan = nominal.plan(share)
             if plan is None or plan.sequence in tried:
                 continue
@@ -70,7 +68,7 @@ def has_many_alike(problem: PlanningProblem) -> bool:
 
 def _cuts(nodes: int) -> tuple[int, ...]:
     """How many blocks there are at most, for each cut that is tried."""
-    return _MOST_BLOCKS if nodes < _MANY_NODES else (min(nodes // _NODES_PER_BLOCK, _MOST_LARGE),)
+    return SETTINGS.blocks if nodes < _MANY_NODES else (min(nodes // _NODES_PER_BLOCK, _MOST_LARGE),)
 
 
 def _polished(problem: PlanningProblem, guard: LimitGuard, plan: PlannedSequence) -> PlannedSequence:

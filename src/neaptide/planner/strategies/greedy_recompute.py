@@ -20,13 +20,14 @@ from typing import Final, TypeAlias
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
+from neaptide.planner.recompute.charged_replays import ChargedReplays
 from neaptide.planner.recompute.closure_model import ClosureModel
 from neaptide.planner.recompute.recomputations import recompute_units
 from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.changes import Remove
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
-from neaptide.schedule.replays import ChargedReplays, Closure, Replays
+from neaptide.schedule.replays import Closure, Replays
 from neaptide.schedule.transfers import TO_END
 
 NAME: Final = "greedy_recompute"

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -29,14 +28,6 @@ from neaptide.planner.recompute.bounds.joint_rounds import JointAnswer, JointRou
 from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.problem import StepProblem
-
-# Steps that the rounds start from.
-_FIRST_STEPS: Final = 4
-# Steps in a row that bring nothing before one alone is settled.
-_MOST_MISSES: Final = 6
-# Up to how many variables a program is solved in whole numbers, ascending, and how far above its bound in fractions they
-# are looked for, as a share of it; the less, the more is fixed beforehand.
-_LEVELS: Final = ((400, 0.1), (2500, 0.002))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +124,7 @@ class _Search:
         for position in choice:
             self._look(position)
         misses = 0
-        while self._goes_on() and misses < _MOST_MISSES:
+        while self._goes_on() and misses < SETTINGS.bound_misses:
             following = self._next_single()
             if following is None:
                 return
@@ -145,7 +136,7 @@ class _Search:
         if best is None:
             return None
         place = best.program.positions[0]
-        worst = worst_steps(self.tables, self.budget, best, _MOST_MISSES)
+        worst = worst_steps(self.tables, self.budget, best, SETTINGS.bound_misses)
         beside = [place + by for by in (-2, -1, 1, 2) if 0 <= place + by < len(self.is_above)]
         new = [p for p in worst if p not in self.tried][:1]
         new += [p for p in beside if self.is_above[p] and p not in self.tried]
@@ -175,8 +166,9 @@ class _Search:
         if self.best is None or not self._goes_on():
             return
         first: list[int] = []
+        most = SETTINGS.first_steps // 2
         for position in sorted(self.tried, key=lambda p: (-self.tried[p], p)):
-            if len(first) < _FIRST_STEPS and all(abs(position - other) >= SETTINGS.apart for other in first):
+            if len(first) < most and all(abs(position - other) >= SETTINGS.apart for other in first):
                 first.append(position)
         rounds = JointRounds(self.tables, self.budget, self.guard)
         rounds.run(first)
@@ -187,7 +179,7 @@ class _Search:
 
     def _whole(self, answer: JointAnswer) -> JointSolution | None:
         """The program of an answer in whole numbers; None where that would take too long."""
-        level = next((level for most, level in _LEVELS if answer.program.size <= most), None)
+        level = next((level for most, level in SETTINGS.whole_levels if answer.program.size <= most), None)
         if level is None or not self._goes_on():
             return None
         below = answer.solution.bound * (1.0 + level)

@@ -23,8 +23,6 @@ from neaptide.planner.recompute.bounds.rounded_rows import RoundedRow, rounded_r
 from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.planner.recompute.settings import SETTINGS
 
-_ROWS_A_STEP: Final = 8
-
 
 @dataclass(frozen=True, slots=True)
 class JointAnswer:
@@ -117,7 +115,7 @@ class JointRounds:
         for k, position in enumerate(program.positions):
             if solution.multipliers[k] > 0.0:
                 held = solution.held[k]
-                found += rounded_rows(self._tables, position, self._budget, held, _ROWS_A_STEP)
+                found += rounded_rows(self._tables, position, self._budget, held, SETTINGS.rows_a_step)
         return found
 
 

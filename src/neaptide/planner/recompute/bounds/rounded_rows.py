@@ -17,18 +17,16 @@ import numpy as np
 from neaptide.linear.arrays import Flags, Floats
 from neaptide.linear.tolerances import HALF, NEARLY
 from neaptide.planner.recompute.bounds.step_tables import StepTables
+from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.evaluate import Ints
 
-# Divisors are the sizes of storages that are held in part, and these parts of them.
-_PARTS: Final = (1.0, 2.0, 3.0)
-# Remainders of the room this close to whole are whole: they would be stretched by rounding errors.
-_LEAST_REMAINDER: Final = 1e-3
+# Remainders of the room this close to whole are whole: they would be stretched by rounding errors. A row must be broken by
+# as many multiples of its divisor.
+_LEAST_PART: Final = 1e-3
 # Coefficients and room give this share away, far more than floating point errs.
 _SLACK: Final = 1e-12
 # Divisors that are smaller than this share of the largest storage make rows that no solver takes exactly.
 _LEAST_DIVISOR: Final = 1e-6
-# A row must be broken by this many multiples of its divisor.
-_LEAST_EXCESS: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +63,14 @@ def rounded_rows(
     shares = np.clip(held[storages], 0.0, 1.0)
     room = float(budget_bytes - int(tables.fixed_bytes[tables.order[position]]))
     in_part = (shares > NEARLY) & (shares < 1.0 - NEARLY) & (sizes > 0.0)
-    divisors = np.unique(np.concatenate([sizes[in_part] / part for part in _PARTS]))
+    divisors = np.unique(np.concatenate([sizes[in_part] / part for part in SETTINGS.divisor_parts]))
     divisors = divisors[divisors >= _LEAST_DIVISOR * sizes.max(initial=0.0)]
     found: list[tuple[float, float, RoundedRow]] = []
     for is_dropped in (shares > HALF, shares >= 1.0 - NEARLY):
         for divisor in divisors.tolist():
             coefficients, upper = _rounded(sizes, room, divisor, is_dropped)
             excess = float(coefficients @ shares) - upper
-            if excess > _LEAST_EXCESS:
+            if excess > _LEAST_PART:
                 row = RoundedRow(position, storages, coefficients * divisor, upper * divisor)
                 found.append((excess / float(np.linalg.norm(coefficients)), divisor, row))
     found.sort(key=lambda entry: (-entry[0], entry[1]))
@@ -93,7 +91,7 @@ def _rounded(sizes: Floats, room: float, divisor: float, is_dropped: Flags) -> t
     bound += _SLACK * max(abs(room), float(sizes.sum()), divisor) / divisor
     whole = np.floor(bound)
     remainder = bound - whole
-    if not _LEAST_REMAINDER < remainder < 1.0 - _LEAST_REMAINDER:
+    if not _LEAST_PART < remainder < 1.0 - _LEAST_PART:
         return np.zeros(len(sizes)), 0.0
     below = np.floor(signed)
     counted = below + np.maximum(signed - below - remainder, 0.0) / (1.0 - remainder)

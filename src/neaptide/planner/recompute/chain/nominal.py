@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from neaptide.outcome import LimitGuard
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
@@ -12,10 +11,7 @@ from neaptide.planner.recompute.chain.plans import table_of
 from neaptide.planner.recompute.chain.program import ChainProgram
 from neaptide.planner.recompute.chain.search import costs_of
 from neaptide.planner.recompute.retention import carry_out
-
-SLOTS: Final = 400
-# The largest budget asked for, as a multiple of the one that is wanted.
-REACH: Final = 1.75
+from neaptide.planner.recompute.settings import SETTINGS
 
 
 class NominalBudgets:
@@ -28,7 +24,7 @@ class NominalBudgets:
         self.guard = guard
         self.name = name
         self.costs = costs_of(problem, chain)
-        self.program = ChainProgram(self.costs, int(REACH * problem.budget_bytes), SLOTS)
+        self.program = ChainProgram(self.costs, int(SETTINGS.reach * problem.budget_bytes), SETTINGS.slots)
         guard.exhausted(len(chain.blocks) ** 2)
         self._found: dict[frozenset[tuple[int, int | None, int, int]], PlannedSequence] = {}
 

@@ -28,15 +28,11 @@ LEAST_MEMORY: Final = "the lowest peak found within the limit on time"
 """Why such a search ended."""
 _LOWEST_PEAK: Final = "the lowest peak found"
 
-# Plans of the ladder, for each of its tables; budgets that are worked on behind it.
-_RUNGS: Final = 20
 # The search ends when what is open is less than this part of the lowest peak.
 _CLOSE_ENOUGH: Final = 1e-3
 # Times that the bound is proved again where it crosses the limit.
 _PROOFS: Final = 4
-# Budgets that are worked on with more effort; how often that is turned to.
-_COSTLY_BUDGETS: Final = 3
-_COSTLY_PART: Final = 4  # of what is open: less is asked for at once, since what fails costs most
+# How often more effort is turned to.
 _COSTLY_ROUNDS: Final = 2
 # More effort is worth its while where more is open than this part of the lowest peak.
 _FAR: Final = 7.5e-3
@@ -127,7 +123,7 @@ class _Curve:
         if longest == math.inf:
             # The ladder says where a limit on time crosses it; here the floor is what counts, and comes first.
             search.sink_from_start(0)
-        search.climb_down(0, _RUNGS)
+        search.climb_down(0, SETTINGS.rungs)
         if self.archive.lowest().seconds <= longest:
             # The floor may be within the time.
             search.sink(0)
@@ -222,17 +218,19 @@ class _Search:
 
     def run(self) -> Outcome[PlannedSequence]:
         """Halve what is open; where much is left, try harder for a few budgets, and go on where that helped."""
-        self._narrow(self.source.attempts, _RUNGS, 2, 0)
+        self._narrow(self.source.attempts, SETTINGS.rungs, 2, 0)
         given_up = 0
         # Who has a budget of his own asks in passing, and goes on by himself.
         for _ in range(0 if self.within else _COSTLY_ROUNDS):
             before = self.source.archive.lowest_within(self.longest)
             if not self._is_open(_FAR, given_up):
                 break
-            given_up = self._narrow(self.source.costly_attempts, _COSTLY_BUDGETS, _COSTLY_PART, given_up)
+            given_up = self._narrow(
+                self.source.costly_attempts, SETTINGS.costly_budgets, SETTINGS.costly_part, given_up
+            )
             if self.source.archive.lowest_within(self.longest) == before:
                 break
-            self._narrow(self.source.attempts, _RUNGS, 2, 0)
+            self._narrow(self.source.attempts, SETTINGS.rungs, 2, 0)
         if self.longest == math.inf and not self.within:
             # At any price does not mean that the price is of no interest.
             self.source.speed_up(self.source.archive.lowest().peak_with_workspace_bytes)

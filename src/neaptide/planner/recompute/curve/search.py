@@ -32,7 +32,6 @@ from neaptide.schedule.problem import StepProblem
 
 # Whole numbers and certificates, which look at several steps together, are for programs up to this size.
 _MOST_NODES: Final = 3000
-_WHOLE_WORK: Final = 4
 # A gap is worth no more than this part of the baseline's time.
 _WORTH_MOST: Final = 0.02
 # For single budgets only, where what is cheap does not do.
@@ -339,7 +338,7 @@ class CurveSearch:
         order = self.start.sequence
         model = self._model(turning_point(Evaluator(self.step, order)) if position is None else position)
         # A program takes about as long as so many changes.
-        self.guard.exhausted(self.step.node_count * (_WHOLE_WORK if whole else 1))
+        self.guard.exhausted(self.step.node_count * (SETTINGS.whole_work if whole else 1))
         room = model.room(budget, share)
         held = held_creators(self.step, model, room, whole=whole, time_s=self.guard.remaining_s())
         if held is None:

@@ -13,13 +13,12 @@ from typing import Final
 from neaptide.outcome import LimitGuard
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.chain.known import KnownChains
-from neaptide.planner.recompute.chain.nominal import REACH, NominalBudgets
+from neaptide.planner.recompute.chain.nominal import NominalBudgets
 from neaptide.planner.recompute.chain.search import chain_of
+from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.problem import StepProblem
 
 NAME: Final = "block_dp"
-# Blocks of the chain, and the part of the highest budget that its table reaches up to: the smaller table has finer slots.
-_TABLES: Final = ((8, 1), (16, 1), (16, 4))
 
 
 def chain_plans(
@@ -43,11 +42,11 @@ def chain_plans(
         chains: of the planning problems of the step; those that are there already are not worked out again.
     """
     known = KnownChains() if chains is None else chains
-    for most, part in _TABLES:
+    for most, part in SETTINGS.ladder_tables:
         if guard.check_now() is not None:
             return
         top = high // part
-        problem = PlanningProblem(step, int(top / REACH), start=order, chains=known)
+        problem = PlanningProblem(step, int(top / SETTINGS.reach), start=order, chains=known)
         chain = chain_of(problem, most)
         if isinstance(chain, str) or top <= low:
             continue
