@@ -11,21 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
 from neaptide.linear.sparse_program import SparseProgram
 from neaptide.linear.tolerances import HALF, WHOLE_GAP
+from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.planner.recompute.units import Unit, unit_of, writers
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.transfers import TO_END
-
-SHARES: Final = (0.96, 0.92, 0.85, 0.78, 0.7, 0.62, 0.55)
-"""Of the room at a step: smaller ones leave room for what runs again elsewhere."""
-# Of branch and bound: closer than that would be lost in the repair behind it.
-_WHOLE_NODES: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +136,7 @@ def held_creators(
     high[gone[pinned | np.array(model.is_used, dtype=bool)]] = 0.0
     program.close(cost, low, high)
     if whole:
-        found = program.solve_whole(nodes=_WHOLE_NODES, time_s=time_s, relative_gap=WHOLE_GAP)
+        found = program.solve_whole(nodes=SETTINGS.whole_nodes, time_s=time_s, relative_gap=WHOLE_GAP)
     else:
         found = program.relax(time_s)
     if found.values is None:

@@ -37,18 +37,23 @@ class RecomputeSettings:
         hold_share: an operand is held on to rather than recomputed where it is at most this part of what it helps to make.
         worthwhile: storages below this share of the bytes above the budget are left alone while larger ones can go.
         most_executions: of one node; ends a descent where every drop requires another.
-        floor_stalls: so many descents that hardly lower the peak are the last on the way to the floor.
+        stalls: so many in a row that hardly bring anything are the last: descents on the way to the floor, rounds of a
+            bound; and turns to costly strategies.
+        hardly_more: a bound or a peak that is better by less than this share is hardly so.
         floor_progress: one that lowers the peak by less than this share has hardly done so; floors are proved as closely.
         floor_shares: of the range from the floor up: there the closure model plans where these descents begin.
         floor_chains: lowest plans of the chain program from which they begin as well.
         parts: a search among several may use at most one of so many parts of the work that is left.
-        not_far_behind: a plan of another order that recomputes this much more may still overtake the best.
+        not_far_behind: a plan of another order that recomputes this much more may still overtake the best; a bound on a
+            bound is believed up to this much above what is proved.
         turns: of ruin and prices, at most; prices ask for so many answers twice in each.
         misses: so many attempts in a row that have not helped are enough.
         least_progress: an attempt that closes less than this share of a gap has not helped.
         least_rise: a bound that rises by less than this share has not risen.
         whole_nodes: of branch and bound, for one of many programs in whole numbers.
         apart: steps this close to one that has been looked at say the same.
+        looks: of the bounds: budgets that choose steps, each of them after the first one so many-th of the steps; programs
+            for a budget more; positions of the floor; proofs where a bound crosses a limit.
         first_steps: where the bounds look first: so many of the highest steps and of those at which the backward begins,
             and twice as many evenly over all that are above the budget. Rounds of several steps begin with half as many.
         bound_misses: steps in a row that raise no bound before one step alone is settled.
@@ -56,6 +61,20 @@ class RecomputeSettings:
         divisor_parts: divisors of such rows are the sizes of storages that are held in part, over these.
         whole_levels: up to how many variables a bound is proved in whole numbers, ascending, and how far above its bound
             in fractions they are looked for, as a share of it; the less, the more is fixed beforehand.
+        most_nodes: larger programs are not asked in whole numbers, nor at several steps together; those of half as many
+            nodes are cut into blocks once, into as many as the cuts of `blocks` together for so many nodes.
+        closure_shares: of the room at a step: smaller ones leave room for what runs again elsewhere.
+        delays: places of an update that are tried when the first is too early: so many other nodes further on.
+        ruin_shares: of the recomputations that are taken back at once.
+        ruin_slacks: of what a round of ruin and recreate may be above its prices.
+        ruin_noise: by which its prices are shifted.
+        answers: of one program over a pool of repetitions, each with rows for as many moments that the last was above at.
+        items_at_once: repetitions that join a pool at once at least, and that are free at once in whole numbers; a program
+            in whole numbers is charged for as many tries.
+        slack: what costs up to so many times what it saves joins the pool when nothing better is left.
+        whole_entries: rows of bytes times variables of a pool that is tried in whole numbers as a whole, and times twice
+            the free items of a part: what takes the solver tenths of a second.
+        entries_per_try: of a program; each try is one unit of work.
         blocks: of the chain program, at most, for each cut that is tried.
         slots: of the table of a chain program, over all budgets.
         reach: largest budget that it is asked for, as a multiple of the one that is wanted: it charges worst cases.
@@ -84,7 +103,8 @@ class RecomputeSettings:
     hold_share: float = 1 / 16
     worthwhile: float = 0.002
     most_executions: int = 8
-    floor_stalls: int = 2
+    stalls: int = 2
+    hardly_more: float = 1e-3
     floor_progress: float = 0.01
     floor_shares: tuple[float, ...] = (1.0, 0.45, 0.3)
     floor_chains: int = 2
@@ -96,11 +116,23 @@ class RecomputeSettings:
     least_rise: float = 2e-5
     whole_nodes: int = 1
     apart: int = 6
+    looks: int = 4
     first_steps: int = 8
     bound_misses: int = 6
     rows_a_step: int = 8
     divisor_parts: tuple[float, ...] = (1.0, 2.0, 3.0)
     whole_levels: tuple[tuple[int, float], ...] = ((400, 0.1), (2500, 0.002))
+    most_nodes: int = 3000
+    closure_shares: tuple[float, ...] = (0.96, 0.92, 0.85, 0.78, 0.7, 0.62, 0.55)
+    delays: tuple[int, ...] = (0, 4, 16, 64, 256)
+    ruin_shares: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4)
+    ruin_slacks: tuple[float, ...] = (0.0, 0.0, 0.1, 0.5)
+    ruin_noise: float = 0.5
+    answers: int = 8
+    items_at_once: int = 100
+    slack: float = 2.0
+    whole_entries: int = 8000
+    entries_per_try: int = 50
     blocks: tuple[int, ...] = (8, 16)
     slots: int = 400
     reach: float = 1.75

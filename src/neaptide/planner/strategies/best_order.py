@@ -12,14 +12,13 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
+from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.planner.strategies import early_updates
 from neaptide.planner.updates import with_late_overwrites
 from neaptide.schedule.order.from_step import step_order_problem
 from neaptide.schedule.order.portfolio import best_order
 
 NAME: Final = "best_order"
-MOST_WORK: Final = 20_000
-"""States and cuts of a search without limits: a second or two for some thousand nodes."""
 
 
 def solve(
@@ -28,7 +27,7 @@ def solve(
     """The start's nodes in the best order found; the bound is that of orders. Work is counted in states and cuts.
 
     Updates are hoisted first, so it is never worse than `early_updates`. Without a limit the search ends at
-    `MOST_WORK`. A start with repetitions is returned as it is.
+    `order_work`. A start with repetitions is returned as it is.
     """
     step = problem.step
     start = problem.first_sequence()
@@ -40,7 +39,7 @@ def solve(
     hoisted = early_updates.solve(problem, limits, interrupt)
     early = replace(hoisted.require(), strategy=NAME)
     if limits.time_s is None and limits.work is None:
-        limits = replace(limits, work=MOST_WORK)
+        limits = replace(limits, work=SETTINGS.order_work // max(step.node_count, 1))
     found = best_order(step_order_problem(step, early.sequence), limits, interrupt)
     result = found.require()
     value = early

@@ -21,10 +21,6 @@ from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute
 
 NAME: Final = "block_dp"
-# From here on there is one cut, into blocks of about so many nodes: solving one takes more than linear time.
-_MANY_NODES: Final = 1500
-_NODES_PER_BLOCK: Final = 125
-_MOST_LARGE: Final = 24
 
 
 def solve(
@@ -60,7 +56,7 @@ def solve(
 
 def has_many_alike(problem: PlanningProblem) -> bool:
     """Whether a program is so large, and its blocks so much alike, that this comes before searches on the whole graph."""
-    if problem.step.node_count < _MANY_NODES:
+    if not _is_large(problem.step.node_count):
         return False
     chain = chain_of(problem, _cuts(problem.step.node_count)[0])
     return not isinstance(chain, str) and 2 * chain.distinct <= len(chain.blocks)
@@ -68,7 +64,15 @@ def has_many_alike(problem: PlanningProblem) -> bool:
 
 def _cuts(nodes: int) -> tuple[int, ...]:
     """How many blocks there are at most, for each cut that is tried."""
-    return SETTINGS.blocks if nodes < _MANY_NODES else (min(nodes // _NODES_PER_BLOCK, _MOST_LARGE),)
+    if not _is_large(nodes):
+        return SETTINGS.blocks
+    # One cut, into more and smaller blocks: solving one takes more than linear time.
+    most = sum(SETTINGS.blocks)
+    return (min(most * nodes // SETTINGS.most_nodes, most),)
+
+
+def _is_large(nodes: int) -> bool:
+    return 2 * nodes >= SETTINGS.most_nodes
 
 
 def _polished(problem: PlanningProblem, guard: LimitGuard, plan: PlannedSequence) -> PlannedSequence:

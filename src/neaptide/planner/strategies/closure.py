@@ -12,7 +12,7 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.closure_model import SHARES, held_creators, model_at
+from neaptide.planner.recompute.closure_model import held_creators, model_at
 from neaptide.planner.recompute.descents import descent_guard
 from neaptide.planner.recompute.forward_units import turning_point
 from neaptide.planner.recompute.settings import SETTINGS
@@ -20,8 +20,6 @@ from neaptide.planner.strategies.greedy_recompute import GreedyRecompute
 from neaptide.schedule.evaluate import Evaluator
 
 NAME: Final = "closure"
-# Shares of the room at the step, and whether the model is solved in whole numbers there.
-_SCAN: Final = ((1.0, True), (1.0, False), *((share, False) for share in SHARES))
 
 
 def solve(
@@ -42,7 +40,9 @@ def solve(
         model = model_at(evaluator, turning_point(evaluator))
         tried: set[frozenset[int]] = set()
         misses = 0
-        for share, whole in _SCAN:
+        # In whole numbers for the whole room alone.
+        shares = ((1.0, True), (1.0, False), *((share, False) for share in SETTINGS.closure_shares))
+        for share, whole in shares:
             if guard.check_now() is not None or misses >= SETTINGS.misses:
                 break
             room = model.room(problem.budget_bytes, share)

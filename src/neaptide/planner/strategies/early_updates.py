@@ -11,14 +11,13 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
+from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.planner.updates import UpdateGroup, update_groups, update_nodes
 from neaptide.schedule.changes import Move
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 
 NAME: Final = "early_updates"
-# Later places that are tried when the first is too early: so many other nodes further on.
-_DELAYS: Final = (0, 4, 16, 64, 256)
 
 
 def solve(
@@ -63,7 +62,7 @@ class _Hoist:
         own = self.evaluator.place_of(nodes[0])
         before = self.evaluator.peak
         tried = set()
-        for delay in _DELAYS:
+        for delay in SETTINGS.delays:
             place = self._skip(earliest, delay)
             if place >= own or place in tried:
                 continue

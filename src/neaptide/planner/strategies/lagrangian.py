@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from neaptide.linear.arrays import Flags
-from neaptide.linear.tolerances import HALF
+from neaptide.linear.tolerances import HALF, NEARLY
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
@@ -31,24 +31,6 @@ from neaptide.planner.strategies import closure, greedy_recompute
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute
 
 NAME: Final = "lagrangian"
-# New items in one round, as a share of the nodes, and at least.
-_NEW_SHARE: Final = 1 / 6
-_LEAST_NEW: Final = 40
-# Pools with more items, per node, are not extended.
-_MOST_ITEMS: Final = 1.5
-# Shares that differ by less agree.
-_AGREED: Final = 0.01
-# Items that are free at once.
-_FREE: Final = 100
-# Rows of bytes times variables of a pool that is tried as a whole first, and times twice the free items of a part: what
-# takes the solver tenths of a second.
-_WHOLE_ENTRIES: Final = 8000
-# What costs up to so many times what it saves joins the pool when nothing better is left.
-_SLACKS: Final = (1.3, 2.0)
-# Charged for a linear program, by its items; and for one in whole numbers, by rows of bytes times variables.
-_ITEMS_PER_TRY: Final = 16
-_LEAST_TRIES: Final = 100
-_ENTRIES_PER_TRY: Final = 50
 
 
 def solve(
@@ -132,30 +114,28 @@ class _Search:
 
     def grow(self) -> None:
         """Answer in fractions and add what pays, until nothing does."""
-        most = max(_LEAST_NEW, int(_NEW_SHARE * self.step.node_count))
         for _ in range(2 * SETTINGS.turns):
-            if self.guard.exhausted(1 + len(self.items) // _ITEMS_PER_TRY):
+            if self.guard.exhausted(1 + len(self.items) // SETTINGS.entries_per_try):
                 return
             answer = self._answer()
             if answer is None:
                 return
             self._try(answer)
-            if len(self.items) > _MOST_ITEMS * self.step.node_count:
-                return
-            if not self._add(RepetitionPrices(self.pool, answer).missing(most)):
+            if not self._add(RepetitionPrices(self.pool, answer).missing(self._most_new())):
                 return
 
     def settle(self) -> None:
         """Choose in whole numbers, a part at a time; where that brings nothing, from a larger pool."""
         misses = 0
-        slacks = list(_SLACKS)
+        is_widened = False
         for _ in range(2 * SETTINGS.turns):
             relaxed = self._answer()
             if relaxed is None or self._is_enough():
                 return
             if misses >= SETTINGS.misses or (misses and self._is_small()):
-                if not slacks or not self._widen(relaxed, slacks.pop(0)):
+                if is_widened or not self._widen(relaxed):
                     return
+                is_widened = True
                 relaxed = self._answer()
                 if relaxed is None:
                     return
@@ -175,32 +155,36 @@ class _Search:
 
     def _is_small(self) -> bool:
         """Whether the whole pool can be chosen from in whole numbers."""
-        return len(self.program.watched) * self.pool.variables <= _WHOLE_ENTRIES
+        return len(self.program.watched) * self.pool.variables <= SETTINGS.whole_entries
 
     def _tries_of(self, free: Flags) -> int:
         """What is charged for a program in whole numbers."""
         entries = len(self.program.watched) * self.pool.variables * float(free.mean())
-        return _LEAST_TRIES + int(entries) // _ENTRIES_PER_TRY
+        return SETTINGS.items_at_once + int(entries) // SETTINGS.entries_per_try
 
     def _is_enough(self) -> bool:
         best = self.best
         return best.peak_with_workspace_bytes <= self.budget and best.seconds <= self.problem.enough_seconds
 
-    def _widen(self, answer: PoolAnswer, slack: float) -> bool:
+    def _widen(self, answer: PoolAnswer) -> bool:
         """Have items in the pool that nearly pay; whether there are any."""
         prices = RepetitionPrices(self.pool, answer)
-        most = max(_LEAST_NEW, int(_NEW_SHARE * self.step.node_count))
+        most = self._most_new()
         shifted = prices.shifted(self.pool.profile(answer.values).tolist())
-        return self._add([*prices.missing(most, slack), *shifted[:most]])
+        return self._add([*prices.missing(most, SETTINGS.slack), *shifted[:most]])
+
+    def _most_new(self) -> int:
+        """Items that join the pool at once."""
+        return max(SETTINGS.items_at_once, self.step.node_count // SETTINGS.turns)
 
     def _free(self, answer: PoolAnswer, chosen: Flags, number: int) -> Flags:
         """The items of the next part: those on which plan and program disagree, then neighbours in turn."""
         count = len(chosen)
         if number == 0 and self._is_small():
             return np.ones(count, dtype=bool)
-        size = min(_FREE, _WHOLE_ENTRIES // max(2 * len(self.program.watched), 1))
+        size = min(SETTINGS.items_at_once, SETTINGS.whole_entries // max(2 * len(self.program.watched), 1))
         offset = number // 2 * size // 2
-        differs = np.flatnonzero(np.abs(answer.values[:count] - chosen) > _AGREED)
+        differs = np.flatnonzero(np.abs(answer.values[:count] - chosen) > NEARLY)
         free = np.zeros(count, dtype=bool)
         if number % 2 == 0 and len(differs):
             free[np.roll(differs, -(offset % len(differs)))[:size]] = True

@@ -18,11 +18,6 @@ from neaptide.planner.strategies.greedy_recompute import GreedyRecompute, noisy_
 from neaptide.schedule.evaluate import Evaluator
 
 NAME: Final = "ruin_recreate"
-_SHARES: Final = (0.05, 0.1, 0.2, 0.4)
-_SLACKS: Final = (0.0, 0.0, 0.1, 0.5)
-_NOISE: Final = 0.5
-_NODE_ROUNDS: Final = 80_000  # rounds x nodes: a few seconds in all, whatever the size
-_MOST_MISSES: Final = 40  # rounds in a row without an improvement
 
 
 def solve(
@@ -39,9 +34,10 @@ def solve(
     start = PlannedSequence.of(reached, NAME)
     best = start
     misses = 0
-    for _ in range(_NODE_ROUNDS // max(step.node_count, 1)):
-        is_spent = misses >= _MOST_MISSES or guard.work >= SETTINGS.polish_tries
-        if is_spent or guard.check_now() is not None or len(best.sequence) == step.node_count:
+    # What a round takes back is drawn: one that does not help says less than elsewhere.
+    most_misses = 10 * SETTINGS.misses
+    while misses < most_misses and guard.work < SETTINGS.polish_tries:
+        if guard.check_now() is not None or len(best.sequence) == step.node_count:
             break
         evaluator = _round(problem, reached.copy(), guard, draw)
         found = PlannedSequence.of(evaluator, NAME)
@@ -56,10 +52,10 @@ def _round(
     problem: PlanningProblem, evaluator: Evaluator, guard: LimitGuard, draw: random.Random
 ) -> Evaluator:
     """Ruin a part of a sequence and build it up again."""
-    factors = noisy_factors(problem.step, _NOISE, draw.randrange(2**32))
-    search = GreedyRecompute(problem, guard, factors, draw.choice(_SLACKS), evaluator)
+    factors = noisy_factors(problem.step, SETTINGS.ruin_noise, draw.randrange(2**32))
+    search = GreedyRecompute(problem, guard, factors, draw.choice(SETTINGS.ruin_slacks), evaluator)
     units = recompute_units(search.evaluator)
-    count = max(1, int(draw.choice(_SHARES) * len(units)))
+    count = max(1, int(draw.choice(SETTINGS.ruin_shares) * len(units)))
     if draw.random() < 0.5:
         first = draw.randrange(len(units))
         chosen = units[first : first + count]

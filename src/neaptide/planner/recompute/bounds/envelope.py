@@ -13,7 +13,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from neaptide.outcome import LimitGuard
 from neaptide.planner.recompute.bounds.certificate import RecomputeBound, recompute_bound
@@ -23,14 +22,6 @@ from neaptide.planner.recompute.bounds.joint_program import JointProgram
 from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.problem import StepProblem
-
-# Which steps are above a budget depends on it: so many budgets choose, those after the lowest a part of the positions.
-_CHOOSERS: Final = 4
-# Programs for one further budget, and steps of the climb to a binding position.
-_PROGRAMS_A_BUDGET: Final = 4
-_MOST_CLIMBS: Final = 8
-# A chord is not believed to be further above the step's own line than this; it only ranks and skips.
-_FAR_ABOVE: Final = 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +96,10 @@ class BoundEnvelope:
         """Find lines that are close to the bound at each of some budgets. O(50 + 4 budgets) linear programs."""
         highest = int(self._tables.profile.max(initial=0))
         wanted = sorted({b for b in budgets if self.floor_bytes <= b < highest})
-        for part in range(_CHOOSERS if wanted else 0):
-            budget = wanted[part * (len(wanted) - 1) // (_CHOOSERS - 1)]
+        # Which steps are above a budget depends on it: some budgets choose, those after the lowest a part of the steps.
+        choosers = SETTINGS.looks
+        for part in range(choosers if wanted else 0):
+            budget = wanted[part * (len(wanted) - 1) // max(choosers - 1, 1)]
             is_above = self._tables.profile > budget
             for position in first_positions(self._tables, is_above, is_narrow=part > 0):
                 self._ask(position, budget)
@@ -127,7 +120,7 @@ class BoundEnvelope:
 
     def _tighten(self, budget: int) -> None:
         """Ask the steps that may raise the bound at a budget, the most promising first."""
-        for _ in range(_PROGRAMS_A_BUDGET):
+        for _ in range(SETTINGS.looks):
             known = max((line.at(budget) for line in self.lines), default=0.0)
             least = known + SETTINGS.least_rise * self.step.baseline_seconds
             own = dict.fromkeys(self._asked, 0.0)
@@ -135,7 +128,8 @@ class BoundEnvelope:
                 own[line.position] = max(own[line.position], line.at(budget))
             promising: list[tuple[float, int]] = []
             for position, lower in own.items():
-                most = min(self._most(position, budget), _FAR_ABOVE * lower)
+                # A chord is not believed further above the step's own line: it only ranks and skips.
+                most = min(self._most(position, budget), SETTINGS.not_far_behind * lower)
                 if most > least:
                     promising.append((lower + most, -position))
             if not promising or not self._goes_on():
@@ -144,7 +138,7 @@ class BoundEnvelope:
 
     def _climb(self, budget: int) -> None:
         """Go from the binding step to a neighbour that binds more, as long as there is one."""
-        for _ in range(_MOST_CLIMBS):
+        for _ in range(2 * SETTINGS.looks):
             best = max(self.lines, key=lambda line: line.at(budget), default=None)
             if best is None:
                 return

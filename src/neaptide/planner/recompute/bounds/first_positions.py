@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from neaptide.linear.arrays import Flags
 from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.planner.recompute.settings import SETTINGS
-
-_NARROW: Final = 4
 
 
 def first_positions(tables: StepTables, is_above: Flags, *, is_narrow: bool = False) -> list[int]:
@@ -21,7 +17,7 @@ def first_positions(tables: StepTables, is_above: Flags, *, is_narrow: bool = Fa
         is_above: by position, whether its bytes are above the budget; at least one is.
         is_narrow: a part of each kind alone, behind a look at other steps.
     """
-    few = SETTINGS.first_steps // (_NARROW if is_narrow else 1)
+    few = SETTINGS.first_steps // (SETTINGS.looks if is_narrow else 1)
     above = np.flatnonzero(is_above)
     grid = above[np.linspace(0, len(above) - 1, 2 * few).astype(np.int64)]
     highest = above[np.argsort(-tables.profile[above], kind="stable")[:few]]

@@ -8,8 +8,6 @@ order with the lowest peak is that of falling operands, as exchanging neighbours
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from neaptide.outcome import LimitGuard
@@ -18,9 +16,6 @@ from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.evaluate import Ints
 from neaptide.schedule.problem import StepProblem
-
-# Positions at which the program is asked.
-_PROGRAMS: Final = 3
 
 
 def floor_bound(tables: StepTables, lowest: int, guard: LimitGuard | None = None) -> int:
@@ -110,6 +105,6 @@ def _highest(pinned: Ints) -> list[int]:
     for position in np.argsort(-pinned, kind="stable").tolist():
         if all(abs(position - other) > SETTINGS.apart for other in chosen):
             chosen.append(position)
-        if len(chosen) == _PROGRAMS:
+        if len(chosen) == SETTINGS.looks:
             break
     return chosen

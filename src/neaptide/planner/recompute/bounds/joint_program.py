@@ -18,22 +18,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from neaptide.linear.arrays import Floats
 from neaptide.linear.sparse_program import SparseAnswer, SparseProgram
-from neaptide.linear.tolerances import ANY_PRICE
+from neaptide.linear.tolerances import ANY_PRICE, NEARLY
 from neaptide.planner.recompute.bounds.rounded_rows import RoundedRow
 from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.schedule.evaluate import Ints
 
 # Positions of two chosen steps; the second may be the number of nodes, for the end.
 Window: TypeAlias = tuple[int, int]
-
-# What has this share of the largest multiplier binds.
-_BINDING: Final = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +131,7 @@ class JointProgram:
 
     def binding(self, solution: JointSolution) -> tuple[int, ...]:
         """The positions whose bytes bind: without the others the bound of an answer is the same."""
-        least = _BINDING * max(solution.multipliers, default=0.0)
+        least = NEARLY * max(solution.multipliers, default=0.0)
         return tuple(
             p for p, price in zip(self.positions, solution.multipliers, strict=True) if price > least
         )

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
 
 import numpy as np
 
@@ -42,12 +41,9 @@ class RoundLimits:
         most_variables: of a program.
     """
 
-    misses: int = 2
-    rise: float = 1e-3
-    most_variables: int = 6000
-
-
-_USUAL: Final = RoundLimits()
+    misses: int
+    rise: float
+    most_variables: int
 
 
 class JointRounds:
@@ -64,14 +60,14 @@ class JointRounds:
         tables: StepTables,
         budget_bytes: int,
         guard: LimitGuard | None,
-        limits: RoundLimits = _USUAL,
+        limits: RoundLimits | None = None,
     ) -> None:
         self.best: JointAnswer | None = None
         self.programs = 0
         self.refuted_at = -1
         self._tables = tables
         self._budget = budget_bytes
-        self._limits = limits
+        self._limits = limits or RoundLimits(SETTINGS.stalls, SETTINGS.hardly_more, 2 * SETTINGS.most_nodes)
         self._guard = guard
 
     def run(self, positions: Iterable[int]) -> None:

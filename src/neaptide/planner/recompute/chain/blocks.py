@@ -18,7 +18,6 @@ from typing import Final, TypeAlias
 
 from neaptide.planner.recompute.forward_units import ForwardUnit, ForwardUnits
 
-MOST_BLOCKS: Final = 64
 # What is this much smaller than the largest unit does not count as crossing.
 _LIGHT: Final = 64
 
@@ -67,7 +66,7 @@ class BlockChain:
         return len(set(self.kinds))
 
 
-def find_blocks(forward: ForwardUnits, most: int = MOST_BLOCKS) -> BlockChain:
+def find_blocks(forward: ForwardUnits, most: int) -> BlockChain:
     """Cut the forward part into at most about `most` blocks. O(size of the problem + units x blocks)."""
     cuts = _cuts(forward, most)
     bounds = [0, *cuts, forward.turning]

@@ -7,7 +7,7 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.chain.blocks import MOST_BLOCKS, BlockChain, find_blocks
+from neaptide.planner.recompute.chain.blocks import BlockChain, find_blocks
 from neaptide.planner.recompute.chain.options import chain_costs
 from neaptide.planner.recompute.chain.program import ChainCosts
 from neaptide.planner.recompute.forward_units import ForwardUnits, forward_units
@@ -35,7 +35,7 @@ def units_of(problem: PlanningProblem) -> ForwardUnits | str:
     return forward
 
 
-def chain_of(problem: PlanningProblem, most: int = MOST_BLOCKS) -> BlockChain | str:
+def chain_of(problem: PlanningProblem, most: int) -> BlockChain | str:
     """The start as a chain of blocks, or why it is none. Found once for all that share `PlanningProblem.chains`."""
     key = (problem.first_sequence(), most)
     known = problem.chains.chains.get(key)

@@ -28,15 +28,6 @@ LEAST_MEMORY: Final = "the lowest peak found within the limit on time"
 """Why such a search ended."""
 _LOWEST_PEAK: Final = "the lowest peak found"
 
-# The search ends when what is open is less than this part of the lowest peak.
-_CLOSE_ENOUGH: Final = 1e-3
-# Times that the bound is proved again where it crosses the limit.
-_PROOFS: Final = 4
-# How often more effort is turned to.
-_COSTLY_ROUNDS: Final = 2
-# More effort is worth its while where more is open than this part of the lowest peak.
-_FAR: Final = 7.5e-3
-
 
 def least_memory(
     step: StepProblem,
@@ -158,10 +149,10 @@ class _Curve:
     def _prove(self) -> None:
         """Raise the floor, and the lines where they cross the limit."""
         self._search.bounds.prove_floor(self.archive.lowest().peak_with_workspace_bytes)
-        for _ in range(_PROOFS):
+        for _ in range(SETTINGS.looks):
             before = self.least_bytes()
             self._search.bounds.prove([before])
-            if self.least_bytes() <= (1.0 + _CLOSE_ENOUGH) * before:
+            if self.least_bytes() <= (1.0 + SETTINGS.hardly_more) * before:
                 return
 
 
@@ -221,9 +212,9 @@ class _Search:
         self._narrow(self.source.attempts, SETTINGS.rungs, 2, 0)
         given_up = 0
         # Who has a budget of his own asks in passing, and goes on by himself.
-        for _ in range(0 if self.within else _COSTLY_ROUNDS):
+        for _ in range(0 if self.within else SETTINGS.stalls):
             before = self.source.archive.lowest_within(self.longest)
-            if not self._is_open(_FAR, given_up):
+            if not self._is_open(SETTINGS.far, given_up):
                 break
             given_up = self._narrow(
                 self.source.costly_attempts, SETTINGS.costly_budgets, SETTINGS.costly_part, given_up
@@ -263,7 +254,7 @@ class _Search:
         """Go down by a part of what is open; a budget that is given up counts as too low, and is returned."""
         for _ in range(budgets):
             best = self.source.archive.lowest_within(self.longest)
-            if best is None or not self._is_open(_CLOSE_ENOUGH, low):
+            if best is None or not self._is_open(SETTINGS.hardly_more, low):
                 break
             peak = best.peak_with_workspace_bytes
             budget = peak - max((peak - max(low, self.source.least_bytes())) // part, 1)

@@ -17,7 +17,7 @@ from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.failed_stages import attempt
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.recompute.bounds.envelope import BoundEnvelope
-from neaptide.planner.recompute.closure_model import SHARES, ClosureModel, held_creators, model_at
+from neaptide.planner.recompute.closure_model import ClosureModel, held_creators, model_at
 from neaptide.planner.recompute.curve.points import PlanArchive
 from neaptide.planner.recompute.curve.starts import chain_plans
 from neaptide.planner.recompute.descents import descent_tries
@@ -30,8 +30,6 @@ from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 
-# Whole numbers and certificates, which look at several steps together, are for programs up to this size.
-_MOST_NODES: Final = 3000
 # A gap is worth no more than this part of the baseline's time.
 _WORTH_MOST: Final = 0.02
 # For single budgets only, where what is cheap does not do.
@@ -193,7 +191,7 @@ class CurveSearch:
 
     def certify(self, budget: int) -> None:
         """Ask the certificate of one budget, which looks at several steps together, unless the program is too large."""
-        if self.step.node_count <= _MOST_NODES:
+        if self.step.node_count <= SETTINGS.most_nodes:
             self.bounds.certify(budget)
 
     def gap(self, budget: int) -> float:
@@ -231,7 +229,7 @@ class CurveSearch:
                     place = Evaluator(self.step, self.start.sequence).place_of(node)
                     self._close(budget, share, position=place, whole=whole)
                     return True
-            elif not whole or self.step.node_count <= _MOST_NODES:
+            elif not whole or self.step.node_count <= SETTINGS.most_nodes:
                 self._close(budget, share, whole=whole)
                 return True
         if best is not None and effort.ruins < SETTINGS.turns:
@@ -250,7 +248,7 @@ class CurveSearch:
     @staticmethod
     def _closures() -> list[tuple[float, bool, bool]]:
         """Share of the room, whether in whole numbers, whether at the binding step."""
-        shares = [(share, False, False) for share in SHARES]
+        shares = [(share, False, False) for share in SETTINGS.closure_shares]
         return [(1.0, False, False), (1.0, True, False), (1.0, False, True), *shares]
 
     def _certify(self, budgets: Sequence[int]) -> None:
@@ -288,9 +286,7 @@ class CurveSearch:
     def _sink(self, plan: PlannedSequence, budget: int) -> None:
         """Drops as long as they lower the peak by much."""
         stalled = 0
-        while (
-            plan.peak_with_workspace_bytes > budget and stalled < SETTINGS.floor_stalls and not self._stops()
-        ):
+        while plan.peak_with_workspace_bytes > budget and stalled < SETTINGS.stalls and not self._stops():
             search = self._search(plan, budget)
             search.descend()
             before, plan = plan.peak_with_workspace_bytes, self._keep(search, "greedy_recompute")

@@ -16,12 +16,9 @@ from neaptide.linear.tolerances import HALF, NOTHING
 from neaptide.planner.recompute.pool.pool import Item, RepetitionPool
 from neaptide.planner.recompute.pool.program import PoolAnswer
 
-# Operands behind one another that are recomputed for one item, and stages that a block may move to the front.
+# Operands behind one another that are recomputed for one item, each a call deeper, and stages that a block may move to
+# the front.
 _FURTHEST: Final = 50
-# Of these, those to which it is tried to move.
-_MOST_SHIFTS: Final = 4
-# A block whose moments have this share of the highest bytes may want to move.
-_HIGH: Final = 0.9
 
 
 class RepetitionPrices:
@@ -72,7 +69,6 @@ class RepetitionPrices:
         """Items at stages before their own at which less is alive: room for what they need meanwhile; highest first."""
         pool = self._pool
         at_first = [profile[k] for k in pool.first_moment[:-1]]
-        high = _HIGH * float(np.max(profile))
         blocks: dict[int, list[int]] = {}
         for number, (stage, _) in enumerate(pool.items):
             if self._values[number] > NOTHING:
@@ -83,8 +79,6 @@ class RepetitionPrices:
         }
         found: dict[Item, None] = {}
         for stage in sorted(heights, key=lambda stage: (-heights[stage], stage)):
-            if heights[stage] < high:
-                break
             for earlier in _lower_before(at_first, stage):
                 units = (pool.items[n][1] for n in blocks[stage])
                 found.update(((earlier, u), None) for u in units if self._is_new(earlier, u))
@@ -201,6 +195,4 @@ def _lower_before(profile: Sequence[float], stage: int) -> list[int]:
             lowest = here
             if earlier == 0 or profile[earlier - 1] >= here:
                 found.append(earlier)
-                if len(found) == _MOST_SHIFTS:
-                    break
     return found

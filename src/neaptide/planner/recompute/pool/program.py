@@ -18,8 +18,6 @@ from neaptide.planner.recompute.pool.pool import Moment, RepetitionPool
 from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.evaluate import Ints
 
-_MOST_ROWS_AT_ONCE: Final = 12
-_MOST_ANSWERS: Final = 8
 # In whole numbers an answer is dear, and what it breaks by little is repaired behind it.
 _MOST_WHOLE_ANSWERS: Final = 2
 # Without a binding multiplier rows are forgotten above this number.
@@ -92,7 +90,7 @@ class RepetitionProgram:
         """
         answer = None
         low, high = np.zeros(len(pool.items)), np.ones(len(pool.items))
-        for _ in range(_MOST_ANSWERS):
+        for _ in range(SETTINGS.answers):
             rows = self._rows(pool)
             program, per_second = self._program(pool, rows, low, high)
             found = program.relax(time_s)
@@ -153,7 +151,7 @@ class RepetitionProgram:
         above = self._profile(pool, answer.values) - self._budget * (1.0 + NEARLY + too_much)
         above[rows] = 0.0
         before = len(self.watched)
-        for _ in range(_MOST_ROWS_AT_ONCE):
+        for _ in range(SETTINGS.answers):
             worst = int(above.argmax())
             if above[worst] <= 0.0:
                 break
