@@ -75,6 +75,10 @@ class RecomputeSettings:
         whole_entries: rows of bytes times variables of a pool that is tried in whole numbers as a whole, and times twice
             the free items of a part: what takes the solver tenths of a second.
         entries_per_try: of a program; each try is one unit of work.
+        whole_answers: the same in whole numbers: dear, and what is broken by little is repaired behind.
+        many_rows: of moments; where there are more, those that do not bind are forgotten.
+        light_part: what is so many times smaller than the largest unit does not count as crossing a cut between blocks.
+        options: of a block in the chain program, chosen from four times as many drops and half as many closure models.
         blocks: of the chain program, at most, for each cut that is tried.
         slots: of the table of a chain program, over all budgets.
         reach: largest budget that it is asked for, as a multiple of the one that is wanted: it charges worst cases.
@@ -133,6 +137,10 @@ class RecomputeSettings:
     slack: float = 2.0
     whole_entries: int = 8000
     entries_per_try: int = 50
+    whole_answers: int = 2
+    many_rows: int = 60
+    light_part: int = 64
+    options: int = 16
     blocks: tuple[int, ...] = (8, 16)
     slots: int = 400
     reach: float = 1.75

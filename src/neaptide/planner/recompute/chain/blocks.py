@@ -14,12 +14,10 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, groupby
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from neaptide.planner.recompute.forward_units import ForwardUnit, ForwardUnits
-
-# What is this much smaller than the largest unit does not count as crossing.
-_LIGHT: Final = 64
+from neaptide.planner.recompute.settings import SETTINGS
 
 Signature: TypeAlias = tuple[object, ...]
 _log = logging.getLogger(__name__)
@@ -104,7 +102,7 @@ def _cuts(forward: ForwardUnits, most: int) -> list[int]:
     """Positions in front of which a block begins, besides the first."""
     length = forward.turning
     units = forward.units.values()
-    light = max((u.nbytes for u in units), default=0) // _LIGHT
+    light = max((u.nbytes for u in units), default=0) // SETTINGS.light_part
     read = {u for reads in forward.reads for u in reads}
     count, heavy, unread, made = ([0] * (length + 2) for _ in range(4))
     for unit in units:

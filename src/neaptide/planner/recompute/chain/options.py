@@ -10,28 +10,23 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from neaptide.planner.recompute.chain.blocks import Block, BlockChain
 from neaptide.planner.recompute.chain.program import ChainCosts, Option
 from neaptide.planner.recompute.closure_model import ClosureModel, held_creators
 from neaptide.planner.recompute.forward_units import ForwardUnits
+from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.problem import StepProblem
 
-MOST_OPTIONS: Final = 16
-# Parts of the bytes between nothing held and all held: the closure model is asked between each two.
-_PARTS: Final = 10
-# Blocks with fewer units are covered by dropping one at a time.
-_MODEL_UNITS: Final = 12
-_MOST_DROPS: Final = 64
 _log = logging.getLogger(__name__)
 
 
-def chain_costs(step: StepProblem, chain: BlockChain, *, most: int = MOST_OPTIONS) -> ChainCosts:
-    """The chain with at most `most` options a block; distinct blocks are solved once.
+def chain_costs(step: StepProblem, chain: BlockChain, *, most: int | None = None) -> ChainCosts:
+    """The chain with at most `most` options a block, by default as many as usual; distinct blocks are solved once.
 
     O(blocks^2 x units crossing + distinct blocks x units x what a unit needs again).
     """
+    most = SETTINGS.options if most is None else most
     forward, blocks = chain.forward, chain.blocks
     solved: dict[int, list[Option]] = {}
     options: list[tuple[Option, ...]] = []
@@ -103,12 +98,12 @@ def _pareto(options: Iterable[Option]) -> list[Option]:
 def _greedy_choices(forward: ForwardUnits, block: Block) -> Iterable[frozenset[int]]:
     """Hold all that the backward reads, then drop what costs least per byte, until nothing is held.
 
-    One unit at a time, or several in blocks so large that there are more than `_MOST_DROPS` of them.
+    One unit at a time, or several in blocks so large that there are many more of them than options.
     """
     units, base = forward.units, set(block.leaving).union(block.entering)
     kept = set(block.reads).difference(block.leaving)
     held, gone = kept | base, forward.missing(kept, kept | base)
-    at_once = -(-len(kept) // _MOST_DROPS)
+    at_once = -(-len(kept) // (4 * SETTINGS.options))
 
     def price(unit: int) -> tuple[float, int]:
         if unit in base:
@@ -130,8 +125,6 @@ def _greedy_choices(forward: ForwardUnits, block: Block) -> Iterable[frozenset[i
 
 def _model_choices(step: StepProblem, forward: ForwardUnits, block: Block) -> Iterable[frozenset[int]]:
     """What the closure model holds for several numbers of bytes; it may hold what the backward does not read."""
-    if len(block.units) < _MODEL_UNITS:
-        return
     index = {unit: i for i, unit in enumerate(block.units)}
     units = [forward.units[u] for u in block.units]
     leaving = set(block.leaving)
@@ -146,8 +139,10 @@ def _model_choices(step: StepProblem, forward: ForwardUnits, block: Block) -> It
     )
     least = forward.nbytes(leaving)
     most = forward.nbytes(block.reads | leaving)
-    for part in range(1, _PARTS):
-        held = held_creators(step, model, least + part * (most - least) // _PARTS)
+    # Between each two of the parts of the bytes between nothing held and all held.
+    parts = max(SETTINGS.options // 2, 2)
+    for part in range(1, parts):
+        held = held_creators(step, model, least + part * (most - least) // parts)
         if held is not None:
             yield held
 

@@ -18,10 +18,6 @@ from neaptide.planner.recompute.pool.pool import Moment, RepetitionPool
 from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.evaluate import Ints
 
-# In whole numbers an answer is dear, and what it breaks by little is repaired behind it.
-_MOST_WHOLE_ANSWERS: Final = 2
-# Without a binding multiplier rows are forgotten above this number.
-_MANY_ROWS: Final = 60
 # Seconds for as many bytes as the budget, as multiples of the baseline; and no answer is further above.
 _DEAR: Final = 1e3
 
@@ -102,7 +98,7 @@ class RepetitionProgram:
             answer = self._answer(pool, found.values, prices)
             if not self._watch_more(pool, answer, rows):
                 break
-        if len(self.watched) > _MANY_ROWS and answer is not None:
+        if len(self.watched) > SETTINGS.many_rows and answer is not None:
             self.watched = {pool.moments[k] for k in np.flatnonzero(answer.prices).tolist()}
         return answer
 
@@ -120,7 +116,7 @@ class RepetitionProgram:
         """
         answer = None
         low, high = np.where(fixed, chosen, 0.0), np.where(fixed, chosen, 1.0)
-        for _ in range(_MOST_WHOLE_ANSWERS):
+        for _ in range(SETTINGS.whole_answers):
             rows = self._rows(pool)
             program, _ = self._program(pool, rows, low, high)
             found = program.solve_whole(nodes=nodes, time_s=time_s, relative_gap=WHOLE_GAP)
