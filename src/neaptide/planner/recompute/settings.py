@@ -34,6 +34,7 @@ class RecomputeSettings:
         polish_tries: of one search that descends from a whole order, or improves a plan.
         quick_tries: of the first look at prices.
         curve_tries_per_node: of all descents behind the floor of a curve together.
+        worth_most: part of the baseline's time that a gap of one budget of a curve counts for at most.
         hold_share: an operand is held on to rather than recomputed where it is at most this part of what it helps to make.
         worthwhile: storages below this share of the bytes above the budget are left alone while larger ones can go.
         most_executions: of one node; ends a descent where every drop requires another.
@@ -69,14 +70,14 @@ class RecomputeSettings:
         ruin_slacks: of what a round of ruin and recreate may be above its prices.
         ruin_noise: by which its prices are shifted.
         answers: of one program over a pool of repetitions, each with rows for as many moments that the last was above at.
+        whole_answers: the same in whole numbers: dear, and what is broken by little is repaired behind.
+        many_rows: of moments; where there are more, those that do not bind are forgotten.
         items_at_once: repetitions that join a pool at once at least, and that are free at once in whole numbers; a program
             in whole numbers is charged for as many tries.
         slack: what costs up to so many times what it saves joins the pool when nothing better is left.
         whole_entries: rows of bytes times variables of a pool that is tried in whole numbers as a whole, and times twice
             the free items of a part: what takes the solver tenths of a second.
         entries_per_try: of a program; each try is one unit of work.
-        whole_answers: the same in whole numbers: dear, and what is broken by little is repaired behind.
-        many_rows: of moments; where there are more, those that do not bind are forgotten.
         light_part: what is so many times smaller than the largest unit does not count as crossing a cut between blocks.
         options: of a block in the chain program, chosen from four times as many drops and half as many closure models.
         blocks: of the chain program, at most, for each cut that is tried.
@@ -104,6 +105,7 @@ class RecomputeSettings:
     polish_tries: int = 15_000
     quick_tries: int = 2500
     curve_tries_per_node: int = 100
+    worth_most: float = 0.02
     hold_share: float = 1 / 16
     worthwhile: float = 0.002
     most_executions: int = 8
@@ -133,12 +135,12 @@ class RecomputeSettings:
     ruin_slacks: tuple[float, ...] = (0.0, 0.0, 0.1, 0.5)
     ruin_noise: float = 0.5
     answers: int = 8
+    whole_answers: int = 2
+    many_rows: int = 60
     items_at_once: int = 100
     slack: float = 2.0
     whole_entries: int = 8000
     entries_per_try: int = 50
-    whole_answers: int = 2
-    many_rows: int = 60
     light_part: int = 64
     options: int = 16
     blocks: tuple[int, ...] = (8, 16)

@@ -30,8 +30,6 @@ from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 
-# A gap is worth no more than this part of the baseline's time.
-_WORTH_MOST: Final = 0.02
 # For single budgets only, where what is cheap does not do.
 _BY_PRICES: Final = "lagrangian"
 _COSTLY: Final = ("block_dp", "lagrangian", "ruin_recreate")
@@ -209,7 +207,7 @@ class CurveSearch:
         if self._is_settled(budget):
             return 0.0
         gap = self.gap(budget)
-        return 0.0 if gap <= SETTINGS.close_enough else min(gap, _WORTH_MOST) / 2**effort.misses
+        return 0.0 if gap <= SETTINGS.close_enough else min(gap, SETTINGS.worth_most) / 2**effort.misses
 
     def _attempt(self, budget: int, effort: _Effort) -> bool:
         """The next thing that has not been tried on a budget; False when nothing is left."""
