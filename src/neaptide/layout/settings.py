@@ -15,7 +15,6 @@ class LayoutSettings:
     Attributes:
         first_nodes: of the first exact decisions; each later round has twice as many as the last.
         first_decisions: at the bound alone, each with a seed of its own: how long a search takes has a heavy tail.
-        most_nodes: of all exact decisions, where no limit says otherwise: about a minute.
         narrowing_parts: looking for a smaller arena between a bound and the best ends at the bound over this.
         dives: passes without going back.
         dive_noise: keys of later dives are multiplied by 1 +- this.
@@ -30,7 +29,6 @@ class LayoutSettings:
 
     first_nodes: int = 20_000
     first_decisions: int = 3
-    most_nodes: int = 1_000_000
     narrowing_parts: int = 1_000
     dives: int = 12
     dive_noise: float = 0.1
@@ -40,6 +38,11 @@ class LayoutSettings:
     run_growth: float = 1.2
     run_fading: float = 0.7
     most_entries: int = 5_000_000
+
+    @property
+    def most_nodes(self) -> int:
+        """Of all exact decisions, where no limit says otherwise: about a minute. As many refuted states are remembered."""
+        return 50 * self.first_nodes
 
 
 DEFAULT: Final = LayoutSettings()

@@ -133,7 +133,7 @@ class _Portfolio:
             reduction = ("reduction", partial(self._reduce, self.settings.region_states))
             bounds = [(_BOUND, self._cut_bound), (_BOUND, self._escape_bound)]
             return [*lists, *bounds, *self._structures(), reduction, *self._searches()]
-        quick = ("reduction", partial(self._reduce, self.settings.quick_region_states))
+        quick = ("reduction", partial(self._reduce, self.settings.first_states))
         first = [(name, partial(self._list, name)) for name in _FIRST_LISTS]
         is_quick = self.problem.op_count <= self.settings.quick_ops
         return [

@@ -20,6 +20,7 @@ from neaptide.outcome import LimitGuard
 from neaptide.schedule.order.bounds.cuts import lowest_downset
 from neaptide.schedule.order.regions.basins import Basin, way_out_bound
 from neaptide.schedule.order.regions.segments import Rope, Segment, canonical
+from neaptide.schedule.order.settings import DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +87,6 @@ def _mask(items: set[int]) -> int:
 def _backwards(rope: Rope) -> Rope:
     return rope if isinstance(rope, int) else rope[::-1]
 
-
-_QUICK_STATES = 300
-"""States of a basin before bisection takes over from best-first search."""
 
 _NO_BUDGET = 1 << 62
 
@@ -212,7 +210,8 @@ class _Side:
         # Hill so far and level above the start, a serial number, the state, what is ready, what was taken.
         heap: list[tuple[int, int, int, int, list[int], Rope]] = [(0, 0, 0, start, ready, ())]
         serial = hill = 0
-        for _ in range(_QUICK_STATES):
+        # Then bisection takes over.
+        for _ in range(DEFAULT.first_states):
             hill, level, _, state, ready, taken = heapq.heappop(heap)
             if hill > best[state]:
                 continue
