@@ -16,14 +16,13 @@ from neaptide.layout.best_layout import best_layout
 from neaptide.layout.bounds import live_bytes
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import LayoutResult
+from neaptide.layout.settings import DEFAULT
 from neaptide.outcome import LimitGuard, Limits, Outcome
 
 TOLERATED_GAP: Final = 0.01
 """Of the arena above the bytes live at once; below it no other order is tried."""
 _MOST_TRIES: Final = 200
 _FARTHEST: Final = 8
-_LAYOUT_WORK: Final = 20_000
-"""Nodes and placements for one layout of a moved order; the answer gets ten times as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,9 @@ def lower_arena(
     guard = LimitGuard(limits, interrupt)
     draw = random.Random(limits.seed)  # noqa: S311 - no secrets here
     problem = buffers(order)
-    best = ArenaOrder(tuple(order), problem, _laid_out(problem, 10 * _LAYOUT_WORK, guard, interrupt), 1)
+    best = ArenaOrder(
+        tuple(order), problem, _laid_out(problem, 10 * DEFAULT.first_nodes, guard, interrupt), 1
+    )
     most = live_bytes(problem)
     seen = {best.order}
     for _ in range(_MOST_TRIES):
@@ -81,7 +82,7 @@ def lower_arena(
         problem = buffers(moved)
         if live_bytes(problem) > most:
             continue
-        found = _laid_out(problem, _LAYOUT_WORK, guard, interrupt)
+        found = _laid_out(problem, DEFAULT.first_nodes, guard, interrupt)
         if found.arena_bytes is not None and found.arena_bytes <= (best.layout.arena_bytes or 0):
             best = ArenaOrder(moved, problem, found, len(seen))
     return guard.finish(best, best=best.layout.arena_bytes, bound=live_bytes(best.problem))

@@ -13,7 +13,8 @@ class LayoutSettings:
     `benchmarks/ablation.py layout_settings` measures what half and twice of each number cost and win.
 
     Attributes:
-        first_nodes: of the first exact decisions; each later round has twice as many as the last.
+        first_nodes: of the first exact decisions; each later round has twice as many as the last. A layout of a moved order
+            gets as many, and one that is asked for without limits in another's course ten times as many.
         first_decisions: at the bound alone, each with a seed of its own: how long a search takes has a heavy tail.
         narrowing_parts: looking for a smaller arena between a bound and the best ends at the bound over this.
         dives: passes without going back.

@@ -15,7 +15,8 @@ from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits
 from neaptide.planner.eviction.policy import HEURISTICS, heuristic
-from neaptide.planner.eviction.run import MOST_EXECUTIONS, EvictionRun, Observed
+from neaptide.planner.eviction.run import EvictionRun, Observed
+from neaptide.planner.eviction.settings import SETTINGS
 from neaptide.planner.eviction.simulate import SimulationStopped, simulate
 from neaptide.planner.eviction.units import eviction_units
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
@@ -91,7 +92,7 @@ def test_it_gives_up_where_it_only_thrashes_and_still_ends():
     run = simulate(step, range(step.node_count), heuristic("evict_oldest"), 100 * 4)
     assert run.totals.gave_up
     assert set(run.sequence) == set(range(step.node_count))
-    assert run.totals.executions <= 2 * MOST_EXECUTIONS * step.node_count
+    assert run.totals.executions <= 2 * SETTINGS.most_executions * step.node_count
     assert run.totals.peak_bytes > 400
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
 
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
@@ -23,11 +22,9 @@ from neaptide.layout.in_place.instance_uses import instance_uses
 from neaptide.layout.in_place.shared_buffers import share
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Layout
+from neaptide.layout.settings import DEFAULT
 from neaptide.layout.validate import check_layout
 from neaptide.outcome import Limits
-
-_PLAN_WORK: Final = 200_000
-"""Nodes and placements of the search for the static plan, without limits of the caller's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +152,7 @@ def _total(problem: LayoutProblem) -> int:
 def _planned(problem: LayoutProblem, limits: Limits | None, interrupt: threading.Event | None) -> Layout:
     limits = limits or Limits()
     if limits.time_s is None and limits.work is None:
-        limits = replace(limits, work=_PLAN_WORK)
+        limits = replace(limits, work=10 * DEFAULT.first_nodes)
     found = best_layout(problem, limits, interrupt).require().layout
     assert found is not None  # no capacity was given
     return found

@@ -7,13 +7,12 @@ from typing import Final
 
 import numpy as np
 
+from neaptide.layout.pools.settings import SETTINGS
 from neaptide.layout.pools.spaces import PooledProblem
 from neaptide.layout.problem import Ints, LayoutProblem
 from neaptide.linear.rows import SparseRows
 from neaptide.linear.solver import solve_fractions
 
-_MOST_ENTRIES: Final = 2_000_000
-"""Of the linear program's matrix; beyond that every buffer counts with its cheapest space."""
 PRICE_SHIFT: Final = 20
 """Prices of a byte are multiples of 2**-20."""
 
@@ -104,7 +103,7 @@ def cost_bound(pooled: PooledProblem, sections: SectionLoads | None = None) -> C
     limited = [number for number, space in enumerate(pooled.spaces) if space.capacity_bytes is not None]
     has_costs = any(space.cost_per_byte for space in pooled.spaces)
     entries = len(limited) * sum(last - first for spans in sections.spans for first, last, _ in spans)
-    if not limited or not has_costs or not len(pooled) or entries > _MOST_ENTRIES:
+    if not limited or not has_costs or not len(pooled) or entries > SETTINGS.most_entries:
         return CostBound(cheapest, {})
     bound = CostBound(0, _prices(pooled, sections, limited))
     return CostBound(max(cheapest, _lagrange(pooled, sections, bound)), bound.prices)

@@ -14,12 +14,11 @@ from typing import Final, TypeAlias
 from neaptide.layout.heuristics.placement import Fit, Shelf
 from neaptide.layout.pools.arenas import Packing
 from neaptide.layout.pools.bounds import CostBound, SectionLoads
+from neaptide.layout.pools.settings import SETTINGS
 from neaptide.layout.pools.space_packer import SpacePacker
 from neaptide.layout.pools.spaces import Place, PooledLayout, PooledProblem
 from neaptide.layout.problem import Ints
 from neaptide.layout.result import Layout
-
-_REPACKED: Final = 8  # buffers for which a space is laid out anew to put them back
 
 _Density: TypeAlias = Callable[[int, int, int, int], Fraction]
 
@@ -163,7 +162,9 @@ class _Room:
         capacity = self._space.capacity_bytes
         assert capacity is not None
         left = self._fill_holes(left, loads, capacity)
-        for index in [index for index in left if self._sections.has_room(loads, index, capacity)][:_REPACKED]:
+        for index in [index for index in left if self._sections.has_room(loads, index, capacity)][
+            : SETTINGS.repacked
+        ]:
             if self._packer.guard.check_now() is not None:
                 return
             if self._sections.has_room(loads, index, capacity) and self._pack([*self.members, index]):

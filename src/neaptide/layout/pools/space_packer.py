@@ -9,12 +9,11 @@ from typing import Final
 from neaptide.layout.best_layout import best_layout
 from neaptide.layout.bounds import live_bytes
 from neaptide.layout.pools.arenas import Packing, pack_quickly
+from neaptide.layout.pools.settings import SETTINGS
 from neaptide.layout.pools.spaces import PooledProblem
 from neaptide.layout.problem import LayoutProblem
 from neaptide.outcome import LimitGuard, Limits
 
-_SEARCHES: Final = 3  # in each space: what they find is seldom more than a few buffers
-_NODES: Final = 2_000  # of each of them: tenths of a second
 _METHODS: Final = ("size_first", "dive", "valley")
 
 
@@ -50,10 +49,10 @@ class SpacePacker:
 
     def _search(self, space: int, problem: LayoutProblem, limit: int) -> Packing | None:
         """One arena by an exact search that ends early."""
-        if self._searches[space] == _SEARCHES or live_bytes(problem) > limit:
+        if self._searches[space] == SETTINGS.searches or live_bytes(problem) > limit:
             return None
         self._searches[space] += 1
-        most = len(problem) + _NODES
+        most = len(problem) + SETTINGS.nodes
         if self.guard.limits.work is not None:
             most = min(most, max(0, self.guard.limits.work - self.guard.work))
         limits = Limits(self.guard.remaining_s(), most, self.guard.limits.seed)

@@ -7,11 +7,10 @@ ancestors. What is gone because the program needs it no longer counts only where
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Protocol
 
 from neaptide.planner.eviction.run_state import RunState
-
-_MOST_CHANGES: Final = 16
+from neaptide.planner.eviction.settings import SETTINGS
 
 
 class Neighbourhoods(Protocol):
@@ -68,7 +67,7 @@ class ExactNeighbourhoods:
     def changed(self, unit: int) -> None:
         """Forget the neighbourhoods that the unit is in."""
         self._changes += 1
-        if self._changes > _MOST_CHANGES:
+        if self._changes > SETTINGS.most_changes:
             # Nobody asks at present: forgetting all is cheaper than walking at each change.
             self._known.clear()
         self._known.pop(unit, None)

@@ -14,14 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from neaptide.planner.eviction.policy import EvictionPolicy, Heuristic
 from neaptide.planner.eviction.run_state import RunState
+from neaptide.planner.eviction.settings import SETTINGS
 from neaptide.planner.eviction.units import Units
-
-MOST_EXECUTIONS: Final = 10
-"""Executions for each node of the program, on average; then nothing is evicted any more: it only thrashes."""
 
 Task: TypeAlias = Generator["Task", None, None]
 """Work that waits for other work; run by a loop, since chains of evicted units are longer than Python's stack."""
@@ -98,7 +96,7 @@ class EvictionRun:
         self._peak = units.problem.resident_bytes
         self._evicted = 0
         self._executions = 0
-        self._most_executions = MOST_EXECUTIONS * units.problem.node_count
+        self._most_executions = SETTINGS.most_executions * units.problem.node_count
         self._gave_up = False
 
     def run(self) -> EvictionTotals:

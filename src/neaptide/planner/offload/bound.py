@@ -17,14 +17,13 @@ import numpy as np
 
 from neaptide.linear.sparse_program import SparseProgram
 from neaptide.planner.offload.host import HostSpace
+from neaptide.planner.offload.settings import SETTINGS
 from neaptide.planner.recompute.units import storages_needed
 from neaptide.schedule.evaluate import Evaluator, Ints
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.stay_times import StayClock
 from neaptide.schedule.transfers import TO_END
 
-_STEPS: Final = 4
-_WINDOWS: Final = 12
 # Seconds that an answer may add before p, and behind it, as multiples of all operations and copies.
 _MOST: Final = 1e3
 
@@ -53,7 +52,7 @@ def offload_bound(
     high = np.flatnonzero(profile > budget_bytes)
     if not len(high):
         return step.baseline_seconds
-    spread = np.linspace(0, len(high) - 1, _STEPS).astype(np.int64)
+    spread = np.linspace(0, len(high) - 1, SETTINGS.bound_steps).astype(np.int64)
     positions = {int(profile.argmax()), *high[spread].tolist()}
     added = max(_Step(evaluator, host, p).added_seconds(budget_bytes, time_s) for p in sorted(positions))
     return step.baseline_seconds + added
@@ -154,4 +153,6 @@ def _spread(positions: Ints) -> list[int]:
     if not len(positions):
         return []
     sorted_ = np.sort(positions)
-    return sorted(set(sorted_[np.linspace(0, len(sorted_) - 1, _WINDOWS).astype(np.int64)].tolist()))
+    return sorted(
+        set(sorted_[np.linspace(0, len(sorted_) - 1, SETTINGS.bound_windows).astype(np.int64)].tolist())
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 import numpy as np
 
@@ -18,9 +17,6 @@ from neaptide.planner.recompute.recomputations import RecomputeUnit
 from neaptide.schedule.evaluate import Evaluator, Ints
 from neaptide.schedule.replays import Replays
 from neaptide.schedule.stay_times import StayClock
-
-# Rounds of placing a change that is only tried.
-_QUICK: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +156,7 @@ class Carried:
             new = {gap.key for storage in made for gap in self.host.gaps_of(evaluator, storage)}
             self.chosen |= new - own
         if int(self.lowest().max(initial=0)) <= self.budget:
-            self.place(rounds=_QUICK)
+            self.place(rounds=1)
             if self.is_within() and self.seconds() < before[0]:
                 evaluator.forget_undo()
                 return True

@@ -10,22 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 
 from neaptide.linear.arrays import Flags, Floats
 from neaptide.linear.sparse_program import SparseProgram
 from neaptide.planner.offload.gaps import GapKey, IdleGap
+from neaptide.planner.offload.settings import SETTINGS
 from neaptide.planner.recompute.pool.pool import RepetitionPool
 from neaptide.planner.recompute.pool.program import OtherColumns, RepetitionProgram
 from neaptide.schedule.evaluate import Ints
 from neaptide.schedule.stay_times import StayClock
-
-CELLS: Final = 20
-"""Stretches that time is cut into; there is a row for each run of them and each engine."""
-# How many cells later than it could each copy is done, in the ways of being away that a gap begins with.
-_SLACKS: Final = ((0, 0), (1, 1), (3, 3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +56,12 @@ class StayColumns:
         wanted = list(gaps)
         first = min((gap.start + 1 for gap in wanted), default=0)
         end = max((gap.end for gap in wanted), default=0)
-        self.borders_s: Floats = np.linspace(self._begins[first], self._begins[end], CELLS + 1)
+        self.borders_s: Floats = np.linspace(self._begins[first], self._begins[end], SETTINGS.cells + 1)
         self.columns: list[StayColumn] = []
         self._known: set[tuple[GapKey, int, int]] = set()
         for gap in wanted:
             self.add(gap, gap.start, min(gap.end, len(self._begins) - 2))
-            for store, load in _SLACKS:
+            for store, load in SETTINGS.slacks:
                 self.add(gap, *self._away(gap, store, load))
 
     def add(self, gap: IdleGap, gone: int, load: int) -> bool:
@@ -98,7 +94,7 @@ class StayColumns:
 
     def cell_of(self, position: int) -> int:
         """The cell in which an operation begins; what is before the first counts to it, what is behind to the last."""
-        return min(max(self._cell(position), 0), CELLS - 1)
+        return min(max(self._cell(position), 0), SETTINGS.cells - 1)
 
     def _cell(self, position: int, *, is_end: bool = False) -> int:
         side: Literal["left", "right"] = "left" if is_end else "right"
@@ -143,7 +139,7 @@ class StayProgram(RepetitionProgram):
     def _beside(self, program: SparseProgram, pool: RepetitionPool) -> OtherColumns:
         columns = self.stays.columns
         variables = program.variables(np.ones(len(columns), dtype=bool))
-        waits = program.variables(np.ones(CELLS, dtype=bool))
+        waits = program.variables(np.ones(SETTINGS.cells, dtype=bool))
         start, end = self._moments(pool)
         self._once(program, columns, variables)
         self._only_what_is_there(program, pool, variables, start, end)
@@ -190,8 +186,8 @@ class StayProgram(RepetitionProgram):
             begin = np.array([window[engine][0] for window in windows], dtype=np.int64)
             done = np.array([window[engine][1] for window in windows], dtype=np.int64)
             seconds = np.array([link.seconds(column.gap.nbytes) for column in stays.columns])
-            for first in range(CELLS):
-                for last in range(first, CELLS):
+            for first in range(SETTINGS.cells):
+                for last in range(first, SETTINGS.cells):
                     inside: Flags = (begin >= first) & (done <= last)
                     if not inside.any():
                         continue

@@ -11,18 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
 from neaptide.linear.arrays import Floats
 from neaptide.planner.offload.gaps import IdleGap
+from neaptide.planner.offload.settings import SETTINGS
 from neaptide.schedule.evaluate import Evaluator, Ints
 from neaptide.schedule.stay_times import Places, StayClock, StayTimes
 from neaptide.schedule.transfers import Transfer
-
-# Waiting shifts all that follows, and with it what a copy hides behind.
-_MOST_ROUNDS: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +67,7 @@ def place_stays(
         clock: of the same sequence.
         rounds: in which what is waited for goes first; by default many.
     """
-    most = _MOST_ROUNDS if rounds is None else rounds
+    most = SETTINGS.rounds if rounds is None else rounds
     count = len(gaps)
     by_need = sorted(range(count), key=lambda k: (gaps[k].end, k))
     stores = [_Request(k, is_load=False) for k in range(count)]

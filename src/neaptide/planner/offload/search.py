@@ -23,6 +23,7 @@ from neaptide.planner.offload.carried import Carried, OffloadPlan, gaps_like
 from neaptide.planner.offload.columns import StayColumns, StayProgram
 from neaptide.planner.offload.gaps import GapKey, IdleGap
 from neaptide.planner.offload.host import HostSpace
+from neaptide.planner.offload.settings import SETTINGS as STAYS
 from neaptide.planner.recompute.pool.pool import Item, RepetitionPool
 from neaptide.planner.recompute.pool.prices import RepetitionPrices
 from neaptide.planner.recompute.recomputations import recompute_units
@@ -33,14 +34,6 @@ from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.stay_times import StayClock
 
 NAME: Final = "offload"
-# How busy the engines may be, in each round: copies of an answer stand in each other's way more than its rows know.
-_USES: Final = (1.0, 0.9, 0.8, 0.65)
-_MOST_GAPS: Final = 400  # of them, the largest times the time that they last
-_MOST_SWAPS: Final = 300
-_MOST_MISSES: Final = 40  # swaps in a row that bring nothing
-_NEW_ITEMS: Final = 60
-# What costs so many exact changes: a linear program.
-_TRIES: Final = 50
 
 
 def choose_stays(
@@ -124,9 +117,9 @@ class _Search:
         columns = StayColumns(self._wanted(evaluator), StayClock.of(evaluator, self.host.out, self.host.back))
         program = StayProgram(self.budget, self.step.baseline_seconds, columns)
         items: set[Item] = set().union(*(self._items_of(plan.sequence) for plan in self.known))
-        for use in _USES:
+        for use in STAYS.uses:
             program.use = use
-            if self.guard.exhausted(_TRIES) or self.is_enough():
+            if self.guard.exhausted(STAYS.tries) or self.is_enough():
                 return
             pool = RepetitionPool(self.units, items)
             answer = program.relax(pool, self.guard.remaining_s())
@@ -137,7 +130,7 @@ class _Search:
             self._take(carried)
             new: set[Item] = set()
             if self.may_recompute:
-                new = set(RepetitionPrices(pool, answer).missing(_NEW_ITEMS)) - items
+                new = set(RepetitionPrices(pool, answer).missing(STAYS.new_items)) - items
             items |= new
             self._ways_found(carried, columns)
             if not carried.placed().times.waits and not new:
@@ -155,8 +148,8 @@ class _Search:
             misses = 0
             units = recompute_units(carried.evaluator)
             units.sort(key=lambda unit: (-unit.seconds / max(unit.nbytes, 1), unit.before, unit.creator))
-            for unit in units[:_MOST_SWAPS]:
-                if misses > _MOST_MISSES or self.guard.exhausted():
+            for unit in units[: STAYS.most_swaps]:
+                if misses > STAYS.misses or self.guard.exhausted():
                     break
                 misses = 0 if carried.swap(unit) else misses + 1
             carried.drop_needless()
@@ -181,7 +174,7 @@ class _Search:
             if gap.nbytes >= worthwhile and high[gap.end] > high[gap.start + 1]
         ]
         gaps.sort(key=lambda gap: -gap.nbytes * (begins[gap.end] - begins[gap.start + 1]))
-        return sorted(gaps[:_MOST_GAPS], key=IdleGap.as_they_begin)
+        return sorted(gaps[: STAYS.most_gaps], key=IdleGap.as_they_begin)
 
     def _carried(self, pool: RepetitionPool, values: Floats, columns: StayColumns, shares: Floats) -> Carried:
         """An answer in whole numbers, with more gaps where it is too high, and fewer where they are not needed."""

@@ -14,6 +14,7 @@ from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
 from neaptide.planner.variants.levels import Level, levels_of
+from neaptide.planner.variants.settings import SETTINGS
 from neaptide.planner.variants.variant import Decision, Variant
 from neaptide.transform.fission.amplifiers import Amplifier, amplifiers
 from neaptide.transform.fission.candidates import Candidate, RegionFinder, candidates
@@ -28,24 +29,12 @@ from neaptide.transform.rules.made_again import made_again
 from neaptide.transform.rules.mean_as_sum import mean_as_sum
 from neaptide.transform.rules.windows import windows
 
-# Numbers of parts, each about one and a half times the one before.
-_LADDER = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-
-# Of the bytes that a body makes, those of a region that is all of it.
-_ALL = 0.95
-
-# Times that means are looked for: a mean of means is seldom.
-_MOST_MEANS = 3
-
 _KINDS = {
     "step": "forward and backward",
     "suffix": "what lies behind {}",
     "amplifier": "what makes {} wider",
     "stretch": "a stretch from {} on",
 }
-
-MOST_CHOICES = 40
-"""Of one variant: those that make most bytes in parts."""
 
 Objection = Callable[[Edited], str | None]
 
@@ -100,20 +89,19 @@ class Choices:
     def begun(self, graph: Graph) -> Variant:
         """A captured graph without the means that would stand in the way of parts; a mean may come to light behind another."""
         made = Variant.captured(graph)
-        for _ in range(_MOST_MEANS):
-            # Means stand between the forward and its loss, which lies in all regions.
-            regions = candidates(made.graph, self.registry, most=1)
-            means = sorted({node for region in regions for node in region.means})
-            if not means:
-                break
+        while means := self._means(made.graph):
             made = made.then(self.registry, [mean_as_sum(means)])
         return made
+
+    def _means(self, graph: Graph) -> list[int]:
+        """Those between the forward and its loss, which lies in all regions."""
+        return sorted({node for region in candidates(graph, self.registry, most=1) for node in region.means})
 
     def after(self, variant: Variant) -> tuple[Choice, ...]:
         """What may follow from a variant, those that make most bytes in parts first."""
         found = [choice for level in levels_of(variant.graph) for choice in self._in(variant, level)]
         found.sort(key=lambda choice: (-choice.nbytes, choice.regions[0].origin))
-        return tuple(found[:MOST_CHOICES])
+        return tuple(found[: SETTINGS.most_choices])
 
     def taken(self, choice: Choice, parts: int) -> Variant | None:
         """The variant with the regions of a choice in parts; None where they cannot be, and `refusals` says why."""
@@ -152,7 +140,7 @@ class Choices:
         for region in candidates(level.full, self.registry):
             again = any((value, along.dim) in cut for value, along in region.seeds.items())
             # All of a part in parts, along the axis that makes the part, is the same in more parts.
-            if not (again and region.kind == "step" and region.share > _ALL):
+            if not (again and region.kind == "step" and region.share > SETTINGS.all_of_body):
                 yield Choice(variant, (region,), level.within)
         # Overlapping parts do not fill what a loop around puts together.
         for region in () if level.within else window_candidates(level.graph, self.registry):
@@ -205,7 +193,7 @@ def _inside(edited: Edited, within: tuple[int, ...]) -> Edited:
 def ladder(length: int) -> Sequence[int]:
     """Numbers of parts that are tried for an axis, ascending; each makes parts of another length."""
     steps: dict[int, int] = {}
-    for parts in (*_LADDER, length):
+    for parts in (*SETTINGS.ladder, length):
         if 2 <= parts <= length:
             step = -(-length // parts)
             steps.setdefault(step, -(-length // step))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from neaptide.ir.graph import Graph
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
@@ -11,11 +9,8 @@ from neaptide.planner.variants.choices import Choices, Objection
 from neaptide.planner.variants.estimate import ON_A_CPU, PartCosts, estimates
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.price import Price
+from neaptide.planner.variants.settings import SETTINGS
 from neaptide.plans import PlannedProgram, TriedVariant
-
-# Variants that are priced, those that promise most; and what is clearly lower, or clearly faster.
-_MOST_PRICED: Final = 3
-_CLEARLY: Final = 0.9
 
 
 def closer_variant(
@@ -49,13 +44,13 @@ def closer_variant(
     choices = Choices(pricing.registry, objection)
     begun = choices.begun(graph)
     looked = estimates(begun, choices.after(begun), pricing, costs)
-    for estimate in sorted(looked, key=lambda seen: price.rank(seen, goal))[:_MOST_PRICED]:
+    for estimate in sorted(looked, key=lambda seen: price.rank(seen, goal))[: SETTINGS.priced]:
         variant = choices.taken(estimate.choice, estimate.parts)
         if variant is None:
             continue
         found = baseline(pricing.problem(variant.graph))
-        lower = found.peak_with_workspace_bytes <= _CLEARLY * peak and found.seconds <= seconds
-        faster = found.seconds <= _CLEARLY * seconds and found.peak_with_workspace_bytes <= peak
+        lower = found.peak_with_workspace_bytes <= SETTINGS.clearly * peak and found.seconds <= seconds
+        faster = found.seconds <= SETTINGS.clearly * seconds and found.peak_with_workspace_bytes <= peak
         if lower or faster:
             return TriedVariant(variant.label, found.peak_with_workspace_bytes, found.seconds)
     return None

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
 
 from neaptide.errors import UsageError
 from neaptide.outcome import Limits
+from neaptide.planner.variants.settings import SETTINGS
 from neaptide.plans import PlannedProgram, TriedVariant
-
-# Of the time, what the search for the lowest peak gets; the rest is shared by the limits of time in between.
-_LOWEST_SHARE: Final = 0.3
 
 Search = Callable[[float | None, Limits], PlannedProgram]
 """A search for the lowest peak within so many seconds, or within any."""
@@ -51,13 +48,13 @@ def variants_front(search: Search, limits: Limits, count: int) -> VariantFront:
     """
     if count < 2:
         raise UsageError(f"a front cannot have {count} points", next_step="ask for at least two")
-    found = search(None, part_of(limits, _LOWEST_SHARE))
+    found = search(None, part_of(limits, SETTINGS.lowest_share))
     made = found.predictions
     met = _met(found)
     least, most = made.baseline_seconds, max(made.seconds, made.baseline_seconds)
     for number in range(count - 1):
         longest = least + (most - least) * number / (count - 1)
-        met += _met(search(longest, part_of(limits, (1.0 - _LOWEST_SHARE) / (count - 1))))
+        met += _met(search(longest, part_of(limits, (1.0 - SETTINGS.lowest_share) / (count - 1))))
     peak = made.baseline_peak_with_workspace_bytes
     baseline = TriedVariant("program order", peak, least)
     return VariantFront(undominated([baseline, *met]), peak, least)

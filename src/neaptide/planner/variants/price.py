@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import log, log2
-from typing import Final
 
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.variants.estimate import Estimate
 from neaptide.planner.variants.goal import Goal
-
-# What an estimate may be too long by, as a share of the step, for each doubling of the parts that were priced exactly, and
-# before any were.
-_DOUBT: Final = 0.03
-# Of a peak, what recomputation leaves at the least, whatever the time.
-_LEAST_SHARE: Final = 0.1
+from neaptide.planner.variants.settings import SETTINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +67,7 @@ class Price:
     def rank(self, estimate: Estimate, goal: Goal) -> tuple[float, ...]:
         """Lower is better: the bytes, or the seconds, that recomputation would bring a variant to."""
         seconds = self._estimated(estimate) + self._short_of(estimate)
-        doubt = _DOUBT * self._doublings(estimate) * self.before_seconds
+        doubt = SETTINGS.doubt * self._doublings(estimate) * self.before_seconds
         return self.brought(estimate.peak_bytes, seconds, goal, doubt)
 
     def brought(self, peak: float, seconds: float, goal: Goal, doubt: float = 0.0) -> tuple[float, ...]:
@@ -87,7 +81,7 @@ class Price:
         """
         if goal.longest is not None:
             slack = max(goal.longest - seconds, 0.0)
-            least = peak * max(1.0 - self.share_per_second * slack, _LEAST_SHARE)
+            least = peak * max(1.0 - self.share_per_second * slack, SETTINGS.least_share)
             return max(seconds - goal.longest - doubt, 0.0), least
         above = max(1.0 - goal.allowed / max(peak, 1), 0.0)
         # Where recomputation did not bring the plan within the bytes, it takes away no more of another graph's peak.

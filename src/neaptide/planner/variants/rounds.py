@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from neaptide.planner.variants.choices import Choice
 from neaptide.planner.variants.estimate import Estimate
 from neaptide.planner.variants.price import Price
+from neaptide.planner.variants.settings import SETTINGS
 from neaptide.planner.variants.variant import Variant
 
 
@@ -24,6 +25,25 @@ class Round:
     choices: int
     planned: int
     begun: float
+
+    @staticmethod
+    def first() -> Round:
+        """Behind what all variants begin with."""
+        return _usual(0)
+
+    @staticmethod
+    def later() -> Round:
+        """Behind a choice."""
+        return _usual(1)
+
+    @staticmethod
+    def behind() -> Round:
+        """Behind the beginning that promises less."""
+        return _usual(2)
+
+
+def _usual(number: int) -> Round:
+    return Round(SETTINGS.choices[number], SETTINGS.planned[number], SETTINGS.begun[number])
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,30 +31,13 @@ from neaptide.planner.variants.price import Price
 from neaptide.planner.variants.processes.pool import Lost, WorkerPool, started_pool
 from neaptide.planner.variants.processes.task import PlanTask, PricedTask
 from neaptide.planner.variants.rounds import Looking, Picked, Round
+from neaptide.planner.variants.settings import SETTINGS
 from neaptide.planner.variants.variant import Decision, Variant
 from neaptide.planner.variants.variant_plan import VariantPlan
 from neaptide.plans import TriedVariant
 
-# Of the time for a program: what the graph as it is gets, what the variant that all others begin with does, and each search
-# for a variant and its bodies (a variant takes four at most). What is left goes to the best once more.
-_PLAIN_SHARE = 0.1
-_BEGUN_SHARE = 0.1
-_SEARCH_SHARE = 0.04
-_SEARCHES = 4
-# Of the time that is left, what the best variant gets before joins are looked at again.
-_PRICED_PART = 0.4
-# Of the time that is left, what the best variant without loops gets beside the best with loops.
-_WHOLE_PART = 0.5
 _AS_IT_IS = "as it is"
 _MERGED = "sums in products and results on top of operands"
-# A region in parts is looked at further where the peak falls by a twentieth at least.
-_WORTHWHILE = 0.95
-
-
-_FIRST = Round(choices=3, planned=5, begun=0.4)
-_NEXT = Round(choices=2, planned=3, begun=0.25)
-_OTHER = Round(choices=1, planned=2, begun=0.2)  # behind the beginning that promises less
-_MOST_ROUNDS = 6
 
 PricingOf = Callable[[Graph], Pricing]
 Request = Callable[[Edited], PlanRequest]
@@ -137,34 +120,34 @@ class _Search:
 
     def run(self, workers: int | None) -> VariantPlan:
         watch = Stopwatch()
-        plain = self._planned(_AS_IT_IS, self.plain, _PLAIN_SHARE)
+        plain = self._planned(_AS_IT_IS, self.plain, SETTINGS.first_share)
         best = VariantPlan(_AS_IT_IS, plain, Variant.captured(self.graph), self.before)
         if self._is_free(plain):
             return replace(best, tried=tuple(self.tried))
         # They load while what all variants begin with is planned.
-        self.pool = started_pool(workers, _FIRST.choices, self.quick, watch.seconds(), self.interrupt)
+        self.pool = started_pool(workers, Round.first().choices, self.quick, watch.seconds(), self.interrupt)
         price = Price.of(self.before, planned_sequence(plain))
         begun, *others = self._beginnings(price)
         best, price = self._with_merges(begun, best, price)
         whole, choices = best, self.choices.after(begun)
         best = self._best_of_all(begun, choices, price, best)
         for other in others:
-            best = self._best_after(other, self.choices.after(other), price, best, _OTHER)
+            best = self._best_after(other, self.choices.after(other), price, best, Round.behind())
         best = self._rejoined(best, begun)
         if any(node.regions for node in best.variant.graph.nodes):
             # It was searched for a shorter time than what recomputation alone takes to get low.
-            whole = self._once_more(whole, _WHOLE_PART)
+            whole = self._once_more(whole, SETTINGS.whole_part)
             best = whole if self._is_better(whole.found, best.found) else best
         best = self._once_more(best)
         return replace(best, tried=tuple(self.tried), begun=begun, choices=choices)
 
     def run_like(self, decisions: Sequence[Decision]) -> VariantPlan:
         """The better of the graph as it is and of one variant, after what was decided for another graph."""
-        plain = self._planned(_AS_IT_IS, self.plain, _PLAIN_SHARE)
+        plain = self._planned(_AS_IT_IS, self.plain, SETTINGS.first_share)
         best = VariantPlan(_AS_IT_IS, plain, Variant.captured(self.graph), self.before)
         if not self._is_free(plain):
             begins = followed(self.choices.begun(self.graph), decisions, self.choices)
-            best = self._or(best, begins, max(self._left(), _BEGUN_SHARE))
+            best = self._or(best, begins, max(self._left(), SETTINGS.first_share))
         return replace(best, tried=tuple(self.tried))
 
     def _or(self, best: VariantPlan, begins: Variant, share: float) -> VariantPlan:
@@ -183,18 +166,20 @@ class _Search:
         if all(decision.names is None for decision in best.variant.decisions):
             return best
         # What recomputation costs beside it must be known.
-        best = self._once_more(best, _PRICED_PART)
+        best = self._once_more(best, SETTINGS.priced_part)
         plain = self.choices.begun(self.graph)
         known = joins(plain, self.choices, lambda graph: self.exact(graph).problem(graph))
         whole = self._in_program_order(self._finished(begun)).peak_with_workspace_bytes
-        while self._left() > _NEXT.begun:
+        while self._left() > Round.later().begun:
             made = self._in_program_order(best.variant)
             price = Price.of(made, planned_sequence(best.found))
             # In parts a join takes about as much less as everything does.
             decisions = with_one_join_more(best.variant.decisions, known, price.share_per_second, whole)
             if decisions is None:
                 return best
-            better = self._or(best, followed(plain, decisions, self.choices), _SEARCHES * _SEARCH_SHARE)
+            better = self._or(
+                best, followed(plain, decisions, self.choices), SETTINGS.searches * SETTINGS.search_share
+            )
             if better is best:
                 return best
             best = better
@@ -222,7 +207,7 @@ class _Search:
             self.merging = False
             return best, price
         label = ", then ".join((*variant.labels, _MERGED))
-        found = self._planned(label, variant.edited, _BEGUN_SHARE)
+        found = self._planned(label, variant.edited, SETTINGS.first_share)
         price = price.after(self._in_program_order(variant), planned_sequence(found))
         return (
             VariantPlan(label, found, variant, self.before) if self._is_better(found, best.found) else best
@@ -245,13 +230,13 @@ class _Search:
         self, begun: Variant, choices: Sequence[Choice], price: Price, best: VariantPlan
     ) -> VariantPlan:
         """The best of a plan and of the variants that are reached from another, one choice at a time."""
-        wanted = _FIRST
-        for _ in range(_MOST_ROUNDS):
+        wanted = Round.first()
+        for _ in range(SETTINGS.rounds):
             found = self._best_after(begun, choices, price, best, wanted)
-            if found is best or self._left() <= _NEXT.begun:
+            if found is best or self._left() <= Round.later().begun:
                 return found
             assert found.begins is not None
-            best, begun, wanted = found, found.begins, _NEXT
+            best, begun, wanted = found, found.begins, Round.later()
             choices = self.choices.after(begun)
             price = price.after(self._in_program_order(found.variant), planned_sequence(best.found))
         return best
@@ -288,7 +273,7 @@ class _Search:
                 break  # the rest takes too long, as far as is known
             if one := self._priced(looking, estimate, best):
                 picked.append(one)
-                self.spent += _SEARCH_SHARE * _searches(one.variant.graph)
+                self.spent += SETTINGS.search_share * _searches(one.variant.graph)
         return picked
 
     def _priced(self, looking: Looking, estimate: Estimate, best: VariantPlan) -> Picked | None:
@@ -313,12 +298,12 @@ class _Search:
 
         def may_begin(number: int) -> bool:
             # One is planned even where the graph as it is took all the time.
-            is_first = wanted is _FIRST and picked[number].choice is looking.planned[0]
+            is_first = wanted == Round.first() and picked[number].choice is looking.planned[0]
             return is_first or self._time_left() > wanted.begun
 
         def task(number: int) -> PricedTask:
             edited = picked[number].variant.edited
-            return PricedTask.of(self._task(edited, _SEARCH_SHARE), self.exact(edited.graph))
+            return PricedTask.of(self._task(edited, SETTINGS.search_share), self.exact(edited.graph))
 
         found: list[GraphPlan | None] = []
         tasks = range(len(picked))
@@ -327,7 +312,7 @@ class _Search:
         for number, one, there in zip(tasks, picked, made, strict=True):
             plan = None if isinstance(there, Lost) else there
             if isinstance(there, Lost) and may_begin(number):
-                plan = self._plan(one.variant.edited, _SEARCH_SHARE)
+                plan = self._plan(one.variant.edited, SETTINGS.search_share)
             found.append(plan)
             if plan is not None:
                 self._try(one.variant.label, plan)
@@ -335,12 +320,12 @@ class _Search:
 
     def _may_pick(self, wanted: Round, looking: Looking) -> bool:
         """Whether time or work is left for one more variant; the very first is planned in any case."""
-        return (wanted is _FIRST and not looking.planned) or self._left() > wanted.begun
+        return (wanted == Round.first() and not looking.planned) or self._left() > wanted.begun
 
     def _once_more(self, best: VariantPlan, part: float = 1.0) -> VariantPlan:
         """The best variant, searched in a part of the time that is left; the same where that finds nothing better."""
         share = part * self._left() / _searches(best.variant.graph)
-        if self._is_unlimited() or share <= _SEARCH_SHARE:
+        if self._is_unlimited() or share <= SETTINGS.search_share:
             return best
         found = self._planned(f"{best.label}, searched longer", best.variant.edited, share)
         return replace(best, found=found) if self._is_better(found, best.found) else best
@@ -375,7 +360,7 @@ class _Search:
         """What may follow from a variant, in every number of parts, where that promises something."""
         wanted = [choice for choice in choices if self.only(choice)]
         before = baseline(self.quick.problem(begun.graph)).peak_with_workspace_bytes
-        lowest = max(before * _WORTHWHILE, 1.0)
+        lowest = max(before * SETTINGS.worthwhile, 1.0)
         seen = estimates(begun, wanted, self.quick, self.costs)
         return [estimate for estimate in seen if estimate.peak_bytes < lowest]
 
@@ -414,4 +399,4 @@ class _Search:
 
 def _searches(graph: Graph) -> int:
     """For how many searches a graph is charged: one for itself, and those that the bodies of its loops may take."""
-    return _SEARCHES if any(node.regions for node in graph.nodes) else 1
+    return SETTINGS.searches if any(node.regions for node in graph.nodes) else 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.schedule.order.bounds.lower import cut_bound, hill_bound
@@ -14,17 +13,12 @@ from neaptide.schedule.order.incremental.edit import Edit
 from neaptide.schedule.order.incremental.reachable import reachable_below
 from neaptide.schedule.order.incremental.recalling import RecallingSearch, take_turns
 from neaptide.schedule.order.incremental.refutation import recall, unseen_bound
+from neaptide.schedule.order.incremental.settings import SETTINGS
 from neaptide.schedule.order.incremental.settling import Settled
 from neaptide.schedule.order.search.bitset_lattice import Lattice
 from neaptide.schedule.order.search.improve import improve_peak, solve_window
 from neaptide.schedule.order.settings import OrderSettings
 from neaptide.schedule.order.steps import Steps, to_steps
-
-_MOST_OPS: Final = 200  # of the stretch that is solved; beyond that its width is more than a leaf can take
-_AT_THE_EDIT: Final = OrderSettings(window_states=40)
-_ELSEWHERE: Final = OrderSettings(window_states=20)  # the old order was good there already
-_PROOF_STATES: Final = 20_000
-_DECISIONS: Final = 3  # whether there is an order below the peak; then the level is raised from the bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +47,8 @@ def reschedule(
     edit: Edit,
     *,
     limits: Limits | None = None,
-    most_ops: int = _MOST_OPS,
-    proof_states: int = _PROOF_STATES,
+    most_ops: int | None = None,
+    proof_states: int | None = None,
 ) -> Outcome[Rescheduled]:
     """Order an edited problem again, from the order and the proof before the edit.
 
@@ -71,10 +65,12 @@ def reschedule(
         before: the problem before the edit, ordered, from `settle`.
         edit: of it.
         limits: of time and work; a unit of work is a state or a cut.
-        most_ops: of the stretch.
-        proof_states: of the search in each direction; 0 leaves it out.
+        most_ops: of the stretch; None for the usual number.
+        proof_states: of the search in each direction; None for the usual number, 0 leaves it out.
     """
-    return _Rescheduling(before, edit, LimitGuard(limits or Limits()), proof_states).run(most_ops)
+    states = SETTINGS.proof_states if proof_states is None else proof_states
+    search = _Rescheduling(before, edit, LimitGuard(limits or Limits()), states)
+    return search.run(SETTINGS.most_ops if most_ops is None else most_ops)
 
 
 class _Rescheduling:
@@ -168,7 +164,7 @@ class _Rescheduling:
             guard=self.guard,
             lower_bytes=max(self.lower, outside, self.before.peak_bytes),
             upper_bytes=self.peak,
-            settings=_AT_THE_EDIT,
+            settings=OrderSettings(window_states=SETTINGS.window_states),
         )
         self._take(found)
 
@@ -179,7 +175,11 @@ class _Rescheduling:
         enough = self.before.peak_bytes if before > self.before.peak_bytes else 0
         lower = max(self.lower, enough)
         found = improve_peak(
-            self.problem, self.order, guard=self.guard, lower_bytes=lower, settings=_ELSEWHERE
+            self.problem,
+            self.order,
+            guard=self.guard,
+            lower_bytes=lower,
+            settings=OrderSettings(window_states=SETTINGS.window_states // 2),
         )
         self._take(found)
         return self.peak < before
@@ -218,7 +218,7 @@ class _Rescheduling:
         decisions = 0
         while self.peak > self.lower:
             # From a bound that was met before, the level rises no more than it must; else start below the peak.
-            is_bound = self.lower >= self.before.order_lower_bound_bytes or decisions >= _DECISIONS
+            is_bound = self.lower >= self.before.order_lower_bound_bytes or decisions >= SETTINGS.decisions
             level = self.lower if is_bound else self.peak - 1
             decisions += 1
             searches = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.schedule.order.bounds.lower import cut_bound, op_bounds
@@ -12,12 +11,11 @@ from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.incremental.reachable import reachable_below
 from neaptide.schedule.order.incremental.recalling import RecallingSearch, take_turns
 from neaptide.schedule.order.incremental.refutation import Refutation, refutation_of
+from neaptide.schedule.order.incremental.settings import SETTINGS
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.search.bitset_lattice import Lattice, mask_of
 from neaptide.schedule.order.search.downsets import SearchEnd
 from neaptide.schedule.order.steps import to_steps
-
-_SETTLE_STATES: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ def settle(
     lower_bytes: int,
     *,
     limits: Limits | None = None,
-    states: int = _SETTLE_STATES,
+    states: int | None = None,
 ) -> Settled:
     """Prove once more that an order is a best one, in a form that survives edits.
 
@@ -60,7 +58,7 @@ def settle(
         order: of it.
         lower_bytes: no order has a lower peak.
         limits: of time and work; a unit of work is a state or a cut.
-        states: of the search in each direction.
+        states: of the search in each direction; None for the usual number.
 
     Raises:
         VerifyError: `order` is not one of the problem.
@@ -73,7 +71,9 @@ def settle(
         bounds = op_bounds(problem)
         witness = cut.op if cut.op is not None or peak not in bounds else bounds.index(peak)
     elif lower_bytes >= peak:
-        refutation = _by_cuts(problem, order, peak, guard) or _by_search(problem, peak, guard, states)
+        refutation = _by_cuts(problem, order, peak, guard) or _by_search(
+            problem, peak, guard, 3 * SETTINGS.proof_states if states is None else states
+        )
     return Settled(problem, tuple(order), peak, min(lower_bytes, peak), witness, refutation)
 
 
