@@ -105,15 +105,18 @@ def together(rows: list[dict[str, Any]], path: Path, size: str, rounds: int) -> 
     before = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
     found = {row["spec"]: row for row in [*before, *rows]}
     order = {f"{name}@{size}": number for number, name in enumerate(NAMES)}
-    everything = sorted(found.values(), key=lambda row: order[row["spec"]])
-    settings = {"size": size, "tolerance_of_times": TOLERANCE, "missing": missing(everything)}
+    everything = sorted(found.values(), key=lambda row: order.get(row["spec"], len(order)))
+    settings = {"size": size, "tolerance_of_times": TOLERANCE, "missing": missing(everything, size)}
     return recorded(everything, seed=SEED, repeats=rounds, **settings)
 
 
-def missing(rows: list[dict[str, Any]]) -> dict[str, list[int]]:
-    """By step, the limits of time that were not run."""
-    ran = {row["spec"].partition("@")[0]: row["latencies"] for row in rows if "failure" not in row}
-    left = {name: [latency for latency in LATENCIES if latency not in ran.get(name, ())] for name in NAMES}
+def missing(rows: list[dict[str, Any]], size: str) -> dict[str, list[int]]:
+    """By step, the limits of time that were not run at a size."""
+    ran = {row["spec"]: row["latencies"] for row in rows if "failure" not in row}
+    left = {
+        name: [latency for latency in LATENCIES if latency not in ran.get(f"{name}@{size}", ())]
+        for name in NAMES
+    }
     return {name: latencies for name, latencies in left.items() if latencies}
 
 
