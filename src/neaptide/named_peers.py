@@ -20,6 +20,9 @@ EVICTION: Final = (
 )
 """Heuristics of eviction, simulated by one strategy."""
 
+WITH_STAYS: Final = ("pofo",)
+"""Ways to choose what is recomputed and what waits on the host; their modules have `choose_stays` as well."""
+
 STRATEGIES: Final = (
     "sqrt_n",
     "drop_cheap",
@@ -30,6 +33,7 @@ STRATEGIES: Final = (
     "moccasin",
     "min_cut",
     "min_cut_ratios",
+    *WITH_STAYS,
     *EVICTION,
 )
 """Ways to choose what is recomputed."""
@@ -89,5 +93,5 @@ GRID: Final = tuple(
 
 
 def peer(room: str, name: str) -> ModuleType:
-    """The module of a peer: `solve` of `strategies`, `find_order` of `orders`, `find_layout` of `layouts`, `solve` of `combinations`."""
+    """The module of a peer: `solve` of `strategies` (and `choose_stays` of those in `WITH_STAYS`), `find_order` of `orders`, `find_layout` of `layouts`, `solve` of `combinations`."""
     return importlib.import_module(f"neaptide.peers.{room}.{name}")

@@ -13,6 +13,7 @@ from neaptide.ir.body_orders import body_orders
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.serial import fingerprint
+from neaptide.named_peers import WITH_STAYS, peer
 from neaptide.outcome import Limits, Outcome
 from neaptide.planner import DEFAULT_STRATEGY
 from neaptide.planner.arena_order import PlannedArena, settle_arena
@@ -221,7 +222,9 @@ class _GraphPlanning:
         left = None if time_s is None else max(time_s - outcome.seconds, 0.0)
         limits = replace(search.limits, time_s=left)
         known = [outcome.require()]
-        found = choose_stays(self.step, search.allowed, host, known, limits, search.interrupt)
+        name = search.strategy_name
+        choose = peer("strategies", name).choose_stays if name in WITH_STAYS else choose_stays
+        found: Outcome[OffloadPlan] = choose(self.step, search.allowed, host, known, limits, search.interrupt)
         return found if found.require().stays else None
 
     def nothing_found(self) -> GraphPlan:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 Floats: TypeAlias = NDArray[np.float64]
 _State: TypeAlias = tuple[int, int, bool]
+_Stretch: TypeAlias = tuple[int, int, bool, int]
 _CUT: Final = -1
 
 
@@ -111,19 +112,31 @@ class ChainProgram:
         """What is held in a plan of least time; None when there is none."""
         if self.seconds(budget_bytes) == float("inf"):
             return None
+        room = min(budget_bytes // self.slot_bytes, self.slots)
+        return self._holds([(0, len(self.costs.options) - 1, False, room)])
+
+    def seconds_again(self, a: int, b: int) -> Floats:
+        """Least seconds of bringing blocks a to b, which have run before, from their input to their backward, by slots."""
+        return np.minimum(self._best[a, b, False], self._best[a, b, True])
+
+    def plan_again(self, a: int, b: int, room: int) -> list[Hold]:
+        """What is held in such a plan with so many slots beside the input. O(blocks)."""
+        holds: list[Hold] = []
+        start = self._entered(a, b, room, holds)
+        return [*holds, *self._holds([start])]
+
+    def _entered(self, a: int, b: int, room: int, holds: list[Hold]) -> _Stretch:
+        """A stretch that runs again, in the better way."""
+        is_there = bool(self._best[a, b, True][room] < self._best[a, b, False][room])
+        if is_there:
+            holds.append(Hold(b + 1, None, b, b))
+        return a, b, is_there, room
+
+    def _holds(self, waiting: list[_Stretch]) -> list[Hold]:
+        """What is held in some stretches."""
         costs = self.costs
         last = len(costs.options) - 1
         holds: list[Hold] = []
-        waiting: list[tuple[int, int, bool, int]] = []
-
-        def enter(a: int, b: int, room: int) -> None:
-            """A stretch that runs again, in the better way."""
-            is_there = bool(self._best[a, b, True][room] < self._best[a, b, False][room])
-            if is_there:
-                holds.append(Hold(b + 1, None, b, b))
-            waiting.append((a, b, is_there, room))
-
-        waiting.append((0, last, False, min(budget_bytes // self.slot_bytes, self.slots)))
         while waiting:
             a, b, is_there, room = waiting.pop()
             choice = int(self._choice[a, b, is_there][room])
@@ -132,7 +145,7 @@ class ChainProgram:
             if choice <= _CUT:
                 cut = -choice
                 holds.append(Hold(cut, None, latest, cut))
-                enter(a, cut - 1, room)
+                waiting.append(self._entered(a, cut - 1, room, holds))
                 waiting.append((cut, b, is_there, room - self._up(costs.entering_bytes[a][cut])))
             elif a == b < last:
                 continue
