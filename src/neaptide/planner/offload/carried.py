@@ -13,7 +13,7 @@ from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.offload.gaps import GapKey, IdleGap
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.offload.placement import PlacedStays, place_stays
-from neaptide.planner.recompute.recomputations import RecomputeUnit
+from neaptide.schedule.changes import Change
 from neaptide.schedule.evaluate import Evaluator, Ints
 from neaptide.schedule.replays import Replays
 from neaptide.schedule.stay_times import StayClock
@@ -115,11 +115,18 @@ class Carried:
             low[gap.start + 1 : self._last(gap)] -= gap.nbytes
         return low
 
-    def fill_until_within(self, guard: LimitGuard) -> bool:
-        """Fill more gaps at the highest positions, those with most time first, until the budget is met; whether it is."""
+    def fill_until_within(self, guard: LimitGuard, without: GapKey | None = None) -> bool:
+        """Fill more gaps at the highest positions, those with most time first, until the budget is met; whether it is.
+
+        Args:
+            guard: of the search.
+            without: a gap that is not filled.
+        """
         low = self.lowest()
         begins = self.clock().begins_s
-        gaps = [gap for gap in self.host.gaps(self.evaluator) if gap.key not in self.chosen]
+        gaps = [
+            gap for gap in self.host.gaps(self.evaluator) if gap.key not in self.chosen and gap.key != without
+        ]
         gaps.sort(key=lambda gap: (begins[gap.start + 1] - begins[gap.end], -gap.nbytes))
         while int(low.max(initial=0)) > self.budget and not guard.exhausted():
             highest = int(low.argmax())
@@ -143,26 +150,52 @@ class Carried:
                 room -= gap.nbytes
                 self.chosen -= {gap.key}
 
-    def swap(self, unit: RecomputeUnit) -> bool:
-        """Hold what a recomputation makes, or have it wait on the host, where that is faster and fits; whether it is."""
-        removal = self.replays.removal(unit.creator, unit.before)
-        if removal is None or unit.creator not in removal.nodes:
-            return False
+    def change(
+        self,
+        change: Change | None,
+        *,
+        made: Iterable[int] = (),
+        without: GapKey | None = None,
+        guard: LimitGuard | None = None,
+    ) -> bool:
+        """Make a change of the repetitions or of the gaps, and keep it where that is faster and fits; whether it is.
+
+        O(size of the change + stays x positions in gaps, and with a guard O(positions + gaps x log gaps) more).
+
+        Args:
+            change: of the repetitions; None for none.
+            made: storages of which new gaps are filled where there is no room for them.
+            without: a gap that is no longer filled.
+            guard: where it is given, any gaps are filled until the budget is met.
+        """
         evaluator, before = self.evaluator, (self.seconds(), self.chosen, self._placed)
-        made = evaluator.problem.created[unit.creator]
         own = {gap.key for storage in made for gap in self.host.gaps_of(evaluator, storage)}
-        evaluator.apply(removal)
+        if change is not None:
+            evaluator.apply(change)
+        self.chosen = self._still_there(self.chosen - {without})
         if int(self.lowest().max(initial=0)) > self.budget:
             new = {gap.key for storage in made for gap in self.host.gaps_of(evaluator, storage)}
             self.chosen |= new - own
+            if guard is not None and self.fill_until_within(guard, without):
+                self.drop_needless()
         if int(self.lowest().max(initial=0)) <= self.budget:
             self.place(rounds=1)
             if self.is_within() and self.seconds() < before[0]:
                 evaluator.forget_undo()
                 return True
-        evaluator.undo()
+        if change is not None:
+            evaluator.undo()
         _, self.chosen, self._placed = before
         return False
+
+    def _still_there(self, chosen: Iterable[GapKey]) -> frozenset[GapKey]:
+        """Gaps after a change of the sequence: of those that it cut, what begins or ends as they did."""
+        found: set[GapKey] = set()
+        for key in chosen:
+            storage, last, following = key
+            gaps = [gap.key for gap in self.host.gaps_of(self.evaluator, storage)]
+            found.update([key] if key in gaps else [k for k in gaps if k[1] == last or k[2] == following])
+        return frozenset(found)
 
     def plan(self, strategy: str) -> OffloadPlan:
         """As an answer, evaluated with its transfers."""

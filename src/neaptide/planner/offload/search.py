@@ -17,16 +17,17 @@ import numpy as np
 from neaptide.linear.arrays import Floats
 from neaptide.linear.tolerances import HALF
 from neaptide.outcome import LimitGuard, Limits, Outcome
-from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.offload.bound import offload_bound
 from neaptide.planner.offload.carried import Carried, OffloadPlan, gaps_like
+from neaptide.planner.offload.chain_stays import chain_plans
 from neaptide.planner.offload.columns import StayColumns, StayProgram
+from neaptide.planner.offload.exchanges import descend
 from neaptide.planner.offload.gaps import GapKey, IdleGap
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.offload.settings import SETTINGS as STAYS
 from neaptide.planner.recompute.pool.pool import Item, RepetitionPool
 from neaptide.planner.recompute.pool.prices import RepetitionPrices
-from neaptide.planner.recompute.recomputations import recompute_units
 from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.planner.recompute.stage_units import stage_units
 from neaptide.schedule.evaluate import Evaluator
@@ -34,6 +35,11 @@ from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.stay_times import StayClock
 
 NAME: Final = "offload"
+# The chain program moves all that crosses between two blocks together: in larger steps the other answers are better.
+_CHAIN_NODES: Final = 100
+_MOST_STARTS: Final = 3
+# Exchanges cost by positions: so many nodes have `most_swaps` of them, fewer have more, and no program less than half.
+_NODES: Final = 2000
 
 
 def choose_stays(
@@ -69,7 +75,7 @@ def choose_stays(
         search.best = best
         least = offload_bound(step, budget_bytes, host, search.order, time_s=guard.remaining_s())
         search.enough_seconds = least + SETTINGS.close_enough * step.baseline_seconds
-        for part in (search.by_stays_alone, search.by_prices, search.by_swaps):
+        for part in (search.by_stays_alone, search.by_prices, search.by_chain, search.by_exchanges):
             if not search.is_enough():
                 part()
         best = search.best
@@ -94,7 +100,7 @@ class _Search:
         self.step, self.budget, self.host, self.known, self.guard = step, budget_bytes, host, known, guard
         self.may_recompute = may_recompute
         self.best = OffloadPlan(known[0])
-        self.carried: Carried | None = None
+        self.starts: list[Carried] = []
         self.enough_seconds = 0.0
         self.order = tuple(dict.fromkeys(known[0].sequence))
         self.units = stage_units(step, self.order)
@@ -109,7 +115,16 @@ class _Search:
         carried = Carried(Evaluator(self.step, self.order), self.host, self.budget)
         if carried.fill_until_within(self.guard):
             carried.drop_needless()
+            self.starts.append(carried)
             self._take(carried)
+
+    def by_chain(self) -> None:
+        """Answers of the chain program, for steps that are so small that it takes no longer than the rest."""
+        if self.may_recompute and self.step.node_count <= _CHAIN_NODES:
+            problem = PlanningProblem(self.step, self.budget, start=self.order)
+            for carried in chain_plans(problem, self.host, self.guard):
+                self.starts.append(carried)
+                self._take(carried)
 
     def by_prices(self) -> None:
         """Answers of the linear program, carried out."""
@@ -127,6 +142,7 @@ class _Search:
                 return
             shares = program.shares(pool, answer.values)
             carried = self._carried(pool, answer.values, columns, shares)
+            self.starts.append(carried)
             self._take(carried)
             new: set[Item] = set()
             if self.may_recompute:
@@ -136,32 +152,26 @@ class _Search:
             if not carried.placed().times.waits and not new:
                 return
 
-    def by_swaps(self) -> None:
-        """Recomputations of the best plan against stays, dearest for its bytes first."""
-        starts = [self.carried] if self.carried is not None else []
-        starts += [
-            Carried(Evaluator(self.step, plan.sequence), self.host, self.budget) for plan in self.known
+    def by_exchanges(self) -> None:
+        """Recomputations and stays of plans so far against each other."""
+        starts = [
+            *sorted(self.starts, key=Carried.seconds)[:_MOST_STARTS],
+            *(Carried(Evaluator(self.step, plan.sequence), self.host, self.budget) for plan in self.known),
         ]
+        most = max(STAYS.most_swaps * _NODES // max(self.step.node_count, 1), STAYS.most_swaps // 2)
+        tries = LimitGuard(Limits(work=most))
         for carried in starts:
-            if not carried.is_within():
-                continue
-            misses = 0
-            units = recompute_units(carried.evaluator)
-            units.sort(key=lambda unit: (-unit.seconds / max(unit.nbytes, 1), unit.before, unit.creator))
-            for unit in units[: STAYS.most_swaps]:
-                if misses > STAYS.misses or self.guard.exhausted():
-                    break
-                misses = 0 if carried.swap(unit) else misses + 1
-            carried.drop_needless()
-            self._take(carried)
+            if carried.is_within() and not self.is_enough():
+                descend(carried, self.guard, tries)
+                carried.drop_needless()
+                self._take(carried)
 
-    def _take(self, carried: Carried) -> bool:
-        """Have a plan as the best if it is; whether it is."""
+    def _take(self, carried: Carried) -> None:
+        """Have a plan as the best if it is."""
         plan = carried.plan(NAME)
         if plan.host_bytes > self.host.nbytes or plan.rank(self.budget) >= self.best.rank(self.budget):
-            return False
-        self.best, self.carried = plan, carried
-        return True
+            return
+        self.best = plan
 
     def _wanted(self, evaluator: Evaluator) -> list[IdleGap]:
         """Gaps across a position above the budget, the largest times how long they last."""

@@ -19,9 +19,9 @@ class OffloadSettings:
         cells: stretches that time is cut into; the program has a row for each run of them and each engine.
         slacks: how many cells later than it could each copy is done, in the ways of being away that a gap begins with.
         new_items: repetitions that join the program in a round.
-        tries: units of work of a linear program: a swap is one.
-        most_swaps: of recomputations for stays, from one plan.
-        misses: swaps in a row that bring nothing end them.
+        tries: units of work of a linear program: an exchange is one.
+        most_swaps: exchanges of recomputations and stays that are tried in a program of 2,000 nodes.
+        misses: exchanges in a row that bring nothing end a round of them.
         rounds: of placing stays: waiting shifts all that follows, and with it what a copy hides behind.
         bound_steps: positions above the budget that the bound looks at, beside the highest.
         bound_windows: of time for each engine there, on either side.

@@ -1,6 +1,6 @@
-"""The chain program of POFO: recomputation and copies to the host together (Beaumont, Eyraud-Dubois, Shilova 2021).
+"""A chain program with copies: what to hold, what to recompute, what waits on the host.
 
-After "Efficient Combination of Rematerialization and Offloading for Training DNNs" (NeurIPS 2021), from its
+After Beaumont, Eyraud-Dubois and Shilova (POFO), "Efficient Combination of Rematerialization and Offloading for Training DNNs", NeurIPS 2021, from its
 description. The first run goes through the chain once. A block holds one of its options for its backward, or some
 blocks run without holding anything but what enters the next one; their backward is then a plan of rotor by itself,
 which copies nothing. What is held stays on the device or waits on the host. Copies are a fluid: what is on its way out
