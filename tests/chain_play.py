@@ -18,6 +18,28 @@ def chain_step(length, size=100, seconds=1.0, gradient=1):
     return from_nodes(nodes)
 
 
+def random_chain_step(length, draw):
+    """The same with sizes and seconds drawn; a backward takes twice as long as its forward."""
+    nodes = [
+        InstanceNode(
+            f"f{i}",
+            draw.randint(20, 100),
+            [i - 1] if i else [],
+            seconds=float(draw.randint(1, 9)),
+            phase="fwd",
+        )
+        for i in range(length)
+    ]
+    for i in reversed(range(length)):
+        reads = [j for j in (i - 1, i) if j >= 0]
+        reads += [] if i == length - 1 else [len(nodes) - 1]
+        seconds = 2.0 * nodes[i].seconds
+        nodes.append(
+            InstanceNode(f"b{i}", draw.randint(5, 30), reads, seconds=seconds, out=i == 0, phase="bwd")
+        )
+    return from_nodes(nodes)
+
+
 def rotor_costs(forward_s, tape, entering):
     """Costs of a chain with one option a block: hold all of its tape, or nothing but what leaves it."""
     count = len(forward_s)

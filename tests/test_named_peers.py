@@ -17,6 +17,7 @@ from neaptide.named_peers import (
     RECORDED,
     RULES,
     STRATEGIES,
+    WITH_STAYS,
     peer,
 )
 
@@ -51,6 +52,7 @@ print([name for name in sys.modules if name.startswith("neaptide.peers")])
     [
         *(("strategies", name, "solve") for name in STRATEGIES if name not in EVICTION),
         ("strategies", "dtr", "solve_with"),
+        *(("strategies", name, "choose_stays") for name in WITH_STAYS),
         *(("orders", name, "find_order") for name in ORDERS),
         *(("layouts", name, "find_layout") for name in LAYOUTS),
         *(("combinations", name, "solve") for name in COMBINATIONS),

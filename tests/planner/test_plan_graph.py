@@ -177,6 +177,17 @@ def test_stays_on_the_host_are_planned_where_the_budget_of_the_host_has_room(gra
     assert found.termination.bound == pytest.approx(found.predictions.baseline_seconds)
 
 
+def test_a_peer_with_stays_is_asked_for_by_name(graph):
+    out, back = Link("device", "host", 1e15, 0.0), Link("host", "device", 1e15, 0.0)
+    budget = Budget("85%", host="1GiB")
+    found = plan(graph, budget, strategy_name="pofo", host=HostSpace(2**30, out, back)).program
+    assert found.strategy == "pofo"
+    assert found.predictions.peak_with_workspace_bytes <= found.budget_bytes
+    alone = plan(graph, Budget("85%"), strategy_name="pofo").program
+    assert (alone.strategy, alone.stays) == ("pofo", ())
+    assert alone.predictions.peak_with_workspace_bytes > alone.budget_bytes
+
+
 def test_without_room_on_the_host_or_with_all_bytes_allowed_nothing_is_stored(graph):
     out, back = Link("device", "host", 1e15, 0.0), Link("host", "device", 1e15, 0.0)
     for budget, nbytes in ((Budget("85%"), 0), (Budget("100%"), 2**30), (Budget(latency="+5%"), 2**30)):

@@ -17,6 +17,7 @@ from neaptide.schedule.changes import Change
 from neaptide.schedule.evaluate import Evaluator, Ints
 from neaptide.schedule.replays import Replays
 from neaptide.schedule.stay_times import StayClock
+from neaptide.schedule.transfers import TO_END
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +125,7 @@ class Carried:
         """
         low = self.lowest()
         begins = self.clock().begins_s
-        gaps = [
-            gap for gap in self.host.gaps(self.evaluator) if gap.key not in self.chosen and gap.key != without
-        ]
+        gaps = [gap for gap in self._across(low) if gap.key not in self.chosen and gap.key != without]
         gaps.sort(key=lambda gap: (begins[gap.start + 1] - begins[gap.end], -gap.nbytes))
         while int(low.max(initial=0)) > self.budget and not guard.exhausted():
             highest = int(low.argmax())
@@ -137,6 +136,21 @@ class Carried:
             self.chosen |= {best.key}
             gaps.remove(best)
         return int(low.max(initial=0)) <= self.budget
+
+    def _across(self, low: Ints) -> list[IdleGap]:
+        """Gaps of storages that are alive between the first and the last position above the budget, as they begin."""
+        high = np.flatnonzero(low > self.budget)
+        if not len(high):
+            return []
+        evaluator, first, last = self.evaluator, int(high[0]), int(high[-1])
+        places = evaluator.places
+        found = [
+            gap
+            for storage, spans in enumerate(evaluator.spans)
+            if any(places[a] < last and (b == TO_END or places[b] > first) for a, b in spans)
+            for gap in self.host.gaps_of(evaluator, storage)
+        ]
+        return sorted(found, key=IdleGap.as_they_begin)
 
     def drop_needless(self) -> None:
         """Keep on the device what fits there, with least time for its copies first. O(stays x positions in gaps)."""
