@@ -2,8 +2,8 @@
 
 Plans by recomputation alone are the start. Their repetitions and the gaps of their order are the columns of one linear
 program, which grows by repetitions that pay at its prices and by ways of being away that placements have found. Each
-answer is rounded and carried out exactly. Then recomputations of the best plan are exchanged, one at a time, for a stay
-or for nothing, wherever that is faster and fits.
+answer is rounded and carried out exactly. Small steps that are chains have the answers of a chain program beside these.
+Then recomputations and stays of the best plans are exchanged, one at a time, wherever that is faster and fits.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def choose_stays(
 ) -> Outcome[OffloadPlan]:
     """The fastest plan found within a budget with stays on the host; never worse than those that are known.
 
-    O(rounds x one sparse linear program with a few variables for each repetition and gap, then swaps x (positions +
+    O(rounds x one sparse linear program with a few variables for each repetition and gap, then exchanges x (positions +
     stays x positions in their gaps)).
 
     Args:
