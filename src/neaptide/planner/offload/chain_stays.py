@@ -19,17 +19,17 @@ from neaptide.planner.offload.chain_program import Move, OffloadChain, OffloadPr
 from neaptide.planner.offload.gaps import GapKey
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.recompute.chain.blocks import BlockChain
-from neaptide.planner.recompute.chain.nominal import REACH, SLOTS
 from neaptide.planner.recompute.chain.plans import table_of
 from neaptide.planner.recompute.chain.program import ChainCosts, ChainProgram, Hold
 from neaptide.planner.recompute.chain.search import chain_of, costs_of
 from neaptide.planner.recompute.retention import carry_out
+from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 
 _MOST_BLOCKS: Final = (8, 16, 48)
 # Nominal budgets, as multiples of the one that is meant, up to the reach of the chain program.
-_SHARES: Final = (1.0, 0.95, 0.9, 0.8, 0.7, 1.05, 1.1, 1.2, 1.3, 1.45, 1.6, REACH)
+_SHARES: Final = (1.0, 0.95, 0.9, 0.8, 0.7, 1.05, 1.1, 1.2, 1.3, 1.45, 1.6, SETTINGS.reach)
 
 
 def chain_plans(problem: PlanningProblem, host: HostSpace, guard: LimitGuard) -> Iterator[Carried]:
@@ -55,7 +55,7 @@ class _Answers:
     ) -> None:
         self.problem, self.host, self.chain, self.guard = problem, host, chain, guard
         self.costs = costs_of(problem, chain)
-        self.again = ChainProgram(self.costs, int(REACH * problem.budget_bytes), SLOTS)
+        self.again = ChainProgram(self.costs, int(SETTINGS.reach * problem.budget_bytes), SETTINGS.slots)
 
     def plans(self) -> Iterator[Carried]:
         """Plans for all nominal budgets; fewer where a limit is met."""
