@@ -20,6 +20,13 @@ def test_programs_take_turns_and_the_first_one_changes():
         assert min(one.wall_s) > 0
 
 
+def test_calls_before_each_timed_one_are_of_the_same_program_and_do_not_count():
+    calls = []
+    times = interleaved({name: lambda name=name: calls.append(name) for name in "ab"}, 2, before_each=1)
+    assert "".join(calls) == "ab" + "aabb" + "bbaa"
+    assert all(len(one.cpu_s) == 2 for one in times.values())
+
+
 def test_time_step_counts_only_the_repeats_and_synchronizes_around_each():
     calls = []
     times = time_step(lambda: calls.append("run"), 2, warmup=1, synchronize=lambda: calls.append("wait"))

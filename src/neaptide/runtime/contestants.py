@@ -100,7 +100,7 @@ def measure(contestants: list[Contestant], repeats: int) -> dict[str, Measured]:
             contestant.run()
         memory[contestant.name] = measure_step(contestant.run, contestant.resident)
         gc.collect()
-    times = interleaved({c.name: c.run for c in contestants}, repeats) if repeats else {}
+    times = interleaved({c.name: c.run for c in contestants}, repeats, before_each=1) if repeats else {}
     return {c.name: Measured(memory[c.name], times.get(c.name)) for c in contestants}
 
 
@@ -108,7 +108,7 @@ def trial_times(contestants: list[Contestant], rounds: int) -> dict[str, StepTim
     """Times of usual steps of each, in turns; what comes before those is run and not counted."""
     for contestant in contestants:
         _run_first_steps(contestant)
-    return interleaved({c.name: c.run for c in contestants}, rounds)
+    return interleaved({c.name: c.run for c in contestants}, rounds, before_each=1)
 
 
 def _run_first_steps(contestant: Contestant) -> int:

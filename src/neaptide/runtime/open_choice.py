@@ -80,7 +80,7 @@ class OpenChoice:
         with captured.first_writes.done():
             copy = StateCopy(captured, args, kwargs)
             try:
-                times = interleaved(runs, self.rounds, synchronize=_synchronize(self.device))
+                times = interleaved(runs, self.rounds, before_each=1, synchronize=_synchronize(self.device))
             finally:
                 copy.put_back()
         return self._decided(times, beside).variant

@@ -1,7 +1,8 @@
 """Honest ratios of run times on a machine that is busy with other things.
 
 Programs that are compared run in turns, so that a slow minute hits all of them, and the ratio is taken
-within each round. A confidence interval comes with every ratio.
+within each round. A confidence interval comes with every ratio. What a program finds in heap and caches depends on the
+program before it, so that some comparisons run each twice a turn and count the second.
 """
 
 from __future__ import annotations
@@ -53,9 +54,22 @@ def time_step(
 
 
 def interleaved(
-    fns: Mapping[str, Step], repeats: int, *, warmup: int = 1, synchronize: Step | None = None
+    fns: Mapping[str, Step],
+    repeats: int,
+    *,
+    warmup: int = 1,
+    before_each: int = 0,
+    synchronize: Step | None = None,
 ) -> dict[str, StepTimes]:
-    """Times several programs in rounds: each round runs all of them once, beginning with another one.
+    """Times several programs in rounds: each round times all of them once, beginning with another one.
+
+    Args:
+        fns: by name, the programs.
+        repeats: rounds.
+        warmup: calls of each before the first round.
+        before_each: calls of a program right before each that is timed, which finds heap and caches as that program leaves
+            them, and not as the one before it does.
+        synchronize: waits for the device to finish, such as `torch.cuda.synchronize`.
 
     Raises:
         UsageError: for no programs or no repetitions.
@@ -74,6 +88,8 @@ def interleaved(
     for round_index in range(repeats):
         first = round_index % len(names)
         for name in names[first:] + names[:first]:
+            for _ in range(before_each):
+                _time_once(fns[name], synchronize)
             times[name].append(_time_once(fns[name], synchronize))
     return {
         name: StepTimes(tuple(wall for wall, _ in pairs), tuple(cpu for _, cpu in pairs))
