@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+import ablation_rooms
 import ablation_settings
 from ablation_settings import recompute_solver, within_row
 from layout_cases import CHALLENGING_CAPACITY, network_problem, problem_of
@@ -68,6 +69,7 @@ STAGES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "layout_settings": tuple(_LAYOUT_SETTINGS),
         "order": orders.STAGES,
         "order_settings": tuple(_ORDER_SETTINGS),
+        **{room: tuple(changed) for room, changed in ablation_rooms.CHANGED.items()},
     }
 )
 """By room, what is switched off or changed in turn."""
@@ -79,6 +81,7 @@ WORK: Final[Mapping[str, int]] = MappingProxyType(
         "layout_settings": 20_000,
         "order": 50_000,
         "order_settings": 20_000,
+        **ablation_rooms.WORK,
     }
 )
 """By room, units of work of one search: changes tried, nodes, states."""
@@ -86,6 +89,8 @@ WORK: Final[Mapping[str, int]] = MappingProxyType(
 
 def cases(room: str, folder: Path | None, seeds: Sequence[int]) -> list[Case]:
     """The recorded instances of a room, those in a folder where there is one, and generated ones of some seeds."""
+    if room in ablation_rooms.CHANGED:
+        return ablation_rooms.cases(room)
     if room == "recompute_settings":
         cases = ablation_settings.RECOMPUTE_CASES
         return [case for case in cases if folder is not None or case[0] != "instance"]
@@ -216,5 +221,6 @@ _SOLVERS: Final[Mapping[str, Callable[[Case, Path | None], _Solve]]] = MappingPr
         "layout_settings": _layout,
         "order": _order,
         "order_settings": _order,
+        **ablation_rooms.SOLVERS,
     }
 )

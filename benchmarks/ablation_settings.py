@@ -50,25 +50,29 @@ def changed(settings: Any) -> dict[str, Any]:
 def _scaled(value: Any, factor: float) -> Any:
     if isinstance(value, tuple):
         return tuple(_scaled(number, factor) for number in value)
-    return max(int(factor * value), 1) if isinstance(value, int) else factor * value
+    return max(int(factor * value), min(value, 1)) if isinstance(value, int) else factor * value
 
 
 RECOMPUTE: Final[Mapping[str, Any]] = MappingProxyType(changed(recompute.SETTINGS))
 
 
 @contextmanager
-def recompute_settings(chosen: recompute.RecomputeSettings) -> Iterator[None]:
-    """Other settings for every search of the room: each of its modules reads the one object under this name."""
-    usual = recompute.SETTINGS
-    found = [module for name, module in sys.modules.items() if name.startswith("neaptide.")]
-    readers = [module for module in found if getattr(module, "SETTINGS", None) is usual]
+def other_settings(usual: Any, chosen: Any) -> Iterator[None]:
+    """Other settings for every search of a room: each of its modules reads the one object, by whatever name."""
+    readers = [
+        (module, name)
+        for label, module in list(sys.modules.items())
+        if label.startswith("neaptide.")
+        for name, value in list(vars(module).items())
+        if value is usual
+    ]
     try:
-        for module in readers:
-            vars(module)["SETTINGS"] = chosen
+        for module, name in readers:
+            vars(module)[name] = chosen
         yield
     finally:
-        for module in readers:
-            vars(module)["SETTINGS"] = usual
+        for module, name in readers:
+            vars(module)[name] = usual
 
 
 def recompute_solver(case: Case, folder: Path | None) -> Callable[[Limits, tuple[str, ...]], Row]:
@@ -82,7 +86,7 @@ def recompute_solver(case: Case, folder: Path | None) -> Callable[[Limits, tuple
     answer = {"least": _least, "curve": _curve}.get(kind, _within)
 
     def solve(limits: Limits, without: tuple[str, ...]) -> Row:
-        with recompute_settings(RECOMPUTE[without[0]] if without else recompute.SETTINGS):
+        with other_settings(recompute.SETTINGS, RECOMPUTE[without[0]] if without else recompute.SETTINGS):
             return answer(step, rest[-1], limits)
 
     return solve

@@ -101,7 +101,7 @@ def test_settings_of_recomputation_reach_its_searches_and_are_put_back():
     def most(plan):
         return max(plan.sequence.count(node) for node in plan.sequence)
 
-    with ablation_settings.recompute_settings(chosen):
+    with ablation_settings.other_settings(usual, chosen):
         assert greedy_recompute.SETTINGS is portfolio.SETTINGS is chosen
         few = greedy_recompute.solve(PlanningProblem(step, budget), Limits(work=WORK)).require()
     assert most(few) <= 2

@@ -10,7 +10,7 @@ from typing import Final
 class PoolSettings:
     """Settings of the ways to fill spaces.
 
-    `benchmarks/ablation.py` does not halve and double these numbers; what they do to an answer was not measured one by one.
+    `benchmarks/ablation.py pools_settings` measures what half and twice of each number cost and win.
 
     Attributes:
         repacked: buffers for which a space is laid out anew to put them back.

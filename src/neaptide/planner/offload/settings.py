@@ -10,7 +10,7 @@ from typing import Final
 class OffloadSettings:
     """Settings of the search, of its linear program and of its bound.
 
-    `benchmarks/ablation.py` does not halve and double these numbers; what they do to an answer was not measured one by one.
+    `benchmarks/ablation.py offload_settings` measures what half and twice of each number cost and win.
 
     Attributes:
         uses: how busy the engines may be, in each round: copies of an answer stand in each other's way more than its

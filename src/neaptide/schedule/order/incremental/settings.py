@@ -10,7 +10,7 @@ from typing import Final
 class EditSettings:
     """Settings of settling an order and of ordering an edited problem again.
 
-    `benchmarks/ablation.py` does not halve and double these numbers; what they do to an answer was not measured one by one.
+    `benchmarks/ablation.py order_edit_settings` measures what half and twice of each number cost and win.
 
     Attributes:
         most_ops: of the stretch that is solved; beyond that its width is more than a leaf can take.

@@ -1,0 +1,204 @@
+"""Cases of `ablation.py` for the smaller rooms of searches, each with one object of settings.
+
+Stays on the host, eviction while a program runs, several memory spaces, and orders of edited problems. Answers are the
+same on every machine: limits are of work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from ablation_settings import changed, other_settings
+from layout_cases import problem_of
+from neaptide.corpus.layouts import training_shaped
+from neaptide.cost.devices import Link
+from neaptide.layout.bounds import live_bytes
+from neaptide.layout.pools import settings as pools
+from neaptide.layout.pools.placing import place_in_spaces
+from neaptide.layout.pools.spaces import MemorySpace, PooledProblem
+from neaptide.outcome import Limits
+from neaptide.planner.eviction import settings as eviction
+from neaptide.planner.eviction.policy import heuristic
+from neaptide.planner.eviction.simulate import simulate
+from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.offload import settings as offload
+from neaptide.planner.offload.host import HostSpace
+from neaptide.planner.offload.search import choose_stays
+from neaptide.planner.portfolio import plan_sequence
+from neaptide.planner.strategies.program_order import baseline
+from neaptide.schedule.order.incremental import settings as edits
+from neaptide.schedule.order.incremental.reschedule import reschedule
+from neaptide.schedule.order.incremental.settling import settle
+from neaptide.schedule.order.portfolio import best_order
+from order_edit_cases import EDIT_KINDS, TUNING, random_edit
+from recompute_cases import generated
+
+Case = tuple[str, ...]
+Row = dict[str, Any]
+Solve = Callable[[Limits], Row]
+_EDITS: Final = 4  # of each kind
+_FAST_SHARE: Final = 0.4  # of the bytes live at once, in the dear memory
+
+
+def _stays(case: Case) -> Solve:
+    """Seconds above the baseline's as a share, with stays on the host and recomputations."""
+    family, nodes, seed, share, rate = case
+    step = generated(family, int(nodes), int(seed))
+    before = baseline(step)
+    budget = int(float(share) * before.peak_with_workspace_bytes)
+    # So many times the bytes of the peak within the baseline's time.
+    speed = float(rate) * before.peak_with_workspace_bytes / before.seconds
+    host = HostSpace(1 << 60, Link("device", "host", speed, 0.0), Link("host", "device", speed, 0.0))
+
+    def solve(limits: Limits) -> Row:
+        alone = plan_sequence(step, budget, limits).require()
+        order = PlannedSequence.evaluate(step, tuple(dict.fromkeys(alone.sequence)), "")
+        outcome = choose_stays(step, budget, host, [alone, order], limits)
+        plan = outcome.require().planned
+        above = plan.peak_with_workspace_bytes - budget
+        return {
+            "value": above / budget if above > 0 else plan.seconds / before.seconds - 1.0,
+            "missed": above > 0,
+            "bound": outcome.termination.bound,
+            "proved": outcome.termination.is_proved,
+            "work": outcome.work,
+        }
+
+    return solve
+
+
+def _evicted(case: Case) -> Solve:
+    """Seconds above the baseline's as a share, of a run that evicts."""
+    family, nodes, seed, share, how = case
+    step = generated(family, int(nodes), int(seed))
+    before = baseline(step)
+    budget = int(float(share) * before.peak_with_workspace_bytes)
+
+    def solve(_: Limits) -> Row:
+        run = simulate(step, range(step.node_count), heuristic(how), budget)
+        made = PlannedSequence.evaluate(step, run.sequence, "")
+        above = run.totals.peak_bytes - budget
+        return {
+            "value": above / budget if above > 0 else made.seconds / before.seconds - 1.0,
+            "missed": above > 0,
+            "bound": None,
+            "proved": False,
+            "work": len(run.sequence),
+        }
+
+    return solve
+
+
+def _in_spaces(case: Case) -> Solve:
+    """What a layout over two memories costs, by bytes in each."""
+    size, seed = map(int, case)
+    problem = problem_of(training_shaped(size, seed, alignment=64), " ".join(case))
+    fast = int(_FAST_SHARE * live_bytes(problem))
+    spaces = (MemorySpace("fast", fast, 1, 64), MemorySpace("slow", None, 10, 64))
+    pooled = PooledProblem(problem, spaces)
+
+    def solve(limits: Limits) -> Row:
+        outcome = place_in_spaces(pooled, limits)
+        return {
+            "value": float(outcome.require().cost),
+            "missed": False,
+            "bound": outcome.termination.bound,
+            "proved": outcome.termination.is_proved,
+            "work": outcome.work,
+        }
+
+    return solve
+
+
+def _edited(case: Case) -> Solve:
+    """Bytes of the peaks of some edits of one problem together, and how many are proved lowest."""
+    problem = TUNING[case[0]]()
+    full = best_order(problem, Limits(work=20_000)).require()
+
+    def solve(limits: Limits) -> Row:
+        settled = settle(problem, full.order, full.order_lower_bound_bytes, limits=limits)
+        edits = [random_edit(problem, kind, seed) for kind in EDIT_KINDS for seed in range(_EDITS)]
+        found = [reschedule(settled, edit, limits=limits) for edit in edits if edit is not None]
+        bound = sum(one.require().order_lower_bound_bytes for one in found)
+        peak = sum(one.require().peak_bytes for one in found)
+        return {
+            "value": peak,
+            "missed": False,
+            "bound": bound,
+            "proved": bound == peak,
+            "work": sum(one.work for one in found),
+        }
+
+    return solve
+
+
+_Room = tuple[Any, tuple[Case, ...], Callable[[Case], Solve], int]
+_ROOMS: Final[Mapping[str, _Room]] = MappingProxyType(
+    {
+        "offload_settings": (
+            offload.SETTINGS,
+            (
+                ("residual", "60", "1", "0.5", "1"),
+                ("layered", "60", "1", "0.5", "0.5"),
+                ("transformer", "60", "1", "0.7", "0.25"),
+                ("encoder_decoder", "60", "1", "0.5", "2"),
+            ),
+            _stays,
+            3_000,
+        ),
+        "eviction_settings": (
+            eviction.SETTINGS,
+            (
+                ("residual", "60", "1", "0.6", "dtr"),
+                ("layered", "60", "1", "0.5", "dtr"),
+                ("transformer", "60", "1", "0.8", "dtr_classes"),
+                ("skips", "60", "1", "0.7", "evict_cheapest"),
+            ),
+            _evicted,
+            1,
+        ),
+        "pools_settings": (
+            pools.SETTINGS,
+            (("60", "1"), ("120", "2"), ("120", "3"), ("240", "4")),
+            _in_spaces,
+            20_000,
+        ),
+        "order_edit_settings": (
+            edits.SETTINGS,
+            (("darts_cifar",), ("pnas_imagenet",), ("rand_wire_1",), ("local_300_2",)),
+            _edited,
+            20_000,
+        ),
+    }
+)
+CHANGED: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
+    {room: changed(found[0]) for room, found in _ROOMS.items()}
+)
+"""By room, its settings with one number changed."""
+WORK: Final[Mapping[str, int]] = MappingProxyType({room: found[3] for room, found in _ROOMS.items()})
+
+
+def cases(room: str) -> list[Case]:
+    """The same each time: there are few, and they are small."""
+    return list(_ROOMS[room][1])
+
+
+def solver(room: str, case: Case, _: Path | None = None) -> Callable[[Limits, tuple[str, ...]], Row]:
+    """What solves a case, with one setting changed where one is named."""
+    usual, _, make, _ = _ROOMS[room]
+    answer = make(case)
+
+    def solve(limits: Limits, without: tuple[str, ...]) -> Row:
+        with other_settings(usual, CHANGED[room][without[0]] if without else usual):
+            return answer(limits)
+
+    return solve
+
+
+SOLVERS: Final[Mapping[str, Callable[..., Callable[[Limits, tuple[str, ...]], Row]]]] = MappingProxyType(
+    {room: partial(solver, room) for room in _ROOMS}
+)
