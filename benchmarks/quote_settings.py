@@ -36,7 +36,9 @@ def table(room: str, rows: Sequence[Row]) -> str:
             )
         else:
             quiet.append(f"`{name}`")
-    said = f"{len(rows)} cases, {rows[0]['work_limit']:,} units of work each."
+    work = rows[0]["work_limit"]
+    # What is no search ends by itself: its limit is one unit, which it does not read.
+    said = f"{len(rows)} cases, {work:,} units of work each." if work > 1 else f"{len(rows)} cases."
     if quiet:
         said += f" No answer changes with {', '.join(quiet)}."
     return "\n".join([*lines, "", said] if len(lines) > len(_HEAD) else [said])
