@@ -51,8 +51,12 @@ def test_a_prediction_is_exact_in_both_peaks_or_says_by_how_many_bytes_not():
 
 
 def test_what_was_not_run_is_named():
-    rows = [{"spec": "mlp@small", "latencies": [0, 10]}, {"spec": "gpt2@small", "failure": "no memory"}]
-    missing = fission_runs.missing(rows)
+    rows = [
+        {"spec": "mlp@small", "latencies": [0, 10]},
+        {"spec": "gpt2@small", "failure": "no memory"},
+        {"spec": "mlp@tiny", "latencies": [0, 5, 10, 25]},
+    ]
+    missing = fission_runs.missing(rows, "small")
     assert (missing["mlp"], missing["gpt2"]) == ([5, 25], [0, 5, 10, 25])
     assert "mlp at +5, +25 %" in fission_runs.left_out(missing)
 

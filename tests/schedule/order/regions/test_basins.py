@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 
 from neaptide.schedule.order.regions import lattice
 from neaptide.schedule.order.regions.basins import Basin, way_out_bound
@@ -28,9 +29,9 @@ def test_wide_basins_give_the_same_schedule_as_narrow_ones(monkeypatch) -> None:
     """Regions too large for brute force: the quick search alone, and the bound with bisection alone."""
     for seed in range(60):
         region = random_region(random.Random(seed), 11)
-        monkeypatch.setattr(lattice, "_QUICK_STATES", 10**6)
+        monkeypatch.setattr(lattice, "DEFAULT", replace(lattice.DEFAULT, first_states=10**6))
         quick = dominant_segments(region, 10**6).segments
-        monkeypatch.setattr(lattice, "_QUICK_STATES", 0)
+        monkeypatch.setattr(lattice, "DEFAULT", replace(lattice.DEFAULT, first_states=0))
         bisected = dominant_segments(region, 10**6).segments
         assert quick is not None
         assert bisected is not None

@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +18,7 @@ seeds = st.integers(0, 2**32)
 @pytest.mark.parametrize("quick_states", [0, 3, 300])
 def test_dominant_segments_dominate_every_order(quick_states: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Few quick states send even small basins through the bisection.
-    monkeypatch.setattr(lattice, "_QUICK_STATES", quick_states)
+    monkeypatch.setattr(lattice, "DEFAULT", replace(lattice.DEFAULT, first_states=quick_states))
     for seed in range(400):
         rng = random.Random(seed)
         region = random_region(rng, rng.randint(1, 6))
