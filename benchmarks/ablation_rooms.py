@@ -1,7 +1,7 @@
 """Cases of `ablation.py` for the smaller rooms of searches, each with one object of settings.
 
-Stays on the host, eviction while a program runs, several memory spaces, and orders of edited problems. Answers are the
-same on every machine: limits are of work.
+Stays on the host, eviction while a program runs, several memory spaces, orders of edited problems, and variants of a
+graph. Answers are the same on every machine: limits are of work.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.offload.search import choose_stays
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.strategies.program_order import baseline
+from neaptide.planner.variants import settings as variants
 from neaptide.schedule.order.incremental import settings as edits
 from neaptide.schedule.order.incremental.reschedule import reschedule
 from neaptide.schedule.order.incremental.settling import settle
@@ -136,6 +137,34 @@ def _edited(case: Case) -> Solve:
     return solve
 
 
+def _variants(case: Case) -> Solve:
+    """The lowest peak within some more time, as a share of the baseline's. `work` is the limit: plans keep no count."""
+    from coordinated import DEVICE, TINY
+    from neaptide import zoo
+    from neaptide.planner.budget import Budget
+    from neaptide.runtime.prepared_step import prepare
+    from neaptide.runtime.search_options import SearchOptions
+
+    model, latency = case
+    spec = f"{model}@{TINY}"
+    step, batch = zoo.factory(spec, device="meta")()
+    prepared = prepare(step, (batch,), device=DEVICE, name=spec)
+    before = prepared.as_written().peak_with_workspace_bytes
+
+    def solve(limits: Limits) -> Row:
+        options = SearchOptions(Budget(None, latency=latency), "default", limits, numerics="close", workers=1)
+        found = prepared.plan(options).plan.programs[0].predictions
+        return {
+            "value": found.peak_with_workspace_bytes / before,
+            "missed": False,
+            "bound": None,
+            "proved": False,
+            "work": limits.work,
+        }
+
+    return solve
+
+
 _Room = tuple[Any, tuple[Case, ...], Callable[[Case], Solve], int]
 _ROOMS: Final[Mapping[str, _Room]] = MappingProxyType(
     {
@@ -172,6 +201,12 @@ _ROOMS: Final[Mapping[str, _Room]] = MappingProxyType(
             (("darts_cifar",), ("pnas_imagenet",), ("rand_wire_1",), ("local_300_2",)),
             _edited,
             20_000,
+        ),
+        "variants_settings": (
+            variants.SETTINGS,
+            (("mlp", "+10%"), ("lstm", "+10%"), ("resnet50", "+10%"), ("unet", "+5%")),
+            _variants,
+            1_000,
         ),
     }
 )

@@ -10,7 +10,7 @@ from typing import Final
 class VariantSettings:
     """Settings of the outer search, of what it ranks variants by, and of searches like it.
 
-    `benchmarks/ablation.py` does not halve and double these numbers: one search takes too long to be one of many small cases.
+    `benchmarks/ablation.py variants_settings` measures what half and twice of each number cost and win.
 
     Attributes:
         first_share: of the time for a program: what the graph as it is gets, and what the variant that all others begin with
