@@ -20,11 +20,8 @@ class RecomputeSettings:
 
     Attributes:
         proved: a plan this close to its bound is the fastest: sums of seconds err by about as much.
-        contradiction: a bound that is above a plan by more is wrong, and is not shown.
         close_enough: a plan this close to its bound is not searched further; a hundredth of a per cent is below what
             times of operations repeat to.
-        near: one this close needs no search on the whole graph beside the one by blocks.
-        far: one that is further from its bound is worth the costly searches: blocks, ruin and recreate, certificates.
         lower_order: another order counts where it lowers the peak to this share; proofs and plans of another order
             cannot be compared, so a smaller gain is not worth the change.
         order_work: states and cuts of the search for that order, times nodes: less than a second.
@@ -32,7 +29,6 @@ class RecomputeSettings:
             takes any number.
         least_descent_tries: in a small program.
         polish_tries: of one search that descends from a whole order, or improves a plan.
-        quick_tries: of the first look at prices.
         curve_tries_per_node: of all descents behind the floor of a curve together.
         worth_most: part of the baseline's time that a gap of one budget of a curve counts for at most.
         hold_share: an operand is held on to rather than recomputed where it is at most this part of what it helps to make.
@@ -41,7 +37,6 @@ class RecomputeSettings:
         stalls: so many in a row that hardly bring anything are the last: descents on the way to the floor, rounds of a
             bound; and turns to costly strategies.
         hardly_more: a bound or a peak that is better by less than this share is hardly so.
-        floor_progress: one that lowers the peak by less than this share has hardly done so; floors are proved as closely.
         floor_shares: of the range from the floor up: there the closure model plans where these descents begin.
         floor_chains: lowest plans of the chain program from which they begin as well.
         parts: a search among several may use at most one of so many parts of the work that is left.
@@ -50,7 +45,6 @@ class RecomputeSettings:
         turns: of ruin and prices, at most; prices ask for so many answers twice in each.
         misses: so many attempts in a row that have not helped are enough.
         least_progress: an attempt that closes less than this share of a gap has not helped.
-        least_rise: a bound that rises by less than this share has not risen.
         whole_nodes: of branch and bound, for one of many programs in whole numbers.
         apart: steps this close to one that has been looked at say the same.
         looks: of the bounds: budgets that choose steps, each of them after the first one so many-th of the steps; programs
@@ -94,16 +88,12 @@ class RecomputeSettings:
     """
 
     proved: float = 1e-8
-    contradiction: float = 1e-6
     close_enough: float = 1e-4
-    near: float = 5e-4
-    far: float = 3e-3
     lower_order: float = 0.99
     order_work: int = 500_000
     descent_tries_per_node: int = 5
     least_descent_tries: int = 1000
     polish_tries: int = 15_000
-    quick_tries: int = 2500
     curve_tries_per_node: int = 100
     worth_most: float = 0.02
     hold_share: float = 1 / 16
@@ -111,7 +101,6 @@ class RecomputeSettings:
     most_executions: int = 8
     stalls: int = 2
     hardly_more: float = 1e-3
-    floor_progress: float = 0.01
     floor_shares: tuple[float, ...] = (1.0, 0.45, 0.3)
     floor_chains: int = 2
     parts: int = 4
@@ -119,7 +108,6 @@ class RecomputeSettings:
     turns: int = 6
     misses: int = 4
     least_progress: float = 0.1
-    least_rise: float = 2e-5
     whole_nodes: int = 1
     apart: int = 6
     looks: int = 4
@@ -153,6 +141,36 @@ class RecomputeSettings:
     costly_part: int = 4
     whole_work: int = 4
     nodes_per_try: int = 8
+
+    @property
+    def contradiction(self) -> float:
+        """A bound that is above a plan by more is wrong, and is not shown."""
+        return 100 * self.proved
+
+    @property
+    def near(self) -> float:
+        """A plan this close to its bound needs no search on the whole graph beside the one by blocks."""
+        return 5 * self.close_enough
+
+    @property
+    def far(self) -> float:
+        """A plan further from its bound is worth the costly searches: blocks, ruin and recreate, certificates."""
+        return 30 * self.close_enough
+
+    @property
+    def least_rise(self) -> float:
+        """A bound that rises by less than this share has not risen."""
+        return self.close_enough / 5
+
+    @property
+    def quick_tries(self) -> int:
+        """Of the first look at prices."""
+        return self.polish_tries // 6
+
+    @property
+    def floor_progress(self) -> float:
+        """A descent that lowers the peak by less than this share has hardly done so; floors are proved as closely."""
+        return 10 * self.hardly_more
 
 
 SETTINGS: Final = RecomputeSettings()
