@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -9,10 +12,11 @@ from neaptide.ir.serial import fingerprint
 from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
 from neaptide.runtime.plan_facts import described_signature, versions
-from neaptide.runtime.prepared_step import prepare
+from neaptide.runtime.prepared_step import PreparedStep, prepare
 from neaptide.runtime.search_options import SearchOptions
 
 LIMITS = Limits(work=100)
+WHOLE_S = 0.3
 
 
 def test_a_plan_has_every_program_of_the_step_within_the_same_bytes():
@@ -124,3 +128,35 @@ def test_operations_are_measured_where_what_the_step_reads_has_bytes(reads):
 
     prepared = prepare(step, (torch.randn(2, 4),))
     assert prepared.is_measured is not reads
+
+
+def test_first_steps_get_their_share_of_the_time_where_the_usual_one_took_longer(monkeypatch):
+    step, batch = steps.adamw()
+    prepared = prepare(step, (batch,), run_operations=False)
+    planned, limits = PreparedStep.plan_program, []
+
+    def slowly(self, index, options, allowed, like=None):
+        limits.append(options.limits.time_s)
+        if index == 0:
+            time.sleep(WHOLE_S)
+        return planned(self, index, replace(options, limits=LIMITS), allowed, like)
+
+    monkeypatch.setattr(PreparedStep, "plan_program", slowly)
+    prepared.plan(SearchOptions(Budget("90%"), limits=Limits(time_s=WHOLE_S)))
+    usual, first = limits
+    assert 0 < usual < WHOLE_S
+    assert usual + first == pytest.approx(WHOLE_S)
+
+
+def test_first_steps_get_what_the_usual_one_left(monkeypatch):
+    step, batch = steps.adamw()
+    prepared = prepare(step, (batch,), run_operations=False)
+    planned, limits = PreparedStep.plan_program, []
+
+    def at_once(self, index, options, allowed, like=None):
+        limits.append(options.limits.time_s)
+        return planned(self, index, replace(options, limits=LIMITS), allowed, like)
+
+    monkeypatch.setattr(PreparedStep, "plan_program", at_once)
+    prepared.plan(SearchOptions(Budget("90%"), limits=Limits(time_s=10_000.0)))
+    assert limits[1] > limits[0]

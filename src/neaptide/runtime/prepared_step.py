@@ -241,11 +241,19 @@ class PreparedStep:
         return StepPlan(plan, PlannedVariant(self.captured, tuple(graphs), plan, self.slow))
 
     def _part(self, limits: Limits, index: int, guard: LimitGuard) -> Limits:
-        """The limits of one program: most of the time for the usual one, the rest for the others."""
-        left, others = guard.remaining_s(), len(self.captured.programs) - index - 1
-        if left is None:
+        """The limits of one program: most of the time for the usual one, the rest for the others.
+
+        The others get their share of the whole even where those before took longer than theirs: a search ends in time,
+        but operations of what it found may be timed behind it.
+        """
+        left, others = guard.remaining_s(), len(self.captured.programs) - 1
+        if left is None or not others:
             return limits
-        return replace(limits, time_s=left * (_USUAL_SHARE if others and not index else 1 / (1 + others)))
+        assert limits.time_s is not None
+        if not index:
+            return replace(limits, time_s=_USUAL_SHARE * limits.time_s)
+        least = (1 - _USUAL_SHARE) * limits.time_s / others
+        return replace(limits, time_s=max(left / (others - index + 1), least))
 
     def plan_program(
         self, index: int, options: SearchOptions, allowed: int, like: PlannedGraph | None = None
