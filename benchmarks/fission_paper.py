@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bench_record import RESULTS, recorded, save, table
 from model_rows import measured_rows
 from neaptide import zoo
-from quote_bars import quoted
+from quote_bars import quote_into
 
 if TYPE_CHECKING:
     from neaptide.runtime.prepared_step import PreparedStep
@@ -275,8 +275,7 @@ def main() -> None:
     print(text(result))
     save(RESULT, result, asked.output)
     if asked.output == RESULTS:
-        page = PAGE.read_text(encoding="utf-8")
-        PAGE.write_text(quoted(page, in_markdown(result), BEGIN, END), encoding="utf-8")
+        quote_into(PAGE, in_markdown(result), BEGIN, END)
 
 
 if __name__ == "__main__":

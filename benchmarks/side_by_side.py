@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import fission_steps
 import neaptide.zoo
 from bench_record import RESULTS, recorded, save
-from quote_bars import quoted
+from quote_bars import quote_into
 
 if TYPE_CHECKING:
     from neaptide.runtime.prepared_step import PreparedStep
@@ -134,8 +134,7 @@ def main() -> None:
     print(in_markdown(result))
     save("side_by_side", result, asked.output)
     if asked.output == RESULTS:
-        page = PAGE.read_text(encoding="utf-8")
-        PAGE.write_text(quoted(page, in_markdown(result), BEGIN, END), encoding="utf-8")
+        quote_into(PAGE, in_markdown(result), BEGIN, END)
 
 
 if __name__ == "__main__":

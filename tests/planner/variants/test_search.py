@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import neaptide
+from neaptide import zoo
 from neaptide.errors import InfeasibleBudget, UsageError
 from neaptide.planner.budget import Budget
 from neaptide.planner.variants.choices import Choice
@@ -71,6 +72,18 @@ def test_a_budget_that_recomputation_cannot_reach_is_reached():
     plan = neaptide.plan(step, batch, budget="30%", numerics="close", **LIMITS)
     made = plan.programs[0].predictions
     assert made.peak_with_workspace_bytes <= 0.3 * made.baseline_peak_with_workspace_bytes
+
+
+def test_results_on_operands_are_looked_for_where_sums_in_products_take_too_long():
+    step, batch = zoo.factory("mlp@tiny,batch=4096", device="meta")()
+    asked = {"budget": neaptide.Budget(None, latency="+5%"), "device": "rtx3090", **LIMITS}
+    made = {
+        numerics: neaptide.plan(step, batch, numerics=numerics, **asked).programs[0]
+        for numerics in ("bitwise", "close")
+    }
+    peaks = {name: program.predictions.peak_with_workspace_bytes for name, program in made.items()}
+    assert peaks["close"] <= peaks["bitwise"]
+    assert [rewrite.rule for rewrite in made["close"].rewrites] == ["in_place"]
 
 
 def test_micro_batching_is_a_strategy_of_its_own():

@@ -60,6 +60,8 @@ def on_operands(
     objection: Objection,
     limits: Limits,
     interrupt: threading.Event | None = None,
+    *,
+    search_again: bool = True,
 ) -> OnOperands | None:
     """A better plan with results on top of operands; None where there is none, or where storages wait on the host.
 
@@ -76,6 +78,7 @@ def on_operands(
         objection: why a changed graph is not wanted; None where it is.
         limits: of the layout, and of the search.
         interrupt: set it to get the best so far.
+        search_again: whether that graph may be searched; else only the sequence that was found is looked at.
     """
     every = _everywhere(graph, pricing(graph).registry)
     if every is None or found.program.stays:
@@ -83,7 +86,7 @@ def on_operands(
     search = _OnOperands(graph, found, goal, asked, pricing, objection, limits, interrupt)
     made = [search.in_sequence(*every)]
     is_over = found.program.predictions.peak_with_workspace_bytes > goal.allowed
-    if is_over or len(found.program.sequence) > len(graph.nodes):
+    if search_again and (is_over or len(found.program.sequence) > len(graph.nodes)):
         made.append(search.searched(*every))
     better = [one for one in made if one is not None and search.is_better(one.found)]
     return min(better, key=lambda one: goal.rank_of(one.found.program), default=None)

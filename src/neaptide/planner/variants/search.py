@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
-from neaptide.outcome import LimitGuard, Limits, Stopwatch
+from neaptide.outcome import Limits, Stopwatch
 from neaptide.planner.loop_bodies import planned_sequence
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.plan_graph import GraphPlan, PlanRequest
@@ -27,16 +27,19 @@ from neaptide.planner.variants.following import followed
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.joins import joins, with_one_join_more, without_joins
 from neaptide.planner.variants.merges import merged
+from neaptide.planner.variants.on_operands import on_operands
 from neaptide.planner.variants.price import Price
 from neaptide.planner.variants.processes.pool import Lost, WorkerPool, started_pool
 from neaptide.planner.variants.processes.task import PlanTask, PricedTask
 from neaptide.planner.variants.rounds import Looking, Picked, Round
 from neaptide.planner.variants.settings import SETTINGS
+from neaptide.planner.variants.shares import Shares, searches_of
 from neaptide.planner.variants.variant import Decision, Variant
 from neaptide.planner.variants.variant_plan import VariantPlan
 from neaptide.plans import TriedVariant
 
 _AS_IT_IS = "as it is"
+_ON_OPERANDS = "results on top of operands in its sequence"
 _MERGED = "sums in products and results on top of operands"
 
 PricingOf = Callable[[Graph], Pricing]
@@ -99,10 +102,10 @@ class _Search:
         costs: PartCosts,
         interrupt: threading.Event | None,
     ) -> None:
-        self.graph, self.asked, self.limits = graph, asked, limits
+        self.graph, self.asked = graph, asked
         self.quick, self.exact, self.objection = quick, exact, objection
         self.only, self.merging, self.costs, self.interrupt = only, merging, costs, interrupt
-        self.guard = LimitGuard(limits, interrupt)
+        self.shares = Shares(limits, interrupt)
         self.before = baseline(exact(graph).problem(graph))
         self.plain = Edited.unchanged(graph)
         first = asked(self.plain)
@@ -110,7 +113,6 @@ class _Search:
         self.goal = Goal.of(first.budget, first.budget_bytes, self.before.seconds)
         self.choices = Choices(quick.registry, objection)
         self.tried: list[TriedVariant] = []
-        self.spent = 0.0
         self.pool: WorkerPool | None = None
 
     def close(self) -> None:
@@ -120,8 +122,8 @@ class _Search:
 
     def run(self, workers: int | None) -> VariantPlan:
         watch = Stopwatch()
-        plain = self._planned(_AS_IT_IS, self.plain, SETTINGS.first_share)
-        best = VariantPlan(_AS_IT_IS, plain, Variant.captured(self.graph), self.before)
+        best = self._as_it_is(_AS_IT_IS, SETTINGS.first_share)
+        plain = best.found
         if self._is_free(plain):
             return replace(best, tried=tuple(self.tried))
         # They load while what all variants begin with is planned.
@@ -143,12 +145,36 @@ class _Search:
 
     def run_like(self, decisions: Sequence[Decision]) -> VariantPlan:
         """The better of the graph as it is and of one variant, after what was decided for another graph."""
-        plain = self._planned(_AS_IT_IS, self.plain, SETTINGS.first_share)
-        best = VariantPlan(_AS_IT_IS, plain, Variant.captured(self.graph), self.before)
-        if not self._is_free(plain):
+        best = self._as_it_is(_AS_IT_IS, SETTINGS.first_share)
+        if not self._is_free(best.found):
             begins = followed(self.choices.begun(self.graph), decisions, self.choices)
-            best = self._or(best, begins, max(self._left(), SETTINGS.first_share))
+            best = self._or(best, begins, max(self.shares.left(), SETTINGS.first_share))
         return replace(best, tried=tuple(self.tried))
+
+    def _as_it_is(self, label: str, share: float) -> VariantPlan:
+        """The plan of the graph as it is, with results on top of operands where its sequence permits that and gets lower."""
+        found = self._planned(label, self.plain, share)
+        plain = VariantPlan(label, found, Variant.captured(self.graph), self.before)
+        if not self.merging or self.asked(self.plain).atomic:
+            return plain
+        lower = on_operands(
+            self.graph,
+            found,
+            self.goal,
+            self.asked,
+            self.exact,
+            self.objection,
+            self.shares.part(share),
+            self.interrupt,
+            search_again=False,
+        )
+        if lower is None:
+            return plain
+        label = f"{label}, {_ON_OPERANDS}"
+        self._try(label, lower.found)
+        return replace(
+            plain, label=label, found=lower.found, variant=Variant((), (lower.rewrite,), lower.edited)
+        )
 
     def _or(self, best: VariantPlan, begins: Variant, share: float) -> VariantPlan:
         """The better of a plan and of that of another variant, whose searches together get a share of the time."""
@@ -156,7 +182,7 @@ class _Search:
         if self._is_too_slow(self._in_program_order(variant).seconds, best):
             return best
         label = variant.label or _MERGED
-        found = self._planned(label, variant.edited, share / _searches(variant.graph))
+        found = self._planned(label, variant.edited, share / searches_of(variant.graph))
         if not self._is_better(found, best.found):
             return best
         return VariantPlan(label, found, variant, self.before, begins=begins)
@@ -170,7 +196,7 @@ class _Search:
         plain = self.choices.begun(self.graph)
         known = joins(plain, self.choices, lambda graph: self.exact(graph).problem(graph))
         whole = self._in_program_order(self._finished(begun)).peak_with_workspace_bytes
-        while self._left() > Round.later().begun:
+        while self.shares.left() > Round.later().begun:
             made = self._in_program_order(best.variant)
             price = Price.of(made, planned_sequence(best.found))
             # In parts a join takes about as much less as everything does.
@@ -233,7 +259,7 @@ class _Search:
         wanted = Round.first()
         for _ in range(SETTINGS.rounds):
             found = self._best_after(begun, choices, price, best, wanted)
-            if found is best or self._left() <= Round.later().begun:
+            if found is best or self.shares.left() <= Round.later().begun:
                 return found
             assert found.begins is not None
             best, begun, wanted = found, found.begins, Round.later()
@@ -273,7 +299,7 @@ class _Search:
                 break  # the rest takes too long, as far as is known
             if one := self._priced(looking, estimate, best):
                 picked.append(one)
-                self.spent += SETTINGS.search_share * _searches(one.variant.graph)
+                self.shares.spend(SETTINGS.search_share * searches_of(one.variant.graph))
         return picked
 
     def _priced(self, looking: Looking, estimate: Estimate, best: VariantPlan) -> Picked | None:
@@ -299,7 +325,7 @@ class _Search:
         def may_begin(number: int) -> bool:
             # One is planned even where the graph as it is took all the time.
             is_first = wanted == Round.first() and picked[number].choice is looking.planned[0]
-            return is_first or self._time_left() > wanted.begun
+            return is_first or self.shares.of_time() > wanted.begun
 
         def task(number: int) -> PricedTask:
             edited = picked[number].variant.edited
@@ -320,14 +346,19 @@ class _Search:
 
     def _may_pick(self, wanted: Round, looking: Looking) -> bool:
         """Whether time or work is left for one more variant; the very first is planned in any case."""
-        return (wanted == Round.first() and not looking.planned) or self._left() > wanted.begun
+        return (wanted == Round.first() and not looking.planned) or self.shares.left() > wanted.begun
 
     def _once_more(self, best: VariantPlan, part: float = 1.0) -> VariantPlan:
         """The best variant, searched in a part of the time that is left; the same where that finds nothing better."""
-        share = part * self._left() / _searches(best.variant.graph)
-        if self._is_unlimited() or share <= SETTINGS.search_share:
+        share = part * self.shares.left() / searches_of(best.variant.graph)
+        if self.shares.is_unlimited or share <= SETTINGS.search_share:
             return best
-        found = self._planned(f"{best.label}, searched longer", best.variant.edited, share)
+        label = f"{best.label}, searched longer"
+        if best.label.startswith(_AS_IT_IS):
+            # Where results lie follows from the sequence, so the search is for another sequence.
+            longer = self._as_it_is(f"{_AS_IT_IS}, searched longer", share)
+            return longer if self._is_better(longer.found, best.found) else best
+        found = self._planned(label, best.variant.edited, share)
         return replace(best, found=found) if self._is_better(found, best.found) else best
 
     def _is_too_slow(self, seconds: float, best: VariantPlan) -> bool:
@@ -340,22 +371,6 @@ class _Search:
     def _is_better(self, found: GraphPlan, than: GraphPlan) -> bool:
         return self.goal.rank_of(found.program) < self.goal.rank_of(than.program)
 
-    def _left(self) -> float:
-        """Share of the time, or of the work, that is left."""
-        if self.limits.work is None or self.limits.time_s is not None or not self._time_left():
-            return self._time_left()
-        return max(1.0 - self.spent, 0.0)
-
-    def _time_left(self) -> float:
-        """Share of the time that is left; all of it where there is no limit."""
-        if self.guard.check_now() is not None:
-            return 0.0
-        remaining = self.guard.remaining_s()
-        return remaining / self.limits.time_s if self.limits.time_s and remaining is not None else 1.0
-
-    def _is_unlimited(self) -> bool:
-        return self.limits.time_s is None and self.limits.work is None
-
     def _looked_at(self, begun: Variant, choices: Sequence[Choice]) -> list[Estimate]:
         """What may follow from a variant, in every number of parts, where that promises something."""
         wanted = [choice for choice in choices if self.only(choice)]
@@ -367,7 +382,7 @@ class _Search:
     def _planned(self, label: str, edited: Edited, share: float) -> GraphPlan:
         """The plan of one variant."""
         found = self._plan(edited, share)
-        self.spent += share * _searches(edited.graph)
+        self.shares.spend(share * searches_of(edited.graph))
         self._try(label, found)
         return found
 
@@ -378,25 +393,14 @@ class _Search:
         asked = self.asked(edited)
         if self.goal.longest is not None and self.goal.longest != float("inf"):
             asked = replace(asked, budget=replace(asked.budget, latency=self.goal.longest))
-        return PlanTask(edited.graph, asked, self._part(share))
+        return PlanTask(edited.graph, asked, self.shares.part(share))
 
     def _try(self, label: str, found: GraphPlan) -> None:
         made = found.program.predictions
         self.tried.append(TriedVariant(label, made.peak_with_workspace_bytes, made.seconds))
-
-    def _part(self, share: float) -> Limits:
-        """Limits of one inner search."""
-        time_s = None if self.limits.time_s is None else share * self.limits.time_s
-        work = None if self.limits.work is None else max(int(share * self.limits.work), 1)
-        return Limits(time_s, work, self.limits.seed)
 
     def _is_free(self, plain: GraphPlan) -> bool:
         """Whether the graph as it is keeps to its budget at no more time than it takes anyway."""
         made = plain.program.predictions
         fits = made.peak_with_workspace_bytes <= self.goal.allowed
         return self.goal.longest is None and fits and made.seconds <= self.before.seconds
-
-
-def _searches(graph: Graph) -> int:
-    """For how many searches a graph is charged: one for itself, and those that the bodies of its loops may take."""
-    return SETTINGS.searches if any(node.regions for node in graph.nodes) else 1
