@@ -35,7 +35,7 @@ class Program:
         graph: what is computed.
         schedule: in which order, with `FREE` steps.
         source: Python text defining `program(args)`: `args` is a list with one entry for each graph input, which the
-            program empties; it returns the graph outputs as a tuple.
+            program empties; it returns the graph outputs as a tuple. A program with dims takes them by keyword.
         line_nodes: for each line of `source` (index 0 is line 1) the node of `graph` that it belongs to, or None;
             a line in the body of a loop belongs to the loop.
         line_steps: for each line the position of its step among those that run nodes, or None.
@@ -43,6 +43,7 @@ class Program:
         body_nodes: by line number, the node of a loop's body that the line runs.
         watches: values that the program copies; it then takes a second argument, a dict.
         places: further global names that the source uses: tensors in an arena, made by who runs it.
+        dims: by symbolic dim of the graph that the program takes, the keyword for it.
     """
 
     graph: Graph
@@ -54,6 +55,7 @@ class Program:
     body_nodes: Mapping[int, Node] = field(default_factory=dict)
     watches: tuple[Watch, ...] = ()
     places: Mapping[str, Place] = field(default_factory=dict)
+    dims: Mapping[str, str] = field(default_factory=dict)
 
     def node_at(self, line: int) -> Node | None:
         """The innermost node that a line (from 1) runs; None for a line that runs none."""

@@ -1,4 +1,4 @@
-"""Sizes as Python text. Numbers, except in the body of a loop, where the length of a part is known only as it runs."""
+"""Sizes as Python text: numbers, or expressions in what is known only as the program runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def size_text(size: SizeExpr | int, dims: Mapping[str, str], node: Node | None =
         raise LoweringError(
             f"the size {size} is not a number",
             where=(node.source.location or None) if node is not None else None,
-            next_step="bind all dimensions before lowering",
+            next_step="bind all dimensions that no input tells before lowering",
         )
     return " + ".join(_term(monomial, factor, dims) for monomial, factor in size.terms())
 

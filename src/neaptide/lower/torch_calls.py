@@ -164,7 +164,7 @@ class CallWriter:
         if not all(n.is_constant for n in (*value.shape, *value.strides)):
             if on_device:
                 raise LoweringError(
-                    f"{node.op} needs a stand-in for {value.name}, whose size changes from part to part",
+                    f"{node.op} needs a stand-in for {value.name}, whose size is known only as the program runs",
                     where=node.source.location or None,
                 )
             options = f"dtype=torch.{value.dtype}, device={self.device(where)}"
@@ -192,7 +192,10 @@ class CallWriter:
             raise LoweringError(
                 "a constant without numbers, shape or device", where=node.source.location or None
             )
-        extents = [int(self.size(n, node)) for n in shape if isinstance(n, (int, SizeExpr))]
+        given = [n for n in shape if isinstance(n, (int, SizeExpr))]
+        if any(isinstance(n, SizeExpr) and not n.is_constant for n in given):
+            return self._filled(node, data, given, dtype, device)
+        extents = [int(self.size(n, node)) for n in given]
         options = f"dtype={self._literal(dtype, node)}, device={self.device(device.name)}"
         if not data:
             return f"torch.empty({extents}, {options})"
@@ -203,6 +206,22 @@ class CallWriter:
             numbers = self.bind(f"numbers_of_{value.name}", _nested(data, extents), data)
             return f"torch.tensor({numbers}, {options})"
         return f"torch.tensor({self._numbers(_nested(data, extents), node)}, {options})"
+
+    def _filled(
+        self, node: Node, data: tuple[Arg, ...], shape: Sequence[SizeExpr | int], dtype: Arg, device: Named
+    ) -> str:
+        """A constant whose shape is known only as the program runs."""
+        options = f"dtype={self._literal(dtype, node)}, device={self.device(device.name)}"
+        extents = self.sizes(shape, node)
+        if not data:
+            return f"torch.empty({extents}, {options})"
+        if len(data) == 1:
+            return f"torch.tensor({self._literal(data[0], node)}, {options}).expand({extents})"
+        raise LoweringError(
+            f"a constant of {len(data)} numbers has a shape that changes",
+            where=node.source.location or None,
+            next_step="bind all dimensions before lowering",
+        )
 
     def _numbers(self, nested: Any, node: Node) -> str:
         if isinstance(nested, list):

@@ -19,6 +19,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Access, Arg, Node, Ref
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule, Step, StepKind
+from neaptide.lower.dims import DimReader, parameters
 from neaptide.lower.loops import added_text, part_lengths, write_loop
 from neaptide.lower.names import Names
 from neaptide.lower.places import NO_PLACES, PlaceNames, Places
@@ -47,7 +48,7 @@ def lower(
     """Generate the program of a schedule. O(size of the schedule).
 
     Args:
-        graph: static shapes; the bodies of loops are emitted as functions.
+        graph: its program takes the symbolic dims that its inputs tell; the bodies of loops are emitted as functions.
         schedule: legal (see `analysis.legality`); `FREE` steps are put in anew.
         registry: how an impure op is replayed.
         watches: values to copy on the way; the program then takes a second argument, a dict that it fills.
@@ -55,15 +56,21 @@ def lower(
         slow: where storages wait that the schedule stores.
 
     Raises:
-        LoweringError: an operation that torch does not have, a size that is not a number, a kind of step that this
-            backend does not have, a storage to be stored from a device whose copies cannot be made, or a watch of
-            something that never exists.
+        LoweringError: an operation that torch does not have, a size with a dim that no input tells, a kind of step
+            that this backend does not have, a storage to be stored from a device whose copies cannot be made, a
+            watch of something that never exists, or symbolic dims together with an arena or with stays on the host.
     """
     for step in schedule.steps:
         if not step.runs_node and not step.moves_bytes and step.kind is not StepKind.FREE:
             raise LoweringError(f"a step of the kind {step.kind.value!r} cannot be lowered to torch code")
     calls = CallWriter(Names(graph), registry)
-    writer = _Writer(calls, places, PlaceNames(calls.names), slow)
+    dims = {dim: calls.names.fresh(dim, "dim") for dim in DimReader(graph).dims}
+    if dims and (places or schedule.has_transfers):
+        raise LoweringError(
+            f"{'an arena' if places else 'a stay on the host'} has one size, but this program takes {', '.join(dims)}",
+            next_step="leave it out, or bind all dimensions before lowering",
+        )
+    writer = _Writer(calls, places, PlaceNames(calls.names), slow, dims)
     writer.function("program", graph, schedule, watches)
     lines = writer.lines
     return Program(
@@ -76,6 +83,7 @@ def lower(
         body_nodes={n: line.path[-1] for n, line in enumerate(lines, 1) if line.path and len(line.path) > 1},
         watches=tuple(watches),
         places=writer.place_names.used,
+        dims=dims,
     )
 
 
@@ -104,6 +112,7 @@ class _Writer:
     places: Places
     place_names: PlaceNames
     slow: SlowMemory
+    dims: dict[str, str]
     lines: list[_Line] = field(default_factory=list)
     outer: tuple[Node, ...] = ()
     functions: int = 0
@@ -121,12 +130,13 @@ class _Writer:
         overwritten = first_trip_writes(self.outer[-1].regions[0]) if self.outer else frozenset()
         first = self.calls.names.fresh("is_first") if overwritten else ""
         taken = ["args", *(["watched"] if watches else []), *([first] if first else [])]
-        self._emit(f"def {name}({', '.join(taken)}):", depth=0)
+        dims = {} if self.outer else self.dims
+        self._emit(f"def {name}({', '.join(taken)}{parameters(dims)}):", depth=0)
         inputs = [variable(graph.values[v]) for v in graph.inputs]
         if inputs:
             self._emit(f"[{', '.join(inputs)}] = args")
             self._emit("args.clear()")
-        self.calls.dims = {}
+        self.calls.dims = dict(dims)
         for dim, text in part_lengths(graph, self.calls) if self.outer else ():
             length = self.calls.names.fresh(dim, "dim")
             self._emit(f"{length} = {text}")

@@ -18,6 +18,7 @@ import torch
 from neaptide.errors import UsageError
 from neaptide.ir.nodes import Node
 from neaptide.ir.schedule import StepKind
+from neaptide.lower.dims import DimReader
 from neaptide.lower.program import Program
 from neaptide.runtime._torch_private import direct_call
 
@@ -77,6 +78,7 @@ class Executable:
         exec(compile(source, self.file_name, "exec"), scope)  # noqa: S102
         self._function: Callable[..., tuple[Any, ...]] = scope["program"]
         self._inputs = len(program.graph.inputs)
+        self._dims = DimReader(program.graph)
         self._device_types = sorted({s.device.split(":")[0] for s in program.graph.storages})
 
     def run(self, inputs: list[Input], watched: dict[str, torch.Tensor] | None = None) -> tuple[Any, ...]:
@@ -89,9 +91,10 @@ class Executable:
             watched: filled with the copies of a program that was lowered with watches.
 
         Raises:
-            UsageError: too few or too many inputs, or no dict for the copies.
+            UsageError: too few or too many inputs, shapes that do not belong together, or no dict for the copies.
         """
         self._check(inputs, watched)
+        sizes = self._sizes(inputs)
         self.interruption = None
         outer = sys.exc_info()[1]
         args = [item.detach() if isinstance(item, torch.Tensor) else item for item in inputs]
@@ -100,7 +103,8 @@ class Executable:
         try:
             # Not under no_grad: recurrent kernels return no workspace for their backward there.
             with torch.enable_grad(), self._no_autocast():
-                outputs = self._function(args, watched) if self.program.watches else self._function(args)
+                taken = (args, watched) if self.program.watches else (args,)
+                outputs = self._function(*taken, **sizes)
                 is_done = True
             return outputs  # noqa: TRY300 - an interrupt between the last operation and here counts
         except BaseException as error:
@@ -130,6 +134,14 @@ class Executable:
             raise UsageError(f"{self.name} takes {self._inputs} inputs, not {len(inputs)}")
         if self.program.watches and watched is None:
             raise UsageError(f"{self.name} copies values on the way, but was given no dict to put them in")
+
+    def _sizes(self, inputs: list[Input]) -> dict[str, int]:
+        """What the program takes for the dims of its graph, by keyword."""
+        keywords = self.program.dims
+        if not keywords:
+            return {}
+        binding = self._dims.read(inputs)
+        return {keyword: binding[dim] for dim, keyword in keywords.items()}
 
     @contextlib.contextmanager
     def _no_autocast(self) -> Iterator[None]:

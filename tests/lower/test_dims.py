@@ -1,0 +1,236 @@
+"""Programs that take the dims of their graph: one program, any shape."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neaptide.errors import LoweringError, UsageError
+from neaptide.ir.builder import GraphBuilder
+from neaptide.ir.nodes import MergeMap, Named, SliceMap
+from neaptide.ir.schedule import HostStay, Schedule
+from neaptide.ir.with_sizes import with_sizes
+from neaptide.lower.dims import DimReader
+from neaptide.lower.places import Place, StepPlaces
+from neaptide.lower.program import Watch
+from neaptide.lower.torch_code import lower
+from neaptide.ops import registry
+from neaptide.runtime.executor import Executable
+from neaptide.symbolic.size_expr import SizeExpr
+from symbolised import symbolised
+from torch_programs import Recorder, check_run, random_order, with_recomputation
+
+B, T = 7, 11
+DIMS = {B: "B", T: "T"}
+HIDDEN, HEADS = 6, 2
+lengths = st.tuples(st.integers(1, 5), st.integers(1, 6))
+
+
+def attention(batch=B, tokens=T):
+    """A block of attention with its loss and gradients; sizes are arguments of reshapes, factories and sums."""
+    r = Recorder()
+    call, rows = r.call, batch * tokens
+    part = HIDDEN // HEADS
+    x = r.input(torch.randn(batch, tokens, HIDDEN), "x")
+    w = r.input(torch.randn(3 * HIDDEN, HIDDEN), "w")
+    bias = call("aten.zeros.default", [tokens, tokens])
+    flat = call("aten.view.default", x, [rows, HIDDEN])
+    qkv = call("aten.mm.default", flat, call("aten.t.default", w))
+    heads = call("aten.view.default", qkv, [batch, tokens, 3, HEADS, part])
+    heads = call("aten.permute.default", heads, [2, 0, 3, 1, 4])
+    q, k, v = (
+        call(
+            "aten.view.default",
+            call(
+                "aten.clone.default",
+                call("aten.select.int", heads, 0, n),
+                memory_format=Named("memory_format", "contiguous_format"),
+            ),
+            [batch * HEADS, tokens, part],
+        )
+        for n in range(3)
+    )
+    scores = call("aten.add.Tensor", call("aten.bmm.default", q, call("aten.transpose.int", k, 1, 2)), bias)
+    chances = call("aten._softmax.default", scores, -1, False)
+    mixed = call("aten.relu.default", call("aten.bmm.default", chances, v))
+    loss = call("aten.sum.default", mixed)
+    grad = call("aten.expand.default", call("aten.ones_like.default", loss), [batch * HEADS, tokens, part])
+    grad = call("aten.threshold_backward.default", grad, mixed, 0)
+    to_v = call("aten.bmm.default", call("aten.transpose.int", chances, 1, 2), grad)
+    back = call("aten.bmm.default", grad, call("aten.transpose.int", v, 1, 2))
+    back = call("aten._softmax_backward_data.default", back, chances, -1, Named("dtype", "float32"))
+    to_q = call("aten.bmm.default", back, k)
+    return r, r.finish([loss, to_v, to_q, q])
+
+
+def dynamic():
+    return symbolised(attention()[1], DIMS)
+
+
+def test_the_program_takes_the_dims_that_its_inputs_tell():
+    graph = dynamic()
+    program = lower(graph, Schedule.program_order(graph), registry())
+    assert dict(program.dims) == {"B": "B", "T": "T"}
+    assert program.source.startswith("def program(args, *, B, T):\n")
+    assert "[B * T, 6]" in program.source
+
+
+@settings(deadline=None)
+@given(lengths, st.data())
+def test_one_program_runs_all_shapes_with_the_bits_and_bytes_of_each(shape, data):
+    recorder, static = attention(*shape)
+    graph = dynamic()
+    order = with_recomputation(data.draw, graph, random_order(data.draw, graph))
+    schedule = Schedule.from_nodes(graph, order)
+    executable = Executable(lower(graph, schedule, registry()), name="dynamic")
+    bound = with_sizes(graph, dict(zip("BT", shape, strict=True)))
+    assert [s.nbytes for s in bound.storages] == [s.nbytes for s in static.storages]
+    check_run(recorder, bound, schedule, executable)
+
+
+def test_one_executable_runs_shape_after_shape():
+    graph = dynamic()
+    schedule = Schedule.program_order(graph)
+    executable = Executable(lower(graph, schedule, registry()), name="dynamic")
+    for shape in [(2, 3), (4, 1), (2, 3), (1, 9)]:
+        recorder, _ = attention(*shape)
+        bound = with_sizes(graph, dict(zip("BT", shape, strict=True)))
+        check_run(recorder, bound, schedule, executable)
+
+
+def test_watched_values_of_any_shape_are_copied():
+    graph = dynamic()
+    q = graph.outputs[-1]
+    program = lower(graph, Schedule.program_order(graph), registry(), watches=[Watch("q", q, 0)])
+    assert "def program(args, watched, *, B, T):" in program.source
+    copies: dict[str, torch.Tensor] = {}
+    recorder, _ = attention(3, 4)
+    outputs = Executable(program, name="watched").run(recorder.fresh_inputs(), copies)
+    assert torch.equal(copies["q"], outputs[-1])
+
+
+# -- reading dims
+
+
+def reader(*shapes):
+    b = GraphBuilder("inputs")
+    values = [b.input(f"x{n}", shape) for n, shape in enumerate(shapes)]
+    b.output(*values)
+    return DimReader(b.finish())
+
+
+def sized(*texts):
+    return tuple(SizeExpr.parse(str(text)) for text in texts)
+
+
+def test_dims_follow_from_plain_extents_first_and_then_from_linear_ones():
+    read = reader(sized("B*T + 2*C"), sized("T", 4), sized("3*B + T"))
+    assert read.dims == ("T", "B", "C")
+    args = [torch.empty(5 * 2 + 2 * 9), torch.empty(2, 4), torch.empty(3 * 5 + 2)]
+    assert read.read(args) == {"T": 2, "B": 5, "C": 9}
+
+
+def test_a_shape_that_was_seen_is_looked_up():
+    read = reader(sized("B", "T"))
+    first = read.read([torch.empty(2, 3)])
+    assert read.read([torch.empty(2, 3)]) is first
+    assert read.read([torch.empty(3, 2)]) == {"B": 3, "T": 2}
+
+
+def test_a_graph_without_dims_looks_at_nothing():
+    assert reader(sized(4, 2)).read([None]) == {}
+
+
+def test_arguments_whose_shapes_do_not_belong_together_are_refused():
+    read = reader(sized("B", 4), sized("B", 2))
+    with pytest.raises(
+        UsageError, match=r"x1 has the shape \[3, 2\], and the program takes \[B, 2\]"
+    ) as error:
+        read.read([torch.empty(2, 4), torch.empty(3, 2)])
+    assert "axis 0 is B long, where B = 2" in str(error.value)
+    with pytest.raises(UsageError, match="axis 1 is 4 long"):
+        read.read([torch.empty(2, 5), torch.empty(2, 2)])
+    with pytest.raises(UsageError, match="another number of axes"):
+        read.read([torch.empty(2), torch.empty(2, 2)])
+
+
+def test_a_length_that_no_whole_number_gives_is_refused():
+    with pytest.raises(UsageError, match="axis 0 is 3\\*B long, where B = 2"):
+        reader(sized("3*B")).read([torch.empty(7)])
+
+
+def test_an_input_that_nothing_uses_need_not_be_there():
+    b = GraphBuilder("inputs", registry())
+    b.input("unused", sized("B"))
+    x = b.input("x", sized("B"))
+    (y,) = b.node("aten.relu.default", x, outputs=["y: f32[{B}]"])
+    b.output(y)
+    assert DimReader(b.finish()).read([None, torch.empty(3)]) == {"B": 3}
+
+
+# -- what a program with dims has
+
+
+def test_a_loop_over_parts_of_any_number_of_rows():
+    rows = SizeExpr.dim("rows")
+    body = GraphBuilder("body", registry())
+    part, w = body.input("part", (rows, 4)), body.input("w", (4, 4))
+    (h,) = body.node("aten.mm.default", part, w, outputs=["h: f32[{rows}, 4]"])
+    (y,) = body.node("aten.view.default", h, [rows * 4], outputs=["y: f32[{4*rows}] @h"])
+    (z,) = body.node("aten.view.default", y, [rows, 4], outputs=["z: f32[{rows}, 4] @h"])
+    body.output(z)
+    b = GraphBuilder("loop", registry())
+    n = SizeExpr.dim("N")
+    x, weight = b.input("x", (n, 4)), b.input("w", (4, 4))
+    (out,) = b.loop(
+        body.finish(),
+        (n + 2) // 3,
+        [x, weight],
+        outputs=["out: f32[{N}, 4]"],
+        slices=[SliceMap(0, 0, SizeExpr.const(3))],
+        merges=[MergeMap(0, "concat", 0)],
+    )
+    b.output(out)
+    graph = b.finish()
+    executable = Executable(lower(graph, Schedule.program_order(graph), registry()), name="loop")
+    for length in (1, 3, 8):
+        x, w = torch.randint(-3, 4, (length, 4)).float(), torch.randint(-3, 4, (4, 4)).float()
+        assert torch.equal(executable.run([x, w])[0], x @ w)
+
+
+def constants(*numbers):
+    b = GraphBuilder("constants", registry())
+    n = SizeExpr.dim("N")
+    x = b.input("x", (n,))
+    (c,) = b.node(
+        "neaptide.constant",
+        list(numbers),
+        [n],
+        Named("dtype", "float32"),
+        Named("device", "cpu"),
+        outputs=["c: f32[{N}] strides(0) bytes(4)"],
+    )
+    (y,) = b.node("aten.add.Tensor", x, c, outputs=["y: f32[{N}]"])
+    b.output(y)
+    return b.finish()
+
+
+def test_a_constant_as_long_as_an_argument():
+    graph = constants(2.5)
+    executable = Executable(lower(graph, Schedule.program_order(graph), registry()), name="constant")
+    assert executable.run([torch.ones(3)])[0].tolist() == [3.5] * 3
+
+
+def test_what_has_one_size_is_refused_beside_dims():
+    graph = dynamic()
+    order = Schedule.program_order(graph)
+    place = StepPlaces((Place(0, "float32", (2,), (1,)),))
+    with pytest.raises(LoweringError, match="an arena has one size, but this program takes B, T"):
+        lower(graph, order, registry(), places={0: place})
+    stays = order.with_stays([HostStay(graph.created_storages(graph.nodes[0])[0], 0, 0, 0, 1, 1)])
+    with pytest.raises(LoweringError, match="a stay on the host has one size"):
+        lower(graph, stays, registry())
+    with pytest.raises(LoweringError, match="a constant of 2 numbers has a shape that changes"):
+        lower(constants(1.0, 2.0), Schedule.program_order(constants(1.0, 2.0)), registry())
