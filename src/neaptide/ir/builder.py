@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from neaptide.errors import VerifyError
+from neaptide.ir.declaration import Declaration
 from neaptide.ir.effects import CallEffects, effects_of
 from neaptide.ir.graph import Graph, Segment
 from neaptide.ir.loop_body import with_destinations
@@ -29,9 +30,10 @@ from neaptide.ir.nodes import (
     Source,
 )
 from neaptide.ir.registry import Call, OpRegistry
-from neaptide.ir.text_parser import Declaration, parse_declaration
+from neaptide.ir.text_parser import parse_declaration
 from neaptide.ir.values import Kind, Storage, Value, contiguous_strides
 from neaptide.ir.verify import verify
+from neaptide.symbolic.dims import Dim, Relation
 from neaptide.symbolic.size_expr import SizeExpr
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]+")
@@ -69,6 +71,8 @@ class GraphBuilder:
         self._inputs: list[int] = []
         self._outputs: list[int] = []
         self._segments: list[Segment] = []
+        self._dims: list[Dim] = []
+        self._relations: list[Relation] = []
         self._ids: dict[str, int] = {}
         self._names: dict[str, int] = {}  # of all values, with the number last tried for a duplicate
 
@@ -319,6 +323,15 @@ class GraphBuilder:
         )
         return tuple(ValueId(v) for v in made)
 
+    def dim(self, name: str, low: int = 0, high: int | None = None) -> SizeExpr:
+        """Declare a named dimension with its smallest and largest size, in elements; the dimension as a size."""
+        self._dims.append(Dim(name, low, high))
+        return SizeExpr.dim(name)
+
+    def relation(self, left: SizeExpr | int, right: SizeExpr | int) -> None:
+        """Declare that two sizes are equal for every shape."""
+        self._relations.append(Relation(_size(left), _size(right)))
+
     def segment(self, name: str) -> None:
         """Everything since the last segment is this segment."""
         start = self._segments[-1].end if self._segments else 0
@@ -342,6 +355,8 @@ class GraphBuilder:
             tuple(self._outputs),
             tuple(self._segments),
             self.name,
+            tuple(self._dims),
+            tuple(self._relations),
         )
         verify(graph)
         return graph

@@ -16,7 +16,7 @@ def fingerprint(graph: Graph) -> str:
     """SHA-256 of the structure of a graph, as 64 hexadecimal digits. O(size).
 
     It covers operations, arguments, shapes, strides, dtypes, storages with their device and kind, effects, regions,
-    inputs, outputs and the borders of segments. It does not depend on names, source locations, or the numbering of
+    inputs, outputs, the borders of segments, dims with their ranges, and relations. It does not depend on names, source locations, or the numbering of
     values and storages. The order of the nodes counts: it is the baseline.
     """
     digest = hashlib.sha256(_VERSION.encode())
@@ -35,6 +35,8 @@ def _pieces(graph: Graph) -> Iterator[str]:
         yield from numbering.node(node)
     yield f"outputs {[numbering.value_of[v] for v in graph.outputs]}"
     yield f"segments {[(s.start, s.end) for s in graph.segments]}"
+    if graph.dims:
+        yield f"dims {sorted(map(str, graph.dims))} relations {sorted(map(str, graph.relations))}"
 
 
 class _Numbering:

@@ -62,6 +62,8 @@ class FinishedEdit:
             tuple(self._value_id[value] for value in outputs),
             segments,
             name,
+            before.dims,
+            before.relations,
         )
         touched = tuple(new for new, handle in enumerate(self._order) if handle in self._touched)
         count = len(before.values)

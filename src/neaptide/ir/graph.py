@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from neaptide.ir.nodes import Node
 from neaptide.ir.values import Storage, Value
+from neaptide.symbolic.dims import Dim, Relation
 from neaptide.symbolic.size_expr import SizeExpr
 
 
@@ -38,6 +39,9 @@ class Graph:
         outputs: value ids handed back; alive after the last node.
         segments: a partition of the nodes; empty means one segment.
         name: for reports.
+        dims: the named dimensions of its sizes with their ranges. Empty: the sizes are constant, or it is the body of
+            a loop and uses the dims of the graph around it, or nothing is known of its dims but that they are 0 or more.
+        relations: equalities between sizes that hold for every shape it is run on.
     """
 
     nodes: tuple[Node, ...]
@@ -47,6 +51,8 @@ class Graph:
     outputs: tuple[int, ...]
     segments: tuple[Segment, ...] = ()
     name: str = ""
+    dims: tuple[Dim, ...] = ()
+    relations: tuple[Relation, ...] = ()
     _producer: list[int | None] = field(init=False, repr=False, compare=False, hash=False)
     _created: dict[int, tuple[int, ...]] = field(
         init=False, repr=False, compare=False, hash=False, default_factory=dict

@@ -15,6 +15,7 @@ from neaptide.ir.values import Kind, Storage, Value
 from neaptide.ir.verify import verify
 from neaptide.ir.wire import (
     FORMAT,
+    WireDim,
     WireFile,
     WireGraph,
     WireHeader,
@@ -29,6 +30,7 @@ from neaptide.ir.wire import (
     WireValue,
 )
 from neaptide.reading import JsonError, decode_json
+from neaptide.symbolic.dims import Dim, Relation
 from neaptide.symbolic.size_expr import SizeExpr
 
 __all__ = ["fingerprint", "from_json", "from_wire", "to_json", "to_wire"]
@@ -87,6 +89,8 @@ def to_wire(graph: Graph) -> WireGraph:
         ),
         nodes=tuple(map(_node, graph.nodes)),
         segments=tuple(WireSegment(s.name, s.start, s.end) for s in graph.segments),
+        dims=tuple(WireDim(d.name, d.low, d.high) for d in graph.dims),
+        relations=tuple((_size(r.left), _size(r.right)) for r in graph.relations),
     )
 
 
@@ -160,6 +164,11 @@ def from_wire(wire: WireGraph, path: str = "$") -> Graph:
         outputs=wire.outputs,
         segments=tuple(Segment(s.name, s.start, s.end) for s in wire.segments),
         name=wire.name,
+        dims=tuple(Dim(d.name, d.low, d.high) for d in wire.dims),
+        relations=tuple(
+            Relation(*(_read_size(side, f"{path}.relations[{i}]") for side in sides))
+            for i, sides in enumerate(wire.relations)
+        ),
     )
 
 

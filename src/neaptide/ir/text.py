@@ -14,6 +14,7 @@ graph "mlp" {
 A storage is called by the first value that sees it: `@h`, and `@h.1` for its version 1. A value without `@` sees a
 storage of its own, with `bytes(...)`, `device(...)`, `kind(...)` and `name(...)` where these are not what the value
 says. A number in braces, `{4*B}`, is a size expression, also when it is constant; a bare one is a plain number.
+What is known of the names in such expressions stands in front: `dim B from 1 to 64`, `relation {S0} = {12*S1}`.
 The grammar is written out in `ir.text_parser`.
 """
 
@@ -27,6 +28,7 @@ from collections.abc import Iterable
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Loop, Named, Node, Ref, SliceMap, Source, refs
 from neaptide.ir.values import DTYPE_BYTES, DTYPE_WORDS, Kind, Storage, Value, contiguous_strides
+from neaptide.symbolic.dims import Dim
 from neaptide.symbolic.size_expr import SizeExpr
 
 _WORD = re.compile(r"[A-Za-z0-9_.:+/\\~-]+")
@@ -64,6 +66,8 @@ class Labels:
 
 def _graph_lines(graph: Graph, labels: Labels) -> list[str]:
     lines = [f"graph {_quote(graph.name)} {{"]
+    lines += [f"  dim {dim.name} {_range(dim)}" for dim in graph.dims]
+    lines += [f"  relation {_extent(r.left)} = {_extent(r.right)}" for r in graph.relations]
     seen: set[int] = set()
     lines += [f"  input {_declare(graph, value, labels, seen)}" for value in graph.inputs]
     for node in graph.nodes:
@@ -152,6 +156,10 @@ def _storage(storage: Storage, value: Value) -> list[str]:
     if storage.name != value.name:
         parts.append(f"name({_quote(storage.name)})")
     return parts
+
+
+def _range(dim: Dim) -> str:
+    return f"from {dim.low}" if dim.high is None else f"from {dim.low} to {dim.high}"
 
 
 def _loop_header(loop: Loop) -> str:

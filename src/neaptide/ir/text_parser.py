@@ -3,6 +3,7 @@
 ```
 graph    = "graph" STRING "{" line* "}"
 line     = "input" declare | [declare {"," declare} "="] op | "output" "(" values ")"
+         | "dim" NAME "from" INT ["to" INT] | "relation" size "=" size
          | "segment" STRING INT INT | "values" "(" values ")" | "storages" "(" accesses ")"
 declare  = "%"NAME ":" ("host" DTYPE | DTYPE "[" sizes "]" {"strides" "(" sizes ")" | "offset" "(" size ")"
            | access | "bytes" "(" size ")" | "device" "(" word ")" | "kind" "(" WORD ")" | "name" "(" STRING ")"})
@@ -23,15 +24,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from neaptide.ir.cursor import Cursor
+from neaptide.ir.declaration import Declaration, Scope
 from neaptide.ir.graph import Graph, Segment
 from neaptide.ir.nodes import Access, Arg, Effects, Loop, MergeMap, Named, Node, Ref, SliceMap, Source
 from neaptide.ir.renumber import renumbered
 from neaptide.ir.tokens import Token, split_source
-from neaptide.ir.values import DTYPE_BYTES, DTYPE_WORDS, Kind, Storage, Value, contiguous_strides
+from neaptide.ir.values import DTYPE_WORDS, Kind, Storage, Value, contiguous_strides
 from neaptide.ir.verify import verify
+from neaptide.symbolic.dims import Dim, Relation
 from neaptide.symbolic.size_expr import SizeExpr
 
 _DTYPES = {word: dtype for dtype, word in DTYPE_WORDS.items()}
@@ -54,23 +56,6 @@ def parse_graph(text: str) -> Graph:
     return graph
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
-    """A value as declared; `access` is None for one that sees a storage of its own."""
-
-    name: str
-    dtype: str
-    host: bool = False
-    shape: tuple[SizeExpr, ...] = ()
-    strides: tuple[SizeExpr, ...] = ()
-    offset: SizeExpr = _ZERO
-    access: tuple[str, int] | None = None
-    nbytes: SizeExpr | None = None
-    device: str = "cpu"
-    kind: Kind = Kind.TEMPORARY
-    storage_name: str | None = None
-
-
 def parse_declaration(text: str) -> Declaration:
     """One value declaration, such as `y: f32[4, 8] @x`; the `%` in front may be left out."""
     parser = _Parser(text if text.lstrip().startswith("%") else "%" + text.lstrip())
@@ -80,26 +65,10 @@ def parse_declaration(text: str) -> Declaration:
     return result
 
 
-@dataclass(slots=True)
-class _Scope:
-    """What the lines of one graph have declared so far."""
-
-    values: list[Value] = field(default_factory=list)
-    storages: list[Storage] = field(default_factory=list)
-    value_ids: dict[str, int] = field(default_factory=dict)
-    storage_ids: dict[str, int] = field(default_factory=dict)
-    nodes: list[Node] = field(default_factory=list)
-    inputs: list[int] = field(default_factory=list)
-    outputs: tuple[int, ...] = ()
-    segments: list[Segment] = field(default_factory=list)
-    value_order: list[int] | None = None
-    storage_order: list[int] | None = None
-
-
 class _Parser(Cursor):
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.scope = _Scope()
+        self.scope = Scope()
 
     def value_use(self) -> int:
         token = self.take("value")
@@ -126,7 +95,7 @@ class _Parser(Cursor):
     # -- graphs
 
     def graph(self) -> Graph:
-        outer, self.scope = self.scope, _Scope()
+        outer, self.scope = self.scope, Scope()
         self.take("word", "graph")
         name = self.string()
         self.take("sign", "{")
@@ -141,6 +110,8 @@ class _Parser(Cursor):
             scope.outputs,
             tuple(scope.segments),
             name,
+            tuple(scope.dims),
+            tuple(scope.relations),
         )
         if scope.value_order is None and scope.storage_order is None:
             return graph
@@ -163,6 +134,14 @@ class _Parser(Cursor):
         elif token.text == "segment" and following.kind == "string":
             self.take()
             scope.segments.append(Segment(self.string(), self.integer(), self.integer()))
+        elif token.text == "dim" and following.kind == "word":
+            self.take()
+            scope.dims.append(self.dim())
+        elif token.text == "relation" and following.kind in {"size", "int"}:
+            self.take()
+            left = self.size()
+            self.take("sign", "=")
+            scope.relations.append(Relation(left, self.size()))
         elif token.text == "output":
             self.take()
             scope.outputs = tuple(self.parenthesised(self.value_use))
@@ -176,6 +155,12 @@ class _Parser(Cursor):
             self.node([])
         else:
             raise self.error(f"unexpected {token.text or 'the end'!r}")
+
+    def dim(self) -> Dim:
+        name = self.take("word").text
+        self.take("word", "from")
+        low = self.integer()
+        return Dim(name, low, self.integer() if self.accept("to") else None)
 
     def order(self, item: Callable[[], int], size: int) -> list[int]:
         token = self.peek()
@@ -239,7 +224,7 @@ class _Parser(Cursor):
             label, version = made.access or (made.name, 0)
             if label == made.name:
                 storage = len(scope.storages)
-                nbytes = made.nbytes if made.nbytes is not None else _dense_bytes(made)
+                nbytes = made.nbytes if made.nbytes is not None else made.dense_bytes
                 storage_name = made.name if made.storage_name is None else made.storage_name
                 scope.storages.append(Storage(storage, nbytes, made.device, made.kind, storage_name))
                 scope.storage_ids[label] = storage
@@ -385,10 +370,3 @@ class _Parser(Cursor):
 
 
 _EFFECTS = frozenset({"inputs", "reads", "writes", "rng", "collective", "returns"})
-
-
-def _dense_bytes(made: Declaration) -> SizeExpr:
-    total = SizeExpr.const(DTYPE_BYTES[made.dtype])
-    for extent in made.shape:
-        total = total * extent
-    return total

@@ -7,6 +7,7 @@ from collections.abc import Container
 from itertools import pairwise
 
 from neaptide.errors import VerifyError
+from neaptide.ir.dim_faults import faults_of_declarations, faults_of_sizes
 from neaptide.ir.graph import Graph
 from neaptide.ir.loop_maps import faults_of_effects, faults_of_joins, faults_of_maps, faults_of_writes
 from neaptide.ir.nodes import LOOP_OP, Access, Loop, Node, refs
@@ -25,7 +26,8 @@ def verify(graph: Graph) -> None:
     is seen by some value; reads and writes name the version of that moment in program order and a storage of an
     input of the node; views stay inside their storage where sizes are constant; arguments refer to all inputs and no
     others; keyword arguments are sorted; loops fit their bodies, which are verified too and write to nothing but their
-    destinations and what the loop says that it writes; segments partition the nodes.
+    destinations and what the loop says that it writes; segments partition the nodes; the
+    ranges of dims are not empty, and a graph that declares dims declares all that its sizes use.
 
     Raises:
         VerifyError: the first broken rule, with the ten nodes before and after it.
@@ -86,6 +88,7 @@ class _Verifier:
             lonely = next(s for s in self.graph.storages if s.id not in self.version)
             raise self.fail(f"storage {lonely.id} is seen by no value")
         self.check_segments()
+        self.check_dims()
 
     def check_tables(self) -> None:
         for position, storage in enumerate(self.graph.storages):
@@ -271,6 +274,16 @@ class _Verifier:
             verify(body)
         except VerifyError as error:
             raise self.fail(f"the body of the loop breaks a rule: {error.render()}", node) from error
+
+    def check_dims(self) -> None:
+        if not self.graph.dims and not self.graph.relations:
+            return
+        for faults in (
+            faults_of_declarations(self.graph),
+            faults_of_sizes(self.graph, self.new_nodes, self.new_values),
+        ):
+            for what in faults:
+                raise self.fail(what)
 
     def check_segments(self) -> None:
         segments = self.graph.segments

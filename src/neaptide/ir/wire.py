@@ -99,6 +99,14 @@ class WireSegment(msgspec.Struct, forbid_unknown_fields=True):
     end: int
 
 
+class WireDim(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """`symbolic.dims.Dim`."""
+
+    name: str
+    low: int = 0
+    high: int | None = None
+
+
 class WireGraph(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     """`ir.graph.Graph`."""
 
@@ -109,6 +117,8 @@ class WireGraph(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     values: tuple[WireValue, ...]
     nodes: tuple[WireNode, ...]
     segments: tuple[WireSegment, ...] = ()
+    dims: tuple[WireDim, ...] = ()
+    relations: tuple[tuple[WireSize, WireSize], ...] = ()
 
 
 class WireFile(msgspec.Struct, forbid_unknown_fields=True):

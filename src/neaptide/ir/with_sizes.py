@@ -7,17 +7,21 @@ from dataclasses import replace
 from neaptide.ir.graph import Graph
 from neaptide.ir.loop_maps import Binding
 from neaptide.ir.nodes import Arg
+from neaptide.symbolic.dims import bound_dims, bound_relations
 from neaptide.symbolic.size_expr import SizeExpr
 
 
 def with_sizes(graph: Graph, binding: Binding) -> Graph:
     """The graph with numbers in place of some dims; values, storages and nodes keep their ids. O(size).
 
-    Bodies of loops stay as they are.
+    Bodies of loops stay as they are. Dims that have a number are no longer declared, and relations lose what is settled.
 
     Args:
         graph: with symbolic dims, or without.
         binding: values of dims.
+
+    Raises:
+        SymbolicError: a value is outside the range of its dim, or breaks a relation.
     """
     if not binding:
         return graph
@@ -55,4 +59,6 @@ def with_sizes(graph: Graph, binding: Binding) -> Graph:
         storages=tuple(
             replace(storage, nbytes=storage.nbytes.substitute(binding)) for storage in graph.storages
         ),
+        dims=bound_dims(graph.dims, binding),
+        relations=bound_relations(graph.relations, binding),
     )
