@@ -20,6 +20,7 @@ def follow(
     seeds: Mapping[int, Along],
     length: int,
     nodes: Collection[int] | None = None,
+    lines: Lines | None = None,
 ) -> Carried:
     """Follow an axis from some values through a graph.
 
@@ -33,6 +34,7 @@ def follow(
         seeds: where the axis lies in values to begin with. Seeds are believed where nothing in the graph contradicts.
         length: of the axis: the smallest number of elements that its parts are counted in.
         nodes: those to look at; all without it.
+        lines: of this graph and length, where more than one axis is followed in it.
 
     Raises:
         RewriteError: a seed does not fit its value.
@@ -47,7 +49,7 @@ def follow(
         ):
             raise RewriteError(f"an axis of {length} does not lie in dim {along.dim} of %{value.name}")
     here = range(len(graph.nodes)) if nodes is None else sorted(set(nodes))
-    lines = Lines(graph, registry, length)
+    lines = Lines(graph, registry, length) if lines is None else lines
     pins, pulled = dict(seeds), set[int]()
     users = _users(graph, here)
     while True:

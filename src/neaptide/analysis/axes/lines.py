@@ -29,14 +29,25 @@ class Line:
     axis: OpAxis = _NO_AXIS
 
 
+_Key = tuple[int, tuple[tuple[int, Along], ...], tuple[tuple[int, Along], ...], tuple[tuple[int, Along], ...]]
+
+
 class Lines:
-    """The lines of a graph's nodes along an axis of some length. What rows say is asked once for each node."""
+    """The lines of a graph's nodes along an axis of some length. What was found once is known from then on.
+
+    Args:
+        graph: static.
+        registry: what its operations mean.
+        length: of the axis.
+    """
 
     def __init__(self, graph: Graph, registry: OpRegistry, length: int) -> None:
         self.graph = graph
         self.registry = registry
         self.length = length
         self._axes: dict[int, tuple[OpAxis, ...]] = {}
+        self._shape_only: dict[int, frozenset[int]] = {}
+        self._found: dict[_Key, Line | None] = {}
 
     def row(self, node: Node) -> AxisRow | None:
         """The row of axes of a node's operation."""
@@ -45,6 +56,12 @@ class Lines:
 
     def shape_only(self, node: Node) -> frozenset[int]:
         """Slots of operands of which only the shape matters."""
+        found = self._shape_only.get(node.id)
+        if found is None:
+            found = self._shape_only[node.id] = self._read_for_shape(node)
+        return found
+
+    def _read_for_shape(self, node: Node) -> frozenset[int]:
         spec = self.registry.find(node.op)
         if spec is None or not spec.shape_only:
             return frozenset()
@@ -70,6 +87,18 @@ class Lines:
             optional: the same of operands of which only the shape matters; they need not be part of the line.
             results: by output, where results are to carry it.
         """
+        key = (node.id, tuple(required.items()), tuple(optional.items()), tuple(results.items()))
+        if key not in self._found:
+            self._found[key] = self._find(node, required, optional, results)
+        return self._found[key]
+
+    def _find(
+        self,
+        node: Node,
+        required: Mapping[int, Along],
+        optional: Mapping[int, Along],
+        results: Mapping[int, Along],
+    ) -> Line | None:
         row = self.row(node)
         if row is None:
             return None

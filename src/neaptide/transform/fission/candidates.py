@@ -15,6 +15,7 @@ from typing import Final
 
 from neaptide.analysis.axes.carried import Carried
 from neaptide.analysis.axes.follow import follow
+from neaptide.analysis.axes.lines import Lines
 from neaptide.analysis.axes.windows import Scaled
 from neaptide.analysis.sizes import evaluate_storage_bytes
 from neaptide.errors import RewriteError
@@ -103,6 +104,7 @@ class RegionFinder:
         self.sizes = evaluate_storage_bytes(graph)
         self.before = predecessors(graph)
         self.destinations = destinations(graph)
+        self.lines: dict[int, Lines] = {}
 
     def least_bytes(self) -> float:
         """What a region must make in parts to be worth a loop."""
@@ -158,7 +160,7 @@ class RegionFinder:
         """
         length = self.graph.values[value].shape[dim].constant_value()
         try:
-            carried = follow(self.graph, self.registry, {value: Along(dim)}, length, nodes)
+            carried = self._follow({value: Along(dim)}, length, nodes)
         except RewriteError:
             return None  # the axis contradicts itself: no region along it
         means = tuple(c.node for c in carried.conditions if c.need is Need.MEAN)
@@ -187,6 +189,10 @@ class RegionFinder:
         share = self._all_made_bytes(members) / max(self._all_made_bytes(nodes), 1)
         return Candidate(kind, (name, dim), length, seeds, members, in_parts, nbytes, share, means, own)
 
+    def _follow(self, seeds: Mapping[int, Along], length: int, nodes: Collection[int]) -> Carried:
+        lines = self.lines.setdefault(length, Lines(self.graph, self.registry, length))
+        return follow(self.graph, self.registry, seeds, length, nodes, lines)
+
     def _leave_writers_with_what_they_write(self, wanted: set[int]) -> None:
         """Leave outside what overwrites a storage that is made outside, such as a mask that is drawn whole."""
         count = len(wanted) + 1
@@ -203,7 +209,7 @@ class RegionFinder:
         """Members that carry the axis no more when only the members are looked at."""
         if not members:
             return members
-        again = follow(self.graph, self.registry, self._handed(members, carried), carried.length, members)
+        again = self._follow(self._handed(members, carried), carried.length, members)
         return frozenset(again.untouched & members)
 
     def _handed(self, members: frozenset[int], carried: Carried) -> dict[int, Along]:

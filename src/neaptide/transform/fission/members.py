@@ -61,7 +61,9 @@ class _Choice:
         late: set[int] = set()  # cannot run before the loop ends
         needed: set[int] = set()
         blocked: set[int] = set()
-        for node, earlier in enumerate(self.before):
+        # Before the first member nothing can be late, and behind the last one it does not matter.
+        for node in range(min(self.members, default=0), max(self.members, default=-1) + 1):
+            earlier = self.before[node]
             if node in self.members:
                 found = late.intersection(earlier)
                 found |= self.members.intersection(self.complete.get(node, _NONE))
