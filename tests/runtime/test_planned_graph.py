@@ -120,6 +120,7 @@ class MadeAnew:
 
     name: str = "made_anew"
     keeps_bits: bool = True
+    each_node: bool = False
     summary: str = "nothing changes"
 
     def find(self, graph, registry, near=None):

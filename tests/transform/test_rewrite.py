@@ -11,7 +11,7 @@ from neaptide.ir.registry import OpRegistry, OpSpec
 from neaptide.ir.text_parser import parse_graph
 from neaptide.transform.applying import apply_rule
 from neaptide.transform.rewrite import Refusal, Rewrite, replay
-from neaptide.transform.rules import RULES
+from neaptide.transform.rules import RULES, described_rewrites
 
 ROWS = OpRegistry([OpSpec("toy.exp"), OpSpec("toy.mul")])
 GRAPH = parse_graph(
@@ -85,6 +85,7 @@ class Careless:
 
     name: str = "careless"
     keeps_bits: bool = True
+    each_node: bool = False
     summary: str = "nothing useful"
 
     def find(self, graph, registry, near=None):
@@ -98,3 +99,12 @@ class Careless:
 def test_a_rule_may_not_change_what_callers_bind():
     with pytest.raises(RewriteError, match="changes the outputs"):
         replay(GRAPH, ROWS, [Rewrite("careless", (0,))], {"careless": Careless()})
+
+
+def test_what_is_done_at_each_node_is_counted_by_nodes():
+    twice = Rewrite("in_place", (3, 5), (), True)
+    inside = Rewrite("in_place", (1,), (), True, within=(7,))
+    region = Rewrite("fission", (1, 2, 3), (), False)
+    first, second = described_rewrites([twice, inside, region])
+    assert "(in_place), at 3 places, 1 of them within a loop" in first
+    assert "(fission), at 1 place;" in second

@@ -85,6 +85,7 @@ class Rule(Protocol):
     Attributes:
         name: an identifier, by which plans call the rule.
         keeps_bits: what its rewrites say of themselves. One that depends on the place is two rules.
+        each_node: whether every node of a rewrite is a place of its own; else they are one together.
         summary: one line for `explain`: what it does, as "equal operations run once".
     """
 
@@ -93,6 +94,9 @@ class Rule(Protocol):
 
     @property
     def keeps_bits(self) -> bool: ...
+
+    @property
+    def each_node(self) -> bool: ...
 
     @property
     def summary(self) -> str: ...

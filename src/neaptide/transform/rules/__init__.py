@@ -50,9 +50,14 @@ def check_rules(names: Iterable[str]) -> None:
 def described_rewrites(rewrites: Iterable[Rewrite]) -> tuple[str, ...]:
     """What some rewrites do, a line for each rule: "equal operations run once (equal_operations), at 4 places"."""
     lines = []
-    found = tuple(rewrites)
-    inside = Counter((made.rule, made.keeps_bits) for made in found if made.within)
-    for (name, keeps_bits), count in Counter((made.rule, made.keeps_bits) for made in found).items():
+    places: Counter[tuple[str, bool]] = Counter()
+    inside: Counter[tuple[str, bool]] = Counter()
+    for made in rewrites:
+        kind = made.rule, made.keeps_bits
+        count = len(made.nodes) if made.rule in RULES and RULES[made.rule].each_node else 1
+        places[kind] += count
+        inside[kind] += count if made.within else 0
+    for (name, keeps_bits), count in places.items():
         summary = RULES[name].summary if name in RULES else "unknown to this version of neaptide"
         where = "at 1 place" if count == 1 else f"at {count} places"
         if within := inside[name, keeps_bits]:

@@ -51,6 +51,7 @@ class Fission:
 
     name: str = "fission"
     keeps_bits: bool = False
+    each_node: bool = False
     summary: str = "a region runs in parts"
     sizes: Sizes = STATIC
 

@@ -31,6 +31,7 @@ class InPlace:
 
     name: str = "in_place"
     keeps_bits: bool = True
+    each_node: bool = True
     summary: str = "results take the bytes of operands that nobody needs any more"
 
     def find(

@@ -45,6 +45,7 @@ class MadeAgain:
 
     name: str = "made_again"
     keeps_bits: bool = True
+    each_node: bool = False
     summary: str = "operations run again for those who use their results later"
 
     def find(

@@ -41,6 +41,7 @@ class MeanAsSum:
 
     name: str = "mean_as_sum"
     keeps_bits: bool = False
+    each_node: bool = True
     summary: str = "means are taken as sums and divided behind"
 
     def find(

@@ -42,6 +42,7 @@ class PiecewiseConvolutions:
 
     name: str = "piecewise_convolutions"
     keeps_bits: bool = False
+    each_node: bool = True
     summary: str = "convolutions of joined tensors add up those of the pieces"
 
     def find(

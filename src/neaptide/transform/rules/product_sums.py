@@ -35,6 +35,7 @@ class ProductSums:
 
     name: str = "product_sums"
     keeps_bits: bool = False
+    each_node: bool = True
     summary: str = "products add to what they would be added to"
 
     def find(

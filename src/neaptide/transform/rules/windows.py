@@ -34,6 +34,7 @@ class Windows:
 
     name: str = "windows"
     keeps_bits: bool = False
+    each_node: bool = False
     summary: str = "a region runs in parts that overlap"
 
     def find(
