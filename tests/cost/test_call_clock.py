@@ -1,5 +1,7 @@
 """The clock for calls: what is taken off; and when memory is fresh."""
 
+import itertools
+
 import pytest
 
 # ruff: noqa: E402  (what follows needs torch, which is an extra)
@@ -56,6 +58,22 @@ def test_a_call_takes_as_long_at_any_pace(monkeypatch):
         processor.slowness = slowness
         processor.now += 1.0  # long enough for the clock to look again
         assert clock.seconds(lambda: processor.compute(3e-3)) == pytest.approx(3e-3)
+
+
+def test_readings_that_were_interrupted_tell_no_pace(monkeypatch):
+    """Of each nine readings the first four take ten times as long, as in cold caches or beside another program."""
+    processor = Processor(monkeypatch)
+    readings = itertools.count()
+
+    def yardstick(*_):
+        processor.compute(1e-4 if next(readings) % 9 < 4 else 1e-5)
+
+    monkeypatch.setattr(call_clock.torch, "mm", yardstick)
+    clock = CallClock()
+    assert clock.pace_s == pytest.approx(1e-5)
+    processor.slowness = 2.0
+    processor.now += 1.0
+    assert clock.seconds(lambda: processor.compute(3e-3)) == pytest.approx(3e-3)
 
 
 def test_a_long_call_is_told_at_the_mean_of_the_paces_before_and_behind(monkeypatch):

@@ -5,15 +5,17 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 
 import pytest
 
 # ruff: noqa: E402  (what follows needs torch, which is an extra)
 torch = pytest.importorskip("torch")
 
-from neaptide.cost import measured, op_session
+from neaptide.cost import allocator_events, call_clock, measured, op_session
 from neaptide.cost.allocator_events import record
 from neaptide.cost.cache import OpCostCache
+from neaptide.cost.call_clock import CallClock
 from neaptide.cost.measured import MeasuredCost
 from neaptide.cost.model import HOST_SCALAR_S, EstimatedCost, node_seconds, node_workspace
 from neaptide.cost.presets import get_device
@@ -272,6 +274,47 @@ def test_failure_for_want_of_memory_is_not_remembered(cache, monkeypatch):
         done = make(cache).prepare(graph)
         assert sum(count for _, _, count in done.skipped) == 6
     assert make(cache).prepare(graph).measured == 6
+
+
+def long_sum() -> Graph:
+    """A call of many milliseconds that allocates four bytes."""
+    b = GraphBuilder("long", registry())
+    x = b.input("x", (5_000_000,))
+    (s,) = b.node("aten.sum.default", x, outputs=["s: f32[]"])
+    b.output(s)
+    return b.finish()
+
+
+def test_no_clock_runs_its_own_work_within_the_recording(cache, monkeypatch):
+    """The recorder would slow it down, and would count what it allocates."""
+    seen = []
+    see = CallClock._see
+
+    def looked_at(self):
+        seen.append(getattr(allocator_events._session, "active", False))
+        see(self)
+
+    monkeypatch.setattr(CallClock, "_see", looked_at)
+    monkeypatch.setattr(call_clock, "_LATELY_S", 0.0)  # it looks at the pace beside every call
+    cost, graph = make(cache), long_sum()
+    cost.prepare(graph)
+    assert seen
+    assert not any(seen)
+    assert cost.workspace_bytes(graph, graph.nodes[0]) == 0
+
+
+@pytest.mark.parametrize(("in_program", "timed_alone"), [(True, 1), (False, 6)])
+def test_a_call_that_is_timed_in_the_program_is_timed_once_alone(cache, monkeypatch, in_program, timed_alone):
+    counts = Counter()
+    seconds = op_session.PreparedCall.seconds
+
+    def counted(self, clock):
+        counts[self.call.op] += 1
+        return seconds(self, clock)
+
+    monkeypatch.setattr(op_session.PreparedCall, "seconds", counted)
+    make(cache, in_program=in_program).prepare(small_step())
+    assert counts["aten.mm.default"] == timed_alone
 
 
 def test_within_another_recording_it_says_so(cache):

@@ -23,11 +23,12 @@ from neaptide.cost.op_session import (
     cache_share_bytes,
     environment,
     is_out_of_memory,
+    never,
     run_calls,
     undisturbed,
     why_not_run,
 )
-from neaptide.cost.program_timing import seconds_in_program
+from neaptide.cost.program_timing import is_short, seconds_in_program
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
@@ -277,7 +278,9 @@ class MeasuredCost:
 
     def _run(self, calls: Mapping[str, OpCall], guard: LimitGuard) -> None:
         largest_first = sorted(calls, key=lambda k: -(calls[k].operand_bytes + calls[k].output_bytes))
-        found = run_calls({key: calls[key] for key in largest_first}, guard, self._registry, self._clock())
+        ordered = {key: calls[key] for key in largest_first}
+        again = is_short if self._in_program else never
+        found = run_calls(ordered, guard, self._registry, self._clock(), again)
         self._records.update(found)
         self._store({key: r for key, r in found.items() if not is_out_of_memory(r.failure)})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median, median_low
+from statistics import median
 from typing import Any, Final
 
 import torch
@@ -18,9 +18,9 @@ from neaptide.ir.nodes import Arg, Named, Ref
 from neaptide.ir.values import DTYPE_BYTES
 
 LONG_RUN_S: Final = 0.05
-"""A call that takes this long is repeated at most twice."""
+"""A call that takes this long is repeated at most once."""
 _REPEATS: Final = 5
-_LONG_REPEATS: Final = 2
+_LONG_REPEATS: Final = 1
 _MOST_REPEATED_S: Final = 0.5
 _PATTERN_LENGTH: Final = 1 << 16
 _SEED: Final = 0
@@ -158,7 +158,7 @@ class PreparedCall:
         """Median of a few runs after a first one that took `first_s`; that one counts when it was long."""
         if first_s > LONG_RUN_S:
             more = min(_LONG_REPEATS, int(_MOST_REPEATED_S / first_s))
-            return median_low([first_s, *(self.seconds(clock) for _ in range(more))])
+            return median([first_s, *(self.seconds(clock) for _ in range(more))])
         repeats = max(1, min(_REPEATS, int(LONG_RUN_S / max(first_s, 1e-6))))
         return median(self.seconds(clock) for _ in range(repeats))
 

@@ -1,4 +1,4 @@
-"""Runs many calls alone, one after another: workspace and results in one recording, then the times.
+"""Runs many calls alone, one after another: workspace and results in one recording, then the times, outside of it.
 
 The caller's world is left as it was: random generators, autocast. Operands of one call exist at a
 time, and none afterwards.
@@ -6,7 +6,7 @@ time, and none afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
@@ -25,15 +25,26 @@ from neaptide.units import format_bytes
 
 _OWN_NAMESPACES: Final = frozenset({"aten", "prims"})
 _RUN_ERRORS: Final = (RuntimeError, TypeError, ValueError, IndexError, AttributeError, MemoryError)
-# Of a call this long, what the recorder adds per event is lost in the noise.
-_TIMED_WHILE_RECORDED_S: Final = 1e-3
 _SEED: Final = 0
 # Numbers this many times as large make an operation take all the scratch bytes that it ever does.
 _LARGE: Final = 64.0
 
 
+IsTimedAgain = Callable[[OpCall, float], bool]
+"""Of a call that took so many seconds, whether it will be timed among others, so that here once is enough."""
+
+
+def never(_call: OpCall, _seconds: float) -> bool:
+    """No call is timed again."""
+    return False
+
+
 def run_calls(
-    calls: Mapping[str, OpCall], guard: LimitGuard, registry: OpRegistry, clock: CallClock
+    calls: Mapping[str, OpCall],
+    guard: LimitGuard,
+    registry: OpRegistry,
+    clock: CallClock,
+    is_timed_again: IsTimedAgain = never,
 ) -> dict[str, OpRecord]:
     """Runs calls alone and returns what was seen of each; those that the guard left no time for are missing.
 
@@ -44,6 +55,7 @@ def run_calls(
         guard: asked before every call.
         registry: says whose scratch bytes depend on the numbers; of those the most of small and large ones counts.
         clock: times calls on the CPU.
+        is_timed_again: whose times need not be exact.
 
     Raises:
         UsageError: within another recording.
@@ -53,17 +65,14 @@ def run_calls(
     on_host = {key: call for key, call in calls.items() if not is_on_cuda(call)}
     with undisturbed(devices), used_memory(most_bytes(on_host.values())):
         maker = OperandMaker()
-        seen.update(_audit_on_host(on_host, maker, clock, guard, registry))
+        for key, audited in _audit_on_host(on_host, maker, clock, guard, registry).items():
+            if audited.failure:
+                seen[key] = audited
+            elif guard.check_now() is None:
+                seen[key] = _timed(audited, calls[key], maker, clock, is_timed_again)
         for key, call in calls.items():
             if is_on_cuda(call) and guard.check_now() is None:
                 seen[key] = _audit_on_cuda(call, maker, clock)
-        for key, audited in seen.items():
-            if (
-                not audited.failure
-                and audited.seconds < _TIMED_WHILE_RECORDED_S
-                and guard.check_now() is None
-            ):
-                seen[key] = _timed(audited, calls[key], maker, clock)
     return seen
 
 
@@ -108,8 +117,8 @@ def environment() -> str:
         f"torch {torch.__version__}",
         f"{torch.get_float32_matmul_precision()} matmul precision",
     ]
-    # Apart from what was kept before: that was at any pace.
-    parts.append("at one pace")
+    # Apart from what was kept before, at any pace or at one that few readings told.
+    parts.append("at one steady pace")
     if torch.are_deterministic_algorithms_enabled():
         parts.append("deterministic algorithms")
     if torch.cuda.is_available():
@@ -167,26 +176,24 @@ def _large(key: str) -> str:
 
 
 def _audited(key: str, call: OpCall, maker: OperandMaker, clock: CallClock) -> OpRecord:
+    """Results; how long a call takes is not told by runs that the recorder slows down."""
     try:
         prepared = PreparedCall(call, maker.operands(call))
-        first_s, facts = _run_in_region(prepared, key, clock)
-        if first_s < LONG_RUN_S:
-            second_s, facts = _run_in_region(prepared, key, clock)
-            first_s = (
-                second_s if second_s < _TIMED_WHILE_RECORDED_S else prepared.median_seconds(clock, second_s)
-            )
+        spent_s, facts = _run_in_region(prepared, key, clock)
+        if spent_s < LONG_RUN_S:
+            _, facts = _run_in_region(prepared, key, clock)
     except _RUN_ERRORS as error:
         return OpRecord(call.op, failure=_text_of(error))
-    return OpRecord(call.op, first_s, 0, facts)
+    return OpRecord(call.op, outputs=facts)
 
 
 def _run_in_region(
     prepared: PreparedCall, key: str, clock: CallClock
 ) -> tuple[float, tuple[OutputFacts | None, ...]]:
-    """Seconds and results of one run whose allocations are recorded under `key`."""
+    """Seconds and results of one run whose allocations, and nothing else's, are recorded under `key`."""
     kept: list[object] = []
     with region(key):
-        elapsed = prepared.seconds(clock, kept)
+        elapsed = clock.seconds_now(lambda: kept.append(prepared.run()))
     return elapsed, tuple(prepared.facts(kept.pop()))
 
 
@@ -208,11 +215,15 @@ def _with_workspace(seen: OpRecord, nbytes: int) -> OpRecord:
     return OpRecord(seen.op, seen.seconds, max(0, nbytes), seen.outputs)
 
 
-def _timed(seen: OpRecord, call: OpCall, maker: OperandMaker, clock: CallClock) -> OpRecord:
-    """The time of a short call, away from the recorder."""
+def _timed(
+    seen: OpRecord, call: OpCall, maker: OperandMaker, clock: CallClock, is_timed_again: IsTimedAgain
+) -> OpRecord:
+    """The time of a call, away from the recorder, which would slow down the clock's own work as well."""
     try:
         prepared = PreparedCall(call, maker.operands(call))
-        spent_s = prepared.median_seconds(clock, prepared.seconds(clock))
+        spent_s = prepared.seconds(clock)
+        if not is_timed_again(call, spent_s):
+            spent_s = prepared.median_seconds(clock, spent_s)
     except _RUN_ERRORS as error:
         return OpRecord(call.op, failure=_text_of(error))
     return OpRecord(seen.op, spent_s, seen.workspace_bytes, seen.outputs)

@@ -96,6 +96,12 @@ def seconds_in_program(
     return {key: seconds for key, seconds in found.items() if key in wanted}
 
 
+def is_short(call: OpCall, alone_s: float) -> bool:
+    """Whether a call is timed in the program, by its seconds when it is run alone."""
+    is_small = call.is_view or call.operand_bytes + call.output_bytes <= _SHORT_BYTES
+    return is_small and alone_s < SHORT_S and not is_on_cuda(call)
+
+
 def _rounds(
     prepared: _Prepared, plays: Sequence[_Play], clock: CallClock, guard: LimitGuard
 ) -> dict[str, float]:
@@ -127,12 +133,12 @@ def _short_calls(order: Sequence[PlacedCall], alone_s: Mapping[str, float]) -> d
     left = _ALL_BYTES
     for keyed in (placed.keyed for placed in order):
         call = keyed.call
-        if keyed.key in short or is_on_cuda(call) or alone_s.get(keyed.key, SHORT_S) >= SHORT_S:
+        if keyed.key in short or not is_short(call, alone_s.get(keyed.key, SHORT_S)):
             continue
-        nbytes = call.operand_bytes + call.output_bytes
-        if call.is_view or (nbytes <= _SHORT_BYTES and nbytes <= left):
+        nbytes = 0 if call.is_view else call.operand_bytes + call.output_bytes
+        if nbytes <= left:
             short[keyed.key] = call
-            left -= 0 if call.is_view else nbytes
+            left -= nbytes
     return short
 
 
