@@ -1,9 +1,9 @@
-"""Bounds of size expressions over ranges of their dimensions, and comparison by the sign of a difference.
+"""Bounds of size expressions over ranges of their dimensions.
 
-The algebra is best effort: every answer is proved, and a comparison that it cannot prove is None. What is tried, in
-order: interval arithmetic; the same after shifting each dimension to its lower end, so that `B*T - B` with `T >= 1` is
-seen to be no less than 0; the corners of a finite box, exact for an expression that is linear in each dimension; and,
-for opaque terms, the rational relaxation `(x - y + 1)/y <= floordiv(x, y) <= x/y` and both cases of a `max`.
+The algebra is best effort: every bound is proved, and may be wide. What is tried, in order: interval arithmetic; the same after
+shifting each dimension to its lower end, so that `B*T - B` with `T >= 1` is seen to be no less than 0; the corners of a
+finite box, exact for an expression that is linear in each dimension; and, for opaque terms, the rational relaxation
+`(x - y + 1)/y <= floordiv(x, y) <= x/y` and both cases of a `max`. `symbolic.relations` compares by them.
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice, product
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from neaptide.errors import SymbolicError
 from neaptide.symbolic.size_expr import SizeExpr, from_terms
 from neaptide.symbolic.terms import Atom, Monomial
 
-Order: TypeAlias = Literal["<", "<=", "==", ">=", ">"]
-
 _MOST_CORNERS = 256
 _MOST_OPAQUE = 4  # opaque terms relaxed at one level
-_DEEPEST = 4  # nested relaxations and case splits; each may double the work
+_DEEPEST = 4  # nested relaxations and case splits
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,57 +87,17 @@ def _end_product(a: _End, b: _End) -> _End:
     return _INFINITY if (a > 0) == (b > 0) else -_INFINITY
 
 
-def bound(expr: SizeExpr, ranges: Mapping[str, Interval]) -> Interval:
+def bound(expr: SizeExpr, ranges: Mapping[str, Interval], depth: int = _DEEPEST) -> Interval:
     """An interval that surely holds the expression; a dimension without a range is taken as 0 or more.
 
     Exact for constants and, over a finite box of few dimensions, for expressions linear in each dimension.
-    """
-    return _bound(expr, ranges, _DEEPEST)
-
-
-def compare(
-    a: SizeExpr,
-    b: SizeExpr,
-    ranges: Mapping[str, Interval],
-    relations: Mapping[str, SizeExpr] | None = None,
-) -> Order | None:
-    """How `a` relates to `b` for all sizes in the ranges; None when no single answer could be proved.
 
     Args:
-        a: left side.
-        b: right side.
-        ranges: of the dimensions; one without a range is taken as 0 or more.
-        relations: dimensions that are functions of others, such as `S0 = 12*S1`; substituted first.
-
-    >>> T = SizeExpr.dim("T")
-    >>> compare(T, 2 * T, {"T": Interval(1)})
-    '<'
+        expr: what is bounded.
+        ranges: of the dimensions.
+        depth: nested relaxations and case splits of opaque terms; each may double the work.
     """
-    difference = resolve(a - b, relations or {})
-    over = bound(difference, ranges)
-    if over == Interval(0, 0):
-        return "=="
-    if over.high is not None and over.high <= 0:
-        return "<" if over.high < 0 else "<="
-    if over.low is not None and over.low >= 0:
-        return ">" if over.low > 0 else ">="
-    return None
-
-
-def resolve(expr: SizeExpr, relations: Mapping[str, SizeExpr]) -> SizeExpr:
-    """Substitute relations until none applies.
-
-    Raises:
-        SymbolicError: the relations go in a circle.
-    """
-    for _ in range(len(relations) + 1):
-        if expr.dims().isdisjoint(relations):
-            return expr
-        expr = expr.substitute(relations)
-    raise SymbolicError(
-        "relations between dimensions go in a circle",
-        where=", ".join(f"{d} = {e}" for d, e in relations.items()),
-    )
+    return _bound(expr, ranges, depth)
 
 
 def _bound(expr: SizeExpr, ranges: Mapping[str, Interval], depth: int) -> Interval:

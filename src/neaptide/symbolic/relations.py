@@ -1,0 +1,351 @@
+"""What is known of the sizes of a graph, in one store: ranges and relations. It compares sizes, with proof or not at all.
+
+A comparison is tried in this order:
+
+1. signs of coefficients, and the interval of each monomial, in the form of `symbolic.basis`;
+2. numbers at sample shapes: where one size is smaller at one shape and larger at another, no single answer holds; where
+   the difference is linear in each dim, the corners of a finite box say all;
+3. what `symbolic.ranges` proves of the difference, where it has opaque terms: floor divisions relaxed, both cases of a
+   maximum; and with multiples of facts added, which are 0, and of ranges of dims that relations took out.
+
+Steps 1 and 2 take a few microseconds; nothing is remembered of pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from math import gcd, inf
+from operator import mul
+from typing import Literal, TypeAlias
+
+from neaptide.errors import SymbolicError
+from neaptide.symbolic.basis import CONSTANT, Basis
+from neaptide.symbolic.dims import Dim, Relation
+from neaptide.symbolic.ranges import Interval, bound
+from neaptide.symbolic.size_expr import SizeExpr, from_terms
+from neaptide.symbolic.solving import solve
+
+Order: TypeAlias = Literal["<", "<=", "==", ">=", ">"]
+
+_MANY_TERMS = 12  # beyond it, cases are split less deeply: each level may double the work
+_TURNED: dict[Order, Order] = {"<": ">", "<=": ">=", "==": "==", ">=": "<=", ">": "<"}
+
+
+class KnownSize:
+    """A size in the form of a store. Immutable; adds, subtracts and compares within its store.
+
+    Attributes:
+        coefficients: by number of a monomial; none is 0.
+    """
+
+    __slots__ = ("_basis", "_samples", "coefficients")
+
+    def __init__(self, basis: Basis, coefficients: Mapping[int, int]) -> None:
+        self._basis = basis
+        self._samples: tuple[int, ...] | None = None
+        self.coefficients = coefficients
+
+    @property
+    def samples(self) -> tuple[int, ...]:
+        """Its numbers at the sample shapes of the store."""
+        if self._samples is None:
+            numbers, coefficients = self.coefficients.keys(), self.coefficients.values()
+            self._samples = tuple(
+                sum(map(mul, coefficients, map(values.__getitem__, numbers))) for values in self._basis.values
+            )
+        return self._samples
+
+    def __add__(self, other: KnownSize) -> KnownSize:
+        if not other.coefficients:
+            return self
+        total = dict(self.coefficients)
+        for number, coefficient in other.coefficients.items():
+            if left := total.get(number, 0) + coefficient:
+                total[number] = left
+            else:
+                del total[number]
+        return KnownSize(self._basis, total)
+
+    def __sub__(self, other: KnownSize) -> KnownSize:
+        return self + other * -1
+
+    def __mul__(self, times: int) -> KnownSize:
+        if not times:
+            return KnownSize(self._basis, {})
+        scaled = {number: coefficient * times for number, coefficient in self.coefficients.items()}
+        return KnownSize(self._basis, scaled)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KnownSize) and self.coefficients == other.coefficients
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.coefficients.items()))
+
+
+class SizeRelations:
+    """The store of a graph.
+
+    >>> S0, S1 = SizeExpr.dim("S0"), SizeExpr.dim("S1")
+    >>> store = SizeRelations([Dim("S0"), Dim("S1", 1)], [Relation(S0, 12 * S1)])
+    >>> store.compare(11008 * S1, 1024 * S0), str(store.reduced(1024 * S0))
+    ('<', '12288*S1')
+    """
+
+    def __init__(self, dims: Iterable[Dim], relations: Iterable[Relation] = ()) -> None:
+        """Solve the relations.
+
+        Args:
+            dims: with their ranges; a dim that only relations or sizes name is 0 or more.
+            relations: equalities that hold for every shape.
+
+        Raises:
+            SymbolicError: no shape in the ranges keeps the relations.
+        """
+        self.dims = tuple(dims)
+        self.relations = tuple(relations)
+        self._solution = solve(self.dims, self.relations)
+        self._basis = Basis(self._solution, (dim.name for dim in self.dims))
+        self._known: dict[SizeExpr, KnownSize] = {}
+
+    def known(self, expr: SizeExpr) -> KnownSize:
+        """A size in the form of this store; made once for equal expressions.
+
+        Raises:
+            SymbolicError: it names a dim that the store has not heard of.
+        """
+        found = self._known.get(expr)
+        if found is None:
+            found = self._known[expr] = self._made(expr)
+        return found
+
+    def compare(self, a: SizeExpr, b: SizeExpr) -> Order | None:
+        """How two sizes relate for all shapes; None when no single answer could be proved.
+
+        `<=` is the answer where `<` could not be proved; they may still differ at every shape.
+        """
+        return self.compare_known(self.known(a), self.known(b))
+
+    def is_less(self, a: SizeExpr, b: SizeExpr) -> bool | None:
+        """Whether `a < b`: True for all shapes, False for none, or None, which is unknown or depends on the shape."""
+        order = self.compare(a, b)
+        return None if order in {None, "<="} else order == "<"
+
+    def is_at_most(self, a: SizeExpr, b: SizeExpr) -> bool | None:
+        """Whether `a <= b`: True for all shapes, False for none, or None, which is unknown or depends on the shape."""
+        order = self.compare(a, b)
+        return None if order in {None, ">="} else order != ">"
+
+    def is_equal(self, a: SizeExpr, b: SizeExpr) -> bool | None:
+        """Whether `a == b`: True for all shapes, False for none, or None, which is unknown or depends on the shape."""
+        order = self.compare(a, b)
+        return None if order in {None, "<=", ">="} else order == "=="
+
+    def bound(self, expr: SizeExpr) -> Interval:
+        """An interval that surely holds a size."""
+        inside = self._basis.expression(self.known(expr).coefficients)
+        return bound(inside, self._basis.ranges)
+
+    def reduced(self, expr: SizeExpr) -> SizeExpr:
+        """A size with all relations substituted, over dims of the graph: equal for sizes that the relations make equal."""
+        result = expr.substitute(self._solution.images)
+        for name, meaning in reversed(self._solution.meanings.items()):
+            result = result.substitute({name: meaning})
+        return result
+
+    def compare_known(self, a: KnownSize, b: KnownSize) -> Order | None:
+        """`compare` for sizes in the form of this store. O(terms) where coefficients or samples decide."""
+        basis = self._basis
+        difference = dict(a.coefficients)
+        get = difference.get
+        for number, coefficient in b.coefficients.items():
+            difference[number] = get(number, 0) - coefficient
+        lows, highs = basis.lows, basis.highs
+        low: int | float = 0
+        high: int | float = 0
+        for number, coefficient in difference.items():
+            if coefficient > 0:
+                low += coefficient * lows[number]
+                high += coefficient * highs[number]
+            elif coefficient < 0:
+                low += coefficient * highs[number]
+                high += coefficient * lows[number]
+        if high <= 0 or low >= 0:
+            return _order(low, high, difference)
+        return self._by_samples(difference)
+
+    def binding(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Numbers of all dims of the graph, for numbers of enough of them that relations tell the rest.
+
+        Raises:
+            SymbolicError: a dim does not follow, is outside its range, or a relation is broken.
+        """
+        known = dict(sizes)
+        for _ in range(len(self.relations) + 1):
+            open_dims = [dim.name for dim in self.dims if dim.name not in known]
+            if not open_dims:
+                break
+            for relation in self.relations:
+                told = _told(relation, known)
+                known.update(told)
+        if missing := [dim.name for dim in self.dims if dim.name not in known]:
+            raise SymbolicError(
+                f"no value for {', '.join(missing)}", next_step="bind every dim that no relation tells"
+            )
+        for dim in self.dims:
+            if known[dim.name] not in dim:
+                raise SymbolicError(
+                    f"{dim.name} = {known[dim.name]} is outside its range", why=f"the program holds for {dim}"
+                )
+        for relation in self.relations:
+            if relation.left.evaluate(known) != relation.right.evaluate(known):
+                raise SymbolicError(f"the sizes break {relation}")
+        return known
+
+    def program(self) -> str:
+        """The store as a program, in the form of BladeDISC++ (Listing 1): one line for each dim, range and relation."""
+        lines = []
+        for dim in self.dims:
+            end = "" if dim.high is None else str(dim.high)
+            lines.append(f"  SymbolicDim @{dim.name}  # {dim.low}..{end}")
+        lines += [f"  {_at(relation.left)} = {_at(relation.right)}" for relation in self.relations]
+        return "\n".join(["func.func @symbolic_shape_graph() {", *lines, "}"]) + "\n"
+
+    def samples(self) -> tuple[dict[str, int], ...]:
+        """Shapes that the ranges and relations allow, as numbers of all dims: those at which sizes are sampled."""
+        basis = self._basis
+        return tuple(
+            {dim.name: basis.images[dim.name].evaluate(point) for dim in self.dims} for point in basis.points
+        )
+
+    def _made(self, expr: SizeExpr) -> KnownSize:
+        if not expr.dims() <= self._basis.images.keys():
+            unknown = sorted(expr.dims() - self._basis.images.keys())
+            raise SymbolicError(f"dim {unknown[0]} is not declared", where=str(expr))
+        return KnownSize(self._basis, self._basis.coefficients(expr))
+
+    def _by_samples(self, difference: dict[int, int]) -> Order | None:
+        """What numbers at shapes say of a difference, and where they leave it open, the dearer proofs."""
+        basis, solution = self._basis, self._solution
+        numbers, coefficients = difference.keys(), difference.values()
+        low: int | float = inf
+        high: int | float = -inf
+        if basis.has_origin:
+            low = high = difference.get(CONSTANT, 0)
+        for values in basis.values[basis.has_origin :]:
+            number = sum(map(mul, coefficients, map(values.__getitem__, numbers)))
+            low = min(low, number)
+            high = max(high, number)
+            if low < 0 < high:
+                return None
+        difference = {number: coefficient for number, coefficient in difference.items() if coefficient}
+        numbers = difference.keys()
+        if basis.has_corners and all(map(basis.is_smooth.__getitem__, numbers)):
+            return _order(low, high, difference)
+        has_more = solution.facts or solution.within or any(map(basis.is_opaque.__getitem__, numbers))
+        if not has_more:
+            return None
+        if high <= 0 and (order := self._at_most_zero(difference)) is not None:
+            return order
+        if low < 0:
+            return None
+        order = self._at_most_zero({number: -coefficient for number, coefficient in difference.items()})
+        return None if order is None else _TURNED[order]
+
+    def _at_most_zero(self, difference: dict[int, int]) -> Order | None:
+        """`<`, `<=` or `==` of a difference and 0, where one of them can be proved."""
+        depth = 2 if len(difference) > _MANY_TERMS else 4
+        found: Order | None = None
+        for candidate, is_same in self._raised(self._basis.expression(difference)):
+            over = bound(candidate, self._basis.ranges, depth)
+            if over.high is None or over.high > 0:
+                continue
+            if over.high < 0:
+                return "<"
+            if is_same and over.low == 0:
+                return "=="
+            found = "<="
+        return "<" if found and _is_never_zero(difference) else found
+
+    def _raised(self, expr: SizeExpr) -> Iterator[tuple[SizeExpr, bool]]:
+        """Expressions that are no less than one, and whether they equal it.
+
+        Itself, and with what relations say added so that a term drops out.
+        """
+        yield expr, True
+        begin = self._basis.begin
+        for fact in self._solution.facts:
+            zero = fact.substitute(begin)
+            for times in _multiples(expr, zero):
+                yield expr - times * zero, True
+        for image, interval in self._solution.within:
+            inside = image.substitute(begin)
+            for end, sign in ((interval.high, 1), (interval.low, -1)):
+                if end is not None:
+                    slack = sign * (inside - end)  # 0 or less
+                    for times in _multiples(expr, slack):
+                        if times > 0:
+                            yield expr - times * slack, False
+
+
+def _multiples(expr: SizeExpr, by: SizeExpr) -> list[int]:
+    """By what to multiply an expression so that one of its terms cancels one of another."""
+    terms = dict(by.terms())
+    return list(
+        dict.fromkeys(
+            coefficient // terms[monomial]
+            for monomial, coefficient in expr.terms()
+            if monomial and monomial in terms and coefficient // terms[monomial]
+        )
+    )
+
+
+def _order(low: float, high: float, difference: Mapping[int, int]) -> Order | None:
+    """What the ends of an interval that holds a difference say of it and 0."""
+    if low == high == 0:
+        return "=="
+    if high <= 0:
+        return "<" if high < 0 or _is_never_zero(difference) else "<="
+    if low >= 0:
+        return ">" if low > 0 or _is_never_zero(difference) else ">="
+    return None
+
+
+def _is_never_zero(difference: Mapping[int, int]) -> bool:
+    """Whether the constant is no multiple of what divides all other coefficients."""
+    common = gcd(*(c for number, c in difference.items() if number != CONSTANT))
+    return common > 0 and difference.get(CONSTANT, 0) % common != 0
+
+
+def _told(relation: Relation, known: Mapping[str, int]) -> dict[str, int]:
+    """The number of the one dim of a relation that is open, where it is linear in it and nothing else holds it."""
+    zero = (relation.left - relation.right).substitute(known)
+    names = zero.dims()
+    if len(names) != 1:
+        return {}
+    (name,) = names
+    rest, slope = zero.substitute({name: 0}), zero.substitute({name: 1}) - zero.substitute({name: 0})
+    if not slope.is_constant or not rest.is_constant or slope * SizeExpr.dim(name) + rest != zero:
+        return {}
+    size, left_over = divmod(-rest.constant_value(), slope.constant_value())
+    if left_over:
+        raise SymbolicError(f"no whole number for {name} keeps {relation}")
+    return {name: size}
+
+
+def _at(expr: SizeExpr) -> str:
+    """A size with `@` in front of its dims and constants as `@C12`, products as `Mul`, as in the paper's listing."""
+    terms = [_product(from_terms((term,))) for term in expr.terms()]
+    return terms[0] if len(terms) == 1 else f"Add({', '.join(terms)})" if terms else "@C0"
+
+
+def _product(term: SizeExpr) -> str:
+    ((monomial, coefficient),) = term.terms()
+    factors = [f"@C{coefficient}"] if coefficient != 1 or not monomial else []
+    for atom, power in monomial:
+        text = (
+            f"@{atom.text}"
+            if not atom.function
+            else f"{atom.function}({', '.join(map(_at, atom.arguments))})"
+        )
+        factors += [text] * power
+    return factors[0] if len(factors) == 1 else f"Mul {', '.join(factors)}"
