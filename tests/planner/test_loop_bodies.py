@@ -13,6 +13,7 @@ from fission_play import assert_close, random_inputs, run_measured
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.loops import trips
 from neaptide.analysis.profile_bytes import loop_workspaces, memory_profile
+from neaptide.cost.devices import Link
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.errors import PlanError, VerifyError
@@ -29,10 +30,13 @@ from neaptide.planner.candidates.judge import judge_candidate
 from neaptide.planner.candidates.standing import Standing
 from neaptide.planner.judge_plan import judge_program, problem_of
 from neaptide.planner.loop_bodies import BodyPlanner
+from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.plan_graph import PlanRequest
 from neaptide.planner.pricing import Pricing
+from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import Plan
 from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.staying import evaluated_with_stays
 from neaptide.symbolic.size_expr import SizeExpr
 
 REGISTRY = registry()
@@ -221,6 +225,42 @@ def test_a_graph_takes_what_is_left_where_its_loop_runs():
     assert made.predictions.peak_with_workspace_bytes <= allowed
     assert made.predictions.seconds <= least.predictions.seconds * (1 + 1e-9)
     assert planner.plan(graph, node) is planner.plan(graph, node), "bodies that are alike are planned once"
+
+
+def test_a_body_has_the_room_that_stays_on_the_host_leave_it():
+    """What waits across a loop makes room for it, so nothing is made again in the body."""
+    rows, pricing = 64, priced()
+    b = GraphBuilder("across", REGISTRY)
+    x, w, k = operands(b, rows)
+
+    def in_parts(first):
+        (moved,) = b.node("aten.add.Tensor", x, first, outputs=[f"moved: f32[{rows}, 4]"])
+        return looped(b, "y", rows, inner_body(), 32, [moved, w, k], 2)
+
+    b.output(wide_twice(b, rows, x, w, k, in_parts))
+    graph = b.finish()
+    loop = loop_of(graph).id
+    step = pricing.problem(graph)
+    before = baseline(step)
+    # Above everything but the loop.
+    budget = before.peak_with_workspace_bytes - 4 * rows * WIDE // 2
+    ways = Link("device", "host", 1e15, 0.0), Link("host", "device", 1e15, 0.0)
+    found = BodyPlanner(pricing, LIMITS).around(
+        graph, PlanRequest(Budget(budget), host=HostSpace(2**20, *ways))
+    )
+    program = found.program
+    (stay,) = program.stays
+    assert stay.gone_behind < program.sequence.index(loop) < stay.load_before
+    (order,) = program.bodies
+    assert len(order.sequence) == len(set(order.sequence))
+    assert program.predictions.peak_with_workspace_bytes <= budget
+    assert program.predictions.seconds == pytest.approx(before.seconds)
+    again = evaluated_with_stays(
+        pricing.problem(graph, found.schedule.bodies), program.sequence, program.stays
+    )
+    assert again.stays() == program.stays
+    assert again.peak == program.predictions.peak_with_workspace_bytes
+    assert again.peak_host_bytes == program.predictions.host_bytes
 
 
 def test_what_a_body_assumes_is_part_of_the_plan():

@@ -12,7 +12,7 @@ from neaptide.analysis.loops import Bodies
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
-from neaptide.ir.schedule import Schedule
+from neaptide.ir.schedule import HostStay, Schedule
 from neaptide.outcome import Limits, Outcome, Termination
 from neaptide.planner import DEFAULT_STRATEGY
 from neaptide.planner.budget import Budget
@@ -23,6 +23,7 @@ from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
+from neaptide.schedule.staying import evaluated_with_stays
 
 ORDER_ALONE: Final = Budget(None)
 _MIN: Final = "min"
@@ -83,8 +84,8 @@ class BodyPlanner:
         """The plan of a graph with loops: its own, and those of the bodies in it.
 
         Bodies run in the best order found first, without repetitions. Where the graph then does not keep to its budget,
-        or repeats operations to keep to it, its bodies are planned a second time, for what is left where they run; the
-        better of both plans is taken.
+        or takes longer to keep to it, its bodies are planned a second time, for what is left where they run; the better of
+        both plans is taken.
 
         Args:
             graph: the program.
@@ -106,12 +107,13 @@ class BodyPlanner:
 
         found = planned(bodies)
         allowed = found.program.budget_bytes
-        tighter = self._tighter(graph, self.pricing, bodies, found.program.sequence, budget, allowed)
+        made, stays = planned_sequence(found), found.program.stays
+        tighter = self._tighter(graph, self.pricing, bodies, made, budget, allowed, stays)
         if tighter == bodies:
             return found
         again = planned(tighter)
-        made, then = (planned_sequence(plan) for plan in (found, again))
-        return again if _rank(then, budget, allowed) < _rank(made, budget, allowed) else found
+        is_better = _rank(planned_sequence(again), budget, allowed) < _rank(made, budget, allowed)
+        return again if is_better else found
 
     def _plan(self, graph: Graph, node: Node, pricing: Pricing, budget: Budget) -> BodyPlan:
         body, inside = node.regions[0].body, pricing.within(graph, node)
@@ -146,7 +148,7 @@ class BodyPlanner:
             return self._search(body, inside, bodies, timed, allowed)
 
         outcome = planned(bodies)
-        tighter = self._tighter(body, inside, bodies, outcome.require().sequence, timed, allowed)
+        tighter = self._tighter(body, inside, bodies, outcome.require(), timed, allowed)
         if tighter != bodies:
             again = planned(tighter)
             if _rank(again.require(), timed, allowed) < _rank(outcome.require(), timed, allowed):
@@ -173,9 +175,10 @@ class BodyPlanner:
         graph: Graph,
         pricing: Pricing,
         bodies: Bodies,
-        sequence: Sequence[int],
+        found: PlannedSequence,
         budget: Budget,
         allowed: int,
+        stays: Sequence[HostStay] = (),
     ) -> Bodies:
         """Orders of the bodies of a graph for the room that they have; `bodies` where they need not be others."""
         if not bodies or budget.is_none:
@@ -183,9 +186,9 @@ class BodyPlanner:
         step = pricing.problem(graph, bodies)
         if budget.is_min or budget.peak is None:
             return self._bodies(graph, pricing, _Asked(_share_of_time(budget, step), {}))
-        rooms = _rooms(step, sequence, bodies, allowed) or _rooms(
-            step, tuple(dict.fromkeys(sequence)), bodies, allowed
-        )
+        rooms = _rooms(evaluated_with_stays(step, found.sequence, stays), bodies, allowed)
+        if not rooms and found.seconds > baseline(step).seconds:
+            rooms = _rooms(Evaluator(step, tuple(dict.fromkeys(found.sequence))), bodies, allowed)
         return self._bodies(graph, pricing, _Asked(ORDER_ALONE, rooms)) if rooms else bodies
 
 
@@ -200,14 +203,13 @@ class _Asked:
         return Budget(max(self.rooms[loop], 1)) if loop in self.rooms else self.budget
 
 
-def _rooms(step: StepProblem, sequence: Sequence[int], loops: Iterable[int], allowed: int) -> dict[int, int]:
-    """By loop that runs above a limit, the bytes that its body may take within it."""
-    evaluator = Evaluator(step, sequence)
+def _rooms(evaluator: Evaluator, loops: Iterable[int], allowed: int) -> dict[int, int]:
+    """By loop that runs above a limit in a sequence, the bytes that its body may take within it."""
     rooms = {}
     for loop in loops:
         most = max(evaluator.bytes_at(evaluator.places[e]) for e in evaluator.executions[loop])
         if most > allowed:
-            rooms[loop] = allowed - (most - step.workspace[loop])
+            rooms[loop] = allowed - (most - evaluator.problem.workspace[loop])
     return rooms
 
 

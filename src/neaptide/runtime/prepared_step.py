@@ -320,9 +320,9 @@ class PreparedStep:
         )
 
     def _host(self, graph: Graph, options: SearchOptions) -> HostSpace | None:
-        """Where storages of a graph may wait; a search over variants compares plans without stays."""
+        """Where storages of a graph may wait; None where nothing is moved."""
         nbytes = options.budget.host_bytes
-        if not nbytes or options.numerics == CLOSE:
+        if not nbytes:
             return None
         return HostSpace.of(graph, self.device, nbytes)
 

@@ -1,0 +1,112 @@
+"""Programs in parts whose storages wait on the host meanwhile run as eager does, in the bytes that were predicted."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from neaptide import zoo
+from neaptide.movers.slow_memory import SlowMemory
+from neaptide.ops import registry
+from neaptide.outcome import Limits
+from neaptide.planner import CLOSE
+from neaptide.planner.budget import Budget
+from neaptide.planner.variants.choices import Choices
+from neaptide.runtime import contestants
+from neaptide.runtime.prepared_step import prepare
+from neaptide.runtime.search_options import SearchOptions
+from neaptide.runtime.verification import verify_eager, verify_planned
+
+# Planned for a preset, so that what is chosen is the same on every machine; run here, with copies to a file.
+DEVICE = "a100-80g"
+FAST = SlowMemory(bytes_per_s=2e9)
+
+
+def wide_head():
+    """A step whose forward makes what its backward reads, around a wide loss that can run in parts."""
+    torch.manual_seed(0)
+    layers, head = nn.ModuleList(nn.Linear(64, 64) for _ in range(6)), nn.Linear(64, 512)
+    optimizer = torch.optim.SGD([*layers.parameters(), *head.parameters()], lr=0.1)
+
+    def step(batch):
+        x, y = batch
+        optimizer.zero_grad()
+        for layer in layers:
+            x = x + F.gelu(layer(x))
+        loss = F.cross_entropy(head(x), y, reduction="sum") / 96
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step, (torch.randn(96, 64), torch.randint(0, 512, (96,)))
+
+
+def prepared(factory):
+    step, batch = contestants.build(factory, 0)
+    return prepare(step, (batch,), device=DEVICE, slow=FAST)
+
+
+def suffix_in_parts(planning, parts=2):
+    """The rewrites that have the smallest region behind one value in parts, forward and backward."""
+    choices = Choices(registry(), lambda _: None)
+    found = choices.after(choices.begun(planning.captured.steady.graph))
+    behind = [choice for choice in found if choice.regions[0].kind == "suffix" and not choice.within]
+    variant = choices.taken(min(behind, key=lambda choice: choice.nbytes), parts)
+    assert variant is not None
+    return variant.rewrites
+
+
+def check_run(factory, found):
+    """What a plan gives when it is run: the numbers of eager within the tolerance, and exactly its bytes."""
+    program = found.plan.programs[0]
+    variant = contestants.rebind(found.variant)
+    outcome, _ = verify_planned(factory, 0, variant, verify_eager(factory, 0))
+    assert outcome.agrees
+    made = contestants.planned_contestant("planned", factory, 0, variant)
+    made.run()
+    measured = contestants.measure_step(made.run, made.resident)
+    assert measured.measured_peak_bytes == program.predictions.peak_bytes
+
+
+def stays_across_loops(found):
+    """Stays of the usual program during which a loop runs."""
+    program, graph = found.plan.programs[0], found.variant.graphs[0].graph
+    loops = {position for position, node in enumerate(program.sequence) if graph.nodes[node].regions}
+    return [stay for stay in program.stays if loops & set(range(stay.gone_behind + 1, stay.load_before))]
+
+
+def test_storages_wait_on_the_host_while_a_loop_runs():
+    planning = prepared(wide_head)
+    rewrites = suffix_in_parts(planning)
+    options = SearchOptions(Budget("75%", host="64MiB"), limits=Limits(work=300, seed=0), rewrites=rewrites)
+    found = planning.plan(options)
+    assert stays_across_loops(found)
+    check_run(wide_head, found)
+
+
+@pytest.mark.parametrize(
+    ("spec", "peak"),
+    [
+        ("mlp@tiny,batch=64", "85%"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("gpt2@tiny", "70%"), ("bert@tiny", "70%"), ("unet@tiny", "55%"))
+        ),
+    ],
+)
+def test_a_search_over_variants_compares_plans_with_stays(spec, peak):
+    factory = zoo.factory(spec)
+    planning = prepared(factory)
+    limits = Limits(work=2000, seed=0)
+    options = SearchOptions(Budget(peak), limits=limits, numerics=CLOSE, workers=1)
+    without = planning.plan(options).plan.programs[0].predictions
+    found = planning.plan(SearchOptions(Budget(peak, host="64MiB"), limits=limits, numerics=CLOSE, workers=1))
+    made = found.plan.programs[0].predictions
+    allowed = found.plan.programs[0].budget_bytes
+    assert (max(made.peak_with_workspace_bytes - allowed, 0), made.seconds) <= (
+        max(without.peak_with_workspace_bytes - allowed, 0),
+        without.seconds,
+    )
+    check_run(factory, found)
