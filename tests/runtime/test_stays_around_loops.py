@@ -99,7 +99,7 @@ def test_storages_wait_on_the_host_while_a_loop_runs():
 def test_a_search_over_variants_compares_plans_with_stays(spec, peak):
     factory = zoo.factory(spec)
     planning = prepared(factory)
-    limits = Limits(work=2000, seed=0)
+    limits = Limits(work=500, seed=0)
     options = SearchOptions(Budget(peak), limits=limits, numerics=CLOSE, workers=1)
     without = planning.plan(options).plan.programs[0].predictions
     found = planning.plan(SearchOptions(Budget(peak, host="64MiB"), limits=limits, numerics=CLOSE, workers=1))
