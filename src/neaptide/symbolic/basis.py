@@ -31,6 +31,8 @@ class Basis:
     """Monomials over free dims that begin at 0, by number.
 
     Attributes:
+        begin: of each free dim with another lower end than 0, what it is there.
+        ends: the inverse.
         images: of each dim of the graph, what it is there.
         ranges: of the free dims there.
         lows, highs: by monomial, ends of an interval that holds it; infinite where there is none.
@@ -46,6 +48,7 @@ class Basis:
         lows = {name: interval.low or 0 for name, interval in solution.ranges.items()}
         begin = {name: SizeExpr.dim(name) + low for name, low in lows.items() if low}
         self.begin: Mapping[str, SizeExpr] = begin
+        self.ends: Mapping[str, SizeExpr] = {name: SizeExpr.dim(name) - lows[name] for name in begin}
         self.images = {
             name: solution.images.get(name, SizeExpr.dim(name)).substitute(begin)
             for name in {*names, *solution.ranges}

@@ -152,6 +152,13 @@ class SizeRelations:
             result = result.substitute({name: meaning})
         return result
 
+    def expression(self, known: KnownSize) -> SizeExpr:
+        """A size in the form of this store as an expression over dims of the graph."""
+        result = self._basis.expression(known.coefficients).substitute(self._basis.ends)
+        for name, meaning in reversed(self._solution.meanings.items()):
+            result = result.substitute({name: meaning})
+        return result
+
     def compare_known(self, a: KnownSize, b: KnownSize) -> Order | None:
         """`compare` for sizes in the form of this store. O(terms) where coefficients or samples decide."""
         basis = self._basis

@@ -1,0 +1,64 @@
+"""Symbolic sizes, live bytes and peaks are those of the static graph of each shape; lists make legal orders."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.ir.schedule import Schedule
+from neaptide.ir.with_sizes import with_sizes
+from neaptide.schedule.order.evaluate import DownsetState, evaluate_order
+from neaptide.schedule.symbolic.lists import list_order
+from neaptide.schedule.symbolic.peaks import largest, peak_of_order, symbolic_bytes_at
+from neaptide.schedule.symbolic.problem import symbolic_problem
+from neaptide.schedule.symbolic.state import SymbolicState
+from strategies import node_orders
+from symbolic_graphs import shapes_of, symbolic_graphs
+
+
+@given(st.data())
+def test_live_bytes_and_peak_are_those_of_every_shape(data):
+    graph = data.draw(symbolic_graphs())
+    shapes = data.draw(st.lists(st.sampled_from(shapes_of(graph)), min_size=1, max_size=4))
+    order = data.draw(node_orders(graph))
+    problem = symbolic_problem(graph, device="cpu")
+    live = [problem.store.expression(known) for known in symbolic_bytes_at(problem, order)]
+    peak = peak_of_order(problem, order)
+    for shape in shapes:
+        static = memory_profile(with_sizes(graph, shape), Schedule.from_nodes(graph, order), device="cpu")
+        assert tuple(size.evaluate(shape) for size in live) == static.bytes_at
+        assert peak.evaluate(shape) == static.peak_bytes
+        assert evaluate_order(problem.at(shape), order).bytes_at == static.bytes_at
+
+
+@given(symbolic_graphs(), st.booleans(), st.data())
+def test_impacts_are_those_of_the_integer_state(graph, reverse, data):
+    problem = symbolic_problem(graph, device="cpu")
+    shape = data.draw(st.sampled_from(shapes_of(graph)))
+    state, numbers = SymbolicState(problem, reverse=reverse), DownsetState(problem.at(shape), reverse=reverse)
+    while state.ready:
+        assert list(state.ready) == list(numbers.ready)
+        for op in state.ready:
+            impact = problem.store.expression(state.allocated_minus_freed(op)).evaluate(shape)
+            assert impact == numbers.alloc(op) - numbers.dying(op)
+        op = data.draw(st.sampled_from(list(state.ready)))
+        state.place(op)
+        numbers.run(op)
+    assert state.order() == numbers.order()
+
+
+@given(symbolic_graphs(), st.booleans())
+@settings(max_examples=40)
+def test_lists_make_legal_orders(graph, reverse):
+    problem = symbolic_problem(graph, device="cpu")
+    assert problem.structure.is_order(list_order(problem, reverse=reverse))
+
+
+@given(symbolic_graphs(), st.data())
+def test_what_is_left_of_a_peak_has_its_largest_at_every_shape(graph, data):
+    problem = symbolic_problem(graph, device="cpu")
+    sizes = problem.known_sizes()
+    left = largest(problem.store, sizes)
+    assert set(left) <= set(sizes)
+    shape = data.draw(st.sampled_from(shapes_of(graph)))
+    numbers = [problem.store.expression(size).evaluate(shape) for size in left]
+    assert max(numbers) == max(size.evaluate(shape) for size in problem.sizes)
