@@ -1,0 +1,168 @@
+"""One order for all shapes, with what is proved of it; and where in the range another order is better.
+
+Candidates are the program order, the lists of `schedule.symbolic.lists` in both directions, and the orders that
+`schedule.order.portfolio` finds for a few shapes far from each other. Which operations may run first does not depend on
+the shape, so an order that was found for one shape is a candidate for all.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason
+from neaptide.schedule.order.portfolio import best_order
+from neaptide.schedule.order.sharing import touched
+from neaptide.schedule.symbolic.certificate import RangePart, best_parts, proved_excess
+from neaptide.schedule.symbolic.lists import list_order
+from neaptide.schedule.symbolic.peaks import SymbolicPeak, largest, peak_of_order
+from neaptide.schedule.symbolic.problem import SymbolicProblem
+from neaptide.symbolic.relations import KnownSize
+
+_SHAPES: Final = (
+    3  # for which orders are searched: at both ends, and the one between that is farthest from them
+)
+_MOST_PARTS: Final = 16
+_TOLERANCE: Final = Fraction(1, 100)
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateOrder:
+    """An order with its peak as expressions.
+
+    Attributes:
+        order: operations.
+        peak: of which it is the largest at every shape.
+        origin: what made it: a method, or the shape that it was found for.
+    """
+
+    order: tuple[int, ...]
+    peak: SymbolicPeak
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolicOrders:
+    """Orders for a range of shapes.
+
+    Attributes:
+        candidates: all distinct orders that were looked at.
+        whole: the best one for the whole range, with what is proved of it against the other candidates.
+        parts: boxes that make up the range, with the best order of each; one box where one order is within the
+            tolerance everywhere.
+        excess_over_bound: for every shape in the range the peak of `whole` is proved to be at most this share above what
+            every order needs; None where no share of the certificate's is.
+    """
+
+    candidates: tuple[CandidateOrder, ...]
+    whole: RangePart
+    parts: tuple[RangePart, ...]
+    excess_over_bound: Fraction | None
+
+    def best(self) -> CandidateOrder:
+        """The order for the whole range."""
+        return self.candidates[self.whole.order]
+
+    def at(self, sizes: Mapping[str, int]) -> CandidateOrder:
+        """The order for a shape.
+
+        Args:
+            sizes: a number for every dim.
+        """
+        shape = dict(sizes)
+        part = next((part for part in self.parts if shape in part), self.whole)
+        return self.candidates[part.order]
+
+
+def symbolic_orders(
+    problem: SymbolicProblem,
+    limits: Limits | None = None,
+    interrupt: threading.Event | None = None,
+    *,
+    tolerance: Fraction = _TOLERANCE,
+    most_parts: int = _MOST_PARTS,
+) -> Outcome[SymbolicOrders]:
+    """Orders for the range of a problem; never worse than program order at any sample shape where that is best.
+
+    Args:
+        problem: storages, operations and what is known of their sizes.
+        limits: of the searches for single shapes, which share them; lists are always made.
+        interrupt: when set, the searches end.
+        tolerance: share of the peak by which one order may be above the best candidate before the range is cut.
+        most_parts: boxes into which the range is cut at most.
+    """
+    guard = LimitGuard(limits or Limits(), interrupt)
+    found: dict[tuple[int, ...], str] = {tuple(range(problem.structure.op_count)): "program order"}
+    for reverse in (False, True):
+        found.setdefault(
+            list_order(problem, reverse=reverse), f"list, {'backward' if reverse else 'forward'}"
+        )
+    shapes = _far_shapes(problem)
+    for number, shape in enumerate(shapes):
+        if guard.exhausted(0) is not None or guard.check_now() is not None:
+            break
+        outcome = best_order(problem.at(shape), guard.left(len(shapes) - number), interrupt)
+        guard.exhausted(outcome.work)
+        name = ", ".join(f"{dim} = {size}" for dim, size in shape.items())
+        found.setdefault(outcome.require().order, f"found for {name}")
+    candidates = tuple(
+        CandidateOrder(order, peak_of_order(problem, order), origin) for order, origin in found.items()
+    )
+    result = _certified(problem, candidates, tolerance, most_parts)
+    excess = result.excess_over_bound
+    reason = TerminationReason.OPTIMAL if excess == 0 else TerminationReason.FEASIBLE
+    limit = guard.exhausted(0)
+    return Outcome(
+        result,
+        Termination(reason, limit, _in_words(result)),
+        guard.seconds(),
+        guard.work,
+    )
+
+
+def _certified(
+    problem: SymbolicProblem, candidates: tuple[CandidateOrder, ...], tolerance: Fraction, most_parts: int
+) -> SymbolicOrders:
+    store = problem.store
+    peaks = [candidate.peak.sizes() for candidate in candidates]
+    (whole,) = best_parts(store.dims, store.relations, peaks, tolerance=tolerance, most_parts=1)
+    parts = best_parts(store.dims, store.relations, peaks, tolerance=tolerance, most_parts=most_parts)
+    known = candidates[whole.order].peak.known
+    return SymbolicOrders(candidates, whole, parts, proved_excess(store, known, least_bytes(problem)))
+
+
+def least_bytes(problem: SymbolicProblem) -> tuple[KnownSize, ...]:
+    """Expressions that no order has a lower peak than: what must be there while an operation runs, of each operation."""
+    structure = problem.structure
+    always = tuple(
+        index
+        for index, storage in enumerate(structure.storages)
+        if storage.resident or (storage.output and structure.from_start[index])
+    )
+    there = set(always)
+    base = problem.total(always)
+    sizes = [base]
+    for index, op in enumerate(structure.ops):
+        own = tuple(storage for storage in touched(op) if storage not in there)
+        sizes.append(base + problem.total(own) + problem.store.known(problem.workspace[index]))
+    return largest(problem.store, sizes)
+
+
+def _far_shapes(problem: SymbolicProblem) -> tuple[dict[str, int], ...]:
+    """Sample shapes far from each other: the least total of bytes, the largest, and one with other shares of these."""
+    samples = problem.store.samples()
+    totals = problem.total(tuple(range(len(problem.sizes)))).samples
+    by_size = sorted(range(len(samples)), key=lambda number: (totals[number], number))
+    chosen = dict.fromkeys((by_size[0], by_size[-1], by_size[len(by_size) // 2]))
+    return tuple(samples[number] for number in chosen)[:_SHAPES]
+
+
+def _in_words(result: SymbolicOrders) -> str:
+    whole = result.whole
+    if whole.excess is None:
+        return f"{len(result.parts)} parts of the range have an order each; over all of it nothing is proved of one"
+    share = f"{float(whole.excess):.1%}"
+    return f"for every shape in the range one order is within {share} of the best of {len(result.candidates)}"
