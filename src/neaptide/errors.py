@@ -7,7 +7,7 @@ All of them derive from `NeaptideError`. `exit_code` is what the command line re
 # ruff: noqa: N818 - what went wrong is name enough: `except InfeasibleBudget`
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class NeaptideError(Exception):
@@ -31,6 +31,10 @@ class NeaptideError(Exception):
         self.next_step = next_step
         super().__init__(self.render())
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Classes have initialisers of their own, so that an error of another process is put together without them."""
+        return _put_together, (type(self), self.args, vars(self))
+
     def render(self) -> str:
         """The message as printed: what happened, then one line each for where, why and next."""
         lines = [self.what]
@@ -38,6 +42,14 @@ class NeaptideError(Exception):
             if text:
                 lines.append(f"  {label}: {text}")
         return "\n".join(lines)
+
+
+def _put_together(
+    cls: type[NeaptideError], args: tuple[Any, ...], attributes: dict[str, Any]
+) -> NeaptideError:
+    error = cls.__new__(cls, *args)
+    vars(error).update(attributes)
+    return error
 
 
 class UsageError(NeaptideError):
@@ -98,6 +110,10 @@ class UnknownOp(NeaptideError):
 
 class SolverError(NeaptideError):
     """A solver outside our process died or spoke nonsense; the message holds the end of what it wrote to stderr."""
+
+
+class ProgramError(NeaptideError):
+    """A program that failed, or died, while it was measured in a process of its own."""
 
 
 class SymbolicError(NeaptideError):

@@ -51,6 +51,7 @@ def compare(
     arena: bool | ArenaOptions = False,
     trials: int | None = DEFAULTS.trials,
     slow: SlowMemory = DEFAULT_SLOW_MEMORY,
+    own_processes: bool = False,
 ) -> Comparison:
     """Run a step as it is, as captured, and as planned, and put predictions beside measurements.
 
@@ -81,6 +82,9 @@ def compare(
         arena: add a row `arena`: the plan, or the baseline where there is none, as `apply(arena=True)` runs it.
         trials: run so many plans around the limit, and take one by what they measured for the row `plan`. The times in
             the table are measured anew.
+        own_processes: run each program that is timed in a process of its own, as a user's is: what another one leaves in heap and
+            caches changes times by up to a fifth. The factory must be one that another process can make: a function of
+            a module, not of a script or of another function.
 
     Raises:
         UsageError: no strategy or device of that name, a step instead of a factory, an arena or trials for another device,
@@ -119,7 +123,11 @@ def compare(
     plans: dict[str, StepPlan] = {}
     began = time.perf_counter()
     if budget is not None:
-        plans["plan"] = prepared.plan(search) if trials is None else tried_plan(factory, prepared, search)
+        plans["plan"] = (
+            prepared.plan(search)
+            if trials is None
+            else tried_plan(factory, prepared, search, own_processes=own_processes)
+        )
     for other in also:
         plans[other] = prepared.plan(replace(search, strategy=other))
     plan_seconds = time.perf_counter() - began
@@ -140,4 +148,5 @@ def compare(
             arena=None if is_interrupted else arena_options(arena),
             missed=over_budget(prepared, plans["plan"]) if "plan" in plans else None,
             more_notes=("interrupted, so nothing was run",) if is_interrupted else (),
+            own_processes=own_processes,
         )

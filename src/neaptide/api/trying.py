@@ -44,6 +44,7 @@ def plan_by_trials(
     in_place: bool = DEFAULTS.in_place,
     slow: SlowMemory = DEFAULT_SLOW_MEMORY,
     name: str = "",
+    own_processes: bool = False,
 ) -> Plan:
     """Plan a training step for several limits around the one asked for, run the plans, and take one by what they took.
 
@@ -69,6 +70,7 @@ def plan_by_trials(
         in_place: as for `plan`.
         slow: as for `plan`.
         name: of the plan.
+        own_processes: as for `compare`.
 
     Raises:
         InfeasibleBudget: no plan keeps to the bytes, or none measured within the time; carries the best (`.plan`).
@@ -101,7 +103,7 @@ def plan_by_trials(
         allow_nondeterministic=allow_nondeterministic,
         slow=slow,
     )
-    found = tried_plan(factory, prepared, options, progress)
+    found = tried_plan(factory, prepared, options, progress, own_processes=own_processes)
     error = over_budget(prepared, found)
     if error is not None:
         raise error
@@ -109,7 +111,12 @@ def plan_by_trials(
 
 
 def tried_plan(
-    factory: Factory, prepared: PreparedStep, options: SearchOptions, progress: Progress | None = None
+    factory: Factory,
+    prepared: PreparedStep,
+    options: SearchOptions,
+    progress: Progress | None = None,
+    *,
+    own_processes: bool = False,
 ) -> StepPlan:
     """The plan that measured best; the best for the limit itself where that is too high, or was interrupted.
 
@@ -118,6 +125,7 @@ def tried_plan(
         prepared: the step.
         options: with `trials`, and a limit in their budget.
         progress: told what is going on.
+        own_processes: as for `compare`.
     """
     plans, planned_for = plans_to_try(prepared, options)
     is_interrupted = options.interrupt is not None and options.interrupt.is_set()
@@ -128,7 +136,7 @@ def tried_plan(
     seed = options.limits.seed
     choice = OpenChoice(plans, planned_for, TrialLimit.of(options.budget), prepared.captured_on, seed)
     with beyond_search():
-        return choice.settle_apart(factory, seed)
+        return choice.settle_apart(factory, seed, own_processes=own_processes)
 
 
 def trials_elsewhere(device: str) -> UsageError:

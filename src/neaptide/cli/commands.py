@@ -71,7 +71,7 @@ def plan(request: Request) -> int:
             if settings.trials is None:
                 make: Callable[..., Plan] = partial(api.plan, *target.build())
             else:
-                make = partial(api.plan_by_trials, target.build, trials=settings.trials)
+                make = partial(api.plan_by_trials, target.build, trials=settings.trials, own_processes=True)
             with asking_before_aborting() as interrupt:
                 found = make(
                     budget=budget,
@@ -177,6 +177,7 @@ def compare(request: Request) -> int:
                 arena=_arena(settings),
                 trials=settings.trials,
                 slow=_slow_memory(settings),
+                own_processes=True,
             )
     _deliver(request, comparison, lambda: comparison_document(comparison))
     return exit_codes.DONE if is_within_budget(comparison) else exit_codes.OVER_BUDGET

@@ -38,6 +38,10 @@ class Target:
     text: str
     factory: Callable[[], Any]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In another process the target is found again by its text."""
+        return find_target, (self.text,)
+
     def build(self) -> tuple[Step, Any]:
         """A fresh step and its batch.
 

@@ -14,7 +14,8 @@ from neaptide.report.device_notes import predicted_only
 from neaptide.report.model import Comparison, ComparisonRow
 from neaptide.runtime import contestants
 from neaptide.runtime.arena_plan import ArenaOptions
-from neaptide.runtime.contestants import Contestant, Factory, Measured
+from neaptide.runtime.contestant_process import rivals
+from neaptide.runtime.contestants import Factory, Measured
 from neaptide.runtime.plan_facts import versions
 from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.prepared_step import PreparedStep, Progress
@@ -41,6 +42,7 @@ def compare_programs(
     arena: ArenaOptions | None = None,
     missed: InfeasibleBudget | None = None,
     more_notes: tuple[str, ...] = (),
+    own_processes: bool = False,
 ) -> Comparison:
     """Run and measure eager, baseline and the plans.
 
@@ -58,6 +60,7 @@ def compare_programs(
         arena: adds a row: the first plan, else the baseline, inside an arena.
         missed: how the first plan is beyond its budget; None where it is within.
         more_notes: for the reader, beside those that the programs give cause for.
+        own_processes: measure each program in a process of its own. Numbers are compared in this one.
     """
     say = progress or (lambda _text: None)
     variants: dict[str, PlannedVariant] = {"baseline": prepared.baseline_variant()}
@@ -80,12 +83,10 @@ def compare_programs(
         del expected
     if run:
         say("measuring memory and time")
-        rivals: list[Contestant] = [contestants.eager_contestant(factory, seed)] if eager else []
-        rivals += [
-            contestants.planned_contestant(name, factory, seed, contestants.rebind(variant))
-            for name, variant in variants.items()
-        ]
-        measured = contestants.measure(rivals, repeats)
+        with rivals(factory, seed, own_processes=own_processes) as make:
+            runs = [make("eager", None)] if eager else []
+            runs += [make(name, variant) for name, variant in variants.items()]
+            measured = contestants.measure(runs, repeats)
     rows = [_eager_row(measured.get("eager"), eager_loss, repeats)] if eager and run else []
     rows += [
         _row(name, prepared, plans.get(name), measured.get(name), verified.get(name), repeats, variant)

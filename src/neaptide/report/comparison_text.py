@@ -202,7 +202,7 @@ def _how(comparison: Comparison) -> str:
     if repeats:
         parts.append(f"times are medians of {repeats} steps taken in turns")
     if comparison.high_water_mark_bytes is not None:
-        parts.append(f"the process reached {format_bytes(comparison.high_water_mark_bytes)} in all")
+        parts.append(f"the largest process reached {format_bytes(comparison.high_water_mark_bytes)}")
     return "; ".join(parts) + ". " + origin(comparison.versions, comparison.seed)
 
 

@@ -145,7 +145,7 @@ class Comparison:
         is_for_bytes: the lowest peak within a time was asked for, rather than the least time within bytes.
         bounds_are_of_rewritten: whether the bounds are those of a rewritten graph; other rewrites may go below.
         plan_seconds: time planning took; `capture_seconds` the capture.
-        high_water_mark_bytes: of the process while it measured; None where the system does not tell.
+        high_water_mark_bytes: of the largest process that measured; None where the system does not tell.
         notes: what the reader should know: causes of differences, operations left alone.
         versions: of neaptide, torch and Python; `seed` of the random numbers.
         budget_missed: how the plan is beyond the bytes or the time it was to stay within, and what is alive at its

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.utils import _pytree as pytree
@@ -18,16 +18,43 @@ from neaptide.runtime.binding import state_tensors
 from neaptide.runtime.meter import StepMeasurement, measure_step
 from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.planned_step import PlannedStep
-from neaptide.runtime.timing import StepTimes, interleaved
+from neaptide.runtime.timing import StepTimes, in_turns, time_once
 
 Factory = Callable[[], tuple[Callable[..., Any], Any]]
 
 _MOST_FIRST_STEPS = 64  # more than the steps whose branches a capture plays ahead
 
 
+class Rival(Protocol):
+    """A program that is compared with others: a `Contestant`, or what stands for one in another process.
+
+    Attributes:
+        name: of the row.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def first_steps(self) -> int:
+        """Run until the usual step is next, at least once; how many steps that took."""
+        ...
+
+    def steps(self, count: int) -> None:
+        """Run so many steps."""
+        ...
+
+    def memory(self) -> StepMeasurement:
+        """Peaks of a step."""
+        ...
+
+    def timed(self) -> tuple[float, float]:
+        """(wall, processor) seconds of a step behind another one, which leaves heap and caches as it does."""
+        ...
+
+
 @dataclass(frozen=True)
 class Contestant:
-    """A program ready to run on objects of its own.
+    """A program ready to run on objects of its own: a `Rival` in this process.
 
     Attributes:
         name: of the row.
@@ -40,6 +67,29 @@ class Contestant:
     run: Callable[[], Any]
     resident: Callable[[], Iterable[torch.Tensor]]
     is_steady: Callable[[], bool] = lambda: True
+
+    def first_steps(self) -> int:
+        """Run until the usual step is next, at least once; how many steps that took."""
+        for number in range(1, _MOST_FIRST_STEPS):
+            self.run()
+            if self.is_steady():
+                return number
+        return _MOST_FIRST_STEPS - 1
+
+    def steps(self, count: int) -> None:
+        """Run so many steps."""
+        for _ in range(count):
+            self.run()
+
+    def memory(self) -> StepMeasurement:
+        """Peaks of a step."""
+        found = measure_step(self.run, self.resident)
+        gc.collect()
+        return found
+
+    def timed(self) -> tuple[float, float]:
+        """(wall, processor) seconds of a step behind another one, which leaves heap and caches as it does."""
+        return time_once(self.run, before=1)
 
 
 @dataclass(frozen=True)
@@ -66,11 +116,11 @@ def build(factory: Factory, seed: int) -> tuple[Callable[..., Any], Any]:
     return check_made(factory(), factory)
 
 
-def eager_contestant(factory: Factory, seed: int) -> Contestant:
+def eager_contestant(factory: Factory, seed: int, name: str = "eager") -> Contestant:
     """The user's function as it is."""
     step, batch = build(factory, seed)
     state = find_state(step)
-    return Contestant("eager", lambda: step(batch), lambda: [*state_tensors(state), *_tensors(batch)])
+    return Contestant(name, lambda: step(batch), lambda: [*state_tensors(state), *_tensors(batch)])
 
 
 def planned_contestant(
@@ -88,36 +138,31 @@ def planned_contestant(
     )
 
 
-def measure(contestants: list[Contestant], repeats: int) -> dict[str, Measured]:
+def measure(rivals: Sequence[Rival], repeats: int) -> dict[str, Measured]:
     """Peaks of each, then times of all in turns. The steps before the usual ones are not counted.
 
     There is at least one, which makes state; an optimizer that branches on its count takes more. Eager takes as many.
     """
-    first_steps = {c.name: _run_first_steps(c) for c in contestants}
+    first_steps = {rival.name: rival.first_steps() for rival in rivals}
     memory = {}
-    for contestant in contestants:
-        for _ in range(max(first_steps.values()) - first_steps[contestant.name]):
-            contestant.run()
-        memory[contestant.name] = measure_step(contestant.run, contestant.resident)
-        gc.collect()
-    times = interleaved({c.name: c.run for c in contestants}, repeats, before_each=1) if repeats else {}
-    return {c.name: Measured(memory[c.name], times.get(c.name)) for c in contestants}
+    for rival in rivals:
+        rival.steps(max(first_steps.values()) - first_steps[rival.name])
+        memory[rival.name] = rival.memory()
+    times = _in_turns(rivals, repeats) if repeats else {}
+    return {rival.name: Measured(memory[rival.name], times.get(rival.name)) for rival in rivals}
 
 
-def trial_times(contestants: list[Contestant], rounds: int) -> dict[str, StepTimes]:
+def trial_times(rivals: Sequence[Rival], rounds: int) -> dict[str, StepTimes]:
     """Times of usual steps of each, in turns; what comes before those is run and not counted."""
-    for contestant in contestants:
-        _run_first_steps(contestant)
-    return interleaved({c.name: c.run for c in contestants}, rounds, before_each=1)
+    for rival in rivals:
+        rival.first_steps()
+    return _in_turns(rivals, rounds)
 
 
-def _run_first_steps(contestant: Contestant) -> int:
-    """Run a program until its usual step is next; how many steps that took."""
-    for number in range(1, _MOST_FIRST_STEPS):
-        contestant.run()
-        if contestant.is_steady():
-            return number
-    return _MOST_FIRST_STEPS - 1
+def _in_turns(rivals: Sequence[Rival], rounds: int) -> dict[str, StepTimes]:
+    for rival in rivals:
+        rival.steps(1)
+    return in_turns({rival.name: rival.timed for rival in rivals}, rounds)
 
 
 def measure_memory(runner: PlannedStep, batch: Any) -> StepMeasurement:

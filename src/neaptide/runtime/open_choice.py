@@ -11,14 +11,8 @@ import torch
 
 from neaptide.frontends.captured import CapturedStep
 from neaptide.plans.trials_record import NONE_WITHIN
-from neaptide.runtime.contestants import (
-    Factory,
-    eager_contestant,
-    never_again,
-    planned_contestant,
-    rebind,
-    trial_times,
-)
+from neaptide.runtime.contestant_process import rivals
+from neaptide.runtime.contestants import Factory, never_again, trial_times
 from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
 from neaptide.runtime.planned_step import PlannedStep
 from neaptide.runtime.state_copy import StateCopy
@@ -85,21 +79,19 @@ class OpenChoice:
                 copy.put_back()
         return self._decided(times, beside).variant
 
-    def settle_apart(self, factory: Factory, seed: int) -> StepPlan:
+    def settle_apart(self, factory: Factory, seed: int, *, own_processes: bool = False) -> StepPlan:
         """The same, each program on fresh objects of its own.
 
         Args:
             factory: makes the step and its batch.
             seed: of the factory.
+            own_processes: run each program in a process of its own, as `contestant_process.rivals` does.
         """
-        runs = [
-            planned_contestant(str(index), factory, seed, rebind(found.variant))
-            for index, found in enumerate(self.plans)
-        ]
-        if not self.limit.is_of_time:
-            return self._decided(trial_times(runs, self.rounds), BESIDE_FIRST)
-        eager = replace(eager_contestant(factory, seed), name=_BESIDE)
-        return self._decided(trial_times([*runs, eager], self.rounds), BESIDE_STEP)
+        with rivals(factory, seed, own_processes=own_processes) as make:
+            runs = [make(str(index), found.variant) for index, found in enumerate(self.plans)]
+            if not self.limit.is_of_time:
+                return self._decided(trial_times(runs, self.rounds), BESIDE_FIRST)
+            return self._decided(trial_times([*runs, make(_BESIDE, None)], self.rounds), BESIDE_STEP)
 
     def _decided(self, times: Mapping[str, StepTimes], beside: str) -> StepPlan:
         """The plan that is taken, told in the log."""

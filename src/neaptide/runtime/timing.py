@@ -10,10 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from neaptide.errors import UsageError
 
 Step = Callable[[], object]
+Timer = Callable[[], tuple[float, float]]
+"""Runs a program, and returns its (wall, processor) seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +83,53 @@ def interleaved(
             why="there must be a program and at least one repetition",
             next_step="pass repeats=1 or more",
         )
-    names = list(fns)
     for _ in range(warmup):
-        for name in names:
-            _time_once(fns[name], synchronize)
+        for fn in fns.values():
+            time_once(fn, synchronize=synchronize)
+    timers = {
+        name: partial(time_once, fn, before=before_each, synchronize=synchronize) for name, fn in fns.items()
+    }
+    return in_turns(timers, repeats)
+
+
+def in_turns(timers: Mapping[str, Timer], repeats: int) -> dict[str, StepTimes]:
+    """Asks each of some timers once a round, every round beginning with another one.
+
+    Args:
+        timers: by name; each runs its program and tells how long that took.
+        repeats: rounds.
+    """
+    names = list(timers)
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     for round_index in range(repeats):
         first = round_index % len(names)
         for name in names[first:] + names[:first]:
-            for _ in range(before_each):
-                _time_once(fns[name], synchronize)
-            times[name].append(_time_once(fns[name], synchronize))
+            times[name].append(timers[name]())
     return {
         name: StepTimes(tuple(wall for wall, _ in pairs), tuple(cpu for _, cpu in pairs))
         for name, pairs in times.items()
     }
+
+
+def time_once(fn: Step, *, before: int = 0, synchronize: Step | None = None) -> tuple[float, float]:
+    """(wall, processor) seconds of one call; its result is dropped after the clocks are read.
+
+    Args:
+        fn: the program.
+        before: calls right before it that are not counted.
+        synchronize: waits for the device to finish.
+    """
+    for _ in range(before):
+        fn()
+    if synchronize is not None:
+        synchronize()
+    wall, cpu = time.perf_counter(), time.process_time()
+    result = fn()
+    if synchronize is not None:
+        synchronize()
+    elapsed = time.perf_counter() - wall, time.process_time() - cpu
+    del result
+    return elapsed
 
 
 def median_ratio(
@@ -141,16 +176,3 @@ def median_ratio(
     tail = (1 - confidence) / 2
     low, high = np.quantile(medians, [tail, 1 - tail])
     return RatioEstimate(float(np.median(ratios)), float(low), float(high), confidence)
-
-
-def _time_once(fn: Step, synchronize: Step | None) -> tuple[float, float]:
-    """(wall, processor) seconds of one call; its result is dropped after the clocks are read."""
-    if synchronize is not None:
-        synchronize()
-    wall, cpu = time.perf_counter(), time.process_time()
-    result = fn()
-    if synchronize is not None:
-        synchronize()
-    elapsed = time.perf_counter() - wall, time.process_time() - cpu
-    del result
-    return elapsed

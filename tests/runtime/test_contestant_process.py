@@ -1,0 +1,96 @@
+"""Programs that are compared in processes of their own: the same programs, and what goes wrong there is told here."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import pytest
+import torch
+
+from deep_step import deep_factory, dropout_factory
+from neaptide.errors import PlanMismatch, ProgramError, StepInterrupted, UsageError
+from neaptide.outcome import Limits
+from neaptide.planner.budget import Budget
+from neaptide.runtime import contestant_worker, contestants
+from neaptide.runtime.capturing import capture
+from neaptide.runtime.contestant_messages import SentVariant, Wanted
+from neaptide.runtime.contestant_process import rivals
+from neaptide.runtime.prepared_step import prepare
+from neaptide.runtime.search_options import SearchOptions
+from steps_elsewhere import dying_factory, failing_factory, noisy_factory
+
+CLOSE = SearchOptions(Budget("min"), limits=Limits(work=100), numerics="close")
+
+
+def prepared(factory=deep_factory):
+    step, batch = contestants.build(factory, 0)
+    return prepare(step, (batch,), run_operations=False)
+
+
+def test_a_plan_in_a_process_of_its_own_is_the_same_program():
+    made = prepared().plan(CLOSE)
+    assert made.variant.graphs[0].rewrites
+    with rivals(deep_factory, 0, own_processes=True) as make:
+        found = contestants.measure([make("plan", made.variant)], 2)["plan"]
+    with rivals(deep_factory, 0, own_processes=False) as make:
+        here = contestants.measure([make("plan", made.variant)], 0)["plan"]
+    assert found.memory.measured_peak_bytes == made.plan.programs[0].predictions.peak_bytes
+    assert found.memory.measured_allocator_peak_bytes == here.memory.measured_allocator_peak_bytes
+    assert len(found.times.wall_s) == 2
+    assert min(*found.times.wall_s, *found.times.cpu_s) > 0
+
+
+def test_what_the_program_prints_does_not_come_between_the_answers():
+    with rivals(noisy_factory, 0, own_processes=True) as make:
+        eager = make("eager", None)
+        assert eager.first_steps() == 1
+        eager.steps(2)
+
+
+def test_a_process_that_dies_is_told_of_with_its_last_words():
+    with rivals(dying_factory, 0, own_processes=True) as make:
+        eager = make("eager", None)
+        with pytest.raises(ProgramError, match="'eager' died") as caught:
+            eager.first_steps()
+    assert caught.value.why == "no memory"
+    assert "exit code 3" in caught.value.where
+
+
+def test_an_error_of_the_program_is_told_of_with_its_place():
+    with rivals(failing_factory, 0, own_processes=True) as make, pytest.raises(ProgramError) as caught:
+        make("eager", None).first_steps()
+    assert caught.value.why == "KeyError: 'a key'"
+    assert "steps_elsewhere.py" in caught.value.where
+
+
+def test_a_factory_that_another_process_cannot_make_is_refused():
+    def local():
+        return deep_factory()
+
+    with rivals(local, 0, own_processes=True) as make, pytest.raises(UsageError, match="cannot make"):
+        make("eager", None)
+
+
+@pytest.mark.parametrize("factory", [deep_factory, dropout_factory])
+def test_a_variant_is_put_on_another_capture_of_the_same_step(factory):
+    made = prepared(factory).plan(CLOSE).variant
+    step, batch = contestants.build(factory, 0)
+    there = capture(step, (batch,))
+    found = SentVariant.of(made).on(there)
+    assert found.captured is there
+    assert [graph.program for graph in found.graphs] == list(there.programs)
+    for one, other in zip(found.graphs, made.graphs, strict=True):
+        assert replace(one, program=other.program) == other
+
+
+def test_another_step_than_the_planned_one_does_not_run():
+    sent = SentVariant.of(prepared(deep_factory).baseline_variant())
+    with pytest.raises(PlanMismatch, match="'plan' is of another step"):
+        contestant_worker.made(Wanted("plan", dropout_factory, 0, torch.get_num_threads(), sent))
+
+
+def test_errors_with_initialisers_of_their_own_reach_another_process():
+    error = StepInterrupted("the step died", updated=("a.weight",))
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), again.render(), vars(again)) == (StepInterrupted, error.render(), vars(error))
