@@ -16,11 +16,11 @@ def is_elsewhere():
 
 def noisy_factory():
     """Prints, in a step as well."""
-    print("a model")
+    print("a model")  # noqa: T201
     step, batch = deep_factory()
 
     def speaking(x):
-        print("a step")
+        print("a step")  # noqa: T201
         return step(x)
 
     return (speaking, batch) if is_elsewhere() else (step, batch)

@@ -1,7 +1,8 @@
 """Programs that are compared, each in a process of its own: what one leaves in heap and caches, no other finds.
 
-Where several run in one process, what lies at the end of its heap decides which of them touch fresh pages, and that is a
-tenth to a fifth of a step (`docs/explanation/seconds.md`). A program that a user runs has a process of its own as well.
+What lies at the end of a heap decides whether a step touches fresh pages, and those are up to a fifth of its time
+(`docs/explanation/seconds.md`). That is no property of a program: it differs from one process to the next. So these
+processes keep what is freed, unless the environment says otherwise.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ MakeRival = Callable[[str, PlannedVariant | None], Rival]
 """A rival of a name for a variant; for None, the user's function as it is."""
 
 _WORKER: Final = "neaptide.runtime.contestant_worker"
+# For glibc. Either of them alone would turn off what it learns: from which size on blocks are mapped for themselves. So that is
+# set to where it ends up in any process that frees large blocks, `DEFAULT_MMAP_THRESHOLD_MAX`.
+_KEEPING_HEAP: Final = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**40)}
 _ENDING_S: Final = 1.0  # for a process that has closed its pipes to end
 _STDERR_CHARS: Final = 500
 
@@ -89,7 +93,7 @@ class _RivalElsewhere:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={**_KEEPING_HEAP, **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             start_new_session=True,  # Ctrl-C is for us; we end it
         )
         self._tell(block)
