@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 
 @functools.cache
-def _resolve(module: str, name: str) -> Any:
+def resolve(module: str, name: str) -> Any:
+    """A name of a module of torch; `UnsupportedTorch` where it is not there."""
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
@@ -41,20 +42,20 @@ def new_fake_mode() -> Any:
 
     Real tensors are refused (`allow_non_fake_inputs=False`): one that was missed must not become a constant.
     """
-    mode = _resolve("torch._subclasses.fake_tensor", "FakeTensorMode")
-    shape_env = _resolve("torch.fx.experimental.symbolic_shapes", "ShapeEnv")
+    mode = resolve("torch._subclasses.fake_tensor", "FakeTensorMode")
+    shape_env = resolve("torch.fx.experimental.symbolic_shapes", "ShapeEnv")
     return mode(shape_env=shape_env(allow_scalar_outputs=True), allow_non_fake_inputs=False)
 
 
 @functools.cache
 def has_python_kernel(operation: Any) -> bool:
     """Whether the fake kernel of an operation is one of PyTorch's decompositions."""
-    return operation in _resolve("torch._decomp", "decomposition_table")
+    return operation in resolve("torch._decomp", "decomposition_table")
 
 
 def is_fake(tensor: torch.Tensor) -> bool:
     """Whether a tensor is fake: it has a shape and a storage identity, but no bytes."""
-    fake = _resolve("torch._subclasses.fake_tensor", "FakeTensor")
+    fake = resolve("torch._subclasses.fake_tensor", "FakeTensor")
     return isinstance(tensor, fake)
 
 
@@ -62,8 +63,8 @@ def new_fake(
     mode: Any, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
     """A fake tensor on bytes of its own, made without a dispatch."""
-    fake = _resolve("torch._subclasses.fake_tensor", "FakeTensor")
-    with _resolve("torch._subclasses.fake_tensor", "in_kernel_invocation_manager")(mode):
+    fake = resolve("torch._subclasses.fake_tensor", "FakeTensor")
+    with resolve("torch._subclasses.fake_tensor", "in_kernel_invocation_manager")(mode):
         empty = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
     made: torch.Tensor = fake(mode, empty, device)
     return made
@@ -83,14 +84,14 @@ def returns_what_it_writes(target: Any) -> bool:
 
 def literal_bytes(tensor: torch.Tensor) -> bytes:
     """The contents of a real tensor, also while a step is traced."""
-    with _resolve("torch.utils._python_dispatch", "_disable_current_modes")():
+    with resolve("torch.utils._python_dispatch", "_disable_current_modes")():
         content: bytes = tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
         return content
 
 
 def is_python_node(node: Any) -> bool:
     """Whether a node of autograd runs Python: the backward of an `autograd.Function`."""
-    return isinstance(node, _resolve("torch._C", "_FunctionBase"))
+    return isinstance(node, resolve("torch._C", "_FunctionBase"))
 
 
 def storage_key(storage: torch.UntypedStorage) -> int:
@@ -107,17 +108,17 @@ def forget_elements(tensor: torch.Tensor) -> None:
 
 def is_fake_type(kind: type) -> bool:
     """Whether a tensor class is that of fake tensors."""
-    return kind is _resolve("torch._subclasses.fake_tensor", "FakeTensor")
+    return kind is resolve("torch._subclasses.fake_tensor", "FakeTensor")
 
 
 def tracing_mode_key() -> Any:
     """Marks a dispatch mode as the one that traces: all arithmetic on symbolic numbers is reported to it."""
-    return _resolve("torch._C", "_TorchDispatchModeKey").PROXY
+    return resolve("torch._C", "_TorchDispatchModeKey").PROXY
 
 
 def next_sequence() -> int:
     """The number that the next autograd node gets."""
-    return int(_resolve("torch.autograd", "_get_sequence_nr")())
+    return int(resolve("torch.autograd", "_get_sequence_nr")())
 
 
 def sequence_of(node: Any) -> int:
@@ -147,7 +148,7 @@ def would_be_decomposed(function: Any, args: tuple[Any, ...], kwargs: dict[str, 
     """Whether autograd, had it been asked, would have run an operation as several others."""
     if not _is_composite(function) or function.overloadpacket in _ASKED_OF_FAKES:
         return False
-    asked = _resolve("torch.utils._python_dispatch", "autograd_would_have_decomposed")
+    asked = resolve("torch.utils._python_dispatch", "autograd_would_have_decomposed")
     return bool(asked(function, pytree.tree_leaves((args, kwargs))))
 
 
@@ -173,9 +174,9 @@ def uncached_autocast() -> Iterator[None]:
 def data_dependent_errors() -> tuple[type[Exception], ...]:
     """What tracing raises when Python asks for a number that only the data knows."""
     return (
-        _resolve("torch.fx.experimental.symbolic_shapes", "GuardOnDataDependentSymNode"),
-        _resolve("torch._subclasses.fake_tensor", "DataDependentOutputException"),
-        _resolve("torch._subclasses.fake_tensor", "DynamicOutputShapeException"),
+        resolve("torch.fx.experimental.symbolic_shapes", "GuardOnDataDependentSymNode"),
+        resolve("torch._subclasses.fake_tensor", "DataDependentOutputException"),
+        resolve("torch._subclasses.fake_tensor", "DynamicOutputShapeException"),
     )
 
 
@@ -232,7 +233,7 @@ def plain_checkpoints(notes: Notes) -> Iterator[None]:
     numbers = _CheckpointNotes(notes)
     replacements: dict[str, Any] = dict.fromkeys(_called_checkpoint_generators(module), numbers.generator)
     replacements["CheckpointFunction"] = numbers.function()
-    originals = {name: _resolve("torch.utils.checkpoint", name) for name in replacements}
+    originals = {name: resolve("torch.utils.checkpoint", name) for name in replacements}
     for name, replacement in replacements.items():
         setattr(module, name, replacement)
     try:
@@ -253,7 +254,7 @@ def _called_checkpoint_generators(module: Any) -> list[str]:
         called.update(function.__code__.co_names)
     found = sorted(name for name in called if name.startswith("_checkpoint_without_reentrant_generator"))
     if not found:
-        _resolve("torch.utils.checkpoint", "_checkpoint_without_reentrant_generator, called by checkpoint")
+        resolve("torch.utils.checkpoint", "_checkpoint_without_reentrant_generator, called by checkpoint")
     return found
 
 
@@ -388,7 +389,7 @@ def are_modes_active() -> bool:
 
 def device_of_mode(mode: Any) -> torch.device | None:
     """The device of a mode that only sets the default device; None for other modes."""
-    context = _resolve("torch.utils._device", "DeviceContext")
+    context = resolve("torch.utils._device", "DeviceContext")
     return mode.device if type(mode) is context else None
 
 
@@ -405,14 +406,14 @@ def saved_tensor_hooks() -> tuple[Callable[..., Any], ...] | None:
 
 # Dicts that torch writes and never replaces.
 _global_hooks: dict[str, dict[int, Callable[..., Any]]] = {
-    label: _resolve(module, name) for module, names in _GLOBAL_HOOKS.items() for name, label in names.items()
+    label: resolve(module, name) for module, names in _GLOBAL_HOOKS.items() for name, label in names.items()
 }
-_function_modes = _resolve("torch.overrides", "_get_current_function_mode_stack")
-_dispatch_modes = _resolve("torch.utils._python_dispatch", "_get_current_dispatch_mode_stack")
-_count_function_modes = _resolve("torch._C", "_len_torch_function_stack")
-_count_dispatch_modes = _resolve("torch._C", "_len_torch_dispatch_stack")
-_transform = _resolve("torch._C._functorch", "peek_interpreter_stack")
-_saved_hooks = _resolve("torch._C._autograd", "_top_saved_tensors_default_hooks")
+_function_modes = resolve("torch.overrides", "_get_current_function_mode_stack")
+_dispatch_modes = resolve("torch.utils._python_dispatch", "_get_current_dispatch_mode_stack")
+_count_function_modes = resolve("torch._C", "_len_torch_function_stack")
+_count_dispatch_modes = resolve("torch._C", "_len_torch_dispatch_stack")
+_transform = resolve("torch._C._functorch", "peek_interpreter_stack")
+_saved_hooks = resolve("torch._C._autograd", "_top_saved_tensors_default_hooks")
 
 
 def is_plain_scaler(scaler: torch.amp.GradScaler) -> bool:
@@ -443,7 +444,7 @@ SCALER_SETTINGS = ("_growth_factor", "_backoff_factor", "_growth_interval", "_en
 
 def chooses_foreach(parameters: list[torch.Tensor], *, differentiable: bool) -> bool:
     """Whether an optimizer that is not told updates all parameters at once."""
-    chosen = _resolve("torch.optim.optimizer", "_default_to_fused_or_foreach")(parameters, differentiable)
+    chosen = resolve("torch.optim.optimizer", "_default_to_fused_or_foreach")(parameters, differentiable)
     return bool(chosen[1])
 
 
@@ -454,14 +455,14 @@ def register_hook(tensor: torch.Tensor, hook: Callable[..., Any]) -> None:
 
 def is_about_fakes(error: Exception) -> bool:
     """Whether an error says that a real tensor met the fake tensors of a trace."""
-    unsupported = _resolve("torch._subclasses.fake_tensor", "UnsupportedFakeTensorException")
+    unsupported = resolve("torch._subclasses.fake_tensor", "UnsupportedFakeTensorException")
     text = str(error)
     return isinstance(error, unsupported) or "non-Fake Tensor" in text or "FakeTensor" in text
 
 
 def no_modes() -> contextlib.AbstractContextManager[Any]:
     """Operations inside run on real tensors, unseen by a trace that is going on."""
-    modes: contextlib.AbstractContextManager[Any] = _resolve(
+    modes: contextlib.AbstractContextManager[Any] = resolve(
         "torch.utils._python_dispatch", "_disable_current_modes"
     )()
     return modes
@@ -471,8 +472,8 @@ def kernel_choices() -> dict[str, Callable[[], Any]]:
     """Flags by which PyTorch chooses among operations, not inside of one, by their names."""
     attention = torch.backends.cuda
     return {
-        "backends.mkldnn": _resolve("torch._C", "_get_mkldnn_enabled"),
-        "backends.cudnn": _resolve("torch._C", "_get_cudnn_enabled"),
+        "backends.mkldnn": resolve("torch._C", "_get_mkldnn_enabled"),
+        "backends.cudnn": resolve("torch._C", "_get_cudnn_enabled"),
         "backends.mha fast path": torch.backends.mha.get_fastpath_enabled,
         "flash attention": attention.flash_sdp_enabled,
         "memory-efficient attention": attention.mem_efficient_sdp_enabled,
@@ -483,5 +484,5 @@ def kernel_choices() -> dict[str, Callable[[], Any]]:
 
 def dispatch_modes() -> list[Any]:
     """The dispatch modes that are active, innermost last."""
-    modes: list[Any] = _resolve("torch.utils._python_dispatch", "_get_current_dispatch_mode_stack")()
+    modes: list[Any] = resolve("torch.utils._python_dispatch", "_get_current_dispatch_mode_stack")()
     return modes

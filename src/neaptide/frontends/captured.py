@@ -12,6 +12,7 @@ from neaptide.frontends.host_code import HostCode
 from neaptide.frontends.host_part import HostPart
 from neaptide.frontends.signature import Signature
 from neaptide.frontends.signature_reader import SignatureReader
+from neaptide.frontends.size_facts import NO_SIZES, SizeFacts
 from neaptide.frontends.step_slots import EntryPattern, InputSlot, OutputSlot
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.trace_reader import Observation
@@ -41,6 +42,7 @@ class CapturedProgram:
         written: outputs that are the same plain value at each call.
         decisions: the branches that it took by step counts and other numbers of the host: it is for calls that
             take the same; None where there are none.
+        sizes: the dims that may vary, and for which sizes it holds.
     """
 
     graph: Graph
@@ -60,6 +62,7 @@ class CapturedProgram:
     attached: frozenset[int] = frozenset()
     written: Mapping[OutputSlot, Any] = field(default_factory=dict)
     decisions: HostPart | None = None
+    sizes: SizeFacts = NO_SIZES
 
     def accepts(self, gradients: frozenset[str], optimizer_state: frozenset[tuple[str, str, str]]) -> bool:
         """Whether this program can run when these gradients and this optimizer state exist."""

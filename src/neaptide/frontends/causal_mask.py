@@ -2,7 +2,8 @@
 
 Model libraries build the causal mask as a tensor when they notice that they are traced, and pass `is_causal`
 otherwise. The mask costs bytes and the other kernel branch costs bits. Where the mask depends on no input of the
-step it is computed here, once, and compared with the lower triangle: a proof, not a guess.
+step it is computed here, once, and compared with the lower triangle; where its sizes vary, its elements are worked
+out as formulas. Either is a proof, not a guess.
 
 A mask that the user's own code makes is left alone, causal or not: eager uses it as well, and its bits are eager's.
 """
@@ -14,7 +15,8 @@ from typing import Any
 
 import torch
 
-from neaptide.frontends.constant_values import constant_value, is_constant
+from neaptide.frontends.constant_values import constant_value, has_sizes, is_constant
+from neaptide.frontends.mask_elements import is_causal_for_all_sizes
 from neaptide.frontends.recording import Record, Recording
 
 _FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default  # noqa: SLF001
@@ -58,6 +60,8 @@ def _is_causal(mask: Record, recording: Recording) -> bool:
     sources: set[Record] = set()
     if rows != columns or not is_constant(mask, recording, sources) or not _is_made_for_tracing(sources):
         return False
+    if any(map(has_sizes, sources)):
+        return is_causal_for_all_sizes(mask)
     real = constant_value(mask, recording)
     if real is None:
         return False

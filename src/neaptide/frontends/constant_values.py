@@ -10,19 +10,22 @@ from torch.utils import _pytree as pytree
 
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.recording import Record, Recording, TensorFacts
+from neaptide.symbolic.size_expr import SizeExpr
 
 MAX_BYTES = 1 << 28  # what a value and all that it is made of may take; a larger one stays unknown
 
 
 def constant_value(record: Record, recording: Recording) -> torch.Tensor | None:
-    """What a record is in every step; None where it depends on an input, on random numbers, or is too large.
+    """What a record is in every step; None where it depends on an input, a size that varies, or is too large.
 
     Args:
         record: of a recording, which may still be going on.
         recording: all that was recorded so far.
     """
     sources: set[Record] = set()
-    if not is_constant(record, recording, sources) or sum(map(_bytes, sources)) > MAX_BYTES:
+    if not is_constant(record, recording, sources) or any(map(has_sizes, sources)):
+        return None
+    if sum(map(_bytes, sources)) > MAX_BYTES:
         return None
     return _evaluate(record, {})
 
@@ -45,6 +48,11 @@ def is_constant(record: Record, recording: Recording, seen: set[Record]) -> bool
         stack.extend(current.operands())
     written = _written_storages(recording)
     return not any(_storage(source) in written for source in seen)
+
+
+def has_sizes(record: Record) -> bool:
+    """Whether a call takes sizes that vary."""
+    return any(isinstance(leaf, SizeExpr) for leaf in pytree.tree_leaves((record.args, record.kwargs)))
 
 
 def _written_storages(recording: Recording) -> set[int]:

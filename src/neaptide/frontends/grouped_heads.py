@@ -59,4 +59,4 @@ def _is_repeated(key: object) -> bool:
     if not isinstance(record, Record) or record.target is not torch.ops.aten.expand.default:
         return False
     expanded = record.result
-    return bool(len(expanded.shape) == 5 and expanded.strides[2] == 0 and expanded.shape[2] > 1)
+    return bool(len(expanded.shape) == 5 and expanded.strides[2] == 0 and expanded.shape[2] != 1)

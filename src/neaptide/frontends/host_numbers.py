@@ -19,6 +19,7 @@ import torch
 from neaptide.frontends.host_part import UNKNOWN, HostPart, Key, KnownValues
 from neaptide.frontends.recorder import Recorder
 from neaptide.frontends.recording import Record, Recording
+from neaptide.frontends.traced_sizes import is_of_sizes
 
 _NUMBERS = (torch.SymFloat, torch.SymInt)
 _MATH = ("acos", "asin", "atan", "cos", "cosh", "exp", "log", "log10", "log2", "pow", "sin", "sinh", "sqrt")
@@ -100,6 +101,8 @@ def _extreme(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
             given = list(args[0]) if len(args) == 1 and isinstance(args[0], (list, tuple)) else list(args)
             if kwargs or not any(isinstance(item, _NUMBERS) for item in given):
                 return original(*args, **kwargs)
+            if all(is_of_sizes(item) for item in given if isinstance(item, _NUMBERS)):
+                return reduce(torch.sym_max if original is builtins.max else torch.sym_min, given)
             return reduce(lambda a, b: recorder.call_host(original, (a, b)), given)
 
         return extreme

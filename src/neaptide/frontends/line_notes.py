@@ -16,6 +16,7 @@ from neaptide.frontends.host_traffic import numpy_error, output_error
 from neaptide.frontends.notes import Notes
 from neaptide.frontends.recording import Line
 from neaptide.frontends.trace_errors import unknown_shape
+from neaptide.frontends.traced_sizes import is_of_data
 from neaptide.frontends.users_code import is_library_file
 
 _TORCH = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")  # noqa: PTH118, PTH120, PTH100
@@ -60,7 +61,7 @@ class LineNotes(TorchFunctionMode):
             result = func(*args, **(kwargs or {}))
         finally:
             self._notes.line = before
-        if isinstance(result, torch.Tensor) and any(isinstance(n, torch.SymInt) for n in result.shape):
+        if isinstance(result, torch.Tensor) and any(map(is_of_data, result.shape)):
             raise unknown_shape(line.location, getattr(func, "__name__", "an operation"))
         return result
 

@@ -20,6 +20,7 @@ from neaptide.frontends.known_results import KnownResults
 from neaptide.frontends.notes import Notes
 from neaptide.frontends.recording import Line, Record, Recording, TensorFacts, stem_of
 from neaptide.frontends.trace_values import qualified
+from neaptide.frontends.traced_sizes import is_of_sizes, traced_size
 from neaptide.frontends.true_strides import with_true_strides
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -142,8 +143,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._arguments(item)
         if isinstance(item, _SYMBOLS):
             known = private.known_number(item)
-            return self._of_number.get(item.node, item) if known is None else known
+            return self._number(item) if known is None else known
         return item if isinstance(item, _PLAIN) else self._literal(item)
+
+    def _number(self, symbol: Any) -> Any:
+        """What gave a symbolic number; the expression of a size; the number itself where nothing is known of it."""
+        found = self._of_number.get(symbol.node)
+        return traced_size(symbol) if found is None else found
 
     def _literal(self, content: Any) -> Record:
         """A tensor that the step writes down, or an object that no program can carry (a random generator, say)."""
@@ -202,6 +208,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return args[0]
             if isinstance(args[0], int) and args[0] == 1:
                 return args[1]
+        if all(is_of_sizes(arg) for arg in args if isinstance(arg, _SYMBOLS)):
+            result = func(*args)
+            if isinstance(result, torch.SymFloat):  # no size: the program has to compute it
+                self._add_host_call(func, args, result)
+            return result
         if func in _FLOAT_ARITHMETIC and all(type(arg) in _FLOATS for arg in args):
             # No formula is kept, for it costs a millisecond and a branch on the number is refused either way.
             result = private.new_symbolic_float(args)
@@ -222,9 +233,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self._of_number.get(symbol.node)
 
     def _add_host_call(self, function: Callable[..., Any], args: tuple[Any, ...], result: Any) -> None:
-        taken = tuple(
-            [self._of_number.get(arg.node, arg) if isinstance(arg, _SYMBOLS) else arg for arg in args]
-        )
+        taken = tuple([self._number(arg) if isinstance(arg, _SYMBOLS) else arg for arg in args])
         record = self._add("call", stem_of(function), function, taken, {})
         self._follow(result, record)
         record.result = result

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends.traced_sizes import traced_size, traced_sizes
 
 RecordKind = Literal["input", "literal", "call", "output"]
 
@@ -41,7 +42,7 @@ class TensorFacts:
     Attributes:
         storage: its bytes; kept, because a storage's identity is its own only while it lives.
         storage_key: that identity.
-        shape: sizes; symbolic ones where only the data knows them.
+        shape: sizes; expressions where a dim is dynamic, symbolic numbers where only the data knows them.
         strides: empty for a layout that has none.
         offset: into the storage, in elements.
         dtype: of the elements.
@@ -66,15 +67,16 @@ class TensorFacts:
         layout = tensor.layout
         if layout is not torch.strided:
             return TensorFacts(
-                None, 0, tuple(tensor.shape), (), 0, tensor.dtype, tensor.device, layout, (False, False)
+                *(None, 0, traced_sizes(tensor.shape), (), 0),
+                *(tensor.dtype, tensor.device, layout, (False, False)),
             )
         storage = tensor.untyped_storage()
         return TensorFacts(
             storage,
             private.storage_key(storage),
-            tuple(tensor.shape),
-            tensor.stride(),
-            tensor.storage_offset(),
+            traced_sizes(tensor.shape),
+            traced_sizes(tensor.stride()),
+            traced_size(tensor.storage_offset()),
             tensor.dtype,
             tensor.device,
             layout,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from neaptide.errors import CaptureError
+from neaptide.frontends.dynamic_dims import DynamicDim
 from neaptide.frontends.light_passes import has_plain_update
 from neaptide.frontends.step_slots import Trace
 from neaptide.frontends.step_state import StepState
@@ -27,6 +28,7 @@ def refuse_changes(
     state: StepState,
     traces: Sequence[Trace],
     changing: frozenset[str],
+    dims: Sequence[DynamicDim] = (),
 ) -> None:
     """Compare the traces of a step, or rehearse it where no two are of the same.
 
@@ -40,10 +42,10 @@ def refuse_changes(
         first.difference(trace.listing, _PHASES - {"optimizer"}) is None for trace in traces[:-1]
     ):
         return
-    second, left_out = rehearse_step(step, args, kwargs, state, traces[-1].entry, changing, first)
+    second, left_out = rehearse_step(step, args, kwargs, state, traces[-1].entry, changing, dims, first)
     if first.difference(second, _PHASES - left_out) is None:
         return
-    third, left_out = rehearse_step(step, args, kwargs, state, traces[-1].entry, changing, second)
+    third, left_out = rehearse_step(step, args, kwargs, state, traces[-1].entry, changing, dims, second)
     where = second.difference(third, _PHASES - left_out)
     if where is not None:
         raise CaptureError(

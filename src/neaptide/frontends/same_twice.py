@@ -13,10 +13,14 @@ from neaptide.frontends import _torch_private as private
 from neaptide.frontends.record_source import SourceMap
 from neaptide.frontends.recording import Record, Recording, TensorFacts
 from neaptide.frontends.scalars import is_scalar
+from neaptide.symbolic.size_expr import SizeExpr
 
 _MAX_LITERAL = 10_000  # elements; a larger literal is refused anyway
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
-_SETTINGS = (str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+_SETTINGS = (
+    *(str, bytes, type(None), SizeExpr),
+    *(torch.dtype, torch.device, torch.layout, torch.memory_format),
+)
 FIRST_OPERAND = "the first operand"
 _DEPTH = 4  # of plain data in a result, in containers and attributes
 

@@ -12,6 +12,7 @@ from neaptide.errors import CaptureError
 from neaptide.frontends.captured import CapturedProgram
 from neaptide.frontends.causal_mask import restore_causal_attention
 from neaptide.frontends.counted_state import check_types_unasked, counts_in_python
+from neaptide.frontends.dynamic_dims import DynamicDim
 from neaptide.frontends.grouped_heads import grouped_heads, has_masked_attention, repeats_grouped_heads
 from neaptide.frontends.optimizer_twins import WrittenNumbersError
 from neaptide.frontends.rehearsal import refuse_changes
@@ -44,6 +45,7 @@ class StepRequest:
         changing: names of Python floats that become inputs.
         clears_gradients: host code behind the program clears the gradients.
         is_watched: whether impure Python is looked for.
+        dims: of the arguments, that may vary.
     """
 
     args: tuple[Any, ...]
@@ -53,6 +55,7 @@ class StepRequest:
     changing: frozenset[str]
     clears_gradients: bool = False
     is_watched: bool = True
+    dims: tuple[DynamicDim, ...] = ()
 
 
 def all_programs(
@@ -63,34 +66,30 @@ def all_programs(
     Raises:
         CaptureError: the step is no straight-line program, or never leaves what it found.
     """
-    args, kwargs, changing = request.args, request.kwargs, request.changing
-    clears = request.clears_gradients
-    programs, written = _programs(step, args, kwargs, found, frozenset(), request.name, clears)
+    changing = request.changing
+    programs, written = _programs(step, request, found, frozenset())
     if changing - written:
-        asked = changing - written
-        symbolic = _with_numbers_as_inputs(step, args, kwargs, found, asked, programs, clears)
+        symbolic = _with_numbers_as_inputs(step, request, found, changing - written, programs)
         return (programs, written) if symbolic is None else (symbolic, changing | written)
     return programs, written
 
 
 def _with_numbers_as_inputs(
     step: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    request: StepRequest,
     found: StepState,
     changing: frozenset[str],
     concrete: list[CapturedProgram],
-    clears_gradients: bool,
 ) -> list[CapturedProgram] | None:
     """The same programs with some numbers as inputs; None where that makes other programs of them."""
-    leaves = pytree.tree_leaves((args, dict(kwargs)))
+    leaves = pytree.tree_leaves((request.args, dict(request.kwargs)))
     numbers = {argument_name(i): leaf for i, leaf in enumerate(leaves) if argument_name(i) in changing}
     numbers |= {place.name: place.get() for place in found.scalars if place.name in changing}
     for label, optimizer in found.optimizers.items():
         entries = hyper_parameters(label, optimizer)
         numbers |= {entry.name: entry.content for entry in entries if entry.name in changing}
     try:
-        programs, _ = _programs(step, args, kwargs, found, changing, concrete[0].graph.name, clears_gradients)
+        programs, _ = _programs(step, request, found, changing)
     except CaptureError:  # the number decides something
         return None
     for symbolic, plain in zip(programs, concrete, strict=False):
@@ -105,13 +104,7 @@ def _with_numbers_as_inputs(
 
 
 def _programs(
-    step: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    found: StepState,
-    changing: frozenset[str],
-    name: str,
-    clears_gradients: bool,
+    step: Callable[..., Any], request: StepRequest, found: StepState, changing: frozenset[str]
 ) -> tuple[list[CapturedProgram], frozenset[str]]:
     """The programs of a step from now on until it leaves the gradients and the state that it found.
 
@@ -129,21 +122,21 @@ def _programs(
             if len(programs) == MAX_PROGRAMS:
                 break
             try:
-                program, trace = _checked_program(step, args, kwargs, found, entry, changing, name)
+                program, trace = _checked_program(step, request, found, entry, changing)
             except WrittenNumbersError as error:
-                return _programs(step, args, kwargs, found, changing | error.names, name, clears_gradients)
+                return _programs(step, request, found, changing | error.names)
             programs.append(program)
             traces.append(trace)
             index, after = len(programs) - 1, programs[-1].exit.numbers
         entry = replace(programs[index].exit, numbers=after)
-        if clears_gradients:
+        if request.clears_gradients:
             entry = replace(entry, gradients=gradients)
         if programs[index].decisions is None and programs[index].accepts(*entry.names()):
             runs += [index] * LOOK_AHEAD
         runs.append(index)
     else:
         if found.is_watched:
-            refuse_changes(step, args, kwargs, found, traces, changing)
+            refuse_changes(step, request.args, request.kwargs, found, traces, changing, request.dims)
         steady = max(set(runs), key=lambda index: (runs.count(index), index))
         return [p for index, p in enumerate(programs) if index != steady] + [programs[steady]], changing
     raise CaptureError(
@@ -156,18 +149,17 @@ def _programs(
 
 def _checked_program(
     step: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    request: StepRequest,
     found: StepState,
     entry: EntryPattern,
     changing: frozenset[str],
-    name: str,
 ) -> tuple[CapturedProgram, Trace]:
     """One program and its trace; where the optimizer counts in Python, also traced with plain numbers and compared."""
-    trace, rewrites = _traced(step, args, kwargs, found, entry, changing)
+    trace, rewrites = _traced(step, request, found, entry, changing)
+    name = request.name
     program = program_of(trace, rewrites, name)
     if counts_in_python(entry, changing, found):
-        plain = trace_step(step, args, kwargs, found, entry, changing, plain=True)
+        plain = _trace(step, request, found, entry, changing, plain=True)
         check_types_unasked(
             program, program_of(plain, restore_causal_attention(plain.recording), name), found
         )
@@ -193,23 +185,35 @@ def _played(
 
 def _traced(
     step: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    request: StepRequest,
     found: StepState,
     entry: EntryPattern,
     changing: frozenset[str],
 ) -> tuple[Trace, list[str]]:
     """A trace that took the branches of eager as far as that can be told, and what was changed in it, in words."""
-    trace = trace_step(step, args, kwargs, found, entry, changing)
+    trace = _trace(step, request, found, entry, changing)
     rewrites = restore_causal_attention(trace.recording)
     if not rewrites or not repeats_grouped_heads(trace.recording):
         return trace, rewrites
     with grouped_heads():
-        again = trace_step(step, args, kwargs, found, entry, changing)
+        again = _trace(step, request, found, entry, changing)
     rewrites_again = restore_causal_attention(again.recording)
     if has_masked_attention(again.recording) or repeats_grouped_heads(again.recording):
         return trace, rewrites
     return again, [*rewrites_again, "keys and values of grouped heads are not repeated, as without a mask"]
+
+
+def _trace(
+    step: Callable[..., Any],
+    request: StepRequest,
+    found: StepState,
+    entry: EntryPattern,
+    changing: frozenset[str],
+    *,
+    plain: bool = False,
+) -> Trace:
+    args, kwargs = request.args, request.kwargs
+    return trace_step(step, args, kwargs, found, entry, changing, plain=plain, dims=request.dims)
 
 
 def program_of(trace: Trace, rewrites: list[str], name: str) -> CapturedProgram:
@@ -235,12 +239,13 @@ def program_of(trace: Trace, rewrites: list[str], name: str) -> CapturedProgram:
         ignores_gradients=ignores,
         observations=read.observations,
         unknown_ops=read.unknown_ops,
-        rewrites=(*rewrites, *_undone(len(read.checkpoints))),
+        rewrites=(*rewrites, *_undone(len(read.checkpoints)), *trace.sizes.notes),
         checkpoints=read.checkpoints,
         borrowed=trace.borrowed,
         attached=trace.attached,
         written=trace.written,
         decisions=trace.decisions,
+        sizes=trace.sizes,
     )
 
 

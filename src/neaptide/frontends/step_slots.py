@@ -12,6 +12,7 @@ from neaptide.frontends.host_part import HostPart, is_host_number
 from neaptide.frontends.recording import Recording
 from neaptide.frontends.same_twice import NO_LISTING, Listing
 from neaptide.frontends.scalars import is_scalar
+from neaptide.frontends.size_facts import NO_SIZES, SizeFacts
 from neaptide.frontends.step_state import StepState
 
 _RATE = "lr"  # the hyper-parameter that schedulers are for: an input of every program
@@ -178,6 +179,7 @@ class Trace:
         decisions: the branches taken by numbers that the host knows; None where there are none.
         written: outputs that are the same plain value at each call.
         listing: what was recorded, to be compared with another run; empty where impure Python is not looked for.
+        sizes: the dims that may vary, and for which sizes the trace holds.
     """
 
     recording: Recording
@@ -193,6 +195,7 @@ class Trace:
     decisions: HostPart | None = None
     written: Mapping[OutputSlot, Any] = field(default_factory=dict)
     listing: Listing = NO_LISTING
+    sizes: SizeFacts = NO_SIZES
 
 
 def present_pattern(state: StepState) -> EntryPattern:

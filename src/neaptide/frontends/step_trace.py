@@ -7,7 +7,7 @@ trace and put back afterwards; nothing of model size is allocated and no user te
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from neaptide.errors import NeaptideError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.branching_gradients import check_gradients
+from neaptide.frontends.dynamic_dims import DynamicDim
 from neaptide.frontends.factory_as_step import refuse_factory
 from neaptide.frontends.host_numbers import HostNumbers
 from neaptide.frontends.host_part import UNKNOWN, HostPart
@@ -60,6 +61,7 @@ def trace_step(
     changing: frozenset[str] = frozenset(),
     *,
     plain: bool = False,
+    dims: Sequence[DynamicDim] = (),
 ) -> Trace:
     """Trace a step with the given pattern of gradients and optimizer state.
 
@@ -71,11 +73,12 @@ def trace_step(
         entry: gradients and optimizer state that exist when it begins.
         changing: names of Python floats (arguments as `batch[3]`, or places of the state) that become inputs.
         plain: Python numbers of the optimizer's state and groups stay plain numbers, whatever the step writes.
+        dims: of the arguments, that may vary.
 
     Raises:
         CaptureError: naming the user's line, when the step cannot become one straight-line program.
     """
-    return _Tracer(step, args, kwargs, state, entry, changing, plain=plain).run()
+    return _Tracer(step, args, kwargs, state, entry, changing, plain=plain, dims=dims).run()
 
 
 def rehearse_step(
@@ -85,6 +88,7 @@ def rehearse_step(
     state: StepState,
     entry: EntryPattern,
     changing: frozenset[str],
+    dims: Sequence[DynamicDim],
     before: Listing,
 ) -> tuple[Listing, frozenset[str]]:
     """What a step does, as `trace_step` would list it, without the passes that run no code of the user's.
@@ -96,6 +100,7 @@ def rehearse_step(
         state: likewise.
         entry: likewise.
         changing: likewise.
+        dims: likewise.
         before: what it did in another run.
 
     Returns:
@@ -104,7 +109,7 @@ def rehearse_step(
     Raises:
         CaptureError: this time the step does what cannot be captured.
     """
-    tracer = _Tracer(step, args, kwargs, state, entry, changing, before=before)
+    tracer = _Tracer(step, args, kwargs, state, entry, changing, before=before, dims=dims)
     return tracer.run().listing, frozenset(tracer.left_out)
 
 
@@ -120,12 +125,14 @@ class _Tracer:
         *,
         plain: bool = False,
         before: Listing | None = None,
+        dims: Sequence[DynamicDim] = (),
     ) -> None:
         self.step = step
         self.call = (args, kwargs)
         self.state = state
         self.entry = entry
         self.changing = changing
+        self.dims = dims
         self.numbers = [(place, place.get()) for place in state.scalars if place.name in changing]
         self.symbols: list[Any] = []
         self.batch_leaves, self.batch_spec = pytree.tree_flatten((args, dict(kwargs)))
@@ -180,6 +187,7 @@ class _Tracer:
             self.decisions,
             outputs.written,
             listing,
+            self.inputs.sizes.settled(),
         )
         if written:
             raise watch.refuse(list({write.name: write for write in written}.values()), trace)
@@ -191,7 +199,7 @@ class _Tracer:
         return without if len(without) < len(self.originals) else frozenset()
 
     def _line_that_changes(self, watched: Watched) -> str | None:
-        again = _Tracer(self.step, *self.call, self.state, self.entry, self.changing)
+        again = _Tracer(self.step, *self.call, self.state, self.entry, self.changing, dims=self.dims)
         again._fake_inputs()
         watch = StateWatch(self.state)
         try:
@@ -202,7 +210,9 @@ class _Tracer:
             watched.put_back()
 
     def _fake_inputs(self) -> None:
-        self.inputs = FakeInputs(self.state, self.entry, self.changing, self.batch_leaves, self.numbers)
+        self.inputs = FakeInputs(
+            self.state, self.entry, self.changing, self.batch_leaves, self.numbers, self.dims
+        )
         self.host = HostNumbers(self.inputs.known, [slot.key for slot in self.inputs.slots])
 
     # -- trace ----------------------------------------------------------------------------------------------
@@ -219,6 +229,7 @@ class _Tracer:
         self.left_out = light.left_out
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.inputs.mode)
+            stack.enter_context(self.inputs.sizes.traced())
             stack.enter_context(private.uncached_autocast())
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
             stack.enter_context(private.plain_checkpoints(notes))

@@ -11,6 +11,7 @@ from typing import Any
 
 from neaptide.errors import CaptureError, PlanMismatch
 from neaptide.frontends.captured import CapturedProgram, CapturedStep
+from neaptide.frontends.dynamic_dims import Dynamic, find_dims
 from neaptide.frontends.first_writes import FirstWrites
 from neaptide.frontends.host_cut import cut_again, cut_behind, not_cut
 from neaptide.frontends.mode_facts import check_modes
@@ -35,6 +36,7 @@ def capture_step(
     name: str = "",
     changing: frozenset[str] = frozenset(),
     watched: bool = True,
+    dynamic: Dynamic | None = None,
 ) -> CapturedStep:
     """Capture a training step without running it, allocating tensors or changing the user's objects.
 
@@ -47,14 +49,18 @@ def capture_step(
         changing: names of Python floats, as `Signature.changed_floats` gives them, that become inputs of the
             program. One that decides a branch, a shape or a type cannot; then all stay guards.
         watched: whether impure Python is looked for; off only to measure what that costs.
+        dynamic: by the name of an argument, or a path such as `batch.input_ids`, dims that may vary, with their
+            ranges: `{"batch": {0: (1, 64), 1: (16, 4096)}}`, or `torch.export.Dim`s where dims are one size.
 
     Raises:
+        UsageError: `dynamic` does not fit the arguments.
         CaptureError: the step is no straight-line program of tensors; names the user's line.
     """
     began = time.perf_counter()
     check_modes()
     given = kwargs or {}
-    request = StepRequest(args, given, state, name or _name_of(step), changing, is_watched=watched)
+    dims = find_dims(step, args, given, dynamic) if dynamic else ()
+    request = StepRequest(args, given, state, name or _name_of(step), changing, is_watched=watched, dims=dims)
     with _collector_paused():
         try:
             captured = _captured(step, lambda: find_state(step, state), step, request)
@@ -147,7 +153,9 @@ def _captured_after_writes(
             later = find()
             later.left = [place for place, _ in writes.left]
             programs, changing = all_programs(called, request, later)
-            again = trace_step(called, request.args, request.kwargs, later, refusal.trace.entry)
+            again = trace_step(
+                called, request.args, request.kwargs, later, refusal.trace.entry, dims=request.dims
+            )
         except StateWrittenError:
             raise refusal from None
         read = {slot.name for program in programs for slot in program.inputs}

@@ -9,6 +9,7 @@ import torch
 
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends.dynamic_dims import DynamicDim
 from neaptide.frontends.host_part import is_host_number, traced_dtype
 from neaptide.frontends.places import Place
 from neaptide.frontends.step_slots import (
@@ -20,6 +21,7 @@ from neaptide.frontends.step_slots import (
     hyper_parameters,
 )
 from neaptide.frontends.step_state import StepState, TensorSlot
+from neaptide.frontends.traced_dims import TracedDims
 
 # As what a Python number that changes enters a trace, where it is read back at once.
 _NUMBERS = {kind: TensorSpec((), (), traced_dtype(kind()), torch.device("cpu")) for kind in NUMBER_TYPES}
@@ -33,6 +35,7 @@ class FakeInputs:
         slots: one for each input.
         fakes: the twins, in the same order.
         known: by slot key, numbers that the host knows when the step begins.
+        sizes: the symbols of the dims that may vary.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class FakeInputs:
         changing: frozenset[str],
         batch_leaves: Sequence[Any],
         numbers: Sequence[tuple[Place, Any]],
+        dims: Sequence[DynamicDim] = (),
     ) -> None:
         """Twins of all inputs.
 
@@ -51,6 +55,7 @@ class FakeInputs:
             changing: names of Python floats that are inputs.
             batch_leaves: of the arguments of the call.
             numbers: places of the state whose Python floats are inputs, with what is there.
+            dims: of the arguments, that may vary.
 
         Raises:
             CaptureError: a tensor has no fake twin, or a hook that its twin cannot have.
@@ -58,6 +63,7 @@ class FakeInputs:
         self._state, self._entry, self._changing = state, entry, changing
         self._batch_leaves, self._numbers = batch_leaves, numbers
         self.mode = private.new_fake_mode()
+        self.sizes = TracedDims(self.mode, dims)
         self.slots: list[InputSlot] = []
         self.fakes: list[torch.Tensor] = []
         self.known: dict[tuple[Any, ...], Any] = dict(entry.numbers)
@@ -87,7 +93,8 @@ class FakeInputs:
             self._add(InputSlot("rate", place.name, ("scalar", place.name)), self._number(number), number)
         for position, leaf in enumerate(self._batch_leaves):
             if isinstance(leaf, torch.Tensor):
-                self._add(InputSlot("batch", f"batch_{position}", ("batch", position)), self._fake(leaf))
+                fake = self.sizes.twin(position, leaf) if self.sizes.has(position) else self._fake(leaf)
+                self._add(InputSlot("batch", f"batch_{position}", ("batch", position)), fake)
             elif argument_name(position) in self._changing:
                 name = argument_name(position)
                 self._add(InputSlot("rate", name, ("argument", position)), self._number(leaf), leaf)

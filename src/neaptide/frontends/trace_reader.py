@@ -88,7 +88,11 @@ class _Reader:
         self.registry = registry
         self.builder = GraphBuilder(name)
         self.sources = SourceMap(trace.recording.records)
-        self.values = Values(self.builder)
+        self.values = Values(self.builder, trace.sizes)
+        for dim in trace.sizes.dims:
+            self.builder.dim(dim.name, dim.low, dim.high)
+        for relation in trace.sizes.relations:
+            self.builder.relation(relation.left, relation.right)
         self.host_results: dict[tuple[Any, ...], int] = {}
         self.users = trace.recording.users()
         self.rates: set[Record] = set()
@@ -146,7 +150,7 @@ class _Reader:
 
     def _outputs(self, record: Record) -> None:
         for item, slot in zip(record.args, self.trace.outputs, strict=True):
-            value = self.values.of[item] if isinstance(item, Record) else None
+            value = self.values.of[item] if isinstance(item, Record) else self._size(item, slot.name)
             if not isinstance(value, int):
                 raise CaptureError(
                     "the step returns a value that is no tensor of the program",
@@ -155,6 +159,15 @@ class _Reader:
                 )
             self.builder.output(value)
             self._state_kind(value, slot.role)
+
+    def _size(self, item: Any, name: str) -> int | None:
+        """The value of a size that the step hands back; None for anything else."""
+        if not isinstance(item, SizeExpr):
+            return None
+        value = self.builder.add_value(identifier(name), "int64", (), (), SizeExpr.const(0), None)
+        size = self.values.argument(item, [])
+        self.builder.add_node(HOST_OPS["builtins.int"], (), (value,), (size,), (), reads=(), writes=())
+        return value
 
     def _state_kind(self, value: int, role: str) -> None:
         """A gradient or optimizer state that the step leaves behind is one, whatever made it."""

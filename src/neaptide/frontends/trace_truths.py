@@ -20,6 +20,7 @@ from neaptide.frontends import _torch_private as private
 from neaptide.frontends.constant_values import constant_value
 from neaptide.frontends.raising_branches import answer_that_goes_on
 from neaptide.frontends.recorder import Recorder
+from neaptide.frontends.traced_sizes import traced_size
 
 
 @contextlib.contextmanager
@@ -29,7 +30,7 @@ def known_truths(recorder: Recorder) -> Iterator[None]:
     original = torch.Tensor.__bool__
 
     def truth(tensor: torch.Tensor) -> bool:
-        if tensor.numel() == 1 and private.is_fake(tensor):
+        if private.is_fake(tensor) and traced_size(tensor.numel()) == 1:
             known = _constant_truth(tensor, recorder)
             if known is not None:
                 return known

@@ -9,6 +9,8 @@ import torch
 
 from neaptide.errors import CaptureError
 from neaptide.frontends.recording import Line, Record, TensorFacts
+from neaptide.frontends.size_facts import NO_SIZES, SizeFacts
+from neaptide.frontends.traced_sizes import traced_size
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import Arg, Named, Ref
 from neaptide.ir.values import Kind
@@ -19,12 +21,14 @@ class Values:
     """Makes values and finds them again.
 
     Attributes:
+        sizes: what the symbols of the trace stand for.
         of: by record: a value id, a tuple of value ids (and None), or None.
         line: that calls the operation whose arguments are read.
     """
 
-    def __init__(self, builder: GraphBuilder) -> None:
+    def __init__(self, builder: GraphBuilder, sizes: SizeFacts = NO_SIZES) -> None:
         self.builder = builder
+        self.sizes = sizes
         self.of: dict[Record, Any] = {}
         self.storage_of: dict[int, int] = {}
         self.line: Line | None = None
@@ -32,7 +36,7 @@ class Values:
 
     def known(self, tensor: TensorFacts) -> int | None:
         """The value that is the same view of the same storage."""
-        return self.by_geometry.get(_geometry(tensor))
+        return self.by_geometry.get(self._geometry(tensor))
 
     def results(self, name: str, result: Any, outputs: list[int]) -> tuple[Arg, Any]:
         """Makes values for what an op returns; gives their structure and the ids in the same structure."""
@@ -64,19 +68,26 @@ class Values:
         assert tensor.storage is not None
         storage = self.storage_of.get(tensor.storage_key)
         if storage is None:
-            nbytes = SizeExpr.const(int(tensor.storage.nbytes()))
+            nbytes = self.sizes.size(traced_size(tensor.storage.nbytes()))
             storage = self.builder.add_storage(nbytes, str(tensor.device), kind, name)
             self.storage_of[tensor.storage_key] = storage
         value = self.builder.add_value(
             name,
             dtype_of(tensor.dtype),
-            tuple(SizeExpr.const(int(n)) for n in tensor.shape),
-            tuple(SizeExpr.const(int(n)) for n in tensor.strides),
-            SizeExpr.const(int(tensor.offset)),
+            tuple(map(self.sizes.size, tensor.shape)),
+            tuple(map(self.sizes.size, tensor.strides)),
+            self.sizes.size(tensor.offset),
             storage,
         )
-        self.by_geometry.setdefault(_geometry(tensor), value)
+        self.by_geometry.setdefault(self._geometry(tensor), value)
         return value
+
+    def _geometry(self, tensor: TensorFacts) -> tuple[Any, ...]:
+        size = self.sizes.size
+        return (
+            *(tensor.storage_key, tensor.dtype, tensor.flags, size(tensor.offset)),
+            *(tuple(map(size, tensor.shape)), tuple(map(size, tensor.strides))),
+        )
 
     def argument(self, arg: Any, inputs: list[int]) -> Arg:
         """An argument of an op; values among it are added to `inputs`."""
@@ -89,6 +100,9 @@ class Values:
             return self._slot(value, inputs)
         if isinstance(arg, (list, tuple)):
             return tuple(self.argument(a, inputs) for a in arg)
+        if isinstance(arg, SizeExpr):
+            size = self.sizes.size(arg)
+            return size.constant_value() if size.is_constant else size
         if isinstance(arg, torch.dtype):
             return Named("dtype", dtype_of(arg))
         if isinstance(arg, torch.device):
@@ -113,17 +127,6 @@ class Values:
         if value not in inputs:
             inputs.append(value)
         return Ref(inputs.index(value))
-
-
-def _geometry(tensor: TensorFacts) -> tuple[Any, ...]:
-    return (
-        tensor.storage_key,
-        tensor.dtype,
-        tensor.shape,
-        tensor.strides,
-        int(tensor.offset),
-        tensor.flags,
-    )
 
 
 def dtype_of(dtype: torch.dtype) -> str:

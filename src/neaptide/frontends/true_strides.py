@@ -15,6 +15,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends._torch_sizes import example_of
 from neaptide.ir.registry import Trait
 from neaptide.ops import registry
 
@@ -33,21 +34,32 @@ def with_true_strides(found: Any, func: Any, args: tuple[Any, ...], kwargs: Mapp
     rule = _RULES.get(func.name())
     if rule is None and not _may_be_tried(func):
         return found
-    operands = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    operands = _tensors((args, kwargs))
+    taken = operands
+    if not all(map(_is_plain, operands)):
+        args, kwargs = pytree.tree_map(example_of, (tuple(args), dict(kwargs)))
+        operands = _tensors((args, kwargs))
     if all(not _is_plain(operand) or operand.is_contiguous() for operand in operands):
         return found
-    results, structure = pytree.tree_flatten(found)
-    own = {private.storage_key(operand.untyped_storage()) for operand in operands}
-    tensors = [leaf for leaf in results if isinstance(leaf, torch.Tensor)]
-    if not all(map(_is_plain, (*operands, *tensors))) or any(
-        private.storage_key(t.untyped_storage()) in own for t in tensors
+    own = {private.storage_key(leaf.untyped_storage()) for leaf in taken if leaf.layout is torch.strided}
+    made, structure = pytree.tree_flatten(found)
+    results = [example_of(leaf) for leaf in made]
+    if not all(map(_is_plain, (*operands, *_tensors(results)))) or any(
+        private.storage_key(t.untyped_storage()) in own for t in _tensors(made)
     ):
         return found
     expected = rule(args, results) if rule is not None else _as_tried(func, args, kwargs, results)
     wrong = {place: true for place, true in expected.items() if _is_other(results[place], true)}
     for place, true in wrong.items():
-        results[place] = results[place].new_empty_strided(results[place].shape, true)
-    return pytree.tree_unflatten(results, structure) if wrong else found
+        shape = made[place].shape
+        made[place] = made[place].new_empty_strided(
+            shape, true if _is_plain(made[place]) else _dense(shape, true)
+        )
+    return pytree.tree_unflatten(made, structure) if wrong else found
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 @functools.cache
@@ -120,7 +132,7 @@ def _dense(shape: Sequence[int], order: Sequence[int]) -> Strides:
     strides, step = [0] * len(shape), 1
     for axis in sorted(range(len(shape)), key=lambda axis: (order[axis], -axis)):
         strides[axis] = step
-        step *= max(shape[axis], 1)
+        step *= max(shape[axis], 1) if isinstance(shape[axis], int) else shape[axis]
     return tuple(strides)
 
 

@@ -1,0 +1,78 @@
+"""For which sizes a traced program holds: dims with ranges, relations, conditions, and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from neaptide.symbolic.deciding import decided
+from neaptide.symbolic.dims import Dim, Relation
+from neaptide.symbolic.ranges import Interval
+from neaptide.symbolic.size_expr import SizeExpr
+
+Sign = Literal["<=", "!="]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A comparison of sizes that a trace has taken for true, and that does not hold for all sizes in the ranges.
+
+    Attributes:
+        left: side that is not larger, or that differs.
+        sign: of the two.
+        right: the other side.
+        where: the line that asked.
+    """
+
+    left: SizeExpr
+    sign: Sign
+    right: SizeExpr
+    where: str = ""
+
+    def dims(self) -> frozenset[str]:
+        """Names of the dims that it compares."""
+        return self.left.dims() | self.right.dims()
+
+    def holds(self, binding: Mapping[str, int]) -> bool:
+        """Whether it is true for these sizes."""
+        left, right = self.left.evaluate(binding), self.right.evaluate(binding)
+        return left <= right if self.sign == "<=" else left != right
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.sign} {self.right}"
+
+
+@dataclass(frozen=True)
+class SizeFacts:
+    """For which sizes a trace holds.
+
+    Attributes:
+        dims: that the program's sizes are made of; what the step fixed is none of them.
+        relations: equalities between those.
+        conditions: that a call has to keep beside ranges and relations.
+        meaning: by symbol of the trace, the size that it stands for.
+        asked: by dim that was asked for, its size in the program: itself, another dim, or a number.
+        notes: where the program holds for less than was asked, in words.
+    """
+
+    dims: tuple[Dim, ...] = ()
+    relations: tuple[Relation, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    meaning: Mapping[str, SizeExpr] = field(default_factory=dict)
+    asked: Mapping[str, SizeExpr] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    _sizes: dict[SizeExpr, SizeExpr] = field(default_factory=dict, repr=False, compare=False)
+
+    def size(self, number: Any) -> SizeExpr:
+        """A size of the trace in dims of the program."""
+        if isinstance(number, SizeExpr):
+            known = self._sizes.get(number)
+            if known is None:
+                ranges = {dim.name: Interval(dim.low, dim.high) for dim in self.dims}
+                known = self._sizes[number] = decided(number.substitute(self.meaning), ranges)
+            return known
+        return SizeExpr.const(int(number))
+
+
+NO_SIZES = SizeFacts()

@@ -1,0 +1,111 @@
+"""The dims of a trace that may vary: symbols that stand for them, and the lines that asked for their sizes."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from neaptide.errors import CaptureError
+from neaptide.frontends import _torch_sizes as private
+from neaptide.frontends.dynamic_dims import SMALLEST, DynamicDim, examples
+from neaptide.frontends.settled_sizes import Assumption, settled
+from neaptide.frontends.size_facts import NO_SIZES, SizeFacts
+from neaptide.frontends.step_slots import argument_name
+from neaptide.frontends.trace_errors import location, users_line
+
+
+class TracedDims:
+    """Symbols for dims, in the shape environment of one trace.
+
+    Args:
+        mode: the fake mode of the trace.
+        dims: that may vary.
+    """
+
+    def __init__(self, mode: Any, dims: Sequence[DynamicDim]) -> None:
+        self._mode = mode
+        self._dims = dims
+        self._example = examples(dims)
+        self._lines: dict[int, str] = {}  # by position of what the trace assumed
+        self._sizes = {
+            dim.name: private.new_size(
+                mode, dim.name, self._example[dim.name], max(dim.low, SMALLEST), dim.high
+            )
+            for dim in dims
+        }
+        self._of_leaf = {
+            place[0]: {axis: d.name for d in dims for at, axis in d.places if at == place[0]}
+            for dim in dims
+            for place in dim.places
+        }
+
+    def has(self, position: int) -> bool:
+        """Whether a leaf of the arguments has a dim that may vary."""
+        return position in self._of_leaf
+
+    def twin(self, position: int, tensor: torch.Tensor) -> torch.Tensor:
+        """A fake tensor of such a leaf.
+
+        Args:
+            position: of the leaf.
+            tensor: what stands there.
+
+        Raises:
+            CaptureError: its strides do not follow from its shape.
+        """
+        names = self._of_leaf[position]
+        order = sorted(range(tensor.dim()), key=lambda axis: (tensor.stride(axis), tensor.shape[axis], -axis))
+        strides: list[Any] = [0] * tensor.dim()
+        dense: list[Any] = [0] * tensor.dim()
+        step: Any = 1
+        own = 1
+        shape = [
+            self._sizes[names[axis]] if axis in names else size for axis, size in enumerate(tensor.shape)
+        ]
+        for axis in range(tensor.dim() - 1, -1, -1) if tensor.is_contiguous() else order:
+            strides[axis], dense[axis] = step, own
+            step, own = step * shape[axis], own * tensor.shape[axis]
+        gaps = any(
+            true != found and size > 1
+            for size, true, found in zip(tensor.shape, tensor.stride(), dense, strict=True)
+        )
+        if gaps or tensor.storage_offset() or type(tensor) is not torch.Tensor:
+            raise CaptureError(
+                f"{argument_name(position)} cannot have a dim that varies",
+                why="it is a part of another tensor or repeats its elements: its strides do not follow from its shape",
+                next_step="pass a plain tensor (.contiguous()), or leave it out of dynamic=",
+            )
+        device = torch.device("cpu") if tensor.device.type == "meta" else tensor.device
+        with self._mode:
+            fake = torch.empty_strided(shape, strides, dtype=tensor.dtype, device=device)
+        return fake.requires_grad_(tensor.requires_grad)
+
+    @contextlib.contextmanager
+    def traced(self) -> Iterator[None]:
+        """Keep composite operations symbolic, and note which lines ask for sizes, while the context is open."""
+        if not self._dims:
+            yield
+            return
+        with private.symbolic_kernels(), private.noted_assumptions(self._mode, self._note):
+            yield
+
+    def _note(self, position: int) -> None:
+        self._lines[position] = location(users_line(traceback.extract_stack()[:-1])) or ""
+
+    def settled(self) -> SizeFacts:
+        """For which sizes the trace holds, when it is over."""
+        if not self._dims:
+            return NO_SIZES
+        symbols = {dim.name: private.symbol_of(self._sizes[dim.name]) for dim in self._dims}
+        known = {name: private.simplified(self._mode, symbol) for name, symbol in symbols.items()}
+        assumed = [
+            Assumption(formula, self._lines.get(position, ""))
+            for position, formula in enumerate(private.assumptions(self._mode))
+        ]
+        return settled(
+            self._dims, {str(symbol): name for name, symbol in symbols.items()}, known, assumed, self._example
+        )
