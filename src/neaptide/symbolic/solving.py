@@ -84,7 +84,7 @@ class _Solver:
     def settle(self, zero: SizeExpr, relation: Relation | None) -> None:
         """Take a dim out by an expression that is 0, or keep it as a fact."""
         for _ in range(_MOST_ROUNDS):
-            zero = _reduced(zero.substitute(self.solution.images))
+            zero = without_common_factor(zero.substitute(self.solution.images))
             if zero.is_constant:
                 if zero.constant_value():
                     raise self.contradiction(str(relation or f"{zero} == 0"))
@@ -214,8 +214,8 @@ def _is_apart(a: Interval, b: Interval) -> bool:
     )
 
 
-def _reduced(zero: SizeExpr) -> SizeExpr:
-    """An expression that is 0, divided by what divides all its coefficients. The parts of a sum that cannot be 0: 1."""
+def without_common_factor(zero: SizeExpr) -> SizeExpr:
+    """What is 0 where and only where `zero` is: divided by what divides its coefficients; 1 where it is never 0."""
     common = gcd(*(coefficient for monomial, coefficient in zero.terms() if monomial))
     if common <= 1:
         return zero
