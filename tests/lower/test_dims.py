@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neaptide.errors import LoweringError, UsageError
+from neaptide.errors import LoweringError, SymbolicError, UsageError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import MergeMap, Named, SliceMap
 from neaptide.ir.schedule import HostStay, Schedule
@@ -19,54 +19,14 @@ from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.runtime.executor import Executable
 from neaptide.symbolic.size_expr import SizeExpr
-from symbolised import symbolised
-from torch_programs import Recorder, check_run, random_order, with_recomputation
+from symbolic_steps import attention, for_all_shapes
+from torch_programs import check_run, random_order, with_recomputation
 
-B, T = 7, 11
-DIMS = {B: "B", T: "T"}
-HIDDEN, HEADS = 6, 2
 lengths = st.tuples(st.integers(1, 5), st.integers(1, 6))
 
 
-def attention(batch=B, tokens=T):
-    """A block of attention with its loss and gradients; sizes are arguments of reshapes, factories and sums."""
-    r = Recorder()
-    call, rows = r.call, batch * tokens
-    part = HIDDEN // HEADS
-    x = r.input(torch.randn(batch, tokens, HIDDEN), "x")
-    w = r.input(torch.randn(3 * HIDDEN, HIDDEN), "w")
-    bias = call("aten.zeros.default", [tokens, tokens])
-    flat = call("aten.view.default", x, [rows, HIDDEN])
-    qkv = call("aten.mm.default", flat, call("aten.t.default", w))
-    heads = call("aten.view.default", qkv, [batch, tokens, 3, HEADS, part])
-    heads = call("aten.permute.default", heads, [2, 0, 3, 1, 4])
-    q, k, v = (
-        call(
-            "aten.view.default",
-            call(
-                "aten.clone.default",
-                call("aten.select.int", heads, 0, n),
-                memory_format=Named("memory_format", "contiguous_format"),
-            ),
-            [batch * HEADS, tokens, part],
-        )
-        for n in range(3)
-    )
-    scores = call("aten.add.Tensor", call("aten.bmm.default", q, call("aten.transpose.int", k, 1, 2)), bias)
-    chances = call("aten._softmax.default", scores, -1, False)
-    mixed = call("aten.relu.default", call("aten.bmm.default", chances, v))
-    loss = call("aten.sum.default", mixed)
-    grad = call("aten.expand.default", call("aten.ones_like.default", loss), [batch * HEADS, tokens, part])
-    grad = call("aten.threshold_backward.default", grad, mixed, 0)
-    to_v = call("aten.bmm.default", call("aten.transpose.int", chances, 1, 2), grad)
-    back = call("aten.bmm.default", grad, call("aten.transpose.int", v, 1, 2))
-    back = call("aten._softmax_backward_data.default", back, chances, -1, Named("dtype", "float32"))
-    to_q = call("aten.bmm.default", back, k)
-    return r, r.finish([loss, to_v, to_q, q])
-
-
 def dynamic():
-    return symbolised(attention()[1], DIMS)
+    return for_all_shapes()
 
 
 def test_the_program_takes_the_dims_that_its_inputs_tell():
@@ -102,13 +62,13 @@ def test_one_executable_runs_shape_after_shape():
 
 def test_watched_values_of_any_shape_are_copied():
     graph = dynamic()
-    q = graph.outputs[-1]
-    program = lower(graph, Schedule.program_order(graph), registry(), watches=[Watch("q", q, 0)])
+    weights = graph.outputs[-1]
+    program = lower(graph, Schedule.program_order(graph), registry(), watches=[Watch("w", weights, 0)])
     assert "def program(args, watched, *, B, T):" in program.source
     copies: dict[str, torch.Tensor] = {}
     recorder, _ = attention(3, 4)
     outputs = Executable(program, name="watched").run(recorder.fresh_inputs(), copies)
-    assert torch.equal(copies["q"], outputs[-1])
+    assert torch.equal(copies["w"], outputs[-1])
 
 
 # -- reading dims
@@ -168,6 +128,13 @@ def test_an_input_that_nothing_uses_need_not_be_there():
     (y,) = b.node("aten.relu.default", x, outputs=["y: f32[{B}]"])
     b.output(y)
     assert DimReader(b.finish()).read([None, torch.empty(3)]) == {"B": 3}
+
+
+def test_a_size_outside_its_range_is_refused():
+    read = DimReader(for_all_shapes(highest=8))
+    recorder, _ = attention(3, 9)
+    with pytest.raises(SymbolicError, match="T = 9 is outside its range"):
+        read.read(recorder.fresh_inputs())
 
 
 # -- what a program with dims has

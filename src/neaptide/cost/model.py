@@ -16,6 +16,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import Call, OpRegistry, Trait, tensor_traffic
 from neaptide.ir.values import Value
+from neaptide.symbolic.size_expr import SizeExpr
 
 HOST_SCALAR_S: Final = 2e-7
 """Arithmetic on Python numbers: a few interpreter instructions."""
@@ -132,21 +133,52 @@ class EstimatedCost:
             return HOST_SCALAR_S
         if is_pure_view(graph, node):
             return self.device.host_call_s
-        call, row = Call(graph, node), self.registry.find(node.op)
-        # A row of a view moves nothing; a reshape that had to copy is no view.
-        copies = row is None or row.is_a(Trait.VIEW)
-        moved = tensor_traffic(call) if row is None or copies else row.bytes_moved(call)
-        made = [graph.storages[s].nbytes.evaluate(binding) for s in graph.created_storages(node)]
+        work = node_work(graph, node, self.registry)
+        made = [nbytes.evaluate(binding) for nbytes in work.made]
         return sum(map(self.device.fresh_seconds, made)) + roofline.seconds(
             self.device,
-            flops=0 if row is None else row.flops(call).evaluate(binding),
-            bytes_moved=moved.evaluate(binding),
-            dtype=_arithmetic_dtype(call),
+            flops=work.flops.evaluate(binding),
+            bytes_moved=work.moved.evaluate(binding),
+            dtype=work.dtype,
         )
 
-    def _workspace_bytes(self, graph: Graph, node: Node, binding: Binding) -> int:
+    def workspace_size(self, graph: Graph, node: Node) -> SizeExpr:
+        """Workspace of a node that is no loop, for all shapes."""
         row = self.registry.find(node.op)
-        return 0 if row is None else row.workspace(Call(graph, node)).evaluate(binding)
+        return SizeExpr.const(0) if row is None else row.workspace(Call(graph, node))
+
+    def _workspace_bytes(self, graph: Graph, node: Node, binding: Binding) -> int:
+        return self.workspace_size(graph, node).evaluate(binding)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeWork:
+    """What a node that runs on the device does there.
+
+    Attributes:
+        flops: floating-point operations.
+        moved: bytes read and written.
+        made: bytes of each storage that it creates.
+        dtype: selects the arithmetic rate.
+    """
+
+    flops: SizeExpr
+    moved: SizeExpr
+    made: tuple[SizeExpr, ...]
+    dtype: str
+
+
+def node_work(graph: Graph, node: Node, registry: OpRegistry) -> NodeWork:
+    """The work of a node that is neither a view nor arithmetic of the host."""
+    call, row = Call(graph, node), registry.find(node.op)
+    # A row of a view moves nothing; a reshape that had to copy is no view.
+    copies = row is None or row.is_a(Trait.VIEW)
+    return NodeWork(
+        flops=SizeExpr.const(0) if row is None else row.flops(call),
+        moved=tensor_traffic(call) if row is None or copies else row.bytes_moved(call),
+        made=tuple(graph.storages[s].nbytes for s in graph.created_storages(node)),
+        dtype=_arithmetic_dtype(call),
+    )
 
 
 def is_host_arithmetic(graph: Graph, node: Node) -> bool:

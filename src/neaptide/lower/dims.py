@@ -13,6 +13,7 @@ from neaptide.errors import UsageError
 from neaptide.ir.graph import Graph
 from neaptide.ir.loop_maps import Binding, PartDim, part_dim
 from neaptide.ir.values import Value
+from neaptide.symbolic.dims import bound_dims, bound_relations
 
 _NO_DIMS: Final[Binding] = MappingProxyType({})
 _SHAPES_REMEMBERED: Final = 4096
@@ -46,6 +47,7 @@ class DimReader:
         self._inputs = [(position, value) for position, value in inputs if _has_dims(value)]
         self._told = tuple(_told(self._inputs))
         self.dims = tuple(told.dim.dim for told in self._told)
+        self._declared, self._relations = graph.dims, graph.relations
         self._seen: dict[tuple[Any, ...], Binding] = {}
 
     def read(self, args: Sequence[Any]) -> Binding:
@@ -56,6 +58,7 @@ class DimReader:
 
         Raises:
             UsageError: an argument does not have the shape that the others call for.
+            SymbolicError: a size is outside the range of its dim, or breaks a relation.
         """
         if not self._inputs:
             return _NO_DIMS
@@ -85,6 +88,8 @@ class DimReader:
                     raise _misfit(
                         value, by_position[position], f"axis {axis} is {extent} long, where {sizes}"
                     )
+        bound_dims(self._declared, found)
+        bound_relations(self._relations, found)
         return MappingProxyType(found)
 
 

@@ -13,6 +13,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Access, Arg, Node, Ref
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule
+from neaptide.lower.dims import DimReader, parameters
 from neaptide.lower.names import Names
 from neaptide.lower.program import Program, Watch
 from neaptide.lower.torch_calls import CallWriter
@@ -29,10 +30,12 @@ class NodeFunction:
     Attributes:
         name: in the program's source; it returns the node's outputs as a tuple.
         arguments: values that it takes, in order.
+        dims: that it takes behind them, in order.
     """
 
     name: str
     arguments: tuple[int, ...]
+    dims: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,40 +59,107 @@ def node_calls(graph: Graph, registry: OpRegistry, watches: Sequence[Watch] = ()
     """Write the functions of all nodes. O(size of the graph).
 
     Args:
-        graph: static shapes, without loops.
+        graph: without loops; the program takes the symbolic dims that its inputs tell.
         registry: how an impure op is repeated.
         watches: values to copy on the way.
 
     Raises:
-        LoweringError: a loop, an operation that torch does not have, a size that is not a number, or a watch of
+        LoweringError: a loop, an operation that torch does not have, a size that no input tells, or a watch of
             something that never exists.
     """
     return _Writer(graph, registry, tuple(watches)).write()
 
 
-class _Writer:
-    def __init__(self, graph: Graph, registry: OpRegistry, watches: tuple[Watch, ...]) -> None:
+class FunctionWriter:
+    """Writes functions that run one node each.
+
+    Args:
+        graph: whose nodes.
+        registry: how an impure op is repeated.
+
+    Attributes:
+        lines: of the text so far.
+        nodes: by line, the node that it runs, or None.
+        dims: by dim that the inputs of the graph tell, its variable.
+    """
+
+    def __init__(self, graph: Graph, registry: OpRegistry) -> None:
         self.graph = graph
         self.calls = CallWriter(Names(graph), registry)
-        self.watches = watches
+        self.dims = {dim: self.calls.names.fresh(dim, "dim") for dim in DimReader(graph).dims}
+        self.calls.dims = self.dims
         self.lines: list[str] = []
         self.nodes: list[int | None] = []
+
+    def function(self, node: Node, *, again: bool) -> NodeFunction:
+        """Write the function of a node, or of its repetition.
+
+        Raises:
+            LoweringError: a loop, an operation that torch does not have, or a size that no input tells.
+        """
+        if node.regions:
+            raise LoweringError(
+                "a loop cannot be run node by node, as eviction would have it",
+                where=node.source.location or None,
+                next_step="run the step without eviction, or without the loop",
+            )
+        graph, calls = self.graph, self.calls
+        name = calls.names.fresh(f"{'again' if again else 'node'}_{node.id}")
+        arguments = tuple(dict.fromkeys(needed_inputs(graph, node)))
+        calls.dims_used.clear()
+        call = calls.write(graph, node, again=again)
+        dims = tuple(calls.dims_used)
+        outputs = [calls.names.variable(graph.values[v]) for v in node.outputs]
+        if not outputs:
+            body = [call.text, "return ()"]
+        elif call.results == Ref(0):
+            body = [f"return ({call.text},)"]
+        else:
+            body = [f"{self._target(node, call.results)} = {call.text}", f"return ({', '.join(outputs)},)"]
+        self.define(node.id, name, [*self.variables(arguments), *(self.dims[dim] for dim in dims)], body)
+        return NodeFunction(name, arguments, dims)
+
+    def variables(self, values: Sequence[int]) -> list[str]:
+        """Variables that hold values in these functions."""
+        return [self.calls.names.variable(self.graph.values[v]) for v in values]
+
+    def define(self, node: int | None, name: str, arguments: Sequence[str], body: Sequence[str]) -> None:
+        """Emit a function."""
+        self.emit(None, f"def {name}({', '.join(arguments)}):")
+        self.emit(node, *(f"    {line}" for line in body))
+        self.emit(None, "")
+
+    def emit(self, node: int | None, *lines: str) -> None:
+        """Emit lines that run a node, or None."""
+        self.lines += lines
+        self.nodes += [node] * len(lines)
+
+    def _target(self, node: Node, results: Arg) -> str:
+        names = self.calls.names
+        if isinstance(results, Ref):
+            return names.variable(self.graph.values[node.outputs[results.slot]])
+        if isinstance(results, tuple):
+            return f"[{', '.join(self._target(node, item) for item in results)}]"
+        return names.fresh(results) if isinstance(results, str) else names.fresh("_")
+
+
+class _Writer(FunctionWriter):
+    def __init__(self, graph: Graph, registry: OpRegistry, watches: tuple[Watch, ...]) -> None:
+        super().__init__(graph, registry)
+        self.watches = watches
 
     def write(self) -> NodeCalls:
         graph = self.graph
         runner = self.calls.names.fresh(RUNNER)
-        taken = "args, watched" if self.watches else "args"
-        self._emit(None, f"def program({taken}):", f"    return {runner}({taken})", "")
+        taken = ["args", *(["watched"] if self.watches else [])]
+        sizes = ", ".join(f"{dim!r}: {variable}" for dim, variable in self.dims.items())
+        handed = [*taken, *([f"sizes={{{sizes}}}"] if sizes else [])]
+        self.emit(None, f"def program({', '.join(taken)}{parameters(self.dims)}):")
+        self.emit(None, f"    return {runner}({', '.join(handed)})", "")
         first, again = [], []
         for node in graph.nodes:
-            if node.regions:
-                raise LoweringError(
-                    "a loop cannot be run node by node, as eviction would have it",
-                    where=node.source.location or None,
-                    next_step="run the step without eviction, or without the loop",
-                )
-            first.append(self._function(node, again=False))
-            again.append(self._function(node, again=True) if node.effects.writes else first[-1])
+            first.append(self.function(node, again=False))
+            again.append(self.function(node, again=True) if node.effects.writes else first[-1])
         copies = self._copies()
         program = Program(
             graph=graph,
@@ -99,31 +169,9 @@ class _Writer:
             line_steps=(None,) * len(self.lines),  # in what order they run is not known here
             names={**self.calls.globals, runner: None},
             watches=self.watches,
+            dims=self.dims,
         )
         return NodeCalls(program, tuple(first), tuple(again), copies)
-
-    def _function(self, node: Node, *, again: bool) -> NodeFunction:
-        graph, calls = self.graph, self.calls
-        name = calls.names.fresh(f"{'again' if again else 'node'}_{node.id}")
-        arguments = tuple(dict.fromkeys(needed_inputs(graph, node)))
-        call = calls.write(graph, node, again=again)
-        outputs = [calls.names.variable(graph.values[v]) for v in node.outputs]
-        if not outputs:
-            body = [call.text, "return ()"]
-        elif call.results == Ref(0):
-            body = [f"return ({call.text},)"]
-        else:
-            body = [f"{self._target(node, call.results)} = {call.text}", f"return ({', '.join(outputs)},)"]
-        self._define(node.id, name, self._variables(arguments), body)
-        return NodeFunction(name, arguments)
-
-    def _target(self, node: Node, results: Arg) -> str:
-        names = self.calls.names
-        if isinstance(results, Ref):
-            return names.variable(self.graph.values[node.outputs[results.slot]])
-        if isinstance(results, tuple):
-            return f"[{', '.join(self._target(node, item) for item in results)}]"
-        return names.fresh(results) if isinstance(results, str) else names.fresh("_")
 
     def _copies(self) -> dict[int, NodeFunction]:
         """Functions that copy, directly behind the node that makes the version."""
@@ -149,18 +197,9 @@ class _Writer:
         bound = graph.inputs if node is None else (*node.outputs, *needed_inputs(graph, node))
         arguments = tuple(dict.fromkeys(bound))
         name = self.calls.names.fresh(f"copies_{place + 1}")
+        self.calls.dims_used.clear()
         body = [f"watched[{watch.name!r}] = {copy_text(graph, node, watch, self.calls)}" for watch in watches]
-        self._define(None if node is None else place, name, ["watched", *self._variables(arguments)], body)
-        return NodeFunction(name, arguments)
-
-    def _variables(self, values: Sequence[int]) -> list[str]:
-        return [self.calls.names.variable(self.graph.values[v]) for v in values]
-
-    def _define(self, node: int | None, name: str, arguments: Sequence[str], body: Sequence[str]) -> None:
-        self._emit(None, f"def {name}({', '.join(arguments)}):")
-        self._emit(node, *(f"    {line}" for line in body))
-        self._emit(None, "")
-
-    def _emit(self, node: int | None, *lines: str) -> None:
-        self.lines += lines
-        self.nodes += [node] * len(lines)
+        dims = tuple(self.calls.dims_used)
+        taken = ["watched", *self.variables(arguments), *(self.dims[dim] for dim in dims)]
+        self.define(None if node is None else place, name, taken, body)
+        return NodeFunction(name, arguments, dims)

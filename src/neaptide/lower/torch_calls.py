@@ -44,13 +44,15 @@ class CallText:
 class CallWriter:
     """Writes calls; collects the globals that they use.
 
-    `dims` are the variables that hold the dimensions of the function that is being written.
+    `dims` are the variables that hold the dimensions of the function that is being written; `dims_used` collects those
+    that its calls need.
     """
 
     names: Names
     registry: OpRegistry
     globals: dict[str, Any] = field(default_factory=lambda: {"torch": torch})
     dims: dict[str, str] = field(default_factory=dict)
+    dims_used: dict[str, None] = field(default_factory=dict)
 
     def write(self, graph: Graph, node: Node, *, again: bool) -> CallText:
         """The call of a node, or of what stands in for it when it is repeated.
@@ -230,11 +232,13 @@ class CallWriter:
 
     def size(self, size: SizeExpr | int, node: Node | None = None) -> str:
         """A size as text; see `size_text`."""
+        if isinstance(size, SizeExpr):
+            self.dims_used.update(dict.fromkeys(sorted(size.dims())))
         return size_text(size, self.dims, node)
 
     def sizes(self, sizes: Sequence[SizeExpr | int], node: Node | None = None) -> str:
         """Several sizes as the text of a list."""
-        return f"[{', '.join(size_text(size, self.dims, node) for size in sizes)}]"
+        return f"[{', '.join(self.size(size, node) for size in sizes)}]"
 
     @staticmethod
     def _replayed(operation: Any, results: Arg, outputs: tuple[int, ...]) -> Arg:

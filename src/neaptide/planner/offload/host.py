@@ -42,6 +42,10 @@ class HostSpace:
         borders = tuple(segment.start for segment in graph.segments[1:] if segment.start < segment.end)
         return HostSpace(nbytes, out, back, stuck, borders)
 
+    def copy_seconds(self, nbytes: int) -> float:
+        """Seconds of a copy of a storage to the host and back, when nothing hides them."""
+        return sum(link.seconds(nbytes) for link in (self.out, self.back))
+
     def gaps(self, evaluator: Evaluator) -> list[IdleGap]:
         """Where storages of a sequence may wait on the host; transfers that it has are left out of account."""
         return self._allowed(evaluator, idle_gaps(evaluator, self.stuck))

@@ -1,0 +1,180 @@
+"""A program with points: places between its operations where storages may be evicted, or must be there again.
+
+The values live in one list, so that whoever acts at a point can take them out and put them back. A point at which there
+is nothing to do costs one comparison.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from neaptide.analysis.liveness import with_frees
+from neaptide.errors import LoweringError
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Arg, Node, Ref
+from neaptide.ir.registry import OpRegistry
+from neaptide.ir.schedule import Schedule
+from neaptide.ir.values import Value
+from neaptide.lower.dims import parameters
+from neaptide.lower.names import Names
+from neaptide.lower.node_calls import FunctionWriter, NodeFunction
+from neaptide.lower.program import Program
+from neaptide.lower.random_states import random_state
+from neaptide.lower.torch_calls import CallWriter
+
+
+@dataclass(frozen=True, slots=True)
+class PointProgram:
+    """A program with points.
+
+    Attributes:
+        program: its text. It calls `begin(held, sizes)` at its beginning: `held` is the list of its values, by id, and
+            `sizes` has its dims. What that returns has an attribute `due`, the position of the first point at which
+            there is something to do, a method `act(position)`, and a dict `states` for those of random generators.
+        begin: global name of the function that it calls; whoever runs it puts one there.
+        again: by node that may run again, its function.
+    """
+
+    program: Program
+    begin: str
+    again: dict[int, NodeFunction]
+
+
+def point_program(
+    graph: Graph,
+    order: Sequence[int],
+    registry: OpRegistry,
+    *,
+    points: Collection[int],
+    repeatable: Collection[int],
+    last_use: Sequence[int],
+) -> PointProgram:
+    """Write a program with points. O(size of the graph).
+
+    Args:
+        graph: without loops; the program takes the symbolic dims that its inputs tell.
+        order: in which all nodes run.
+        registry: how an impure op is repeated.
+        points: positions directly before which there is one; the number of nodes for the end.
+        repeatable: nodes that may be run again at points.
+        last_use: by storage, the position behind which it is dropped; the number of nodes for what is handed back.
+
+    Raises:
+        LoweringError: a loop, an operation that torch does not have, or a size that no input tells.
+    """
+    functions = FunctionWriter(graph, registry)
+    again = {
+        node: functions.function(graph.nodes[node], again=bool(graph.nodes[node].effects.writes))
+        for node in sorted(repeatable)
+    }
+    writer = _Writer(graph, functions, frozenset(repeatable))
+    writer.write(order, frozenset(points), last_use)
+    schedule = Schedule.from_nodes(graph, order)
+    program = Program(
+        graph=graph,
+        schedule=with_frees(graph, schedule),
+        source="\n".join(functions.lines) + "\n",
+        line_nodes=tuple(functions.nodes),
+        line_steps=tuple([None] * (len(functions.lines) - len(writer.steps)) + writer.steps),
+        names={**functions.calls.globals, writer.begin: None},
+        dims=functions.dims,
+    )
+    return PointProgram(program, writer.begin, again)
+
+
+class _HeldNames(Names):
+    """Names in a function whose values live in a list; everything else is named as around it."""
+
+    def __init__(self, around: Names, held: str) -> None:
+        self._around, self._held = around, held
+
+    def variable(self, value: Value) -> str:
+        return f"{self._held}[{value.id}]"
+
+    def fresh(self, base: str, key: object = None) -> str:
+        return self._around.fresh(base, key)
+
+
+class _Writer:
+    def __init__(self, graph: Graph, functions: FunctionWriter, repeatable: frozenset[int]) -> None:
+        names = functions.calls.names
+        self.graph, self.functions, self.repeatable = graph, functions, repeatable
+        self.begin, self.held, self.point = (names.fresh(word) for word in ("begin", "held", "point"))
+        outer = functions.calls
+        self.calls = CallWriter(
+            _HeldNames(names, self.held), outer.registry, globals=outer.globals, dims=functions.dims
+        )
+        self.steps: list[int | None] = []
+
+    def write(self, order: Sequence[int], points: frozenset[int], last_use: Sequence[int]) -> None:
+        graph, held = self.graph, self.held
+        variable = self.calls.names.variable
+        sizes = ", ".join(f"{dim!r}: {name}" for dim, name in self.functions.dims.items())
+        self._emit(f"def program(args{parameters(self.functions.dims)}):", depth=0)
+        self._emit(f"{held} = [None] * {len(graph.values)}")
+        if graph.inputs:
+            self._emit(f"[{', '.join(variable(graph.values[v]) for v in graph.inputs)}] = args")
+            self._emit("args.clear()")
+        self._emit(f"{self.point} = {self.begin}({held}, {{{sizes}}})")
+        dying = self._dying(last_use)
+        for position, number in enumerate(order):
+            self._point(position, points)
+            self._operation(graph.nodes[number], position)
+            if gone := dying.get(position):
+                self._emit(f"{' = '.join(gone)} = None", node=number, step=position)
+        self._point(len(order), points)
+        outputs = "".join(f"{variable(graph.values[v])}, " for v in graph.outputs)
+        self._emit(f"return ({outputs.strip()})" if outputs else "return ()")
+
+    def _dying(self, last_use: Sequence[int]) -> dict[int, list[str]]:
+        """Values by the position behind which their storage is dropped: all on it at once, so that it can be recomputed from."""
+        graph = self.graph
+        owned = set(graph.input_storages())
+        found: dict[int, list[str]] = defaultdict(list)
+        for value in graph.values:
+            if value.storage is not None and value.storage not in owned:
+                maker = graph.producer(value.id)
+                if maker is not None and (position := last_use[value.storage]) >= 0:
+                    found[position].append(self.calls.names.variable(value))
+        return found
+
+    def _point(self, position: int, points: frozenset[int]) -> None:
+        if position in points:
+            self._emit(f"if {self.point}.due <= {position}: {self.point}.act({position})")
+
+    def _operation(self, node: Node, position: int) -> None:
+        if node.regions:
+            raise LoweringError(
+                "a loop has no points in it",
+                where=node.source.location or None,
+                next_step="run the step without eviction, or without the loop",
+            )
+        stream = node.effects.rng
+        if stream is not None and node.id in self.repeatable:
+            state = f"{self.calls.bind('random_state', random_state)}({self.calls.device(stream)})"
+            self._emit(f"{self.point}.states[{node.id}] = {state}", node=node.id, step=position)
+        call = self.calls.write(self.graph, node, again=False)
+        if not node.outputs:
+            self._emit(call.text, node=node.id, step=position)
+            return
+        extras: list[str] = []
+        target = self._target(node, call.results, extras)
+        self._emit(f"{target} = {call.text}", node=node.id, step=position)
+        if extras:
+            self._emit(f"del {', '.join(extras)}", node=node.id, step=position)
+
+    def _target(self, node: Node, results: Arg, extras: list[str]) -> str:
+        names = self.calls.names
+        if isinstance(results, Ref):
+            return names.variable(self.graph.values[node.outputs[results.slot]])
+        if isinstance(results, tuple):
+            return f"[{', '.join(self._target(node, item, extras) for item in results)}]"
+        name = names.fresh(results if isinstance(results, str) else f"unused_{len(extras)}")
+        extras.append(name)
+        return name
+
+    def _emit(self, text: str, *, depth: int = 1, node: int | None = None, step: int | None = None) -> None:
+        self.functions.emit(node, "    " * depth + text)
+        self.steps.append(step)

@@ -1,0 +1,208 @@
+"""The points of a program for all shapes, without those that no shape can need, and the decisions of shapes seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from neaptide.cost.model import EstimatedCost
+from neaptide.ir.graph import Graph
+from neaptide.planner.offload.host import HostSpace
+from neaptide.planner.points.candidates import Candidate, all_candidates
+from neaptide.planner.points.decide import Policy, Situation, least_cost_cover
+from neaptide.planner.points.script import Eviction, Script
+from neaptide.planner.points.shaped import ShapedProgram, ShapeSizes
+from neaptide.symbolic.ranges import Interval, bound
+from neaptide.symbolic.size_expr import SizeExpr
+
+_SCRIPTS_REMEMBERED = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PointCounts:
+    """How many evictions a program could decide, and why those that are left out are useless for every shape.
+
+    Attributes:
+        found: gaps between two uses of a unit.
+        no_way_back: it cannot be recomputed, and there is no host to wait on.
+        no_bytes: it has none for any shape.
+        always_fits: nothing in the gap is ever above the least budget.
+        points: places between operations that are left, of `positions`.
+        positions: places between operations.
+    """
+
+    found: int
+    no_way_back: int
+    no_bytes: int
+    always_fits: int
+    points: int
+    positions: int
+
+    @property
+    def kept(self) -> int:
+        """Gaps that are left."""
+        return self.found - self.no_way_back - self.no_bytes - self.always_fits
+
+
+@dataclass(frozen=True, slots=True)
+class PointPlan:
+    """What can be decided while a program runs.
+
+    Attributes:
+        shaped: the program.
+        candidates: what may be evicted for some shape.
+        points: positions before which something may be done.
+        repeatable: nodes that may run again.
+        host: where evicted storages may wait; None: nowhere.
+        counts: of what was found and what was left out.
+    """
+
+    shaped: ShapedProgram
+    candidates: tuple[Candidate, ...]
+    points: frozenset[int]
+    repeatable: frozenset[int]
+    host: HostSpace | None
+    counts: PointCounts
+
+
+def point_plan(
+    graph: Graph,
+    cost: EstimatedCost,
+    order: Sequence[int],
+    sample: Mapping[str, int],
+    *,
+    least_budget_bytes: int,
+    host: HostSpace | None = None,
+) -> PointPlan:
+    """Find all points of a program and leave out those that no shape in the ranges of its dims can need.
+
+    O(uses x size of the subgraphs + positions x terms).
+
+    Args:
+        graph: with symbolic sizes, without loops.
+        cost: what an execution takes.
+        order: of first executions.
+        sample: any shape that the program is run on.
+        least_budget_bytes: no run is given less from its beginning.
+        host: where evicted storages may wait.
+
+    Raises:
+        UsageError: the graph has a loop.
+    """
+    shaped = ShapedProgram(graph, cost, order, sample)
+    found = all_candidates(shaped.units)
+    ranges = {dim.name: Interval(dim.low, dim.high) for dim in graph.dims}
+    hot = _above(shaped, least_budget_bytes, ranges)
+    counts = {"no_way_back": 0, "no_bytes": 0, "always_fits": 0}
+    kept = []
+    for candidate in found:
+        if not candidate.again and (host is None or host.stuck.intersection(candidate.storages)):
+            counts["no_way_back"] += 1
+        elif all(bound(shaped.storage_sizes[s], ranges).high == 0 for s in candidate.storages):
+            counts["no_bytes"] += 1
+        elif hot[candidate.end] == hot[candidate.start + 1]:
+            counts["always_fits"] += 1
+        else:
+            kept.append(candidate)
+    points = {p for candidate in kept for p in range(candidate.start + 1, candidate.end + 1)}
+    repeatable = {node for candidate in kept for node in candidate.again}
+    made = {s for node in repeatable for s in shaped.problem.created[node]}
+    repeatable.update(node for s in made for node in shaped.problem.views[s])
+    return PointPlan(
+        shaped,
+        tuple(kept),
+        frozenset(points),
+        frozenset(repeatable),
+        host,
+        PointCounts(len(found), **counts, points=len(points), positions=len(shaped.units.order) + 1),
+    )
+
+
+def _above(shaped: ShapedProgram, budget_bytes: int, ranges: Mapping[str, Interval]) -> list[int]:
+    """How many positions before each one may be above a budget for some shape: all that are not proved to fit."""
+    units, problem = shaped.units, shaped.problem
+    zero = SizeExpr.const(0)
+    change = [zero] * (problem.node_count + 2)
+    for storage, creator in enumerate(problem.creator):
+        if creator >= 0 and shaped.storage_sizes[storage] != zero:
+            born = units.position_of[creator]
+            gone = min(max(units.last_use[storage], born), problem.node_count) + 1
+            change[born] = change[born] + shaped.storage_sizes[storage]
+            change[gone] = change[gone] - shaped.storage_sizes[storage]
+    alive, counts = shaped.resident_size, [0]
+    for position in range(problem.node_count + 1):
+        alive = alive + change[position]
+        during = alive
+        if position < problem.node_count:
+            during = during + shaped.workspace_sizes[units.order[position]]
+        high = bound(during, ranges).high
+        counts.append(counts[-1] + (high is None or high > budget_bytes))
+    return [*counts, counts[-1]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decision:
+    """What is done for one shape under one budget.
+
+    Attributes:
+        sizes: of the shape.
+        script: what is done.
+        due: positions at which something is done, ascending.
+    """
+
+    sizes: ShapeSizes
+    script: Script
+    due: tuple[int, ...]
+
+
+class Decisions:
+    """Decides once for each shape and budget.
+
+    Args:
+        plan: what can be decided.
+        policy: how.
+    """
+
+    def __init__(self, plan: PointPlan, policy: Policy = least_cost_cover) -> None:
+        self._plan, self._policy = plan, policy
+        self._known: dict[tuple[tuple[int, ...], int], Decision] = {}
+        self._dims = sorted({d for s in plan.shaped.graph.storages for d in s.nbytes.dims()})
+
+    def of(self, binding: Mapping[str, int], budget_bytes: int) -> Decision:
+        """The decision of a shape. One look-up for a shape that was seen under this budget.
+
+        Raises:
+            SymbolicError: a dim has no value.
+        """
+        key = (tuple([binding[dim] for dim in self._dims]), budget_bytes)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= _SCRIPTS_REMEMBERED:
+                self._known.clear()
+            found = self._known[key] = self._decided(self._plan.shaped.at(binding), budget_bytes)
+        return found
+
+    def again(
+        self, sizes: ShapeSizes, budget_bytes: int, position: int, gone: tuple[Eviction, ...]
+    ) -> Decision:
+        """A decision on the way, when the budget has changed; it is not remembered.
+
+        Args:
+            sizes: of the shape.
+            budget_bytes: the new budget.
+            position: before which the run stands.
+            gone: what has been evicted by then and is not back.
+        """
+        return self._decided(sizes, budget_bytes, position, gone)
+
+    def _decided(
+        self,
+        sizes: ShapeSizes,
+        budget_bytes: int,
+        start: int = 0,
+        gone: tuple[Eviction, ...] = (),
+    ) -> Decision:
+        plan = self._plan
+        situation = Situation(plan.shaped, plan.candidates, sizes, budget_bytes, plan.host, start, gone)
+        script = self._policy(situation)
+        return Decision(sizes, script, tuple(sorted(script.actions)))

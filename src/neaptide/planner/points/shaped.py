@@ -1,0 +1,133 @@
+"""A program for all shapes as integers: its structure once, its sizes and seconds for one shape after another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from neaptide.analysis.sizes import node_device
+from neaptide.cost.model import EstimatedCost
+from neaptide.cost.of_shapes import CostOfShapes
+from neaptide.ir.graph import Graph
+from neaptide.planner.eviction.units import Units, eviction_units
+from neaptide.planner.pricing import Pricing
+from neaptide.schedule.problem import StepProblem
+from neaptide.symbolic.size_expr import SizeExpr
+from neaptide.symbolic.stacked import Ints, StackedSizes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShapeSizes:
+    """What one shape makes of a program.
+
+    Attributes:
+        storage_bytes: by storage; none of what the caller owns.
+        workspace: by node, scratch bytes.
+        repeat_seconds: by node, of a repetition.
+        during: by position, bytes while the node there runs for the first time and nothing was evicted, with what the
+            caller owns and with workspace; behind them those at the end.
+        before: by position, bytes directly before that node runs.
+    """
+
+    storage_bytes: Sequence[int]
+    workspace: Sequence[int]
+    repeat_seconds: Sequence[float]
+    during: Ints
+    before: Ints
+
+    @property
+    def peak_bytes(self) -> int:
+        """Of a run that evicts nothing."""
+        return int(self.during.max())
+
+
+class ShapedProgram:
+    """A program whose sizes are expressions in dims, under one order of first executions.
+
+    Args:
+        graph: with symbolic sizes, without loops.
+        cost: what an execution takes.
+        order: of first executions.
+        sample: any shape that the program is run on; says on which device bytes count.
+
+    Attributes:
+        graph: the program.
+        problem: as integers, for the sample.
+        units: what is evicted as a whole.
+    """
+
+    def __init__(
+        self, graph: Graph, cost: EstimatedCost, order: Sequence[int], sample: Mapping[str, int]
+    ) -> None:
+        self.graph = graph
+        priced = cost.under(sample)
+        self.problem: StepProblem = Pricing(priced, cost.registry, binding=sample).problem(graph)
+        self.units: Units = eviction_units(self.problem, order)
+        problem, device = self.problem, self.problem.device
+        owned = set(graph.input_storages())
+        zero = SizeExpr.const(0)
+        self.storage_sizes = tuple(
+            zero if s.id in owned or s.device != device else s.nbytes for s in graph.storages
+        )
+        self.resident_size = graph.total_bytes(s for s in owned if graph.storages[s].device == device)
+        self.workspace_sizes = tuple(
+            cost.workspace_size(graph, node) if node_device(graph, node) == device else zero
+            for node in graph.nodes
+        )
+        self._bytes = StackedSizes([*self.storage_sizes, *self.workspace_sizes, self.resident_size])
+        self._cost = CostOfShapes(graph, cost)
+        self._extra_seconds = np.array(problem.repeat_seconds) - np.array(problem.seconds)
+        self._order = np.array(self.units.order, dtype=np.intp)
+        created = [s for s, creator in enumerate(problem.creator) if creator >= 0]
+        self._created = np.array(created, dtype=np.intp)
+        self._born = np.array([self.units.position_of[problem.creator[s]] for s in created], dtype=np.intp)
+        self._last = np.array(
+            [max(self.units.last_use[s], b) for s, b in zip(created, self._born, strict=True)]
+        )
+
+    def at(self, binding: Mapping[str, int]) -> ShapeSizes:
+        """Sizes and seconds of a shape. O(nodes + storages).
+
+        Raises:
+            SymbolicError: a dim has no value.
+        """
+        count, storages = self.problem.node_count, len(self.storage_sizes)
+        numbers = self._bytes.at(binding)
+        nbytes, workspace, resident = numbers[:storages], numbers[storages:-1], int(numbers[-1])
+        change = np.zeros(count + 2, dtype=np.int64)
+        np.add.at(change, self._born, nbytes[self._created])
+        gone = np.minimum(self._last, count) + 1
+        np.add.at(change, gone, -nbytes[self._created])
+        alive = resident + np.cumsum(change[: count + 1])
+        during = alive.copy()
+        during[:count] += workspace[self._order]
+        made = np.zeros(count + 1, dtype=np.int64)
+        np.add.at(made, self._born, nbytes[self._created])
+        seconds = self._cost.seconds(binding) + self._extra_seconds
+        return ShapeSizes(nbytes.tolist(), workspace.tolist(), seconds.tolist(), during, alive - made)
+
+    def problem_at(self, binding: Mapping[str, int]) -> StepProblem:
+        """The integer problem of a shape. Its bounds are what the caller owns, which no schedule is below.
+
+        Raises:
+            SymbolicError: a dim has no value.
+        """
+        sizes = self.at(binding)
+        seconds = self._cost.seconds(binding)
+        resident = self.resident_size.evaluate(binding)
+        return replace(
+            self.problem,
+            storage_bytes=tuple(sizes.storage_bytes),
+            resident_bytes=resident,
+            workspace=tuple(sizes.workspace),
+            seconds=tuple(seconds.tolist()),
+            repeat_seconds=tuple(sizes.repeat_seconds),
+            lower_bound_bytes=resident,
+            order_lower_bound_bytes=resident,
+        )
+
+    def flops(self, binding: Mapping[str, int]) -> Ints:
+        """Floating-point operations of each node."""
+        return self._cost.flops(binding)

@@ -1,0 +1,249 @@
+"""Runs one program for all shapes: decides at each call, with exact sizes, what is evicted and how it comes back."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import torch
+
+from neaptide.errors import InfeasibleBudget
+from neaptide.ir.registry import OpRegistry
+from neaptide.lower.point_program import point_program
+from neaptide.lower.random_states import DrawnAgain
+from neaptide.movers.host_pool import HostCopy, HostPool, make_mover
+from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
+from neaptide.planner.points.decide import Policy, least_cost_cover
+from neaptide.planner.points.plan import Decision, Decisions, PointPlan
+from neaptide.planner.points.script import Action, Kind, Way
+from neaptide.runtime.executor import Executable, Input
+from neaptide.units import format_bytes
+
+_NEVER: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class PointTotals:
+    """What happened in a run.
+
+    Attributes:
+        peak_bytes: most bytes at any moment, with what the caller owns and with workspace, as counted.
+        evicted: units that were evicted.
+        reloaded: of these, units that came back from the host.
+        repeated: nodes that ran again.
+        decisions: that were taken on the way, since the budget had changed.
+    """
+
+    peak_bytes: int
+    evicted: int
+    reloaded: int
+    repeated: int
+    decisions: int
+
+
+class PointExecutable(Executable):
+    """A program with points; called like any other.
+
+    Args:
+        plan: what can be decided.
+        registry: how an impure op is repeated.
+        budget_bytes: highest peak with workspace, what the caller owns included.
+        name: for messages.
+        policy: how it is decided.
+        slow: where storages wait on the host.
+
+    Attributes:
+        totals: of the last run that came to its end; None before there is one.
+
+    Raises:
+        LoweringError: as `neaptide.lower.point_program.point_program`.
+    """
+
+    def __init__(
+        self,
+        plan: PointPlan,
+        registry: OpRegistry,
+        budget_bytes: int,
+        *,
+        name: str,
+        policy: Policy = least_cost_cover,
+        slow: SlowMemory = DEFAULT_SLOW_MEMORY,
+    ) -> None:
+        shaped = plan.shaped
+        made = point_program(
+            shaped.graph,
+            shaped.units.order,
+            registry,
+            points=plan.points,
+            repeatable=plan.repeatable,
+            last_use=shaped.units.last_use,
+        )
+        names = {**made.program.names, made.begin: self._begin}
+        super().__init__(replace(made.program, names=names), name=name)
+        self.totals: PointTotals | None = None
+        self.plan = plan
+        self.decisions = Decisions(plan, policy)
+        self._budget = budget_bytes
+        self._points: _Points | None = None
+        scope = self._function.__globals__
+        self.again = {node: (scope[f.name], f.arguments, f.dims) for node, f in made.again.items()}
+        self.on_storage: dict[int, list[int]] = {}
+        for value in shaped.graph.values:
+            if value.storage is not None:
+                self.on_storage.setdefault(value.storage, []).append(value.id)
+        self.pool: HostPool | None = None
+        if plan.host is not None:
+            device = torch.device(shaped.problem.device)
+            self.pool = HostPool(plan.host.nbytes, make_mover(device, plan.host.nbytes, slow))
+
+    @property
+    def budget_bytes(self) -> int:
+        """Highest peak with workspace. It may be changed at any time, by any thread: a run reacts at its next point."""
+        return self._budget
+
+    @budget_bytes.setter
+    def budget_bytes(self, nbytes: int) -> None:
+        self._budget = nbytes
+        points = self._points
+        if points is not None:
+            points.due = -1
+
+    @property
+    def live_bytes(self) -> int:
+        """Counted bytes at the last point at which something was done; those of the caller alone outside of a run."""
+        points = self._points
+        return 0 if points is None else points.live_bytes
+
+    def run(self, inputs: list[Input], watched: dict[str, torch.Tensor] | None = None) -> tuple[Any, ...]:
+        """Run once; gives the graph outputs. See `Executable.run`.
+
+        Raises:
+            InfeasibleBudget: no way was found to keep this shape within the budget. Nothing has run then.
+        """
+        try:
+            outputs = super().run(inputs, watched)
+            points = self._points
+            assert points is not None
+            self.totals = points.totals()
+            return outputs
+        finally:
+            self._points = None
+
+    def _begin(self, held: list[Any], sizes: Mapping[str, int]) -> _Points:
+        budget = self._budget
+        decision = self.decisions.of(sizes, budget)
+        if decision.script.peak_bytes > budget:
+            raise InfeasibleBudget(
+                f"{self.name} does not stay within {format_bytes(budget)} for "
+                f"{', '.join(f'{dim} = {size}' for dim, size in sizes.items())}",
+                smallest_peak_bytes=decision.script.peak_bytes,
+                lower_bound_bytes=int(decision.sizes.before[0]),
+                why="too little may be evicted, or recomputing it takes too many bytes",
+                next_step="allow more, or run a smaller shape",
+            )
+        self._points = _Points(self, held, sizes, decision, budget)
+        return self._points
+
+
+class _Points:
+    """The points of one run; `due` and `states` are for the program."""
+
+    __slots__ = (
+        "_away",
+        "_budget",
+        "_decided",
+        "_decision",
+        "_evicted",
+        "_held",
+        "_owner",
+        "_peak",
+        "_reloaded",
+        "_repeated",
+        "_sizes",
+        "due",
+        "live_bytes",
+        "states",
+    )
+
+    def __init__(
+        self,
+        owner: PointExecutable,
+        held: list[Any],
+        sizes: Mapping[str, int],
+        decision: Decision,
+        budget: int,
+    ) -> None:
+        self._owner, self._held, self._sizes = owner, held, sizes
+        self._decision, self._budget = decision, budget
+        self._away: dict[int, HostCopy] = {}
+        self._peak = self._evicted = self._reloaded = self._repeated = self._decided = 0
+        self.live_bytes = int(decision.sizes.before[0])
+        self.states: dict[int, bytes] = {}
+        self.due = decision.due[0] if decision.due else _NEVER
+
+    def act(self, position: int) -> None:
+        """Do what is due at a point; decide anew where the budget has changed."""
+        if self._owner.budget_bytes != self._budget:
+            self._decide(position)
+        due, script, sizes = self._decision.due, self._decision.script, self._decision.sizes
+        for action in script.actions.get(position, ()):
+            self._carry_out(action)
+        away = [e for e in script.evictions if e.begin <= position < e.back]
+        self.live_bytes = int(sizes.before[position]) - sum(
+            sizes.storage_bytes[s] for e in away for s in e.candidate.storages
+        )
+        self._evicted += sum(e.begin == position for e in away)
+        self._reloaded += sum(e.back == position and e.way is Way.RELOAD for e in script.evictions)
+        following = bisect_right(due, position)
+        self.due = due[following] if following < len(due) else _NEVER
+        if self._owner.budget_bytes != self._budget:
+            self.due = -1  # it changed meanwhile
+
+    def _decide(self, position: int) -> None:
+        script = self._decision.script
+        self._peak = max(self._peak, script.peak_before(position))
+        self._budget = self._owner.budget_bytes
+        self._decision = self._owner.decisions.again(
+            self._decision.sizes, self._budget, position, script.gone_at(position)
+        )
+        self._decided += 1
+
+    def _carry_out(self, action: Action) -> None:
+        owner, held, target = self._owner, self._held, action.target
+        if action.kind is Kind.DROP:
+            for value in owner.on_storage[target]:
+                held[value] = None
+        elif action.kind is Kind.RUN:
+            self._run_again(target, action.takes)
+        elif action.kind is Kind.STORE:
+            assert owner.pool is not None
+            tensor = next(held[v] for v in owner.on_storage[target] if held[v] is not None)
+            self._away[target] = copy = owner.pool.store(tensor)
+            copy.leave()
+        else:
+            copy = self._away.pop(target)
+            copy.load()
+            copy.arrive()
+
+    def _run_again(self, node: int, takes: frozenset[int]) -> None:
+        owner, held = self._owner, self._held
+        function, arguments, dims = owner.again[node]
+        taken = [*(held[v] for v in arguments), *(self._sizes[dim] for dim in dims)]
+        graph = owner.plan.shaped.graph
+        stream = graph.nodes[node].effects.rng
+        if stream is None:
+            outputs = function(*taken)
+        else:
+            with DrawnAgain(stream, self.states[node]):
+                outputs = function(*taken)
+        for value, output in zip(graph.nodes[node].outputs, outputs, strict=True):
+            if graph.values[value].storage in takes:
+                held[value] = output
+        self._repeated += 1
+
+    def totals(self) -> PointTotals:
+        """What has happened, at the end of a run."""
+        peak = max(self._peak, self._decision.script.peak_bytes)
+        return PointTotals(peak, self._evicted, self._reloaded, self._repeated, self._decided)

@@ -1,0 +1,133 @@
+"""What may be evicted, and what is decided: against exhaustive search, static evaluation, and the example of the paper."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.cost.model import EstimatedCost
+from neaptide.cost.presets import get_device
+from neaptide.errors import UsageError
+from neaptide.ir.schedule import Schedule
+from neaptide.ir.with_sizes import with_sizes
+from neaptide.ops import registry
+from neaptide.planner.points.candidates import all_candidates
+from neaptide.planner.points.decide import POLICIES, Situation, _Search, policy
+from neaptide.planner.points.plan import Decisions, point_plan
+from neaptide.planner.points.script import make_script
+from neaptide.planner.points.shaped import ShapedProgram
+from neaptide.planner.pricing import Pricing
+from neaptide.symbolic.dims import Dim
+from symbolic_steps import for_all_shapes
+
+COST = EstimatedCost(get_device("rtx3090"), registry())
+lengths = st.tuples(st.integers(1, 40), st.integers(1, 40)).map(lambda p: dict(zip("BT", p, strict=True)))
+
+
+def plan_of(graph, sample, least=0):
+    return point_plan(graph, COST, range(len(graph.nodes)), sample, least_budget_bytes=least)
+
+
+STEP = plan_of(for_all_shapes(layers=2), {"B": 2, "T": 3})
+
+
+@settings(deadline=None)
+@given(lengths)
+def test_sizes_of_a_shape_are_those_of_the_static_graph(sizes):
+    graph = STEP.shaped.graph
+    static = with_sizes(graph, sizes)
+    problem = Pricing(EstimatedCost(COST.device, registry()), registry()).problem(static)
+    found, shaped = STEP.shaped.at(sizes), STEP.shaped.problem_at(sizes)
+    assert tuple(found.storage_bytes) == problem.storage_bytes == shaped.storage_bytes
+    assert tuple(found.workspace) == problem.workspace == shaped.workspace
+    assert shaped.resident_bytes == problem.resident_bytes
+    assert list(found.repeat_seconds) == pytest.approx(problem.repeat_seconds, rel=1e-12)
+    scratch = dict(enumerate(problem.workspace))
+    profile = memory_profile(static, Schedule.program_order(static), workspace=scratch)
+    assert found.peak_bytes == profile.peak_with_workspace_bytes
+
+
+def test_the_subgraph_grows_until_all_that_it_reads_is_there():
+    graph = for_all_shapes(layers=1)
+    shaped = ShapedProgram(graph, COST, range(len(graph.nodes)), {"B": 2, "T": 3})
+    ops = [node.op.split(".")[1] for node in graph.nodes]
+    dropped = ops.index("native_dropout")
+    gaps = [c for c in all_candidates(shaped.units) if c.unit == dropped]
+    assert gaps
+    # The scores are gone by then, so everything from the queries and keys on is made again.
+    made = [ops[n] for n in gaps[0].again if ops[n] != "view"]
+    assert made == ["zeros", "bmm", "add", "_softmax", "native_dropout"]
+    assert [ops[n] for n in gaps[0].sources] == ["clone", "clone"]
+
+
+def seconds_of(sizes, script):
+    return sum(sizes.repeat_seconds[n] for n in script.repeated)
+
+
+@settings(deadline=None, max_examples=20)
+@given(lengths, st.integers(70, 99))
+def test_no_policy_beats_or_belies_exhaustive_search(sizes, share):
+    found = STEP.shaped.at(sizes)
+    budget = found.peak_bytes * share // 100
+    largest = sorted(STEP.candidates, key=lambda c: -sum(found.storage_bytes[s] for s in c.storages))[:8]
+    situation = Situation(STEP.shaped, largest, found, budget)
+    least = None
+    for count in range(len(largest) + 1):
+        for chosen in combinations(range(len(largest)), count):
+            search = _Search(situation, {})
+            for number in chosen:
+                search.add(search.candidates.index(largest[number]))
+            script = make_script(STEP.shaped, found, search.evictions())
+            if script.peak_bytes <= budget:
+                seconds = seconds_of(found, script)
+                least = seconds if least is None else min(least, seconds)
+    scripts = [decide(situation) for decide in POLICIES.values()]
+    kept = [seconds_of(found, s) for s in scripts if s.peak_bytes <= budget]
+    assert not kept or (least is not None and min(kept) >= least * (1 - 1e-9))
+    if least is not None:
+        assert seconds_of(found, scripts[0]) <= 2 * least + 1e-12
+        assert scripts[0].peak_bytes <= budget
+
+
+@settings(deadline=None)
+@given(lengths, st.integers(60, 100))
+def test_decisions_are_remembered_by_shape_and_budget(sizes, share):
+    decisions = Decisions(STEP)
+    budget = STEP.shaped.at(sizes).peak_bytes * share // 100
+    first = decisions.of(sizes, budget)
+    assert decisions.of(dict(sizes), budget) is first
+    assert decisions.of(sizes, budget + 1) is not first
+    fresh = Decisions(STEP).of(sizes, budget)
+    assert [(e.candidate.unit, e.begin, e.back) for e in fresh.script.evictions] == [
+        (e.candidate.unit, e.begin, e.back) for e in first.script.evictions
+    ]
+
+
+def test_a_shape_that_fits_has_no_actions():
+    sizes = {"B": 4, "T": 4}
+    decision = Decisions(STEP).of(sizes, STEP.shaped.at(sizes).peak_bytes)
+    assert (decision.due, dict(decision.script.actions), decision.script.repeated) == ((), {}, ())
+
+
+@settings(deadline=None)
+@given(lengths, st.integers(60, 100))
+def test_what_is_left_out_for_a_range_is_needed_by_no_shape_in_it(sizes, share):
+    graph = for_all_shapes(layers=2, highest=40)
+    assert graph.dims == (Dim("B", 1, 40), Dim("T", 1, 40))
+    least = STEP.shaped.at({"B": 40, "T": 40}).peak_bytes * share // 100
+    plan = plan_of(graph, {"B": 1, "T": 1}, least)
+    left = {(c.unit, c.start) for c in plan.candidates}
+    during = plan.shaped.at(sizes).during
+    for candidate in all_candidates(plan.shaped.units):
+        if during[candidate.start + 1 : candidate.end].max() > least and candidate.again:
+            assert (candidate.unit, candidate.start) in left
+
+
+def test_names_of_policies():
+    assert policy("least-cost-cover") is POLICIES["least_cost_cover"]
+    with pytest.raises(UsageError, match="no policy is called 'oracle'"):
+        policy("oracle")
