@@ -20,7 +20,13 @@ from neaptide.report.plan_text import plan_document
 from neaptide.runtime.plan_matching import same_budget
 from neaptide.runtime.prepared_step import prepare
 
-BUDGETS = (Budget(None), Budget("80%"), Budget("min"), Budget(latency="+10%"))
+BUDGETS = (
+    Budget(None),
+    Budget("80%"),
+    Budget("60%", host="1MiB"),
+    Budget("min"),
+    Budget(latency="+10%"),
+)
 PRESET = "rtx3090"  # times that are the same on every machine
 
 
@@ -62,7 +68,9 @@ def rules(plan):
     return [rewrite.rule for rewrite in plan.programs[0].rewrites]
 
 
-@pytest.mark.parametrize("budget", BUDGETS, ids=lambda budget: f"{budget.peak} {budget.latency}")
+@pytest.mark.parametrize(
+    "budget", BUDGETS, ids=lambda budget: f"{budget.peak} {budget.latency} {budget.host}"
+)
 def test_no_plan_is_worse_for_it(prepared, budget):
     plain, made = (planned(prepared, budget, in_place=chosen) for chosen in (False, True))
     before, after = (found.plan.programs[0].predictions for found in (plain, made))
@@ -96,7 +104,18 @@ def test_less_is_recomputed_for_a_budget(prepared):
     assert made.programs[0].predictions.seconds < plain.programs[0].predictions.seconds
 
 
-@pytest.mark.parametrize("budget", BUDGETS[:2], ids=lambda budget: f"{budget.peak}")
+@pytest.mark.parametrize("peak", ["90%", "80%"])
+def test_with_room_on_the_host_less_waits_there_or_for_it(prepared, peak):
+    budget = Budget(peak, host="1MiB")
+    plain, made = (planned(prepared, budget, in_place=chosen).plan.programs[0] for chosen in (False, True))
+    assert plain.stays
+    assert [rewrite.rule for rewrite in made.rewrites] == ["in_place"]
+    assert len(made.stays) < len(plain.stays)
+    assert made.predictions.seconds < plain.predictions.seconds
+    assert made.predictions.exposed_seconds <= plain.predictions.exposed_seconds
+
+
+@pytest.mark.parametrize("budget", BUDGETS[:3], ids=lambda budget: f"{budget.peak}")
 def test_such_plans_are_saved_explained_and_run_with_eagers_bits(tmp_path, prepared, budget):
     made = planned(prepared, budget).plan
     assert rules(made) == ["in_place"]

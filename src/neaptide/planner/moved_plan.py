@@ -11,6 +11,7 @@ from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.planner.recompute.curve.least_memory import LEAST_MEMORY
 from neaptide.planner.recompute.engine import bounded_ending, ending_by_order_alone
+from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.plans import TerminationRecord
 
 _BEHIND: Final = "results were put on top of operands behind the search"
@@ -33,7 +34,7 @@ def moved_outcome(
 
 
 def carried_over(
-    search: GraphSearch, ended: TerminationRecord, found: PlannedSequence
+    search: GraphSearch, ended: TerminationRecord, found: PlannedSequence, *, has_stays: bool = False
 ) -> Outcome[PlannedSequence]:
     """The outcome of a search for a graph, given a sequence that a search found for one that takes more bytes.
 
@@ -41,6 +42,7 @@ def carried_over(
         search: of the graph; it need not run.
         ended: how the search for the other graph ended. Its bounds are not believed here.
         found: the sequence in the graph.
+        has_stays: storages wait on the host in it: then no bound of recomputation is one of it.
     """
     step, peak = search.step, found.peak_with_workspace_bytes
     if search.longest() is not None and ended.reason == TerminationReason.INFEASIBLE:
@@ -49,6 +51,11 @@ def carried_over(
     is_cut = ended.reason == TerminationReason.INTERRUPTED
     unproved = TerminationReason.INTERRUPTED if is_cut else TerminationReason.FEASIBLE
     is_timed = not search.budget.is_none and search.longest() is None
+    if is_timed and peak <= search.allowed and has_stays:
+        least = step.baseline_seconds
+        is_proved = found.seconds - least <= SETTINGS.proved * least
+        reason, limit = (TerminationReason.OPTIMAL, None) if is_proved else (unproved, ended.limit)
+        return Outcome(found, Termination(reason, limit, _BEHIND, found.seconds, min(least, found.seconds)))
     if is_timed and peak <= search.allowed:
         if len(found.sequence) == step.node_count:
             return Outcome(found, ending_by_order_alone(found))

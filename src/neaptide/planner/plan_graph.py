@@ -117,6 +117,7 @@ def plan_of_outcome(
     limits: Limits,
     outcome: Callable[[GraphSearch], Outcome[PlannedSequence]],
     *,
+    stored: OffloadPlan | None = None,
     interrupt: threading.Event | None = None,
 ) -> GraphPlan:
     """The plan of a sequence that is known already, laid out and judged as what a search finds.
@@ -127,6 +128,7 @@ def plan_of_outcome(
         asked: what for.
         limits: of the layout.
         outcome: the sequence and what is known of it, for the question as a search would be asked it.
+        stored: the sequence with its stays on the host; such a plan is not laid out.
         interrupt: set it to lay out no further.
 
     Raises:
@@ -136,6 +138,8 @@ def plan_of_outcome(
     planning = _GraphPlanning(graph, pricing, asked, limits, interrupt)
     found = outcome(planning.search)
     planning.check(found.require().sequence)
+    if stored is not None and stored.stays:
+        return planning.judged(found, None, stored)
     return planning.laid_out(found)
 
 
@@ -197,7 +201,7 @@ class _GraphPlanning:
         outcome = self.search.run()
         stored = attempt("the choice of stays on the host", lambda: self._stored(outcome), lambda: None)
         if stored is not None:
-            return self._judged(with_stays(self.search, outcome, stored), None, stored.require())
+            return self.judged(with_stays(self.search, outcome, stored), None, stored.require())
         return self.laid_out(outcome)
 
     def laid_out(self, outcome: Outcome[PlannedSequence]) -> GraphPlan:
@@ -211,7 +215,7 @@ class _GraphPlanning:
                 lambda: (moved_outcome(search, outcome, arena.sequence), arena),
                 lambda: (outcome, unmoved),
             )
-        return self._judged(outcome, arena)
+        return self.judged(outcome, arena)
 
     def _stored(self, outcome: Outcome[PlannedSequence]) -> Outcome[OffloadPlan] | None:
         """A better plan with stays on the host; None where none is found, or none is asked for."""
@@ -229,7 +233,7 @@ class _GraphPlanning:
 
     def nothing_found(self) -> GraphPlan:
         """The order that there is in any case, judged."""
-        return self._judged(self.search.nothing_found(), None)
+        return self.judged(self.search.nothing_found(), None)
 
     def _settle_arena(self, sequence: tuple[int, ...]) -> PlannedArena:
         limits = self.search.limits
@@ -246,12 +250,13 @@ class _GraphPlanning:
             binding=self.pricing.binding,
         )
 
-    def _judged(
+    def judged(
         self,
         outcome: Outcome[PlannedSequence],
         arena: PlannedArena | None,
         stored: OffloadPlan | None = None,
     ) -> GraphPlan:
+        """A sequence, with its layout or its stays if there are any, as the entry of a plan file and judged."""
         graph, step, asked, allowed = self.graph, self.step, self.asked, self.search.allowed
         found = outcome.require()
         program = planned_program(

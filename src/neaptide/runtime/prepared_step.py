@@ -283,7 +283,7 @@ class PreparedStep:
             planned, found = with_results_on_operands(
                 planned, asked, found, options, self.pricing, watch.seconds()
             )
-            if index == 0 and not found.program.stays:
+            if index == 0:
                 found = with_closer(searched, request, found, self.quick_pricing, self.part_costs)
         pricing = self.pricing(planned.graph)
         host_bytes = found.program.predictions.host_bytes

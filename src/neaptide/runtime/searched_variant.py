@@ -156,7 +156,7 @@ def with_results_on_operands(
 def with_closer(
     planned: PlannedGraph, asked: PlanRequest, found: GraphPlan, pricing: Pricing, costs: PartCosts
 ) -> GraphPlan:
-    """A plan that keeps the bits, with what parts would do clearly better where something is recomputed or too much.
+    """A plan that keeps the bits, with what parts would do clearly better where it is too high or takes longer than it must.
 
     Args:
         planned: the program as it was captured.
@@ -168,7 +168,8 @@ def with_closer(
     made = found.program
     assert asked.budget_bytes is not None
     is_over = made.predictions.peak_with_workspace_bytes > asked.budget_bytes
-    if planned.rewrites or asked.atomic or not (is_over or made.moves.recomputations):
+    takes_longer = bool(made.moves.recomputations) or made.predictions.exposed_seconds > 0
+    if planned.rewrites or asked.atomic or not (is_over or takes_longer):
         return found
     written = baseline(pricing.problem(planned.graph))
     goal = Goal.of(asked.budget, asked.budget_bytes, written.seconds)

@@ -24,11 +24,16 @@ from neaptide.planner.graph_search import GraphSearch
 from neaptide.planner.loop_bodies import BodyPlanner
 from neaptide.planner.moved_plan import carried_over
 from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.offload.carried import OffloadPlan
+from neaptide.planner.offload.carried_over import placed_again, stays_after
+from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.plan_graph import GraphPlan, PlanRequest, plan_of_outcome
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Objection
 from neaptide.planner.variants.goal import Goal
+from neaptide.schedule.problem import StepProblem
+from neaptide.schedule.staying import evaluated_with_stays
 from neaptide.transform.rewrite import Rewrite, apply_rewrite
 from neaptide.transform.rules import RULES
 
@@ -63,11 +68,12 @@ def on_operands(
     *,
     search_again: bool = True,
 ) -> OnOperands | None:
-    """A better plan with results on top of operands; None where there is none, or where storages wait on the host.
+    """A better plan with results on top of operands; None where there is none.
 
-    In the sequence that was found the peak must fall and the time may not rise. Where that repeats operations or is above
-    its budget, the graph with all results on top of operands is searched as well. O(size of the graph + length of the
-    sequence), and what layout and search take.
+    In the sequence that was found the peak must fall and the time may not rise. Where storages wait on the host it is
+    enough that the time falls: they are placed anew in the room that there is then. Where the sequence repeats operations,
+    waits for copies or is above its budget, the graph with all results on top of operands is searched as well. O(size of
+    the graph + length of the sequence), and what placement, layout and search take.
 
     Args:
         graph: what was planned.
@@ -81,12 +87,14 @@ def on_operands(
         search_again: whether that graph may be searched; else only the sequence that was found is looked at.
     """
     every = _everywhere(graph, pricing(graph).registry)
-    if every is None or found.program.stays:
+    if every is None:
         return None
     search = _OnOperands(graph, found, goal, asked, pricing, objection, limits, interrupt)
     made = [search.in_sequence(*every)]
-    is_over = found.program.predictions.peak_with_workspace_bytes > goal.allowed
-    if search_again and (is_over or len(found.program.sequence) > len(graph.nodes)):
+    before = found.program.predictions
+    is_over = before.peak_with_workspace_bytes > goal.allowed
+    takes_longer = len(found.program.sequence) > len(graph.nodes) or before.exposed_seconds > 0
+    if search_again and (is_over or takes_longer):
         made.append(search.searched(*every))
     better = [one for one in made if one is not None and search.is_better(one.found)]
     return min(better, key=lambda one: goal.rank_of(one.found.program), default=None)
@@ -109,7 +117,7 @@ class _OnOperands:
         return self.goal.rank_of(made.program) < self.goal.rank_of(self.found.program)
 
     def in_sequence(self, edited: Edited, rewrite: Rewrite) -> OnOperands | None:
-        """The sequence that was found, where its peak falls and its time does not rise."""
+        """The sequence that was found, where it gets lower or faster."""
         sequence, before = self.found.program.sequence, self.found.program.predictions
         uses = _Uses(self.graph, sequence)
         kept = tuple(
@@ -125,17 +133,36 @@ class _OnOperands:
         request = replace(self.asked(edited), bodies=self.found.schedule.bodies)
         pricing = self.pricing(edited.graph)
         step = pricing.problem(edited.graph, request.bodies)
-        there = PlannedSequence.evaluate(step, sequence, self.found.program.strategy)
+        stored = self._staying(step, edited, request.host)
+        there = stored.planned
         most = max(self.goal.allowed, baseline(step).peak_with_workspace_bytes)
         is_lower = there.peak_with_workspace_bytes < before.peak_with_workspace_bytes
-        if not is_lower or there.seconds > before.seconds or there.peak_with_workspace_bytes > most:
+        is_faster = bool(self.found.program.stays) and there.seconds < before.seconds
+        is_better = is_faster or (is_lower and there.seconds <= before.seconds)
+        if not is_better or there.peak_with_workspace_bytes > most:
             return None
 
         def outcome(search: GraphSearch) -> Outcome[PlannedSequence]:
-            return carried_over(search, self.found.program.termination, there)
+            ended = self.found.program.termination
+            return carried_over(search, ended, there, has_stays=bool(stored.stays))
 
-        plan = plan_of_outcome(edited.graph, pricing, request, self.limits, outcome, interrupt=self.interrupt)
+        plan = plan_of_outcome(
+            edited.graph, pricing, request, self.limits, outcome, stored=stored, interrupt=self.interrupt
+        )
         return OnOperands(edited, rewrite, plan)
+
+    def _staying(self, step: StepProblem, edited: Edited, host: HostSpace | None) -> OffloadPlan:
+        """The sequence that was found, after the change, with what still has to wait on the host."""
+        program, goal = self.found.program, self.goal
+        if not program.stays:
+            return OffloadPlan(PlannedSequence.evaluate(step, program.sequence, program.strategy))
+        assert host is not None
+        stays = stays_after(self.graph, edited, program.stays)
+        peak = evaluated_with_stays(step, program.sequence, stays).peak
+        # Room is of use where time is asked for.
+        is_timed = goal.longest is None and peak <= goal.allowed
+        budget = goal.allowed if is_timed else peak
+        return placed_again(step, program.sequence, stays, host, budget, program.strategy)
 
     def searched(self, edited: Edited, rewrite: Rewrite) -> OnOperands | None:
         """The graph with all results on top of operands, searched as any graph; None without time or where it may not be."""
