@@ -22,6 +22,7 @@ class HostSpace:
         back: the link from it.
         stuck: storages that stay on the device.
         borders: nodes that begin a later segment; everything is back by then.
+        closed_from: node from whose first execution on everything is on the device; None where there is none.
     """
 
     nbytes: int
@@ -29,6 +30,7 @@ class HostSpace:
     back: Link
     stuck: frozenset[int] = frozenset()
     borders: tuple[int, ...] = ()
+    closed_from: int | None = None
 
     @staticmethod
     def of(graph: Graph, device: Device, nbytes: int) -> HostSpace:
@@ -58,8 +60,12 @@ class HostSpace:
 
     def _allowed(self, evaluator: Evaluator, gaps: list[IdleGap]) -> list[IdleGap]:
         borders = [evaluator.places[node] for node in self.borders]
+        closed = self.closed_from
+        end = len(evaluator.order) if closed is None else evaluator.places[closed]
         return [
             gap
             for gap in gaps
-            if gap.nbytes <= self.nbytes and not any(gap.start < border < gap.end for border in borders)
+            if gap.nbytes <= self.nbytes
+            and gap.end <= end
+            and not any(gap.start < border < gap.end for border in borders)
         ]
