@@ -96,9 +96,8 @@ class _Answers:
         }
         return {
             gap.key
-            for storage in storages
-            for gap in self.host.gaps_of(evaluator, storage)
-            if gap.start < turning <= gap.end
+            for gap in self.host.gaps(evaluator)
+            if gap.storage in storages and gap.start < turning <= gap.end
         }
 
     def _held_by(self, move: Move) -> set[int]:

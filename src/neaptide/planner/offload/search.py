@@ -156,6 +156,9 @@ class _Search:
 
     def _take(self, carried: Carried) -> None:
         """Have a plan as the best if it is."""
+        excess = max(carried.placed().peak_bytes - self.budget, 0)
+        if (excess, carried.seconds()) > self.best.rank(self.budget)[:2]:
+            return
         plan = carried.plan(NAME)
         if plan.host_bytes > self.host.nbytes or plan.rank(self.budget) >= self.best.rank(self.budget):
             return

@@ -23,6 +23,7 @@ class OffloadSettings:
         most_swaps: exchanges of recomputations and stays that are tried in a program of 2,000 nodes.
         misses: exchanges in a row that bring nothing end a round of them.
         rounds: of placing stays: waiting shifts all that follows, and with it what a copy hides behind.
+        hopeless: share of the waiting of a first placing that is left in the end, at least, when a search tries a change.
         bound_steps: positions above the budget that the bound looks at, beside the highest.
         bound_windows: of time for each engine there, on either side.
         most_starts: plans that exchanges begin with, beside those that are known.
@@ -46,6 +47,7 @@ class OffloadSettings:
     most_swaps: int = 300
     misses: int = 40
     rounds: int = 24
+    hopeless: float = 0.4
     bound_steps: int = 4
     bound_windows: int = 12
     most_starts: int = 3
