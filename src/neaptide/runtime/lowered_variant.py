@@ -23,6 +23,7 @@ from neaptide.runtime.evicting import EvictingExecutable
 from neaptide.runtime.executor import Executable
 from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.restore_point import RestorePoint
+from neaptide.runtime.shape_executable import ShapeExecutable
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,8 @@ class LoweredVariant:
         name = graph.name or "step"
         if planned.eviction is not None:
             return EvictingExecutable(graph, registry(), planned.eviction, name=name, watches=watches)
+        if planned.by_shape is not None:
+            return ShapeExecutable(graph, planned.by_shape, name=name, watches=watches)
         places = NO_PLACES if arena is None else arena.places
         slow = replace(self.planned.slow, capacity_bytes=planned.host_bytes)
         lowered = lower(graph, planned.schedule, registry(), watches=watches, places=places, slow=slow)

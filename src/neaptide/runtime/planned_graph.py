@@ -19,6 +19,7 @@ from neaptide.planner.variants.variant import Decision
 from neaptide.plans import Plan
 from neaptide.runtime.arena_plan import ArenaPlan
 from neaptide.runtime.evicting import Eviction
+from neaptide.runtime.shape_plans import ShapePlans
 from neaptide.transform.applying import apply_rule
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES, check_rules
@@ -48,6 +49,7 @@ class PlannedGraph:
             where nothing is.
         decisions: what a search over variants decided, that the rewrites carry out.
         host_bytes: most bytes of storages that its plan has on the host at once; None where no plan says so.
+        by_shape: its plans for all shapes, where dims of the graph vary; `schedule` is then program order. None else.
     """
 
     program: CapturedProgram
@@ -61,6 +63,7 @@ class PlannedGraph:
     eviction: Eviction | None = None
     decisions: tuple[Decision, ...] = ()
     host_bytes: int | None = None
+    by_shape: ShapePlans | None = None
 
     @staticmethod
     def captured(program: CapturedProgram, schedule: Schedule | None = None) -> PlannedGraph:

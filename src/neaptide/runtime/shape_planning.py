@@ -1,0 +1,170 @@
+"""Plans a step for a range of shapes within so many bytes: a few plans, each made for one shape on the way to the largest.
+
+At small shapes program order fits. From there on more has to be recomputed the larger a call is. A plan made for one shape
+serves all at which it keeps to the budget, so a few plans on a straight way through the range are enough: which of them a
+call runs is decided by its exact shape (`ShapePlans`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from neaptide.analysis.shape_peaks import ShapePeaks
+from neaptide.errors import InfeasibleBudget, SymbolicError, UsageError
+from neaptide.frontends.captured import CapturedProgram, CapturedStep
+from neaptide.ir.graph import Graph
+from neaptide.ir.schedule import Schedule
+from neaptide.ir.with_sizes import with_sizes
+from neaptide.outcome import Limits
+from neaptide.planner.budget import Budget
+from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
+from neaptide.runtime.prepared_step import PreparedStep
+from neaptide.runtime.search_options import SearchOptions
+from neaptide.runtime.shape_plans import ShapePlan, ShapePlans
+from neaptide.runtime.step_plan import StepPlan
+from neaptide.symbolic.relations import SizeRelations
+from neaptide.units import format_bytes
+
+_PLANS: Final = 4  # that are searched for; program order stands beside them
+_STEPS: Final = 64  # in which the way through the range is looked at
+
+Shape = Mapping[str, int]
+Prepare = Callable[[CapturedStep], PreparedStep]
+
+
+def plan_shapes(captured: CapturedStep, prepare: Prepare, options: SearchOptions) -> StepPlan:
+    """Plan every program of a step for every shape in its range.
+
+    Args:
+        captured: with dims that vary.
+        prepare: makes a capture of one shape ready to be planned.
+        options: of the search; its limits are those of all plans together. The budget is in bytes, or a share of the peak
+            at the largest shape.
+
+    Returns:
+        The plan of the largest shape, and what runs at all of them.
+
+    Raises:
+        UsageError: a dim has no upper end, or no shape keeps all relations.
+        InfeasibleBudget: no plan keeps the largest shape within the budget.
+    """
+    return _ShapePlanning(captured, prepare, options).run()
+
+
+class _ShapePlanning:
+    def __init__(self, captured: CapturedStep, prepare: Prepare, options: SearchOptions) -> None:
+        self.captured, self.prepare, self.options = captured, prepare, options
+        self.way = _way(captured.steady.graph)
+        self.shape = self.way[-1]
+        self.largest = prepare(_at(captured, self.shape))
+        self.allowed = self.largest.allowed(options, 0, None)
+
+    def run(self) -> StepPlan:
+        """All plans, that of the largest shape first: without it there is none."""
+        shapes = self._shapes()
+        limits = _part(self.options.limits, len(shapes))
+        options = replace(self.options, budget=Budget(self.allowed), limits=limits, in_place=False)
+        top = self.largest.plan(options)
+        self._check(top)
+        made = [(self.shape, top)]
+        made += [
+            (shape, self.prepare(_at(self.captured, shape)).plan(options)) for shape in reversed(shapes[:-1])
+        ]
+        graphs = tuple(
+            self._planned(index, program, [(shape, one.variant.graphs[index]) for shape, one in made])
+            for index, program in enumerate(self.captured.programs)
+        )
+        return StepPlan(top.plan, PlannedVariant(self.captured, graphs, top.plan))
+
+    def _shapes(self) -> list[Shape]:
+        """Shapes to plan for, ascending: the largest, and some behind the last at which program order fits."""
+        graph = self.captured.steady.graph
+        peaks = self._peaks(0, graph, Schedule.program_order(graph))
+        low, high = 0, len(self.way) - 1
+        while low < high:  # the first shape at which it does not fit; sizes grow with dims
+            middle = (low + high) // 2
+            fits = peaks.peak_with_workspace_bytes(self.way[middle]) <= self.allowed
+            low, high = (middle + 1, high) if fits else (low, middle)
+        last = len(self.way) - 1
+        chosen = sorted({low + (last - low) * number // _PLANS for number in range(1, _PLANS + 1)})
+        return [self.way[number] for number in chosen]
+
+    def _peaks(self, index: int, graph: Graph, schedule: Schedule) -> ShapePeaks:
+        """The peaks of an order, with the scratch bytes that the largest shape takes."""
+        static = self.largest.captured.programs[index].graph
+        return ShapePeaks(graph, schedule, self.shape, self.largest.prices(static).own_workspace)
+
+    def _check(self, top: StepPlan) -> None:
+        made = top.plan.programs[0].predictions
+        peak = made.peak_with_workspace_bytes
+        if peak > self.allowed:
+            said = ", ".join(f"{dim} = {size}" for dim, size in sorted(self.shape.items()))
+            raise InfeasibleBudget(
+                f"no plan for {said} within {format_bytes(self.allowed)} was found",
+                smallest_peak_bytes=peak,
+                lower_bound_bytes=made.lower_bound_bytes,
+                plan=top.plan,
+                why=f"the lowest peak found for this, the largest shape is {format_bytes(peak)}",
+                next_step="allow more bytes, or give dynamic= smaller ranges",
+            )
+
+    def _planned(
+        self, index: int, program: CapturedProgram, made: Sequence[tuple[Shape, PlannedGraph]]
+    ) -> PlannedGraph:
+        """What runs for one program: its plans by time at the largest shape, program order among them."""
+        graph = program.graph
+        seconds = self.largest.prices(self.largest.captured.programs[index].graph).seconds
+        schedules: dict[tuple[int, ...], ShapePlan] = {}
+        candidates: list[tuple[Shape | None, Schedule]] = [(None, Schedule.program_order(graph))]
+        candidates += [(shape, planned.schedule) for shape, planned in made]
+        for shape, schedule in candidates:
+            sequence = tuple(step.target for step in schedule.node_steps())
+            if sequence not in schedules:
+                longest = sum(seconds[node] for node in sequence)
+                schedules[sequence] = ShapePlan(schedule, self._peaks(index, graph, schedule), longest, shape)
+        plans = tuple(sorted(schedules.values(), key=lambda plan: plan.seconds))
+        return replace(PlannedGraph.captured(program), by_shape=ShapePlans(self.allowed, plans))
+
+
+def _way(graph: Graph) -> list[Shape]:
+    """A straight way through the range of a graph, from its smallest shape to its largest, of shapes that keep all relations.
+
+    Raises:
+        UsageError: a dim has no upper end, or no shape on the way keeps all relations.
+    """
+    if without := [dim.name for dim in graph.dims if dim.high is None]:
+        raise UsageError(
+            f"{', '.join(without)} may be as large as it likes",
+            why="a plan keeps to its bytes up to a largest shape",
+            next_step="give each range an upper end, such as (16, 4096)",
+        )
+    store = SizeRelations(graph.dims, graph.relations)
+    found: list[Shape] = []
+    for step in range(_STEPS + 1):
+        shape = {dim.name: dim.low + ((dim.high or 0) - dim.low) * step // _STEPS for dim in graph.dims}
+        try:
+            known = store.binding(shape)
+        except SymbolicError:
+            continue  # it breaks a relation, as one that sizes are even
+        if known not in found:
+            found.append(known)
+    if not found:
+        raise UsageError("no shape in the range keeps the relations between its dims")
+    return found
+
+
+def _at(captured: CapturedStep, shape: Shape) -> CapturedStep:
+    """The capture of one shape; nodes, values and storages keep their ids."""
+
+    def sized(program: CapturedProgram) -> CapturedProgram:
+        return replace(program, graph=with_sizes(program.graph, shape))
+
+    return replace(captured, steady=sized(captured.steady), first=tuple(map(sized, captured.first)))
+
+
+def _part(limits: Limits, parts: int) -> Limits:
+    time_s = None if limits.time_s is None else limits.time_s / parts
+    work = None if limits.work is None else max(limits.work // parts, 1)
+    return Limits(time_s, work, limits.seed)

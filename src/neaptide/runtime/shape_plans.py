@@ -1,0 +1,76 @@
+"""Several plans of one program for all shapes: a call runs the fastest that keeps to the budget at its shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from neaptide.analysis.shape_peaks import ShapePeaks
+from neaptide.errors import InfeasibleBudget
+from neaptide.ir.schedule import Schedule
+from neaptide.units import format_bytes
+
+_SHAPES_REMEMBERED: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class ShapePlan:
+    """One order of a program, with repetitions or without.
+
+    Attributes:
+        schedule: the order.
+        peaks: what it takes at each shape.
+        seconds: that it takes at the largest shape.
+        planned_at: the shape that it was searched for; None for program order.
+    """
+
+    schedule: Schedule
+    peaks: ShapePeaks
+    seconds: float
+    planned_at: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class ShapePlans:
+    """Plans of one program, the fastest first.
+
+    A shape that was met is looked up; for a new one each plan's peak is told from the sizes at that shape, in turn.
+
+    Attributes:
+        budget_bytes: highest peak with workspace.
+        plans: at least one; the last keeps to the budget at the largest shape.
+    """
+
+    budget_bytes: int
+    plans: tuple[ShapePlan, ...]
+    _chosen: dict[tuple[tuple[str, int], ...], int] = field(default_factory=dict, compare=False, repr=False)
+
+    def choose(self, shape: Mapping[str, int]) -> int:
+        """Position of the fastest plan within the budget at a shape. O(1) for a shape that was met.
+
+        Raises:
+            InfeasibleBudget: none is within it.
+        """
+        key = tuple(shape.items())
+        found = self._chosen.get(key)
+        if found is None:
+            if len(self._chosen) >= _SHAPES_REMEMBERED:
+                self._chosen.clear()
+            found = self._chosen[key] = self._fastest(shape)
+        return found
+
+    def _fastest(self, shape: Mapping[str, int]) -> int:
+        peaks = []
+        for number, plan in enumerate(self.plans):
+            peaks.append(plan.peaks.peak_with_workspace_bytes(shape))
+            if peaks[-1] <= self.budget_bytes:
+                return number
+        said = ", ".join(f"{dim} = {size}" for dim, size in sorted(shape.items()))
+        raise InfeasibleBudget(
+            f"no plan keeps a call with {said} within {format_bytes(self.budget_bytes)}",
+            smallest_peak_bytes=min(peaks),
+            lower_bound_bytes=0,
+            why=f"the lowest of {len(peaks)} plans has a peak of {format_bytes(min(peaks))} at this shape",
+            next_step="allow more bytes, or give dynamic= a range that ends below this shape",
+        )
