@@ -43,6 +43,20 @@ class Gated(nn.Module):
         return x + self.down(F.gelu(self.gate(x)) * self.up(x))
 
 
+class Packed(nn.Module):
+    """Attention with one projection, whose gradient is a stack that is copied to be a matrix."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, seq, width = x.shape
+        query, key, value = self.qkv(x).view(batch, seq, 3, 2, width // 2).permute(2, 0, 3, 1, 4).unbind(0)
+        mixed = F.scaled_dot_product_attention(query, key, value)
+        return x + self.out(mixed.transpose(1, 2).reshape(batch, seq, width))
+
+
 class Skips(nn.Module):
     """A small U-Net: what the first level made is joined with what comes from below."""
 
@@ -171,6 +185,20 @@ def test_they_reach_into_the_bodies_of_loops():
     assert after.peak_with_workspace_bytes <= before.peak_with_workspace_bytes
     prices = pricing()
     assert baseline(prices.problem(made.graph)).seconds < baseline(prices.problem(variant.graph)).seconds
+
+
+def test_copies_are_made_once_inside_loops_as_well():
+    graph = captured(*step_of(nn.Sequential(*(Packed(16) for _ in range(3))), 8, 12, 16))
+    choices, prices = Choices(registry(), lambda _: None), pricing()
+    in_parts = choices.taken(choices.after(choices.begun(graph))[0], 2)
+    assert in_parts is not None
+    for variant in (Variant.captured(graph), in_parts):
+        made = merged(variant, choices)
+        within = {bool(one.within) for one in made.rewrites if one.rule == "copied_once"}
+        assert within == {variant is in_parts}
+        before, after = (baseline(prices.problem(one.graph)) for one in (variant, made))
+        assert after.seconds < before.seconds
+        assert after.peak_with_workspace_bytes <= before.peak_with_workspace_bytes
 
 
 def test_what_is_not_wanted_is_left_and_told():

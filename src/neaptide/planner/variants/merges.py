@@ -1,7 +1,7 @@
 """What a variant can do besides: rewrites that cost neither bytes nor time in program order.
 
-Products add to what they would be added to, and results take the bytes of operands that nobody needs any more. That is done
-last, in the graph and in the bodies of its loops: a region whose operand is overwritten inside it could not run in parts.
+Copies of copies are made once, products add to what they would be added to, and results take the bytes of operands that
+nobody needs any more. That is done last, in the graph and in the bodies of its loops: a region whose operand is overwritten inside it could not run in parts.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from neaptide.planner.variants.variant import Variant
 from neaptide.transform.rewrite import Rewrite
 from neaptide.transform.rules import RULES
 
-# In this order: what a product overwrites is no operand of a sum any more.
-_FREE: Final = ("product_sums", "in_place")
+# In this order: what a product overwrites is no operand of a sum any more, and what is overwritten is copied no more.
+_FREE: Final = ("copied_once", "product_sums", "in_place")
 
 
 def merged(variant: Variant, choices: Choices) -> Variant:

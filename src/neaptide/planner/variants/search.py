@@ -3,8 +3,8 @@
 Prices lead. What recomputation costs in the graph as it is says how far it would bring each variant; the few that would
 come furthest are measured and planned exactly, their loops' bodies by the same search under what is left of the budget.
 The graph as it is stands among them, so no answer is worse than without variants. What costs nothing is done to all others:
-sums go into products and results on top of operands, which takes bytes and buys time for recomputation. (Two searches, one inside the other;
-fission and its place in the search: MAGIS, Chen et al., ASPLOS 2024.)
+copies of copies are made once, sums go into products and results on top of operands. That takes bytes and buys time for
+recomputation. (Two searches, one inside the other; fission and its place in the search: MAGIS, Chen et al., ASPLOS 2024.)
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from neaptide.plans import TriedVariant
 
 _AS_IT_IS = "as it is"
 _ON_OPERANDS = "results on top of operands in its sequence"
-_MERGED = "sums in products and results on top of operands"
+_MERGED = "copies made once, sums in products and results on top of operands"
 
 PricingOf = Callable[[Graph], Pricing]
 Request = Callable[[Edited], PlanRequest]

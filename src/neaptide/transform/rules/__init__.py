@@ -9,6 +9,7 @@ from typing import Final
 
 from neaptide.errors import UsageError
 from neaptide.transform.rewrite import Rewrite, Rule
+from neaptide.transform.rules.copied_once import CopiedOnce
 from neaptide.transform.rules.equal_operations import EqualOperations
 from neaptide.transform.rules.fission import Fission
 from neaptide.transform.rules.in_place import InPlace
@@ -22,6 +23,7 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     {
         rule.name: rule
         for rule in (
+            CopiedOnce(),
             EqualOperations(),
             Fission(),
             InPlace(),
