@@ -20,7 +20,8 @@ _YARDSTICK_SIZE: Final = 96
 _YARDSTICK_READINGS: Final = 9
 """Behind a convolution, beside five other programs on two cores, the median of 3 differed by 0.19 of itself from
 one to the next, that of 9 by 0.03, as what is timed does; the first readings find cold caches."""
-# What else runs comes and goes within milliseconds, so the pace to tell times at is a mean over 0.2 s.
+# What else runs comes and goes within milliseconds, so the usual pace is a mean over 0.2 s. The readings alone take 10 ms: without
+# pauses all of them would fall into one turn of whatever else runs.
 _PACE_READINGS: Final = 50
 _BETWEEN_READINGS_S: Final = 4e-3
 # A pace that was seen longer ago is seen to again; that takes less than a hundredth of the time.
@@ -44,7 +45,7 @@ class CallClock:
         self._yardstick: Callable[[], object] = lambda: torch.mm(matrix, matrix)
         self._seen_at = float("-inf")
         self._seen_s = 0.0
-        self.pace_s = self._usual_pace() if pace_s is None else pace_s
+        self.pace_s = self.usual_pace_s() if pace_s is None else pace_s
 
     def seconds(self, work: Callable[[], object]) -> float:
         """Seconds of `work` at the clock's pace, what it returns being dropped within; at least zero."""
@@ -62,19 +63,21 @@ class CallClock:
         """Seconds of `work` at the pace of now; nothing else is run."""
         return self._plain_seconds(work)
 
-    def _see(self) -> None:
-        self._seen_s = self._pace()
-        self._seen_at = time.monotonic()
-
-    def _usual_pace(self) -> float:
+    def usual_pace_s(self) -> float:
+        """Seconds of the yardstick at the pace of now, a mean over 0.2 s."""
         found = []
         for _ in range(_PACE_READINGS):
             time.sleep(_BETWEEN_READINGS_S)
-            found.append(self._pace())
+            found.append(self.pace_now_s())
         return fmean(found)
 
-    def _pace(self) -> float:
+    def pace_now_s(self) -> float:
+        """Seconds of the yardstick at this moment; takes 0.2 ms."""
         return median(self._plain_seconds(self._yardstick) for _ in range(_YARDSTICK_READINGS))
+
+    def _see(self) -> None:
+        self._seen_s = self.pace_now_s()
+        self._seen_at = time.monotonic()
 
     def _plain_seconds(self, work: Callable[[], object]) -> float:
         before = self._now()

@@ -212,6 +212,18 @@ class MeasuredCost:
         calls = self._remembered(graph).calls.distinct(self._records.get)
         return self._skipped({keyed.key: keyed.call for keyed in calls})
 
+    def clock(self) -> CallClock:
+        """Tells times at the pace that what is kept was measured at; the first to ask for it here sets that, in 0.2 s."""
+        here = environment()
+        if here not in self._clocks:
+            key = digest(f"{here}: pace")
+            kept = self._kept().get_many([key]).get(key, {}).get("pace_s")
+            clock = CallClock(kept if isinstance(kept, float) else None)
+            if kept is None:
+                self._kept().put_many({key: {"pace_s": clock.pace_s}})
+            self._clocks[here] = clock
+        return self._clocks[here]
+
     def describe(self) -> str:
         """Processor, thread count and version of PyTorch."""
         return f"each operation run alone: {environment()}"
@@ -280,7 +292,7 @@ class MeasuredCost:
         largest_first = sorted(calls, key=lambda k: -(calls[k].operand_bytes + calls[k].output_bytes))
         ordered = {key: calls[key] for key in largest_first}
         again = is_short if self._in_program else never
-        found = run_calls(ordered, guard, self._registry, self._clock(), again)
+        found = run_calls(ordered, guard, self._registry, self.clock(), again)
         self._records.update(found)
         self._store({key: r for key, r in found.items() if not is_out_of_memory(r.failure)})
 
@@ -292,7 +304,7 @@ class MeasuredCost:
             return
         order = list(calls.placed(self._records.get, cache_share_bytes()))
         with undisturbed([]):
-            found = seconds_in_program(order, known, new, self._clock(), guard)
+            found = seconds_in_program(order, known, new, self.clock(), guard)
         updated = {key: replace(self._records[key], seconds=seconds) for key, seconds in found.items()}
         self._records.update(updated)
         self._store(updated)
@@ -305,18 +317,6 @@ class MeasuredCost:
 
     def _store(self, records: Mapping[str, OpRecord]) -> None:
         self._kept().put_many({key: record.to_json() for key, record in records.items()})
-
-    def _clock(self) -> CallClock:
-        """Tells times at the pace that what is kept was measured at; the first to keep something here sets it."""
-        here = environment()
-        if here not in self._clocks:
-            key = digest(f"{here}: pace")
-            kept = self._kept().get_many([key]).get(key, {}).get("pace_s")
-            clock = CallClock(kept if isinstance(kept, float) else None)
-            if kept is None:
-                self._kept().put_many({key: {"pace_s": clock.pace_s}})
-            self._clocks[here] = clock
-        return self._clocks[here]
 
     def _kept(self) -> OpCostCache:
         """Where results are kept, opened when it is first needed."""

@@ -99,6 +99,12 @@ class Budget:
             ) from error
 
     @property
+    def seconds(self) -> float | None:
+        """The limit of time where it is one in seconds; None for a share of the baseline's, and without a limit."""
+        is_share = isinstance(self.latency, str) and self.latency.strip().endswith("%")
+        return None if is_share else self.resolve_latency(1.0)
+
+    @property
     def host_bytes(self) -> int:
         """Most bytes that storages may take on the host; 0 where nothing is moved."""
         if self.host is None:

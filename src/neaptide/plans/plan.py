@@ -27,6 +27,7 @@ from neaptide.transform.rewrite import Rewrite
 # What a file may say; a number beyond a signed 64-bit one is none that was ever counted.
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0.0)]
+_Factor = Annotated[float, msgspec.Meta(gt=0.0)]
 
 _ROLES: Final = {"steady": "a usual step", "first_1": "the first step", "first_2": "the second step"}
 
@@ -40,7 +41,8 @@ def described_role(role: str) -> str:
 class BudgetRecord:
     """The budget as it was asked for; fields as in `planner.budget.Budget`.
 
-    `least_bytes` are allowed in any case, up to the baseline: those of an earlier plan of the same step.
+    `least_bytes` are allowed in any case, up to the baseline: those of an earlier plan of the same step. `pace` is how many
+    times as long the processor took, when a limit in seconds was held, as at the pace of the predictions.
     """
 
     peak: str | _Count | None = None
@@ -48,6 +50,7 @@ class BudgetRecord:
     outside_bytes: _Count = 0
     least_bytes: _Count = 0
     host: str | _Count | None = None
+    pace: _Factor = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Mapping
 
+from neaptide.cost.call_clock import CallClock
 from neaptide.errors import InfeasibleBudget
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import BudgetRecord
@@ -15,7 +16,8 @@ from neaptide.report.model import Comparison, ComparisonRow
 from neaptide.runtime import contestants
 from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.contestant_process import rivals
-from neaptide.runtime.contestants import Factory, Measured
+from neaptide.runtime.contestants import Factory, Measured, Rival
+from neaptide.runtime.pace import Pace, PaceReadings
 from neaptide.runtime.plan_facts import versions
 from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.prepared_step import PreparedStep, Progress
@@ -23,6 +25,7 @@ from neaptide.runtime.step_plan import StepPlan
 from neaptide.runtime.verification import Verification, verify_eager, verify_planned
 from neaptide.schedule.problem import StepProblem
 from neaptide.transform.rules import described_rewrites
+from neaptide.units import format_seconds
 
 ARENA = "arena"
 
@@ -70,6 +73,7 @@ def compare_programs(
         variants[ARENA] = prepared.in_arenas(variants[inside], arena)
         plans = {**plans, ARENA: plans[inside]} if plans else plans
     measured: dict[str, Measured] = {}
+    pace: Pace | None = None
     verified: dict[str, tuple[Verification, float | None]] = {}
     eager_loss = None
     if run and verify:
@@ -86,10 +90,13 @@ def compare_programs(
         with rivals(factory, seed, own_processes=own_processes) as make:
             runs = [make("eager", None)] if eager else []
             runs += [make(name, variant) for name, variant in variants.items()]
-            measured = contestants.measure(runs, repeats)
+            measured, pace = _measured(runs, repeats, prepared.clock)
     rows = [_eager_row(measured.get("eager"), eager_loss, repeats)] if eager and run else []
+    factor = 1.0 if pace is None else pace.factor
     rows += [
-        _row(name, prepared, plans.get(name), measured.get(name), verified.get(name), repeats, variant)
+        _row(
+            name, prepared, plans.get(name), measured.get(name), verified.get(name), repeats, variant, factor
+        )
         for name, variant in variants.items()
     ]
     first = next(iter(plans.values()), None)
@@ -113,11 +120,34 @@ def compare_programs(
             *_rewrite_notes(variants),
             *_arena_notes(variants),
             *_closer_notes(first),
+            *_pace_notes(pace),
         ),
         versions=versions(),
         seed=seed,
         budget_missed="" if missed is None else "; ".join(filter(None, (missed.what, missed.where))),
+        pace_kept_s=None if pace is None else pace.kept_s,
+        pace_seen_s=None if pace is None else pace.seen_s,
     )
+
+
+def _measured(
+    runs: list[Rival], repeats: int, clock: CallClock | None
+) -> tuple[dict[str, Measured], Pace | None]:
+    """What was measured of some programs, and the pace meanwhile; None where no times are taken or predicted by a clock."""
+    if clock is None:
+        return contestants.measure(runs, repeats), None
+    readings = PaceReadings(clock)
+    return contestants.measure(runs, repeats, between=readings.read), readings.pace()
+
+
+def _pace_notes(pace: Pace | None) -> tuple[str, ...]:
+    if pace is None or not pace.is_worth_telling:
+        return ()
+    line = (
+        f"predicted step times are {pace.factor:.2f} times those that plans are decided by: a piece of work that took "
+        f"{format_seconds(pace.kept_s)} when operations were timed took {format_seconds(pace.seen_s)} while the programs ran"
+    )
+    return (line,)
 
 
 def _closer_notes(first: StepPlan | None) -> tuple[str, ...]:
@@ -152,6 +182,7 @@ def _row(
     verified: tuple[Verification, float | None] | None,
     repeats: int,
     variant: PlannedVariant,
+    pace_factor: float,
 ) -> ComparisonRow:
     step = prepared.problem()
     inside = variant.graphs[0].arena
@@ -184,7 +215,7 @@ def _row(
         loss=verified[1] if verified else None,
         max_abs_diff=verified[0].max_abs_diff if verified else {},
         bitwise_equal=verified[0].bitwise_equal if verified else None,
-        predicted_step_seconds=seconds,
+        predicted_step_seconds=seconds * pace_factor,
         recomputed=recomputed,
         recomputed_bytes=recomputed_bytes,
         moved_updates=moved,

@@ -105,7 +105,7 @@ class ComparisonRow:
         max_abs_diff: against eager after the verify run, by group: loss, gradients, parameters, buffers,
             optimizer_state.
         bitwise_equal: every tensor compared, and the random state, has the same bits as eager's.
-        predicted_step_seconds: by the cost model.
+        predicted_step_seconds: by the cost model, at `Comparison.pace_seen_s` where that is known.
         recomputed: storages recomputed; `recomputed_bytes` their sizes added up.
         moved_updates: parameter updates placed earlier than the program has them.
         status: why planning stopped: optimal, feasible, infeasible, ...; empty for eager and baseline.
@@ -150,6 +150,9 @@ class Comparison:
         versions: of neaptide, torch and Python; `seed` of the random numbers.
         budget_missed: how the plan is beyond the bytes or the time it was to stay within, and what is alive at its
             peak; empty when it is within.
+        pace_kept_s: seconds of a piece of work, always the same, at the pace that plans are decided at;
+            `pace_seen_s` those that were seen while the programs ran, which predicted step times are told at. None where
+            nothing was timed, or costs are estimated.
     """
 
     name: str
@@ -167,6 +170,8 @@ class Comparison:
     versions: dict[str, str]
     seed: int
     budget_missed: str = ""
+    pace_kept_s: float | None = None
+    pace_seen_s: float | None = None
 
     def row(self, name: str) -> ComparisonRow:
         """The row of a program; KeyError when there is none of that name."""

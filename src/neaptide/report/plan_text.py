@@ -134,15 +134,19 @@ def _budget_line(budget: BudgetRecord, program: PlannedProgram) -> str:
 
 def _latency_line(budget: BudgetRecord, program: PlannedProgram) -> str:
     made = program.predictions
-    limit_s = Budget(None, latency=budget.latency).resolve_latency(made.baseline_seconds)
+    seconds = made.seconds * budget.pace
+    limit_s = Budget(None, latency=budget.latency).resolve_latency(made.baseline_seconds * budget.pace)
     if limit_s is None:
         return ""
     if program.trials is not None:
         return (
             f"Latency: limit {budget.latency}, held against what was measured: see the plans that were run."
         )
-    verdict = "held" if made.seconds <= limit_s else "NOT held"
-    return f"Latency: limit {format_seconds(limit_s)}, predicted {format_seconds(made.seconds)}; {verdict}."
+    verdict = "held" if seconds <= limit_s else "NOT held"
+    text = f"Latency: limit {format_seconds(limit_s)}, predicted {format_seconds(seconds)}"
+    if budget.pace != 1:
+        text += f" at the pace of the processor then, {budget.pace:.2f} times those of this report"
+    return f"{text}; {verdict}."
 
 
 def _bounds_line(program: PlannedProgram) -> str:

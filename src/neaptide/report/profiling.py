@@ -104,8 +104,10 @@ def over_budget(prepared: PreparedStep, found: StepPlan) -> InfeasibleBudget | N
     predicted = program.predictions
     if program.trials is not None:
         return _too_slow(prepared, found, program.trials)
-    longest = Budget(peak=None, latency=found.plan.budget.latency).resolve_latency(predicted.baseline_seconds)
-    if longest is None or predicted.seconds <= longest:
+    asked = found.plan.budget
+    seconds, baseline_seconds = predicted.seconds * asked.pace, predicted.baseline_seconds * asked.pace
+    longest = Budget(peak=None, latency=asked.latency).resolve_latency(baseline_seconds)
+    if longest is None or seconds <= longest:
         return None
     return InfeasibleBudget(
         f"no plan within {format_bytes(program.budget_bytes)} that takes at most {format_seconds(longest)} was found",
@@ -113,8 +115,7 @@ def over_budget(prepared: PreparedStep, found: StepPlan) -> InfeasibleBudget | N
         lower_bound_bytes=predicted.lower_bound_bytes,
         alive=_alive_names(prepared, found, program, 0),
         plan=found.plan,
-        why=f"the fastest found takes {format_seconds(predicted.seconds)}, "
-        f"{predicted.seconds / predicted.baseline_seconds - 1:+.1%} over the baseline",
+        why=f"the fastest found takes {format_seconds(seconds)}, {seconds / baseline_seconds - 1:+.1%} over the baseline",
         next_step="allow more bytes, or more time",
     )
 

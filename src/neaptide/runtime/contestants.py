@@ -18,7 +18,7 @@ from neaptide.runtime.binding import state_tensors
 from neaptide.runtime.meter import StepMeasurement, measure_step
 from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.planned_step import PlannedStep
-from neaptide.runtime.timing import StepTimes, in_turns, time_once
+from neaptide.runtime.timing import Step, StepTimes, in_turns, time_once
 
 Factory = Callable[[], tuple[Callable[..., Any], Any]]
 
@@ -138,17 +138,22 @@ def planned_contestant(
     )
 
 
-def measure(rivals: Sequence[Rival], repeats: int) -> dict[str, Measured]:
+def measure(rivals: Sequence[Rival], repeats: int, *, between: Step | None = None) -> dict[str, Measured]:
     """Peaks of each, then times of all in turns. The steps before the usual ones are not counted.
 
     There is at least one, which makes state; an optimizer that branches on its count takes more. Eager takes as many.
+
+    Args:
+        rivals: the programs.
+        repeats: timed steps of each.
+        between: called behind each timed step.
     """
     first_steps = {rival.name: rival.first_steps() for rival in rivals}
     memory = {}
     for rival in rivals:
         rival.steps(max(first_steps.values()) - first_steps[rival.name])
         memory[rival.name] = rival.memory()
-    times = _in_turns(rivals, repeats) if repeats else {}
+    times = _in_turns(rivals, repeats, between) if repeats else {}
     return {rival.name: Measured(memory[rival.name], times.get(rival.name)) for rival in rivals}
 
 
@@ -159,10 +164,10 @@ def trial_times(rivals: Sequence[Rival], rounds: int) -> dict[str, StepTimes]:
     return _in_turns(rivals, rounds)
 
 
-def _in_turns(rivals: Sequence[Rival], rounds: int) -> dict[str, StepTimes]:
+def _in_turns(rivals: Sequence[Rival], rounds: int, between: Step | None = None) -> dict[str, StepTimes]:
     for rival in rivals:
         rival.steps(1)
-    return in_turns({rival.name: rival.timed for rival in rivals}, rounds)
+    return in_turns({rival.name: rival.timed for rival in rivals}, rounds, between=between)
 
 
 def measure_memory(runner: PlannedStep, batch: Any) -> StepMeasurement:

@@ -12,6 +12,7 @@ from neaptide.analysis.axes.in_words import axes_in_words
 from neaptide.analysis.loops import NO_BODIES, Bodies
 from neaptide.cost.audit import surprises
 from neaptide.cost.calibrate import this_machine
+from neaptide.cost.call_clock import CallClock
 from neaptide.cost.devices import Device
 from neaptide.cost.measured import MeasuredCost
 from neaptide.cost.model import EstimatedCost
@@ -26,7 +27,7 @@ from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.ops import registry
 from neaptide.outcome import LimitGuard, Limits, Stopwatch
 from neaptide.planner import BITWISE, CLOSE
-from neaptide.planner.budget import allowed_bytes
+from neaptide.planner.budget import Budget, allowed_bytes
 from neaptide.planner.graph_search import check_strategy
 from neaptide.planner.judge_plan import judge_program
 from neaptide.planner.loop_bodies import BodyPlanner
@@ -46,6 +47,7 @@ from neaptide.runtime.arena_planning import plan_arena
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.evicting import Eviction, EvictionOptions, check_eviction
 from neaptide.runtime.out_probe import probe_outs
+from neaptide.runtime.pace import Pace
 from neaptide.runtime.plan_facts import described_signature, versions
 from neaptide.runtime.planned_graph import LeaveOut, PlannedGraph, PlannedVariant, with_rewrites
 from neaptide.runtime.search_options import SearchOptions
@@ -157,6 +159,25 @@ class PreparedStep:
         """Kind of the device whose kernels the step was captured with, such as `cpu`."""
         return self.problem().device.partition(":")[0]
 
+    @property
+    def clock(self) -> CallClock | None:
+        """What tells the times of operations at one pace; None where they are estimated, or do not run on the processor."""
+        return (
+            self._cost.clock() if isinstance(self._cost, MeasuredCost) and self.captured_on == "cpu" else None
+        )
+
+    def at_kept_pace(self, budget: Budget) -> tuple[Budget, float]:
+        """A budget whose limit in seconds is one at the pace that costs are kept at, and how much slower it is now.
+
+        A limit that is no number of seconds is as it was, and the pace of now is not looked at.
+        """
+        longest = budget.seconds
+        clock = None if longest is None else self.clock
+        if longest is None or clock is None:
+            return budget, 1.0
+        factor = Pace(clock.pace_s, clock.usual_pace_s()).factor
+        return replace(budget, latency=longest / factor), factor
+
     @cached_property
     def axes(self) -> tuple[str, ...]:
         """Axes of the usual step, in words."""
@@ -211,18 +232,20 @@ class PreparedStep:
         graphs: list[PlannedGraph] = []
         limit: int | None = None
         guard = LimitGuard(options.limits)
+        budget, pace = self.at_kept_pace(options.budget)
+        inside = replace(options, budget=budget)
         for index in range(len(self.captured.programs)):
             # The usual program takes the longest; a search that is interrupted then is followed by the others'.
             with keeping() if programs else nullcontext():
-                allowed = self.allowed(options, index, limit)
-                part = replace(options, limits=self._part(options.limits, index, guard))
+                allowed = self.allowed(inside, index, limit)
+                part = replace(inside, limits=self._part(options.limits, index, guard))
                 program, planned = self.plan_program(index, part, allowed, graphs[0] if graphs else None)
             limit = allowed if limit is None else limit
             programs.append(program)
             graphs.append(planned)
-        budget = options.budget
+        asked = options.budget
         record = BudgetRecord(
-            budget.peak, budget.latency, budget.outside_bytes, options.least_bytes, budget.host
+            asked.peak, asked.latency, asked.outside_bytes, options.least_bytes, asked.host, pace
         )
         plan = Plan(
             programs=tuple(programs),

@@ -82,9 +82,10 @@ def plans_to_try(
     """
     assert options.trials is not None
     seconds = baseline(prepared.problem()).seconds
-    others = other_budgets(options.budget, options.trials, seconds, prepared.allowed(options, 0, None))
+    budget, _ = prepared.at_kept_pace(options.budget)
+    others = other_budgets(budget, options.trials, seconds, prepared.allowed(options, 0, None))
     found = plans_for(prepared, options, others)
-    words = [described_limit(budget, seconds) for budget in (options.budget, *others)]
+    words = [described_limit(budget, seconds) for budget in (budget, *others)]
     fitting = [index for index, made in enumerate(found) if _fits(made.plan.programs[0])] or [0]
     kept = [fitting[index] for index in distinct([found[index] for index in fitting])]
     return tuple(found[index] for index in kept), tuple(words[index] for index in kept)

@@ -92,12 +92,15 @@ def interleaved(
     return in_turns(timers, repeats)
 
 
-def in_turns(timers: Mapping[str, Timer], repeats: int) -> dict[str, StepTimes]:
+def in_turns(
+    timers: Mapping[str, Timer], repeats: int, *, between: Step | None = None
+) -> dict[str, StepTimes]:
     """Asks each of some timers once a round, every round beginning with another one.
 
     Args:
         timers: by name; each runs its program and tells how long that took.
         repeats: rounds.
+        between: called behind each.
     """
     names = list(timers)
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
@@ -105,6 +108,8 @@ def in_turns(timers: Mapping[str, Timer], repeats: int) -> dict[str, StepTimes]:
         first = round_index % len(names)
         for name in names[first:] + names[:first]:
             times[name].append(timers[name]())
+            if between is not None:
+                between()
     return {
         name: StepTimes(tuple(wall for wall, _ in pairs), tuple(cpu for _, cpu in pairs))
         for name, pairs in times.items()

@@ -89,9 +89,9 @@ class TrialLimit:
                 "plans are tried against a limit, and the budget sets none",
                 next_step='give a latency such as "+10%", or a peak such as "60%"',
             )
-        if isinstance(budget.latency, str) and budget.latency.strip().endswith("%"):
+        if budget.seconds is None:
             return TrialLimit(longest_ratio=budget.resolve_latency(1.0))
-        return TrialLimit(longest_seconds=budget.resolve_latency(1.0))
+        return TrialLimit(longest_seconds=budget.seconds)
 
     @property
     def is_of_time(self) -> bool:
