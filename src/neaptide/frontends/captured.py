@@ -13,6 +13,7 @@ from neaptide.frontends.host_part import HostPart
 from neaptide.frontends.signature import Signature
 from neaptide.frontends.signature_reader import SignatureReader
 from neaptide.frontends.size_facts import NO_SIZES, SizeFacts
+from neaptide.frontends.size_guard import SizeGuard
 from neaptide.frontends.step_slots import EntryPattern, InputSlot, OutputSlot
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.trace_reader import Observation
@@ -95,6 +96,7 @@ class CapturedStep:
         first_writes: Python state that the step writes at its first call only; `state` and `signature` are as they
             are afterwards.
         host: what runs behind the programs; None where nothing does. The programs are then those of its head.
+        sizes: reads dims that may vary off the arguments of a call; None where none may.
     """
 
     step: Callable[..., Any]
@@ -107,6 +109,7 @@ class CapturedStep:
     changing: frozenset[str] = frozenset()
     first_writes: FirstWrites = NO_WRITES
     host: HostCode | None = None
+    sizes: SizeGuard | None = None
 
     @property
     def programs(self) -> tuple[CapturedProgram, ...]:

@@ -88,6 +88,24 @@ def examples(dims: Sequence[DynamicDim]) -> dict[str, int]:
     return {dim.name: max(dim.size, dim.low, _EXAMPLE) for dim in dims}
 
 
+def axes_inwards(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Axes of a tensor, the one whose elements lie closest first."""
+    if tensor.is_contiguous():
+        return tuple(range(tensor.dim() - 1, -1, -1))
+    return tuple(
+        sorted(range(tensor.dim()), key=lambda axis: (tensor.stride(axis), tensor.shape[axis], -axis))
+    )
+
+
+def dense_strides(shape: Sequence[Any], axes: Sequence[int]) -> list[Any]:
+    """Strides of a tensor without gaps, its axes in that order, innermost first."""
+    strides: list[Any] = [0] * len(shape)
+    step: Any = 1
+    for axis in axes:
+        strides[axis], step = step, step * shape[axis]
+    return strides
+
+
 def _leaves_by_path(
     step: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> dict[str, tuple[int, Any]]:

@@ -47,8 +47,8 @@ def difference(name: str, now: Any, then: Any) -> str:
         return f"{name} is {_short(_shown(now))}, was {_short(_shown(then))}"
     same_shape = now.shape == then.shape
     pairs = {
-        "has shape": (now.shape, then.shape),
-        "has strides": (now.strides, then.strides) if same_shape else (None, None),
+        "has shape": (_tuple(now.shape), _tuple(then.shape)),
+        "has strides": (_tuple(now.strides), _tuple(then.strides)) if same_shape else (None, None),
         "is": (_dtype(now.dtype), _dtype(then.dtype)),
         "is on": (now.device, then.device),
         "has requires_grad": (now.requires_grad, then.requires_grad),
@@ -63,12 +63,18 @@ def described(fact: Any) -> str:
     """A fact as text for a plan file."""
     if not isinstance(fact, Geometry):
         return str(_shown(fact))
-    text = f"{_dtype(fact.dtype)} of shape {fact.shape}"
-    if fact.strides != torch.empty(fact.shape, device="meta").stride():
-        text += f" with strides {fact.strides}"
+    text = f"{_dtype(fact.dtype)} of shape {_tuple(fact.shape)}"
+    sizes = [size for size in fact.shape if isinstance(size, int)]
+    if len(sizes) < len(fact.shape) or fact.strides != torch.empty(sizes, device="meta").stride():
+        text += f" with strides {_tuple(fact.strides)}"
     if fact.device != "cpu":
         text += f" on {fact.device}"
     return text + (" with requires_grad" if fact.requires_grad else "")
+
+
+def _tuple(sizes: tuple[int | str, ...]) -> str:
+    """As Python writes a tuple, but names of dims without quotes."""
+    return f"({', '.join(map(str, sizes))}{',' if len(sizes) == 1 else ''})"
 
 
 def _marks(fact: Geometry) -> str:

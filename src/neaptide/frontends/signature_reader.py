@@ -16,6 +16,7 @@ from neaptide.frontends.mode_facts import fast_modes, modes
 from neaptide.frontends.place_facts import Fact, PlaceFacts
 from neaptide.frontends.scalars import is_scalar
 from neaptide.frontends.signature import Signature
+from neaptide.frontends.size_guard import SizeGuard
 from neaptide.frontends.step_slots import argument_name
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.tensor_facts import TensorFacts, geometry, hooks_of, storage_of
@@ -27,10 +28,14 @@ class SignatureReader:
     Args:
         state: what was found.
         changing: names of Python floats that are inputs of the program: of them only the type is a fact.
+        sizes: of dims that may vary; None where none may.
     """
 
-    def __init__(self, state: StepState, changing: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, state: StepState, changing: frozenset[str] = frozenset(), sizes: SizeGuard | None = None
+    ) -> None:
         self._changing = changing
+        self._sizes = sizes
         self._tensors = TensorFacts(state)
         self._places = PlaceFacts(state, changing)
         self._code = CodeFacts(state)
@@ -84,10 +89,13 @@ class SignatureReader:
         facts: list[Fact] = [("batch structure", spec)]
         first: dict[int, int] = {}
         of_state = self._tensors.named_storages()
+        sizes = self._sizes
+        binding = {} if sizes is None else sizes.binding(leaves)
         for position, leaf in enumerate(leaves):
             name = argument_name(position)
             if isinstance(leaf, torch.Tensor):
-                facts.append((name, geometry(leaf)))
+                own = geometry(leaf) if sizes is None else sizes.geometry(position, leaf, binding)
+                facts.append((name, own))
                 if leaf.requires_grad:
                     facts += hooks_of(leaf, name)
                 storage = storage_of(leaf)
@@ -104,4 +112,4 @@ class SignatureReader:
                     why="its contents cannot be read anew at each call",
                     next_step="pass tensors and plain values, in lists, tuples or dicts",
                 )
-        return tuple(facts)
+        return tuple(facts) if sizes is None else (*facts, *sizes.facts(binding))

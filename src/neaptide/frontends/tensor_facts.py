@@ -17,10 +17,10 @@ from neaptide.frontends.sweep import GONE
 
 
 class Geometry(NamedTuple):
-    """What operations ask of a tensor before they read its numbers."""
+    """What operations ask of a tensor before they read its numbers. A size that may vary is the name of its dim."""
 
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    shape: tuple[int | str, ...]
+    strides: tuple[int | str, ...]
     dtype: torch.dtype
     device: str
     requires_grad: bool

@@ -17,6 +17,7 @@ from neaptide.frontends.host_cut import cut_again, cut_behind, not_cut
 from neaptide.frontends.mode_facts import check_modes
 from neaptide.frontends.same_program import is_same_but_for_numbers
 from neaptide.frontends.signature_reader import SignatureReader
+from neaptide.frontends.size_guard import SizeGuard
 from neaptide.frontends.state_finder import find_state
 from neaptide.frontends.step_programs import StepRequest, all_programs, program_of
 from neaptide.frontends.step_slots import (
@@ -127,9 +128,11 @@ def _assembled(
     used = {slot.name for program in programs for slot in program.inputs}
     used |= {key[1] for program in programs for key in program.borrowed.values()}
     _set_unused_aside(found, {slot.name for slot in found.tensors if slot.role == "tensor"} - used)
-    reader = SignatureReader(found, changing)
+    held = [program.sizes for program in programs]
+    sizes = SizeGuard(request.dims, held, request.args, request.kwargs) if request.dims else None
+    reader = SignatureReader(found, changing, sizes)
     signature = reader.read(request.args, request.kwargs)
-    return CapturedStep(step, found, steady, tuple(first), signature, reader, 0.0, changing)
+    return CapturedStep(step, found, steady, tuple(first), signature, reader, 0.0, changing, sizes=sizes)
 
 
 def _captured_after_writes(
@@ -229,7 +232,7 @@ def rebind_step(
             captured,
             step=step,
             state=found,
-            reader=SignatureReader(found, captured.changing),
+            reader=SignatureReader(found, captured.changing, captured.sizes),
             first_writes=writes,
             host=host,
         )

@@ -11,7 +11,13 @@ import torch
 
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_sizes as private
-from neaptide.frontends.dynamic_dims import SMALLEST, DynamicDim, examples
+from neaptide.frontends.dynamic_dims import (
+    SMALLEST,
+    DynamicDim,
+    axes_inwards,
+    dense_strides,
+    examples,
+)
 from neaptide.frontends.settled_sizes import Assumption, settled
 from neaptide.frontends.size_facts import NO_SIZES, SizeFacts
 from neaptide.frontends.step_slots import argument_name
@@ -57,18 +63,11 @@ class TracedDims:
         Raises:
             CaptureError: its strides do not follow from its shape.
         """
-        names = self._of_leaf[position]
-        order = sorted(range(tensor.dim()), key=lambda axis: (tensor.stride(axis), tensor.shape[axis], -axis))
-        strides: list[Any] = [0] * tensor.dim()
-        dense: list[Any] = [0] * tensor.dim()
-        step: Any = 1
-        own = 1
+        names, axes = self._of_leaf[position], axes_inwards(tensor)
         shape = [
             self._sizes[names[axis]] if axis in names else size for axis, size in enumerate(tensor.shape)
         ]
-        for axis in range(tensor.dim() - 1, -1, -1) if tensor.is_contiguous() else order:
-            strides[axis], dense[axis] = step, own
-            step, own = step * shape[axis], own * tensor.shape[axis]
+        strides, dense = dense_strides(shape, axes), dense_strides(tensor.shape, axes)
         gaps = any(
             true != found and size > 1
             for size, true, found in zip(tensor.shape, tensor.stride(), dense, strict=True)
