@@ -15,6 +15,7 @@ from neaptide import zoo
 
 if TYPE_CHECKING:
     from neaptide.runtime.contestants import Contestant
+    from neaptide.runtime.pace import Pace
     from neaptide.runtime.planned_graph import PlannedVariant
     from neaptide.runtime.step_plan import StepPlan
 
@@ -76,6 +77,7 @@ class Field:
         step, batch = contestants.build(self.factory, SEED)
         self.prepared = prepare(step, (batch,), name=spec)
         self.baseline_seconds = baseline(self.prepared.problem()).seconds
+        self.pace: Pace | None = None
         self.tried: list[str] = []
         searched_variant.logger.addHandler(Listener(self.tried))  # it says which variants were planned
         searched_variant.logger.setLevel(logging.INFO)
@@ -237,10 +239,14 @@ class Field:
     def measure(self, rounds: int) -> None:
         """Peaks and times of all that is reported, in turns, into the rows."""
         from neaptide.runtime import contestants
+        from neaptide.runtime.pace import PaceReadings
         from neaptide.runtime.timing import median_ratio
 
         gc.collect()
-        found = contestants.measure(self.runners, rounds)
+        assert self.prepared.clock is not None
+        readings = PaceReadings(self.prepared.clock)
+        found = contestants.measure(self.runners, rounds, between=readings.read)
+        self.pace = readings.pace()
         eager = found["eager"]
         for row in self.rows:
             if row["program"] not in found:
@@ -311,6 +317,8 @@ def measured(spec: str, rounds: int, time_limit_s: float, latencies: list[int]) 
         "rounds": rounds,
         "trial_rounds": TRIAL_ROUNDS,
         "predicted_baseline_seconds": field.baseline_seconds,
+        # How many times as long the processor took as at the pace of predicted seconds.
+        "pace_factor": 1.0 if field.pace is None else field.pace.factor,
         "fronts": field.fronts,
         "programs": field.rows,
     }

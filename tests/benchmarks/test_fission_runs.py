@@ -79,6 +79,8 @@ def test_predictions_near_what_was_measured_are_counted():
     far = ran("b", 50, 1.0, cpu_seconds=1.0, predicted_seconds=0.8, predicted_ratio=0.9)
     row = {"predicted_baseline_seconds": 1.2, "programs": [eager, near, far, {"program": "not run"}]}
     assert fission_runs.near([row, {"failure": "no memory"}]) == (1, 3, 1, 2)
+    # The processor took 0.85 times as long while they ran, and so does all that is predicted.
+    assert fission_runs.near([row | {"pace_factor": 0.85}]) == (2, 3, 1, 2)
 
 
 def losses(run, *args):
