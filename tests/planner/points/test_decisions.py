@@ -16,9 +16,10 @@ from neaptide.ir.schedule import Schedule
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.ops import registry
 from neaptide.planner.points.candidates import all_candidates
-from neaptide.planner.points.decide import POLICIES, Situation, _Search, policy
+from neaptide.planner.points.decide import POLICIES, policy
 from neaptide.planner.points.plan import Decisions, point_plan
 from neaptide.planner.points.script import make_script
+from neaptide.planner.points.search import Search, Situation
 from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.planner.pricing import Pricing
 from neaptide.symbolic.dims import Dim
@@ -78,7 +79,7 @@ def test_no_policy_beats_or_belies_exhaustive_search(sizes, share):
     least = None
     for count in range(len(largest) + 1):
         for chosen in combinations(range(len(largest)), count):
-            search = _Search(situation, {})
+            search = Search(situation, {})
             for number in chosen:
                 search.add(search.candidates.index(largest[number]))
             script = make_script(STEP.shaped, found, search.evictions())
@@ -91,6 +92,18 @@ def test_no_policy_beats_or_belies_exhaustive_search(sizes, share):
     if least is not None:
         assert seconds_of(found, scripts[0]) <= 2 * least + 1e-12
         assert scripts[0].peak_bytes <= budget
+
+
+@settings(deadline=None)
+@given(lengths, st.integers(50, 100), st.sampled_from(sorted(POLICIES)))
+def test_everything_is_done_at_a_point(sizes, share, name):
+    budget = STEP.shaped.at(sizes).peak_bytes * share // 100
+    decision = Decisions(STEP, policy(name)).of(sizes, budget)
+    assert set(decision.due) <= STEP.points
+    middle = sorted(STEP.points)[len(STEP.points) // 2]
+    gone = decision.script.gone_at(middle)
+    again = Decisions(STEP, policy(name)).again(decision.sizes, budget * 9 // 10, middle, gone)
+    assert {position for position in again.due if position >= middle} <= STEP.points
 
 
 @settings(deadline=None)

@@ -9,10 +9,11 @@ from neaptide.cost.model import EstimatedCost
 from neaptide.ir.graph import Graph
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.points.candidates import Candidate, all_candidates
-from neaptide.planner.points.decide import Policy, Situation, least_cost_cover
+from neaptide.planner.points.decide import Policy, least_cost_cover
 from neaptide.planner.points.script import Eviction, Script
+from neaptide.planner.points.search import Situation
 from neaptide.planner.points.shaped import ShapedProgram, ShapeSizes
-from neaptide.symbolic.ranges import Interval, bound
+from neaptide.symbolic.relations import SizeRelations
 from neaptide.symbolic.size_expr import SizeExpr
 
 _SCRIPTS_REMEMBERED = 1024
@@ -91,20 +92,20 @@ def point_plan(
     """
     shaped = ShapedProgram(graph, cost, order, sample)
     found = all_candidates(shaped.units)
-    ranges = {dim.name: Interval(dim.low, dim.high) for dim in graph.dims}
-    hot = _above(shaped, least_budget_bytes, ranges)
+    store = SizeRelations(graph.dims, graph.relations)
+    hot = _above(shaped, least_budget_bytes, store)
     counts = {"no_way_back": 0, "no_bytes": 0, "always_fits": 0}
     kept = []
     for candidate in found:
         if not candidate.again and (host is None or host.stuck.intersection(candidate.storages)):
             counts["no_way_back"] += 1
-        elif all(bound(shaped.storage_sizes[s], ranges).high == 0 for s in candidate.storages):
+        elif all(store.bound(shaped.storage_sizes[s]).high == 0 for s in candidate.storages):
             counts["no_bytes"] += 1
         elif hot[candidate.end] == hot[candidate.start + 1]:
             counts["always_fits"] += 1
         else:
             kept.append(candidate)
-    points = {p for candidate in kept for p in range(candidate.start + 1, candidate.end + 1)}
+    points = _points(shaped, kept)
     repeatable = {node for candidate in kept for node in candidate.again}
     made = {s for node in repeatable for s in shaped.problem.created[node]}
     repeatable.update(node for s in made for node in shaped.problem.views[s])
@@ -118,7 +119,24 @@ def point_plan(
     )
 
 
-def _above(shaped: ShapedProgram, budget_bytes: int, ranges: Mapping[str, Interval]) -> list[int]:
+def _points(shaped: ShapedProgram, candidates: Sequence[Candidate]) -> set[int]:
+    """Where gaps begin and end, and before all nodes within them that take bytes: at others nothing can get too many."""
+    found = {p for candidate in candidates for p in (candidate.start + 1, candidate.end)}
+    gaps = [0] * (len(shaped.units.order) + 2)
+    for candidate in candidates:
+        gaps[candidate.start + 1] += 1
+        gaps[candidate.end] -= 1
+    zero = SizeExpr.const(0)
+    idle = 0
+    for position, node in enumerate(shaped.units.order):
+        idle += gaps[position]
+        made = [shaped.storage_sizes[s] for s in shaped.problem.created[node]]
+        if idle and any(size != zero for size in (*made, shaped.workspace_sizes[node])):
+            found.add(position)
+    return found
+
+
+def _above(shaped: ShapedProgram, budget_bytes: int, store: SizeRelations) -> list[int]:
     """How many positions before each one may be above a budget for some shape: all that are not proved to fit."""
     units, problem = shaped.units, shaped.problem
     zero = SizeExpr.const(0)
@@ -135,7 +153,7 @@ def _above(shaped: ShapedProgram, budget_bytes: int, ranges: Mapping[str, Interv
         during = alive
         if position < problem.node_count:
             during = during + shaped.workspace_sizes[units.order[position]]
-        high = bound(during, ranges).high
+        high = store.bound(during).high
         counts.append(counts[-1] + (high is None or high > budget_bytes))
     return [*counts, counts[-1]]
 
