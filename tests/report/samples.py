@@ -1,13 +1,17 @@
 """Reports with made-up numbers."""
 
+from neaptide.ir.schedule import HostStay
 from neaptide.plans import (
     BudgetRecord,
+    CopiesRecord,
     MovesSummary,
     Plan,
     PlannedProgram,
     Predictions,
     Recomputation,
+    StayCopies,
     TerminationRecord,
+    TimedCopy,
 )
 from neaptide.report.model import AliveRow, Comparison, ComparisonRow, ProfileReport, RunReport
 
@@ -191,6 +195,25 @@ def program(**changes):
         "termination": TerminationRecord("feasible", "time", "the budget is met"),
     }
     return PlannedProgram(**{**fields, **changes})
+
+
+def copies():
+    """Three stays: the second waits for the first, and the third is waited for."""
+    return CopiesRecord(
+        (
+            StayCopies("h0", 8 * MIB, TimedCopy(0.1, 0.1, 0.18), TimedCopy(0.5, 0.5, 0.58)),
+            StayCopies("h1 <&>", 4 * MIB, TimedCopy(0.12, 0.18, 0.22), TimedCopy(0.6, 0.6, 0.64)),
+            StayCopies("h2", 2 * MIB, TimedCopy(0.3, 0.3, 0.32), TimedCopy(0.7, 0.7, 0.72)),
+        ),
+        ((0.71, 0.72),),
+    )
+
+
+def staying(**changes):
+    """A program whose storages wait on the host."""
+    stays = tuple(HostStay(k, 0, k, k + 1, k + 20, k + 30) for k in range(3))
+    made = predictions(host_bytes=14 * MIB, exposed_seconds=0.01)
+    return program(**{"stays": stays, "copies": copies(), "predictions": made, **changes})
 
 
 def plan(*programs, **changes):

@@ -184,8 +184,10 @@ def compare(request: Request) -> int:
 
 
 def explain(request: Request) -> int:
-    """Says in words what a saved plan does."""
+    """Says in words what a saved plan does, and draws its timeline."""
     from neaptide.plans import Plan
+    from neaptide.report.plan_text import steady_program
+    from neaptide.report.streams_picture import save_streams
     from neaptide.report.text import plan_document
 
     if request.target.startswith("zoo:") or ".py" in request.target:
@@ -200,6 +202,9 @@ def explain(request: Request) -> int:
             next_step="neaptide plan TARGET --peak 60% -o plan.json writes one",
         )
     saved = Plan.load(request.target)
+    if request.picture is not None:
+        save_streams(request.picture, steady_program(saved), title=saved.name)
+        request.console.progress(f"picture saved in {request.picture}")
     if request.console.as_json:
         request.console.result(saved.to_json().rstrip("\n"))
     else:

@@ -127,7 +127,12 @@ cli = click.Group(
             output="Write the report as JSON.",
         ),
         make_command(
-            "explain", commands.explain, "Say in words what a saved plan does and why.", target="PLAN_FILE"
+            "explain",
+            commands.explain,
+            "Say in words what a saved plan does and why, and draw when its storages leave and return.",
+            target="PLAN_FILE",
+            draws=True,
+            draws_text=False,
         ),
         make_command(
             "order",

@@ -230,6 +230,9 @@ class _Judge:
         found = told_recomputations(self.step, program.sequence)
         if told != tuple((r.storage, r.nbytes, r.nodes, r.before) for r in found):
             raise self._wrong("moves.recomputations", "is not what the sequence runs again")
+        copied = () if program.copies is None else tuple(row.nbytes for row in program.copies.rows)
+        if copied and copied != tuple(self.step.storage_bytes[stay.storage] for stay in program.stays):
+            raise self._wrong("copies.rows", "have other bytes than the storages that wait on the host")
         return schedule
 
     def _staying(self, schedule: Schedule, *, allow_nondeterministic: bool) -> Schedule:

@@ -25,6 +25,7 @@ from neaptide.planner.judge_plan import judge_program
 from neaptide.planner.moved_plan import moved_outcome
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.offload.carried import OffloadPlan
+from neaptide.planner.offload.copies import copies_record
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.offload.outcome import with_stays
 from neaptide.planner.offload.search import choose_stays
@@ -290,6 +291,8 @@ class _GraphPlanning:
         least = program.predictions.baseline_peak_with_workspace_bytes
         if self.whole is None and program.predictions.peak_with_workspace_bytes > max(allowed, least):
             raise VerifyError("the search returned a plan above budget and baseline")
+        if program.stays and asked.host is not None:
+            program = replace(program, copies=copies_record(step, schedule, program.stays, asked.host))
         return GraphPlan(program, schedule)
 
 

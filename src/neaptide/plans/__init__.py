@@ -1,5 +1,6 @@
 """Plans as plain data: what is saved, reviewed as a diff, judged when it is loaded, and applied elsewhere."""
 
+from neaptide.plans.copies_record import CopiesRecord, StayCopies, TimedCopy
 from neaptide.plans.parts_record import PartsRecord, TriedVariant
 from neaptide.plans.plan import (
     AssumedBytes,
@@ -21,13 +22,16 @@ __all__ = [
     "AssumedBytes",
     "BudgetRecord",
     "CapturedGraph",
+    "CopiesRecord",
     "MovesSummary",
     "PartsRecord",
     "Plan",
     "PlannedProgram",
     "Predictions",
     "Recomputation",
+    "StayCopies",
     "TerminationRecord",
+    "TimedCopy",
     "TrialRow",
     "TrialsRecord",
     "TriedVariant",

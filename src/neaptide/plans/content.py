@@ -10,6 +10,7 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from neaptide.errors import PlanError
@@ -81,6 +82,7 @@ class _Content:
         self._check_seconds()
         self._check_termination()
         self._check_trials()
+        self._check_copies()
 
     def _wrong(self, name: str, why: str) -> PlanError:
         return wrong_field(f"{self.field}.{name}", why)
@@ -188,3 +190,24 @@ class _Content:
         peak = self.program.predictions.peak_with_workspace_bytes
         if found.rows[found.chosen].predicted_peak_bytes != peak:
             raise self._wrong("trials.rows", f"has another predicted peak than {peak} where it was chosen")
+
+    def _check_copies(self) -> None:
+        program, found = self.program, self.program.copies
+        if found is None:
+            return
+        if len(found.rows) != len(program.stays):
+            raise self._wrong("copies.rows", f"are {len(found.rows)}, of {len(program.stays)} stays")
+        end, rounding = program.predictions.seconds, _ROUNDING * program.predictions.seconds
+        for index, row in enumerate(found.rows):
+            out, back = row.out, row.back
+            times = (out.issued, out.start, out.end, back.issued, back.start, back.end, end)
+            if any(later < earlier - rounding for earlier, later in pairwise(times)):
+                raise self._wrong(
+                    f"copies.rows[{index}]", "has times that do not follow one another in the step"
+                )
+        borders = [border for span in found.waits for border in span]
+        if any(later < earlier - rounding for earlier, later in pairwise((*borders, end))):
+            raise self._wrong("copies.waits", "do not follow one another in the step")
+        waited, exposed = math.fsum(b - a for a, b in found.waits), program.predictions.exposed_seconds
+        if abs(waited - exposed) > rounding:
+            raise self._wrong("copies.waits", f"take {waited!r} seconds, and the plan waits {exposed!r}")

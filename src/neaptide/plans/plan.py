@@ -18,6 +18,7 @@ from neaptide.errors import PlanError, PlanMismatch, UnreadableFile
 from neaptide.ir.body_orders import BodyOrder
 from neaptide.ir.schedule import HostStay
 from neaptide.plans.content import check_content
+from neaptide.plans.copies_record import CopiesRecord
 from neaptide.plans.parts_record import PartsRecord, TriedVariant
 from neaptide.plans.plan_file import AGAIN, check_known, file_content, file_text
 from neaptide.plans.trials_record import TrialsRecord
@@ -200,6 +201,7 @@ class PlannedProgram:
         saved: ids of the caller's storages that an atomic program copies first, and puts back when it dies.
         assumed: what the predicted bytes rest on beside the graph.
         stays: storages that wait on the host meanwhile, by positions in `sequence`.
+        copies: when these leave and return; None where nothing waits, or nobody played it.
         captured: what was captured, where that is another graph; the numbers of the baseline are those of its program
             order.
         bodies: in what order the bodies of loops run; program order for those without one.
@@ -227,6 +229,7 @@ class PlannedProgram:
     parts: PartsRecord | None = None
     closer: TriedVariant | None = None
     trials: TrialsRecord | None = None
+    copies: CopiesRecord | None = None
 
     @property
     def captured_fingerprint(self) -> str:

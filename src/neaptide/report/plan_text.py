@@ -19,6 +19,7 @@ from neaptide.report.cells import (
 )
 from neaptide.report.device_notes import predicted_only
 from neaptide.report.document import Document, Table, document
+from neaptide.report.streams_text import streams_lines
 from neaptide.report.trials_text import trials_lines
 from neaptide.transform.rules import described_rewrites
 from neaptide.units import format_bytes, format_seconds
@@ -61,6 +62,7 @@ def plan_document(plan: Plan, *, path: str | None = None) -> Document:
         _recomputations(main.moves),
         _bodies(main),
         _on_host(main),
+        *streams_lines(main),
         _atomic(plan, main),
         bullets("Axes", plan.axes),
         *_parts(main),

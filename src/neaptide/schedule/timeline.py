@@ -45,12 +45,14 @@ class Timeline:
         copies: in the order in which they are issued.
         seconds: of the whole schedule.
         exposed_s: part of `seconds` in which the compute stream waits for copies.
+        waits: begin and end of each of these waits, in running order.
     """
 
     starts_s: tuple[float, ...]
     copies: tuple[Copy, ...]
     seconds: float
     exposed_s: float
+    waits: tuple[tuple[float, float], ...] = ()
 
 
 def copy_links(device: Device) -> tuple[Link, Link]:
@@ -89,6 +91,7 @@ def simulate_timeline(step: StepProblem, schedule: Schedule, out: Link, back: Li
     under_way: dict[tuple[int, int], float] = {}
     starts: list[float] = []
     copies: list[Copy] = []
+    waits: list[tuple[float, float]] = []
     for one in schedule.steps:
         key = (one.target, one.occurrence)
         if one.runs_node:
@@ -96,6 +99,8 @@ def simulate_timeline(step: StepProblem, schedule: Schedule, out: Link, back: Li
             now += (step.repeat_seconds if one.occurrence else step.seconds)[one.target]
         elif one.kind is StepKind.WAIT:
             waited = max(under_way.pop(key) - now, 0.0)
+            if waited:
+                waits.append((now, now + waited))
             exposed += waited
             now += waited
         elif one.kind in links:
@@ -103,4 +108,4 @@ def simulate_timeline(step: StepProblem, schedule: Schedule, out: Link, back: Li
             end = start + links[one.kind].seconds(step.storage_bytes[one.target])
             free[one.kind] = under_way[key] = end
             copies.append(Copy(*key, one.kind, now, start, end))
-    return Timeline(tuple(starts), tuple(copies), now, exposed)
+    return Timeline(tuple(starts), tuple(copies), now, exposed, tuple(waits))

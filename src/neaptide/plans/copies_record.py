@@ -1,0 +1,58 @@
+"""When copies to the host and back run beside the operations of a plan, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0.0)]
+Span: TypeAlias = tuple[_Seconds, _Seconds]
+"""Begin and end, in seconds from the begin of the step."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedCopy:
+    """One copy, in seconds from the begin of the step.
+
+    Attributes:
+        issued: when the program asks for it.
+        start: when its engine begins it, behind the copies that were asked for before.
+        end: when it is done.
+    """
+
+    issued: _Seconds
+    start: _Seconds
+    end: _Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class StayCopies:
+    """The copies of one stay on the host.
+
+    Attributes:
+        name: of the storage.
+        nbytes: of it.
+        out: to the host.
+        back: from it.
+    """
+
+    name: str
+    nbytes: _Count
+    out: TimedCopy
+    back: TimedCopy
+
+
+@dataclass(frozen=True, slots=True)
+class CopiesRecord:
+    """All copies of a program, predicted.
+
+    Attributes:
+        rows: by stay, in the order of the program's stays.
+        waits: in which no operation runs because a copy is waited for, in running order.
+    """
+
+    rows: tuple[StayCopies, ...]
+    waits: tuple[Span, ...] = ()

@@ -1,0 +1,102 @@
+"""The streams of a plan with stays on the host: operations, copies each way, and what is in flight between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from neaptide.plans import CopiesRecord, PlannedProgram, StayCopies, TimedCopy
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """From a time on, until the next one.
+
+    Attributes:
+        seconds: from the begin of the step.
+        nbytes: there are so many.
+        count: of copies or of storages that they belong to.
+    """
+
+    seconds: float
+    nbytes: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Streams:
+    """What both the text and the picture tell of the copies of a program.
+
+    Attributes:
+        seconds: of the step.
+        host_bytes: most bytes on the host, by the order of steps.
+        copies: of all stays.
+    """
+
+    seconds: float
+    host_bytes: int
+    copies: CopiesRecord
+
+    @staticmethod
+    def of(program: PlannedProgram) -> Streams | None:
+        """Those of a program; None where nothing waits on the host, or nobody has played its copies."""
+        if program.copies is None or not program.copies.rows:
+            return None
+        made = program.predictions
+        return Streams(made.seconds, made.host_bytes, program.copies)
+
+    @property
+    def out(self) -> list[tuple[StayCopies, TimedCopy]]:
+        """Copies to the host, as they begin."""
+        return sorted(((row, row.out) for row in self.copies.rows), key=lambda pair: pair[1].start)
+
+    @property
+    def back(self) -> list[tuple[StayCopies, TimedCopy]]:
+        """Copies from the host, as they begin."""
+        return sorted(((row, row.back) for row in self.copies.rows), key=lambda pair: pair[1].start)
+
+    @property
+    def waited(self) -> float:
+        """Seconds in which no operation runs."""
+        return sum(end - begin for begin, end in self.copies.waits)
+
+    @cached_property
+    def in_flight(self) -> tuple[Level, ...]:
+        """Bytes of copies that were asked for and are not done, of both directions. O(copies x log copies)."""
+        return _levels(
+            (copy.issued, copy.end, row.nbytes) for row in self.copies.rows for copy in (row.out, row.back)
+        )
+
+    @cached_property
+    def on_host(self) -> tuple[Level, ...]:
+        """Bytes of storages on the host, from where they are sent to where they are back. O(stays x log stays).
+
+        By the order of steps they are there until the copy back is waited for, so `host_bytes` may be more.
+        """
+        return _levels((row.out.issued, row.back.end, row.nbytes) for row in self.copies.rows)
+
+
+def busy_seconds(copies: Iterable[tuple[StayCopies, TimedCopy]]) -> float:
+    """Seconds in which an engine copies."""
+    return sum(copy.end - copy.start for _, copy in copies)
+
+
+def most(levels: Iterable[Level]) -> Level:
+    """The level with most bytes, the first of equals."""
+    return max(levels, key=lambda level: level.nbytes, default=Level(0.0, 0, 0))
+
+
+def _levels(spans: Iterable[tuple[float, float, int]]) -> tuple[Level, ...]:
+    """How many bytes there are from each time on, of spans given as (begin, end, bytes)."""
+    changes: dict[float, tuple[int, int]] = {}
+    for begin, end, nbytes in spans:
+        for when, sign in ((begin, 1), (end, -1)):
+            total, count = changes.get(when, (0, 0))
+            changes[when] = total + sign * nbytes, count + sign
+    found: list[Level] = []
+    held = number = 0
+    for when in sorted(changes):
+        held, number = held + changes[when][0], number + changes[when][1]
+        found.append(Level(when, held, number))
+    return tuple(found)
