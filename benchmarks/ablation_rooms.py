@@ -27,6 +27,7 @@ from neaptide.planner.eviction.simulate import simulate
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.offload import settings as offload
 from neaptide.planner.offload.host import HostSpace
+from neaptide.planner.offload.problem import OffloadProblem
 from neaptide.planner.offload.search import choose_stays
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.strategies.program_order import baseline
@@ -58,7 +59,7 @@ def _stays(case: Case) -> Solve:
     def solve(limits: Limits) -> Row:
         alone = plan_sequence(step, budget, limits).require()
         order = PlannedSequence.evaluate(step, tuple(dict.fromkeys(alone.sequence)), "")
-        outcome = choose_stays(step, budget, host, [alone, order], limits)
+        outcome = choose_stays(OffloadProblem(step, budget, host, [alone, order]), limits)
         plan = outcome.require().planned
         above = plan.peak_with_workspace_bytes - budget
         return {

@@ -50,6 +50,7 @@ def collect(model: str) -> dict[str, Any]:
     from neaptide.planner.objective import PlannedSequence
     from neaptide.planner.offload.carried import OffloadPlan
     from neaptide.planner.offload.host import HostSpace
+    from neaptide.planner.offload.problem import OffloadProblem
     from neaptide.planner.offload.search import choose_stays
     from neaptide.planner.portfolio import plan_sequence
     from neaptide.runtime.prepared_step import prepare
@@ -76,9 +77,10 @@ def collect(model: str) -> dict[str, Any]:
             )
             host = replace(whole, out=out, back=back)
             began = time.process_time()
-            both = choose_stays(problem, budget, host, [alone], limits).require()
+            both = choose_stays(OffloadProblem(problem, budget, host, [alone]), limits).require()
             both_s = alone_s + time.process_time() - began
-            stored = choose_stays(problem, budget, host, [order], limits, may_recompute=False).require()
+            asked = OffloadProblem(problem, budget, host, [order], may_recompute=False)
+            stored = choose_stays(asked, limits).require()
             judged = _judge(graph, problem, host)
             found = {"recompute": OffloadPlan(alone), "offload": stored, "both": both}
             rows.append(

@@ -8,6 +8,7 @@ from frontends import steps
 from neaptide.analysis.sizes import evaluate_storage_bytes
 from neaptide.errors import VerifyError
 from neaptide.frontends.torch_step import capture_step
+from neaptide.ir.schedule import HostStay
 from neaptide.ops import registry
 from neaptide.planner.atomic import atomic_step, check_atomic
 from neaptide.planner.objective import PlannedSequence
@@ -110,3 +111,11 @@ def test_an_order_that_is_not_atomic_is_found_out():
         check_atomic(atomic, [*begun, *sorted(atomic.updates), computing])
     with pytest.raises(VerifyError, match=f"node {first} runs behind"):
         check_atomic(atomic, [*atomic.order, first])
+
+
+def test_a_storage_on_the_host_behind_the_first_update_is_refused():
+    _, _, atomic = atomic_of(*steps.mlp())
+    begins = atomic.order.index(atomic.first_write)
+    check_atomic(atomic, atomic.order, [HostStay(0, 0, 0, 0, begins, begins)])
+    with pytest.raises(VerifyError, match="on the host behind the first update"):
+        check_atomic(atomic, atomic.order, [HostStay(0, 0, 0, 0, begins, begins + 1)])

@@ -16,12 +16,14 @@ from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.planner.arena_order import PlannedArena
+from neaptide.planner.atomic import atomic_step
 from neaptide.planner.budget import Budget
 from neaptide.planner.graph_search import STRATEGIES, check_strategy
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.plan_graph import PlanRequest, plan_graph
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.problem import compile_problem
 
 REGISTRY = registry()
 LIMITS = Limits(work=500)
@@ -190,12 +192,39 @@ def test_a_peer_with_stays_is_asked_for_by_name(graph):
 
 def test_without_room_on_the_host_or_with_all_bytes_allowed_nothing_is_stored(graph):
     out, back = Link("device", "host", 1e15, 0.0), Link("host", "device", 1e15, 0.0)
-    for budget, nbytes in ((Budget("85%"), 0), (Budget("100%"), 2**30), (Budget(latency="+5%"), 2**30)):
+    for budget, nbytes in ((Budget("85%"), 0), (Budget("100%"), 2**30), (Budget("min"), 0)):
         found = plan(graph, budget, host=HostSpace(nbytes, out, back)).program
         assert (found.stays, found.predictions.host_bytes) == ((), 0)
 
 
-def test_an_atomic_step_stores_nothing(graph):
+def test_an_atomic_step_has_everything_back_before_its_first_update(graph):
     out, back = Link("device", "host", 1e15, 0.0), Link("host", "device", 1e15, 0.0)
     found = plan(graph, Budget("90%"), atomic=True, host=HostSpace(2**30, out, back)).program
-    assert found.stays == ()
+    whole = atomic_step(compile_problem(graph, REGISTRY), [s.nbytes.evaluate() for s in graph.storages])
+    first = found.sequence.index(whole.first_write)
+    assert found.stays
+    assert all(stay.back_before <= first for stay in found.stays)
+    assert found.predictions.peak_with_workspace_bytes <= found.budget_bytes
+
+
+@pytest.mark.parametrize("budget", [Budget("min"), Budget(latency="+5%"), Budget("min", latency="+20%")])
+@pytest.mark.parametrize("atomic", [False, True])
+def test_the_lowest_peak_is_lower_with_stays_that_take_no_time(graph, budget, atomic):
+    out, back = Link("device", "host", 1e15, 0.0), Link("host", "device", 1e15, 0.0)
+    alone = plan(graph, budget, atomic=atomic).program
+    found = plan(graph, budget, atomic=atomic, host=HostSpace(2**30, out, back)).program
+    made, before = found.predictions, alone.predictions
+    assert made.peak_with_workspace_bytes <= before.peak_with_workspace_bytes
+    assert made.peak_with_workspace_bytes < before.peak_with_workspace_bytes or made.seconds <= before.seconds
+    longest = budget.resolve_latency(made.baseline_seconds)
+    assert longest is None or made.seconds <= longest
+    assert found.stays
+    assert "with stays on the host" in found.termination.detail
+    assert found.termination.best == made.peak_with_workspace_bytes
+
+
+def test_a_peer_with_stays_is_asked_for_the_lowest_peak(graph):
+    out, back = Link("device", "host", 1e15, 0.0), Link("host", "device", 1e15, 0.0)
+    found = plan(graph, Budget("min"), strategy_name="pofo", host=HostSpace(2**30, out, back)).program
+    alone = plan(graph, Budget("min"), strategy_name="pofo").program
+    assert found.predictions.peak_with_workspace_bytes <= alone.predictions.peak_with_workspace_bytes

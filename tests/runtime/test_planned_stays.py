@@ -13,12 +13,21 @@ from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.verification import verify_eager, verify_planned
 
 
-@pytest.mark.parametrize("spec", ["mlp@tiny", pytest.param("gpt2@tiny", marks=pytest.mark.slow)])
-def test_a_planned_step_with_stays_gives_the_bits_and_the_peak_that_were_predicted(spec):
+@pytest.mark.parametrize(
+    ("spec", "peak", "atomic"),
+    [
+        ("mlp@tiny", "80%", False),
+        ("mlp@tiny", "min", False),
+        pytest.param("gpt2@tiny", "80%", False, marks=pytest.mark.slow),
+        pytest.param("gpt2@tiny", "min", False, marks=pytest.mark.slow),
+        pytest.param("gpt2@tiny", "min", True, marks=pytest.mark.slow),
+    ],
+)
+def test_a_planned_step_with_stays_gives_the_bits_and_the_peak_that_were_predicted(spec, peak, atomic):
     factory = zoo.factory(spec)
     step, batch = contestants.build(factory, 0)
     prepared = prepare(step, (batch,), name=spec)
-    options = SearchOptions(Budget("80%", host="64MiB"), limits=Limits(work=2000, seed=0))
+    options = SearchOptions(Budget(peak, host="64MiB"), limits=Limits(work=2000, seed=0), atomic=atomic)
     found = prepared.plan(options)
     program = found.plan.programs[0]
     assert program.stays

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from neaptide.errors import VerifyError
+from neaptide.ir.schedule import HostStay
 from neaptide.schedule.problem import StepProblem
 
 _COMPUTING: Final = frozenset({"forward", "backward"})
@@ -31,6 +32,20 @@ class AtomicStep:
     updates: frozenset[int]
     saved: tuple[int, ...]
     saved_bytes: int
+
+    @property
+    def first_write(self) -> int | None:
+        """The first node of the order that writes something that is not saved; None where none does."""
+        return next((node for node in self.order if self.writes_unsaved(node)), None)
+
+    def writes_unsaved(self, node: int) -> bool:
+        """Whether a node writes a storage of the caller that is not saved."""
+        step = self.step
+        return any(
+            step.is_resident[s] and s not in self.saved and node in step.writers[s]
+            for v in step.operands[node]
+            if (s := step.value_storage[v]) >= 0
+        )
 
 
 def atomic_step(step: StepProblem, storage_bytes: Sequence[int]) -> AtomicStep:
@@ -65,24 +80,27 @@ def atomic_step(step: StepProblem, storage_bytes: Sequence[int]) -> AtomicStep:
     return AtomicStep(searched, order, updates, saved, saved_bytes)
 
 
-def check_atomic(atomic: AtomicStep, sequence: Sequence[int]) -> None:
+def check_atomic(atomic: AtomicStep, sequence: Sequence[int], stays: Sequence[HostStay] = ()) -> None:
     """Make sure that a sequence, once it has written something that is not saved, runs nothing but updates, once.
+
+    A copy can fail as an operation can, so all storages are back by then.
 
     Raises:
         VerifyError: it does not; a fault of ours.
     """
-    saved, step = set(atomic.saved), atomic.step
     seen: set[int] = set()
-    has_begun = False
-    for node in sequence:
-        if has_begun and (node in seen or node not in atomic.updates):
+    begins = len(sequence)
+    for position, node in enumerate(sequence):
+        if begins < position and (node in seen or node not in atomic.updates):
             raise VerifyError(f"node {node} runs behind the first update of an atomic plan")
         seen.add(node)
-        has_begun = has_begun or any(
-            step.is_resident[s] and s not in saved and node in step.writers[s]
-            for v in step.operands[node]
-            if (s := step.value_storage[v]) >= 0
-        )
+        if begins == len(sequence) and atomic.writes_unsaved(node):
+            begins = position
+    for stay in stays:
+        if stay.back_before > begins:
+            raise VerifyError(
+                f"storage {stay.storage} is on the host behind the first update of an atomic plan"
+            )
 
 
 def _waiting(step: StepProblem) -> frozenset[int]:

@@ -251,10 +251,13 @@ class _Judge:
         whole = atomic_step(self.step, evaluate_storage_bytes(self.graph, self.binding, self.storages))
         if self.program.saved != whole.saved:
             raise self._wrong("saved", f"is {self.program.saved}, and an atomic step saves {whole.saved}")
+        name = "sequence"
         try:
             check_atomic(whole, self.program.sequence)
+            name = "stays"
+            check_atomic(whole, self.program.sequence, self.program.stays)
         except VerifyError as error:
-            raise self._wrong("sequence", f"is not atomic: {_in_one_line(error)}") from error
+            raise self._wrong(name, f"is not atomic: {_in_one_line(error)}") from error
         return whole
 
     def _judge_bytes(self, schedule: Schedule, whole: AtomicStep | None) -> None:

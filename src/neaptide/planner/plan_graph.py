@@ -27,7 +27,9 @@ from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.offload.carried import OffloadPlan
 from neaptide.planner.offload.copies import copies_record
 from neaptide.planner.offload.host import HostSpace
+from neaptide.planner.offload.lowest_peak import ChooseStays, lowest_peak
 from neaptide.planner.offload.outcome import with_stays
+from neaptide.planner.offload.problem import OffloadProblem
 from neaptide.planner.offload.search import choose_stays
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.random_states import random_state_bytes
@@ -53,8 +55,8 @@ class PlanRequest:
             never worse.
         bodies: in what orders the bodies of loops run; program order for those without one. What the budget and the
             baseline mean, they mean under these orders.
-        host: where storages may wait; None where nothing is moved. Only a budget of bytes asks for stays there, and an
-            atomic step makes none.
+        host: where storages may wait; None where nothing is moved. In an atomic step all are back before the first
+            update.
     """
 
     budget: Budget
@@ -221,16 +223,26 @@ class _GraphPlanning:
     def _stored(self, outcome: Outcome[PlannedSequence]) -> Outcome[OffloadPlan] | None:
         """A better plan with stays on the host; None where none is found, or none is asked for."""
         search, host = self.search, self.asked.host
-        if host is None or self.whole is not None or search.longest() is not None:
+        if host is None:
             return None
-        time_s = search.limits.time_s
+        if self.whole is not None:
+            host = replace(host, closed_from=self.whole.first_write)
+        time_s, longest = search.limits.time_s, search.longest()
         left = None if time_s is None else max(time_s - outcome.seconds, 0.0)
         limits = replace(search.limits, time_s=left)
         known = [outcome.require()]
         name = search.strategy_name
-        choose = peer("strategies", name).choose_stays if name in WITH_STAYS else choose_stays
-        found: Outcome[OffloadPlan] = choose(self.step, search.allowed, host, known, limits, search.interrupt)
-        return found if found.require().stays else None
+        choose: ChooseStays = peer("strategies", name).choose_stays if name in WITH_STAYS else choose_stays
+        problem = OffloadProblem(search.searched, search.allowed, host, known, longest=longest)
+        if longest is None:
+            found = choose(problem, limits, search.interrupt)
+        else:
+            found = lowest_peak(problem, choose, limits, search.interrupt)
+        plan = found.require()
+        if not plan.stays:
+            return None
+        self.check(plan.planned.sequence)
+        return found
 
     def nothing_found(self) -> GraphPlan:
         """The order that there is in any case, judged."""

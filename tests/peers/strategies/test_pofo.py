@@ -13,6 +13,7 @@ from neaptide.outcome import Limits
 from neaptide.peers.strategies import pofo, rotor
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.offload.host import HostSpace
+from neaptide.planner.offload.problem import OffloadProblem
 from neaptide.planner.offload.search import choose_stays
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.strategies import program_order
@@ -23,7 +24,7 @@ from planner_problems import compiled
 
 def planned(step, budget, host):
     known = [pofo.solve(PlanningProblem(step, budget), Limits()).require()]
-    return pofo.choose_stays(step, budget, host, known, Limits()).require()
+    return pofo.choose_stays(OffloadProblem(step, budget, host, known), Limits()).require()
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,8 @@ def never_worse(seed, length):
         alone = plan_sequence(step, budget, Limits(work=4000)).require()
         for rate in (4.0, 20.0):
             host = HostSpace(1 << 40, *links(rate))
-            theirs, ours = planned(step, budget, host), choose_stays(step, budget, host, [alone], Limits())
+            theirs = planned(step, budget, host)
+            ours = choose_stays(OffloadProblem(step, budget, host, [alone]), Limits())
             found, other = ours.require().planned, theirs.planned
             assert found.peak_with_workspace_bytes <= max(budget, other.peak_with_workspace_bytes)
             if other.peak_with_workspace_bytes <= budget:

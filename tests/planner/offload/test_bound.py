@@ -11,6 +11,7 @@ from neaptide.corpus.training_steps import toy_registry
 from neaptide.outcome import Limits
 from neaptide.planner.offload.bound import offload_bound
 from neaptide.planner.offload.host import HostSpace
+from neaptide.planner.offload.problem import OffloadProblem
 from neaptide.planner.offload.search import choose_stays
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.schedule.evaluate import Evaluator
@@ -31,7 +32,7 @@ def test_no_plan_that_is_found_is_below_the_bound(data):
     nbytes = data.draw(st.sampled_from([0, 60, 1 << 40]))
     host = HostSpace(nbytes, *links(data.draw(st.sampled_from([1.0, 16.0, 256.0]))))
     known = recomputed(step, budget)
-    found = choose_stays(step, budget, host, [known], Limits()).require().planned
+    found = choose_stays(OffloadProblem(step, budget, host, [known]), Limits()).require().planned
     bound = offload_bound(step, budget, host, dict.fromkeys(known.sequence))
     assert bound >= step.baseline_seconds
     if found.peak_with_workspace_bytes <= budget:

@@ -7,7 +7,6 @@ of these that fits is the answer as it is.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -16,8 +15,7 @@ from neaptide.peers.strategies import rotor
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.offload.carried import OffloadPlan
 from neaptide.planner.offload.chain_stays import chain_plans
-from neaptide.planner.offload.host import HostSpace
-from neaptide.schedule.problem import StepProblem
+from neaptide.planner.offload.problem import OffloadProblem
 
 NAME: Final = "pofo"
 
@@ -31,27 +29,19 @@ def solve(
 
 
 def choose_stays(
-    step: StepProblem,
-    budget_bytes: int,
-    host: HostSpace,
-    known: Sequence[PlannedSequence],
-    limits: Limits,
-    interrupt: threading.Event | None = None,
+    problem: OffloadProblem, limits: Limits, interrupt: threading.Event | None = None
 ) -> Outcome[OffloadPlan]:
     """The fastest plan of the program that fits; never worse than those that are known.
 
     Args:
-        step: the program.
-        budget_bytes: highest bytes on the device, workspace included.
-        host: room there, and links.
-        known: plans by recomputation alone with one order of first executions, at least one.
+        problem: the step, its budget, the host and what is known.
         limits: of the search.
         interrupt: set it to stop.
     """
     guard = LimitGuard(limits, interrupt)
-    best = min((OffloadPlan(plan) for plan in known), key=lambda plan: plan.rank(budget_bytes))
-    problem = PlanningProblem(step, budget_bytes, start=tuple(dict.fromkeys(known[0].sequence)))
-    for carried in chain_plans(problem, host, guard):
+    budget_bytes, host = problem.budget_bytes, problem.host
+    best = problem.best_known()
+    for carried in chain_plans(PlanningProblem(problem.step, budget_bytes, start=problem.order), host, guard):
         found = carried.plan(NAME)
         if found.host_bytes <= host.nbytes and found.rank(budget_bytes) < best.rank(budget_bytes):
             best = found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,6 +11,7 @@ import numpy as np
 from neaptide.ir.schedule import HostStay
 from neaptide.outcome import LimitGuard
 from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.offload.gap_table import GapTable
 from neaptide.planner.offload.gaps import GapKey, IdleGap
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.offload.placement import PlacedStays, place_stays
@@ -17,7 +19,6 @@ from neaptide.schedule.changes import Change
 from neaptide.schedule.evaluate import Evaluator, Ints
 from neaptide.schedule.replays import Replays
 from neaptide.schedule.stay_times import StayClock
-from neaptide.schedule.transfers import TO_END
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,11 @@ class Carried:
     ) -> None:
         self.evaluator, self.host, self.budget = evaluator, host, budget_bytes
         self.replays = Replays(evaluator)
+        self.gaps = GapTable(evaluator, host)
         self.chosen: frozenset[GapKey] = frozenset(chosen)
+        self._first_s = np.array(evaluator.problem.seconds)
+        self._again_s = np.array(evaluator.problem.repeat_seconds)
+        self._filled: tuple[Ints, frozenset[GapKey], list[IdleGap]] | None = None
         self._placed: tuple[Ints, frozenset[GapKey], PlacedStays] | None = None
         self._clock: tuple[Ints, StayClock] | None = None
 
@@ -64,24 +69,33 @@ class Carried:
         """Of the sequence as it is."""
         order = self.evaluator.order
         if self._clock is None or self._clock[0] is not order:
-            self._clock = order, StayClock.of(self.evaluator, self.host.out, self.host.back)
+            nodes = np.array(self.evaluator.node_of, dtype=np.int64)[order]
+            is_first = order < self.evaluator.problem.node_count
+            seconds = np.where(is_first, self._first_s[nodes], self._again_s[nodes])
+            self._clock = order, StayClock(seconds.tolist(), self.host.out, self.host.back)
         return self._clock[1]
 
     def filled(self) -> list[IdleGap]:
         """The chosen gaps that the sequence has, as they begin."""
-        storages = {storage for storage, _, _ in self.chosen}
-        found = [
-            gap
-            for storage in storages
-            for gap in self.host.gaps_of(self.evaluator, storage)
-            if gap.key in self.chosen
-        ]
-        return sorted(found, key=IdleGap.as_they_begin)
+        order, chosen = self.evaluator.order, self.chosen
+        if self._filled is None or self._filled[0] is not order or self._filled[1] is not chosen:
+            storages = {storage for storage, _, _ in chosen}
+            found = [gap for storage in storages for gap in self.gaps.of(storage) if gap.key in chosen]
+            self._filled = order, chosen, sorted(found, key=IdleGap.as_they_begin)
+        return self._filled[2][:]
 
-    def place(self, *, rounds: int | None = None) -> PlacedStays:
-        """Fill the chosen gaps."""
-        profile = self.evaluator.bytes
-        placed = place_stays(profile, self.filled(), self.budget, self.clock(), rounds=rounds)
+    def place(self, *, rounds: int | None = None, most_seconds: float = math.inf) -> PlacedStays:
+        """Fill the chosen gaps; not with much care where the sequence would take longer than some seconds."""
+        clock = self.clock()
+        most_exposed_s = most_seconds - clock.begins_s[-1]
+        placed = place_stays(
+            self.evaluator.bytes,
+            self.filled(),
+            self.budget,
+            clock,
+            rounds=rounds,
+            most_exposed_s=most_exposed_s,
+        )
         self._placed = self.evaluator.order, self.chosen, placed
         return placed
 
@@ -142,15 +156,7 @@ class Carried:
         high = np.flatnonzero(low > self.budget)
         if not len(high):
             return []
-        evaluator, first, last = self.evaluator, int(high[0]), int(high[-1])
-        places = evaluator.places
-        found = [
-            gap
-            for storage, spans in enumerate(evaluator.spans)
-            if any(places[a] < last and (b == TO_END or places[b] > first) for a, b in spans)
-            for gap in self.host.gaps_of(evaluator, storage)
-        ]
-        return sorted(found, key=IdleGap.as_they_begin)
+        return self.gaps.across(int(high[0]), int(high[-1]))
 
     def drop_needless(self) -> None:
         """Keep on the device what fits there, with least time for its copies first. O(stays x positions in gaps)."""
@@ -183,17 +189,17 @@ class Carried:
             guard: where it is given, any gaps are filled until the budget is met.
         """
         evaluator, before = self.evaluator, (self.seconds(), self.chosen, self._placed)
-        own = {gap.key for storage in made for gap in self.host.gaps_of(evaluator, storage)}
+        own = {gap.key for storage in made for gap in self.gaps.of(storage)}
         if change is not None:
             evaluator.apply(change)
         self.chosen = self._still_there(self.chosen - {without})
         if int(self.lowest().max(initial=0)) > self.budget:
-            new = {gap.key for storage in made for gap in self.host.gaps_of(evaluator, storage)}
+            new = {gap.key for storage in made for gap in self.gaps.of(storage)}
             self.chosen |= new - own
             if guard is not None and self.fill_until_within(guard, without):
                 self.drop_needless()
         if int(self.lowest().max(initial=0)) <= self.budget:
-            self.place(rounds=1)
+            self.place(rounds=1, most_seconds=before[0])
             if self.is_within() and self.seconds() < before[0]:
                 evaluator.forget_undo()
                 return True
@@ -207,7 +213,7 @@ class Carried:
         found: set[GapKey] = set()
         for key in chosen:
             storage, last, following = key
-            gaps = [gap.key for gap in self.host.gaps_of(self.evaluator, storage)]
+            gaps = [gap.key for gap in self.gaps.of(storage)]
             found.update([key] if key in gaps else [k for k in gaps if k[1] == last or k[2] == following])
         return frozenset(found)
 

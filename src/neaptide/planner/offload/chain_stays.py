@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Final
 
 from neaptide.outcome import LimitGuard
 from neaptide.planner.objective import PlanningProblem
@@ -18,6 +17,7 @@ from neaptide.planner.offload.carried import Carried
 from neaptide.planner.offload.chain_program import Move, OffloadChain, OffloadProgram
 from neaptide.planner.offload.gaps import GapKey
 from neaptide.planner.offload.host import HostSpace
+from neaptide.planner.offload.settings import SETTINGS as STAYS
 from neaptide.planner.recompute.chain.blocks import BlockChain
 from neaptide.planner.recompute.chain.plans import table_of
 from neaptide.planner.recompute.chain.program import ChainCosts, ChainProgram, Hold
@@ -26,10 +26,6 @@ from neaptide.planner.recompute.retention import carry_out
 from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
-
-_MOST_BLOCKS: Final = (8, 16, 48)
-# Nominal budgets, as multiples of the one that is meant, up to the reach of the chain program.
-_SHARES: Final = (1.0, 0.95, 0.9, 0.8, 0.7, 1.05, 1.1, 1.2, 1.3, 1.45, 1.6, SETTINGS.reach)
 
 
 def chain_plans(problem: PlanningProblem, host: HostSpace, guard: LimitGuard) -> Iterator[Carried]:
@@ -40,7 +36,7 @@ def chain_plans(problem: PlanningProblem, host: HostSpace, guard: LimitGuard) ->
         host: room there, and links.
         guard: of the search; charged with blocks squared and with recomputations.
     """
-    for most in _MOST_BLOCKS:
+    for most in STAYS.most_blocks:
         chain = chain_of(problem, most)
         if isinstance(chain, str):
             return
@@ -61,10 +57,10 @@ class _Answers:
         """Plans for all nominal budgets; fewer where a limit is met."""
         links = offload_chain(self.problem.step, self.chain, self.costs, self.host)
         known: set[tuple[Move, ...]] = set()
-        for share in _SHARES:
+        for share in STAYS.shares:
             if self.guard.exhausted(len(self.chain.blocks) ** 2) or self.guard.check_now():
                 return
-            nominal = int(share * self.problem.budget_bytes)
+            nominal = int(min(share, SETTINGS.reach) * self.problem.budget_bytes)
             answer = OffloadProgram(links, self.again, nominal).solve()
             if answer is not None and answer.moves not in known:
                 known.add(answer.moves)
@@ -100,9 +96,8 @@ class _Answers:
         }
         return {
             gap.key
-            for storage in storages
-            for gap in self.host.gaps_of(evaluator, storage)
-            if gap.start < turning <= gap.end
+            for gap in self.host.gaps(evaluator)
+            if gap.storage in storages and gap.start < turning <= gap.end
         }
 
     def _held_by(self, move: Move) -> set[int]:

@@ -7,7 +7,7 @@ not fit waits on the host in its place. This is a descent: it ends where no sing
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from neaptide.outcome import LimitGuard
 from neaptide.planner.offload.carried import Carried
@@ -18,7 +18,6 @@ from neaptide.schedule.changes import Insert
 from neaptide.schedule.transfers import TO_END
 
 _Candidate = TypeVar("_Candidate")
-_MOST_SWEEPS: Final = 8
 
 
 def descend(carried: Carried, guard: LimitGuard, tries: LimitGuard) -> None:
@@ -29,7 +28,7 @@ def descend(carried: Carried, guard: LimitGuard, tries: LimitGuard) -> None:
         guard: of the whole search.
         tries: how many changes may be tried; charged with each.
     """
-    for _ in range(_MOST_SWEEPS):
+    for _ in range(SETTINGS.most_sweeps):
         before = carried.seconds()
         units = recompute_units(carried.evaluator)
         units.sort(key=lambda unit: (-unit.seconds / max(unit.nbytes, 1), unit.before, unit.creator))

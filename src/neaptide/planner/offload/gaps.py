@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
 from neaptide.schedule.evaluate import Evaluator
-from neaptide.schedule.transfers import TO_END, InstanceUses
+from neaptide.schedule.transfers import TO_END
 
 GapKey: TypeAlias = tuple[int, int, int]
 """Storage, execution that touches it last, and the next one that does, or `TO_END`."""
+UsePair: TypeAlias = tuple[int, int, int, int]
+"""Occurrence, execution that creates it, execution that touches it, and the next one that does, or `TO_END`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +69,28 @@ def idle_gaps(evaluator: Evaluator, stuck: Collection[int] = ()) -> list[IdleGap
 
 def storage_gaps(evaluator: Evaluator, storage: int) -> list[IdleGap]:
     """The gaps of one storage that the program creates. O(uses x log uses)."""
-    return [
-        gap
-        for occurrence, instance in enumerate(evaluator.uses(storage))
-        for gap in _gaps_of(evaluator, storage, occurrence, instance)
-    ]
+    return pair_gaps(evaluator, storage, use_pairs(evaluator, storage))
 
 
-def _gaps_of(evaluator: Evaluator, storage: int, occurrence: int, instance: InstanceUses) -> list[IdleGap]:
-    places, nbytes = evaluator.places, evaluator.problem.storage_bytes[storage]
-    touched = list(dict.fromkeys(instance.touched_by))
-    pairs = [(last, following, places[following]) for last, following in pairwise(touched)]
-    if instance.is_kept:
+def use_pairs(evaluator: Evaluator, storage: int) -> list[UsePair]:
+    """Uses of each instance of a storage that follow one another. O(uses x log uses)."""
+    found: list[UsePair] = []
+    for occurrence, instance in enumerate(evaluator.uses(storage)):
+        touched = list(dict.fromkeys(instance.touched_by))
+        found += [(occurrence, touched[0], last, following) for last, following in pairwise(touched)]
+        if instance.is_kept:
+            found.append((occurrence, touched[0], touched[-1], TO_END))
+    return found
+
+
+def pair_gaps(evaluator: Evaluator, storage: int, pairs: Sequence[UsePair]) -> list[IdleGap]:
+    """The gaps of a storage: pairs of its uses between which there is a step. O(pairs)."""
+    places, nbytes, count = evaluator.places, evaluator.problem.storage_bytes[storage], len(evaluator.order)
+    found = []
+    for occurrence, made, last, following in pairs:
+        start = places[last]
         # Its load begins before an operation, so a gap to the end has one at least for that.
-        pairs.append((touched[-1], TO_END, len(evaluator.order)))
-    return [
-        IdleGap(storage, occurrence, touched[0], last, following, places[last], end, nbytes)
-        for last, following, end in pairs
-        if end - places[last] > (2 if following == TO_END else 1)
-    ]
+        end, least = (count, 2) if following == TO_END else (places[following], 1)
+        if end - start > least:
+            found.append(IdleGap(storage, occurrence, made, last, following, start, end, nbytes))
+    return found

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from neaptide.analysis.transfer_legality import storages_in_collectives
 from neaptide.cost.devices import Device, Link
 from neaptide.ir.graph import Graph
-from neaptide.planner.offload.gaps import IdleGap, idle_gaps, storage_gaps
+from neaptide.planner.offload.gaps import IdleGap, idle_gaps
 from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.timeline import copy_links
 
 
@@ -22,6 +23,7 @@ class HostSpace:
         back: the link from it.
         stuck: storages that stay on the device.
         borders: nodes that begin a later segment; everything is back by then.
+        closed_from: node from whose first execution on everything is on the device; None where there is none.
     """
 
     nbytes: int
@@ -29,6 +31,7 @@ class HostSpace:
     back: Link
     stuck: frozenset[int] = frozenset()
     borders: tuple[int, ...] = ()
+    closed_from: int | None = None
 
     @staticmethod
     def of(graph: Graph, device: Device, nbytes: int) -> HostSpace:
@@ -48,18 +51,27 @@ class HostSpace:
 
     def gaps(self, evaluator: Evaluator) -> list[IdleGap]:
         """Where storages of a sequence may wait on the host; transfers that it has are left out of account."""
-        return self._allowed(evaluator, idle_gaps(evaluator, self.stuck))
+        return self.allowed(evaluator, idle_gaps(evaluator, self.stuck))
 
-    def gaps_of(self, evaluator: Evaluator, storage: int) -> list[IdleGap]:
-        """The same of one storage that the program creates."""
-        if storage in self.stuck or not evaluator.problem.storage_bytes[storage]:
-            return []
-        return self._allowed(evaluator, storage_gaps(evaluator, storage))
+    def movable(self, step: StepProblem) -> list[int]:
+        """Storages that may wait on the host where they are idle. O(storages)."""
+        return [
+            storage
+            for storage, nbytes in enumerate(step.storage_bytes)
+            if step.creator[storage] >= 0 and 0 < nbytes <= self.nbytes and storage not in self.stuck
+        ]
 
-    def _allowed(self, evaluator: Evaluator, gaps: list[IdleGap]) -> list[IdleGap]:
+    def allowed(self, evaluator: Evaluator, gaps: list[IdleGap]) -> list[IdleGap]:
+        """Those of some gaps of movable storages that may be filled."""
+        if not gaps or (self.closed_from is None and not self.borders):
+            return [gap for gap in gaps if gap.nbytes <= self.nbytes]
         borders = [evaluator.places[node] for node in self.borders]
+        closed = self.closed_from
+        end = len(evaluator.order) if closed is None else evaluator.places[closed]
         return [
             gap
             for gap in gaps
-            if gap.nbytes <= self.nbytes and not any(gap.start < border < gap.end for border in borders)
+            if gap.nbytes <= self.nbytes
+            and gap.end <= end
+            and not any(gap.start < border < gap.end for border in borders)
         ]

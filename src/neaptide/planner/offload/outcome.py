@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import Final
 
 from neaptide.outcome import Outcome, Termination, TerminationReason
 from neaptide.planner.graph_search import GraphSearch
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.offload.carried import OffloadPlan
+from neaptide.planner.recompute.curve.least_memory import LEAST_MEMORY, LOWEST_PEAK
 from neaptide.planner.recompute.settings import SETTINGS
+
+_WITH_STAYS: Final = ", with stays on the host"
 
 
 def with_stays(
@@ -21,11 +26,18 @@ def with_stays(
         outcome: of it, without stays.
         stored: of the search for the better plan.
     """
-    found, ended, step = stored.require().planned, outcome.termination, search.step
+    found, ended, step = stored.require().planned, outcome.termination, search.searched
     is_cut = ended.reason is TerminationReason.INTERRUPTED
+    if search.longest() is not None:
+        last = stored.termination
+        what = LOWEST_PEAK if search.longest() == math.inf else LEAST_MEMORY
+        reason = TerminationReason.INTERRUPTED if is_cut else last.reason
+        return replace(
+            outcome, value=found, termination=replace(last, reason=reason, detail=what + _WITH_STAYS)
+        )
     if found.peak_with_workspace_bytes > search.allowed:
         reason = TerminationReason.INTERRUPTED if is_cut else TerminationReason.NO_SOLUTION_FOUND
-        detail = "the lowest peak found, with stays on the host"
+        detail = LOWEST_PEAK + _WITH_STAYS
         peak, bound = found.peak_with_workspace_bytes, step.lower_bound_bytes
         return replace(
             outcome, value=found, termination=Termination(reason, ended.limit, detail, peak, bound)

@@ -9,6 +9,7 @@ to earlier loads and later waits, so that a copy that is slower than predicted d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -54,6 +55,7 @@ def place_stays(
     clock: StayClock,
     *,
     rounds: int | None = None,
+    most_exposed_s: float = math.inf,
 ) -> PlacedStays:
     """Fill gaps within a budget; above it only where it cannot be met by filling all of them.
 
@@ -66,6 +68,8 @@ def place_stays(
         budget_bytes: highest bytes on the device, workspace included.
         clock: of the same sequence.
         rounds: in which what is waited for goes first; by default many.
+        most_exposed_s: with more waiting the placing is of no use: where the first one shows that it will have more, it is
+            the answer.
     """
     most = SETTINGS.rounds if rounds is None else rounds
     count = len(gaps)
@@ -76,6 +80,8 @@ def place_stays(
     for first in ([*stores, *loads], [*loads, *stores]):
         placing = _Placing(profile, gaps, budget_bytes, clock, by_need)
         placing.give(first, np.array(clock.begins_s))
+        if best is None and SETTINGS.hopeless * placing.times.exposed_s > most_exposed_s:
+            return placing.placed()
         if placing.times.waits:
             placing = _settled(placing, first, most)
         if best is None or placing.times.exposed_s < best.times.exposed_s:
@@ -206,8 +212,12 @@ class _Placing:
         """Leave as late as there is room, and not behind a position."""
         gone, nbytes = self.gone[k], self.gaps[k].nbytes
         room = self.slack[gone + 1 : min(position + 1, self.load[k])]
-        blocked = np.flatnonzero(room < nbytes)
-        length = int(blocked[0]) if len(blocked) else len(room)
+        if not len(room):
+            return
+        blocked = room < nbytes
+        length = int(blocked.argmax())
+        if not blocked[length]:
+            length = len(room)
         room[:length] -= nbytes
         self.gone[k] = gone + length
 
@@ -216,8 +226,12 @@ class _Placing:
         load, nbytes = self.load[k], self.gaps[k].nbytes
         earliest = max(position, self.gone[k] + 1)
         room = self.slack[earliest:load]
-        blocked = np.flatnonzero(room < nbytes)
-        first = int(blocked[-1]) + 1 if len(blocked) else 0
+        if not len(room):
+            return
+        blocked = room[::-1] < nbytes
+        length = int(blocked.argmax())
+        if not blocked[length]:
+            length = len(room)
+        first = len(room) - length
         room[first:] -= nbytes
-        if len(room):
-            self.load[k] = earliest + first
+        self.load[k] = earliest + first

@@ -8,8 +8,9 @@ Then recomputations and stays of the best plans are exchanged, one at a time, wh
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -17,40 +18,29 @@ import numpy as np
 from neaptide.linear.arrays import Floats
 from neaptide.linear.tolerances import HALF
 from neaptide.outcome import LimitGuard, Limits, Outcome
-from neaptide.planner.objective import PlannedSequence, PlanningProblem
+from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.offload.bound import offload_bound
 from neaptide.planner.offload.carried import Carried, OffloadPlan, gaps_like
 from neaptide.planner.offload.chain_stays import chain_plans
 from neaptide.planner.offload.columns import StayColumns, StayProgram
 from neaptide.planner.offload.exchanges import descend
 from neaptide.planner.offload.gaps import GapKey, IdleGap
-from neaptide.planner.offload.host import HostSpace
+from neaptide.planner.offload.problem import OffloadProblem
 from neaptide.planner.offload.settings import SETTINGS as STAYS
 from neaptide.planner.recompute.pool.pool import Item, RepetitionPool
 from neaptide.planner.recompute.pool.prices import RepetitionPrices
 from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.planner.recompute.stage_units import stage_units
 from neaptide.schedule.evaluate import Evaluator
-from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.stay_times import StayClock
 
 NAME: Final = "offload"
-# The chain program moves all that crosses between two blocks together: in larger steps the other answers are better.
-_CHAIN_NODES: Final = 100
-_MOST_STARTS: Final = 3
 # Exchanges cost by positions: so many nodes have `most_swaps` of them, fewer have more, and no program less than half.
 _NODES: Final = 2000
 
 
 def choose_stays(
-    step: StepProblem,
-    budget_bytes: int,
-    host: HostSpace,
-    known: Sequence[PlannedSequence],
-    limits: Limits,
-    interrupt: threading.Event | None = None,
-    *,
-    may_recompute: bool = True,
+    problem: OffloadProblem, limits: Limits, interrupt: threading.Event | None = None
 ) -> Outcome[OffloadPlan]:
     """The fastest plan found within a budget with stays on the host; never worse than those that are known.
 
@@ -58,28 +48,23 @@ def choose_stays(
     stays x positions in their gaps)).
 
     Args:
-        step: the program.
-        budget_bytes: highest bytes on the device, workspace included.
-        host: room there, and links.
-        known: plans by recomputation alone with one order of first executions, at least one.
+        problem: the step, its budget, the host and what is known.
         limits: of the search.
         interrupt: set it to stop.
-        may_recompute: whether plans may recompute more than those that are known.
     """
     guard = LimitGuard(limits, interrupt)
+    step, budget_bytes = problem.step, problem.budget_bytes
     bound = None
-    best = min((OffloadPlan(plan) for plan in known), key=lambda plan: plan.rank(budget_bytes))
+    best = problem.best_known()
     is_free = best.planned.peak_with_workspace_bytes <= budget_bytes
     if step.node_count and not (is_free and len(best.planned.sequence) == step.node_count):
-        search = _Search(step, budget_bytes, host, known, guard, may_recompute=may_recompute)
-        search.best = best
-        least = offload_bound(step, budget_bytes, host, search.order, time_s=guard.remaining_s())
-        search.enough_seconds = least + SETTINGS.close_enough * step.baseline_seconds
-        for part in (search.by_stays_alone, search.by_prices, search.by_chain, search.by_exchanges):
-            if not search.is_enough():
-                part()
+        search = _Search(problem, guard)
+        least = offload_bound(step, budget_bytes, problem.host, search.order, time_s=guard.remaining_s())
+        margin = SETTINGS.contradiction * step.baseline_seconds
+        if problem.longest is None or not (least == math.inf or least > problem.longest + margin):
+            search.run(least + SETTINGS.close_enough * step.baseline_seconds)
         best = search.best
-        is_contradicted = least > best.planned.seconds + SETTINGS.contradiction * step.baseline_seconds
+        is_contradicted = least > best.planned.seconds + margin
         if best.planned.peak_with_workspace_bytes <= budget_bytes and not is_contradicted:
             bound = min(least, best.planned.seconds)
     detail = "the bound holds for this order of first executions"
@@ -87,23 +72,26 @@ def choose_stays(
 
 
 class _Search:
-    def __init__(
-        self,
-        step: StepProblem,
-        budget_bytes: int,
-        host: HostSpace,
-        known: Sequence[PlannedSequence],
-        guard: LimitGuard,
-        *,
-        may_recompute: bool,
-    ) -> None:
-        self.step, self.budget, self.host, self.known, self.guard = step, budget_bytes, host, known, guard
-        self.may_recompute = may_recompute
-        self.best = OffloadPlan(known[0])
+    def __init__(self, problem: OffloadProblem, guard: LimitGuard) -> None:
+        self.step, self.budget, self.host = problem.step, problem.budget_bytes, problem.host
+        self.known, self.guard = problem.known, guard
+        self.may_recompute = problem.may_recompute
+        self.best = problem.best_known()
         self.starts: list[Carried] = []
-        self.enough_seconds = 0.0
-        self.order = tuple(dict.fromkeys(known[0].sequence))
-        self.units = stage_units(step, self.order)
+        self.enough_seconds = -math.inf if problem.longest is None else problem.longest
+        self.order = problem.order
+        self.units = stage_units(self.step, self.order)
+
+    def run(self, enough_seconds: float) -> None:
+        """Each way in turn, until nothing is left to win.
+
+        Args:
+            enough_seconds: a plan within the budget that takes no longer need not be improved.
+        """
+        self.enough_seconds = max(self.enough_seconds, enough_seconds)
+        for part in (self.by_stays_alone, self.by_prices, self.by_chain, self.by_exchanges):
+            if not self.is_enough():
+                part()
 
     def is_enough(self) -> bool:
         """Whether the best plan is within the budget and cannot be faster by an amount that matters."""
@@ -120,7 +108,7 @@ class _Search:
 
     def by_chain(self) -> None:
         """Answers of the chain program, for steps that are so small that it takes no longer than the rest."""
-        if self.may_recompute and self.step.node_count <= _CHAIN_NODES:
+        if self.may_recompute and self.step.node_count <= STAYS.chain_nodes:
             problem = PlanningProblem(self.step, self.budget, start=self.order)
             for carried in chain_plans(problem, self.host, self.guard):
                 self.starts.append(carried)
@@ -155,7 +143,7 @@ class _Search:
     def by_exchanges(self) -> None:
         """Recomputations and stays of plans so far against each other."""
         starts = [
-            *sorted(self.starts, key=Carried.seconds)[:_MOST_STARTS],
+            *sorted(self.starts, key=Carried.seconds)[: STAYS.most_starts],
             *(Carried(Evaluator(self.step, plan.sequence), self.host, self.budget) for plan in self.known),
         ]
         most = max(STAYS.most_swaps * _NODES // max(self.step.node_count, 1), STAYS.most_swaps // 2)
@@ -168,6 +156,9 @@ class _Search:
 
     def _take(self, carried: Carried) -> None:
         """Have a plan as the best if it is."""
+        excess = max(carried.placed().peak_bytes - self.budget, 0)
+        if (excess, carried.seconds()) > self.best.rank(self.budget)[:2]:
+            return
         plan = carried.plan(NAME)
         if plan.host_bytes > self.host.nbytes or plan.rank(self.budget) >= self.best.rank(self.budget):
             return

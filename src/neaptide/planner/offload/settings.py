@@ -23,8 +23,19 @@ class OffloadSettings:
         most_swaps: exchanges of recomputations and stays that are tried in a program of 2,000 nodes.
         misses: exchanges in a row that bring nothing end a round of them.
         rounds: of placing stays: waiting shifts all that follows, and with it what a copy hides behind.
+        hopeless: share of the waiting of a first placing that is left in the end, at least, when a search tries a change.
         bound_steps: positions above the budget that the bound looks at, beside the highest.
         bound_windows: of time for each engine there, on either side.
+        most_starts: plans that exchanges begin with, beside those that are known.
+        most_sweeps: rounds of exchanges for each of them.
+        chain_nodes: steps of at most so many nodes have the answers of the chain program as well. It moves all that crosses
+            between two blocks together, so in larger steps the other answers are better.
+        most_blocks: that a step is cut into for the chain program, each in turn.
+        shares: nominal budgets of the chain program, as multiples of the one that is meant, up to its reach.
+        most_labels: that the chain program keeps in front of a block.
+        slots: that the budget is cut into where it has more labels: of those in one slot the fastest stays.
+        most_rooms: that it tries for blocks of which nothing is held.
+        halvings: of what is open between the lowest peak that was found and the highest that was not.
     """
 
     uses: tuple[float, ...] = (1.0, 0.9, 0.8, 0.65)
@@ -36,8 +47,18 @@ class OffloadSettings:
     most_swaps: int = 300
     misses: int = 40
     rounds: int = 24
+    hopeless: float = 0.4
     bound_steps: int = 4
     bound_windows: int = 12
+    most_starts: int = 3
+    most_sweeps: int = 8
+    chain_nodes: int = 100
+    most_blocks: tuple[int, ...] = (8, 16, 48)
+    shares: tuple[float, ...] = (1.0, 0.95, 0.9, 0.8, 0.7, 1.05, 1.1, 1.2, 1.3, 1.45, 1.6, 1.75)
+    most_labels: int = 400
+    slots: int = 256
+    most_rooms: int = 24
+    halvings: int = 8
 
 
 SETTINGS: Final = OffloadSettings()

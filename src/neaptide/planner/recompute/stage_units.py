@@ -96,6 +96,8 @@ class StageUnits:
 
     def _nodes(self, units: Sequence[int], stage: int) -> list[int]:
         """Nodes that recompute units in a stage: views that come only later run there for the first time."""
+        if not units:
+            return []
         before = set(self.order[:stage])
         return sorted(node for u in units for node in self.units[u].nodes if node in before)
 

@@ -25,8 +25,8 @@ from neaptide.schedule.problem import StepProblem
 from neaptide.units import format_bytes, format_seconds
 
 LEAST_MEMORY: Final = "the lowest peak found within the limit on time"
-"""Why such a search ended."""
-_LOWEST_PEAK: Final = "the lowest peak found"
+LOWEST_PEAK: Final = "the lowest peak found"
+"""Why such a search ended, with a limit on time and without one."""
 
 
 def least_memory(
@@ -309,7 +309,7 @@ class _Search:
             which, least = "plan", self.step.lower_bound_bytes
         within, as_fast = (LEAST_MEMORY, " that is as fast")
         if self.longest == math.inf:
-            within, as_fast = _LOWEST_PEAK, ""
+            within, as_fast = LOWEST_PEAK, ""
         if least >= peak:
             detail = f"{within.replace(' found', '')}: no {which}{as_fast} has a lower one"
             return Termination(TerminationReason.OPTIMAL, None, detail, peak, peak)
