@@ -204,7 +204,7 @@ class SizeRelations:
                     f"{dim.name} = {known[dim.name]} is outside its range", why=f"the program holds for {dim}"
                 )
         for relation in self.relations:
-            if relation.left.evaluate(known) != relation.right.evaluate(known):
+            if not _holds(known, relation):
                 raise SymbolicError(f"the sizes break {relation}")
         return known
 
@@ -337,6 +337,10 @@ def _told(relation: Relation, known: Mapping[str, int]) -> dict[str, int]:
     if left_over:
         raise SymbolicError(f"no whole number for {name} keeps {relation}")
     return {name: size}
+
+
+def _holds(shape: Mapping[str, int], relation: Relation) -> bool:
+    return relation.left.evaluate(shape) == relation.right.evaluate(shape)
 
 
 def _at(expr: SizeExpr) -> str:

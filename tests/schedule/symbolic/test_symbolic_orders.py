@@ -105,4 +105,4 @@ def test_a_bound_that_is_met_is_a_proof():
     outcome = symbolic_orders(symbolic_problem(b.finish()))
     assert outcome.termination.reason is TerminationReason.OPTIMAL
     assert outcome.require().excess_over_bound == 0
-    assert [str(size) for size in outcome.require().best().peak.sizes()] == ["16*T"]
+    assert [str(size) for size in outcome.require().best().peak.sizes] == ["16*T"]

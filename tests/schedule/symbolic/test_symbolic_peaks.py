@@ -7,20 +7,21 @@ from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.schedule.order.evaluate import DownsetState, evaluate_order
+from neaptide.schedule.symbolic.candidates import spliced
 from neaptide.schedule.symbolic.lists import list_order
 from neaptide.schedule.symbolic.peaks import largest, peak_of_order, symbolic_bytes_at
 from neaptide.schedule.symbolic.problem import symbolic_problem
+from neaptide.schedule.symbolic.sampled import SampledPeaks
 from neaptide.schedule.symbolic.state import SymbolicState
-from strategies import node_orders
-from symbolic_graphs import shapes_of, symbolic_graphs
+from symbolic_graphs import problem_orders, shapes_of, symbolic_graphs
 
 
 @given(st.data())
 def test_live_bytes_and_peak_are_those_of_every_shape(data):
     graph = data.draw(symbolic_graphs())
     shapes = data.draw(st.lists(st.sampled_from(shapes_of(graph)), min_size=1, max_size=4))
-    order = data.draw(node_orders(graph))
     problem = symbolic_problem(graph, device="cpu")
+    order = data.draw(problem_orders(problem.structure))
     live = [problem.store.expression(known) for known in symbolic_bytes_at(problem, order)]
     peak = peak_of_order(problem, order)
     for shape in shapes:
@@ -62,3 +63,13 @@ def test_what_is_left_of_a_peak_has_its_largest_at_every_shape(graph, data):
     shape = data.draw(st.sampled_from(shapes_of(graph)))
     numbers = [problem.store.expression(size).evaluate(shape) for size in left]
     assert max(numbers) == max(size.evaluate(shape) for size in problem.sizes)
+
+
+@given(symbolic_graphs(), st.data())
+def test_sampled_peaks_are_those_of_the_expressions(graph, data):
+    problem = symbolic_problem(graph, device="cpu")
+    sampled = SampledPeaks(problem)
+    orders = data.draw(st.lists(problem_orders(problem.structure), min_size=2, max_size=2))
+    for order in (*orders, spliced(*orders, cut=data.draw(st.integers(0, len(orders[0]))))):
+        assert problem.structure.is_order(order)
+        assert sampled.peaks(order) == peak_of_order(problem, order).samples

@@ -1,9 +1,4 @@
-"""One order for all shapes, with what is proved of it; and where in the range another order is better.
-
-Candidates are the program order, the lists of `schedule.symbolic.lists` in both directions, and the orders that
-`schedule.order.portfolio` finds for a few shapes far from each other. Which operations may run first does not depend on
-the shape, so an order that was found for one shape is a candidate for all.
-"""
+"""One order for all shapes, with what is proved of it; and where in the range another order is better."""
 
 from __future__ import annotations
 
@@ -14,34 +9,15 @@ from fractions import Fraction
 from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason
-from neaptide.schedule.order.portfolio import best_order
 from neaptide.schedule.order.sharing import touched
+from neaptide.schedule.symbolic.candidates import CandidateOrder, collect_orders
 from neaptide.schedule.symbolic.certificate import RangePart, best_parts, proved_excess
-from neaptide.schedule.symbolic.lists import list_order
-from neaptide.schedule.symbolic.peaks import SymbolicPeak, largest, peak_of_order
+from neaptide.schedule.symbolic.peaks import largest
 from neaptide.schedule.symbolic.problem import SymbolicProblem
 from neaptide.symbolic.relations import KnownSize
 
-_SHAPES: Final = (
-    3  # for which orders are searched: at both ends, and the one between that is farthest from them
-)
 _MOST_PARTS: Final = 16
 _TOLERANCE: Final = Fraction(1, 100)
-
-
-@dataclass(frozen=True, slots=True)
-class CandidateOrder:
-    """An order with its peak as expressions.
-
-    Attributes:
-        order: operations.
-        peak: of which it is the largest at every shape.
-        origin: what made it: a method, or the shape that it was found for.
-    """
-
-    order: tuple[int, ...]
-    peak: SymbolicPeak
-    origin: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,31 +71,11 @@ def symbolic_orders(
         most_parts: boxes into which the range is cut at most.
     """
     guard = LimitGuard(limits or Limits(), interrupt)
-    found: dict[tuple[int, ...], str] = {tuple(range(problem.structure.op_count)): "program order"}
-    for reverse in (False, True):
-        found.setdefault(
-            list_order(problem, reverse=reverse), f"list, {'backward' if reverse else 'forward'}"
-        )
-    shapes = _far_shapes(problem)
-    for number, shape in enumerate(shapes):
-        if guard.exhausted(0) is not None or guard.check_now() is not None:
-            break
-        outcome = best_order(problem.at(shape), guard.left(len(shapes) - number), interrupt)
-        guard.exhausted(outcome.work)
-        name = ", ".join(f"{dim} = {size}" for dim, size in shape.items())
-        found.setdefault(outcome.require().order, f"found for {name}")
-    candidates = tuple(
-        CandidateOrder(order, peak_of_order(problem, order), origin) for order, origin in found.items()
-    )
+    candidates = collect_orders(problem, guard, interrupt)
     result = _certified(problem, candidates, tolerance, most_parts)
-    excess = result.excess_over_bound
-    reason = TerminationReason.OPTIMAL if excess == 0 else TerminationReason.FEASIBLE
-    limit = guard.exhausted(0)
+    reason = TerminationReason.OPTIMAL if result.excess_over_bound == 0 else TerminationReason.FEASIBLE
     return Outcome(
-        result,
-        Termination(reason, limit, _in_words(result)),
-        guard.seconds(),
-        guard.work,
+        result, Termination(reason, guard.exhausted(0), _in_words(result)), guard.seconds(), guard.work
     )
 
 
@@ -127,7 +83,7 @@ def _certified(
     problem: SymbolicProblem, candidates: tuple[CandidateOrder, ...], tolerance: Fraction, most_parts: int
 ) -> SymbolicOrders:
     store = problem.store
-    peaks = [candidate.peak.sizes() for candidate in candidates]
+    peaks = [candidate.peak.sizes for candidate in candidates]
     (whole,) = best_parts(store.dims, store.relations, peaks, tolerance=tolerance, most_parts=1)
     parts = best_parts(store.dims, store.relations, peaks, tolerance=tolerance, most_parts=most_parts)
     known = candidates[whole.order].peak.known
@@ -149,15 +105,6 @@ def least_bytes(problem: SymbolicProblem) -> tuple[KnownSize, ...]:
         own = tuple(storage for storage in touched(op) if storage not in there)
         sizes.append(base + problem.total(own) + problem.store.known(problem.workspace[index]))
     return largest(problem.store, sizes)
-
-
-def _far_shapes(problem: SymbolicProblem) -> tuple[dict[str, int], ...]:
-    """Sample shapes far from each other: the least total of bytes, the largest, and one with other shares of these."""
-    samples = problem.store.samples()
-    totals = problem.total(tuple(range(len(problem.sizes)))).samples
-    by_size = sorted(range(len(samples)), key=lambda number: (totals[number], number))
-    chosen = dict.fromkeys((by_size[0], by_size[-1], by_size[len(by_size) // 2]))
-    return tuple(samples[number] for number in chosen)[:_SHAPES]
 
 
 def _in_words(result: SymbolicOrders) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from neaptide.schedule.order.evaluate import check_order
 from neaptide.schedule.symbolic.problem import SymbolicProblem
@@ -18,14 +18,15 @@ class SymbolicPeak:
     Attributes:
         known: the expressions in the form of the store; none is proved to be at most another at every shape.
         store: that they are compared in.
+        sizes: the expressions, in bytes, over dims of the graph.
     """
 
     known: tuple[KnownSize, ...]
     store: SizeRelations
+    sizes: tuple[SizeExpr, ...] = field(init=False, compare=False)
 
-    def sizes(self) -> tuple[SizeExpr, ...]:
-        """The expressions, in bytes, over dims of the graph."""
-        return tuple(map(self.store.expression, self.known))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", tuple(map(self.store.expression, self.known)))
 
     def evaluate(self, binding: Mapping[str, int]) -> int:
         """The peak in bytes at a shape.
@@ -34,7 +35,7 @@ class SymbolicPeak:
             SymbolicError: a dim does not follow from the binding, or is outside its range.
         """
         full = self.store.binding(binding)
-        return max(size.evaluate(full) for size in self.sizes())
+        return max(size.evaluate(full) for size in self.sizes)
 
     @property
     def samples(self) -> tuple[int, ...]:
