@@ -17,7 +17,7 @@ from neaptide.ir.schedule import Schedule
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.zoo.spec import factory
 
-SHAPES = 10
+SHAPES = 4
 WHOLE = {"batch": {0: (1, 64), 1: (2, 64)}}
 BATCH = {"batch": {0: (1, 64)}}
 

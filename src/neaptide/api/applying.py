@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from neaptide.api.search_options import open_choice, placed, plan_within_budget, search_options
+from neaptide.frontends.dynamic_dims import Dynamic
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.planner.budget import Budget
 from neaptide.plans import Plan
@@ -15,6 +16,7 @@ from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.arguments import check_on_mismatch, check_plan
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.evicting import EvictionOptions, eviction_options
+from neaptide.runtime.for_all_shapes import check_for_all_shapes, for_all_shapes, varies
 from neaptide.runtime.plan_matching import fits, matched, same_budget, warn_of_left_out
 from neaptide.runtime.planned_graph import LeaveOut, PlannedVariant
 from neaptide.runtime.planned_step import OnMismatch, PlannedStep
@@ -86,6 +88,7 @@ def compile_step(
     trials: int | None = DEFAULTS.trials,
     in_place: bool = DEFAULTS.in_place,
     slow: SlowMemory = DEFAULT_SLOW_MEMORY,
+    dynamic: Dynamic | None = None,
 ) -> PlannedStep:
     """A callable that plans a step when it is first called, and runs it under the plan from then on.
 
@@ -103,9 +106,15 @@ def compile_step(
     model and its state in the host's memory. The least peak that measured within the limit of time is taken, or the fastest
     plan where none is within it; for a limit of bytes the fastest.
 
+    With `dynamic={"batch": {0: (1, 64), 1: (16, 4096)}}` one program is made for a range of shapes: the key is an
+    argument of the step, or a path such as `batch.input_ids`, and each dim has its range or a `torch.export.Dim`. The
+    program decides at each call what is evicted for the shapes of that call, and stays within the limit for all of them.
+    A share such as `"60%"` is of the largest shapes. Calls of other shapes are planned by themselves, for the same bytes.
+
     Raises:
         UsageError: an unknown strategy, rule, `on_mismatch` or way to evict, or eviction together with a strategy, with
-            `atomic`, with an arena, with rewrites, with trials or with a budget's latency; trials without a limit.
+            `atomic`, with an arena, with rewrites, with trials or with a budget's latency; trials without a limit;
+            `dynamic` with any of these. At the first call: `dynamic` does not fit its arguments.
         InfeasibleBudget: at a call: no plan within its bytes was found.
     """
     check_on_mismatch(on_mismatch)
@@ -135,6 +144,8 @@ def compile_step(
             "trials": options.trials is not None,
         },
     )
+    if dynamic:
+        check_for_all_shapes(options, arena=bool(arena), evicts=evicting is not None)
     first_bytes = 0
     leave_out = _warn_once()
 
@@ -149,8 +160,14 @@ def compile_step(
             changing=changing,
             allow_nondeterministic=allow_nondeterministic,
             slow=slow,
+            dynamic=dynamic,
         )
         allowed = replace(options, least_bytes=first_bytes, leave_out=leave_out if first_bytes else None)
+        if varies(prepared):
+            variant = for_all_shapes(prepared, allowed)
+            points = variant.graphs[0].points
+            first_bytes = first_bytes or (0 if points is None else points.budget_bytes)
+            return variant
         if evicting is not None:
             variant = prepared.evicting(allowed, evicting)
             decided = variant.graphs[0].eviction

@@ -21,6 +21,10 @@ SMALLEST = 1  # that a dim can be: nothing is planned for tensors without elemen
 _EXAMPLE = 2  # smallest size that a trace is made with: torch takes 0 and 1 for constants
 
 
+class OutsideRangeError(UsageError):
+    """A size of the call is outside of the range that was asked for."""
+
+
 @dataclass(frozen=True)
 class DynamicDim:
     """A size that may be another one at each call.
@@ -148,7 +152,7 @@ def _places(
         )
     size = next(iter(sizes.values()))
     if size < low or (high is not None and size > high):
-        raise UsageError(
+        raise OutsideRangeError(
             f"dim {axis} of {path} is {size}, outside of its range {low} to {high}",
             next_step="capture with a batch inside of the range",
         )

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from neaptide.frontends.captured import CapturedStep
+from neaptide.frontends.dynamic_dims import Dynamic, OutsideRangeError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.runtime.arguments import check_call
 
@@ -25,16 +26,47 @@ def capture(
     state: Any = None,
     name: str = "",
     changing: frozenset[str] = frozenset(),
+    dynamic: Dynamic | None = None,
 ) -> CapturedStep:
     """Capture a step; see `frontends.torch_step.capture_step` for the arguments.
 
     Raises:
         CaptureError: the step takes other arguments, or cannot be captured; names the user's line.
-        UsageError: it is no step but a factory.
+        UsageError: it is no step but a factory, or `dynamic` does not fit the arguments.
     """
     check_call(step, args, kwargs or {})
     with quiet_torch():
-        return capture_step(step, args, kwargs, state=state, name=name, changing=changing)
+        return capture_step(step, args, kwargs, state=state, name=name, changing=changing, dynamic=dynamic)
+
+
+def capture_for_call(
+    step: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    dynamic: Dynamic | None,
+    **options: Any,
+) -> CapturedStep:
+    """A capture that is for this call: with dims that vary where that holds for its sizes, else for these alone.
+
+    Args:
+        step: as for `capture`.
+        args: likewise.
+        kwargs: likewise.
+        dynamic: likewise.
+        options: the others of `capture`.
+
+    Raises:
+        CaptureError: the step cannot be captured.
+        UsageError: it is no step but a factory, or `dynamic` does not fit the arguments.
+    """
+    if dynamic:
+        try:
+            captured = capture(step, args, kwargs, dynamic=dynamic, **options)
+        except OutsideRangeError:
+            return capture(step, args, kwargs, **options)
+        if captured.agrees(args, kwargs):
+            return captured
+    return capture(step, args, kwargs, **options)
 
 
 @contextmanager

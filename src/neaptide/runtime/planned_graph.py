@@ -15,6 +15,7 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.values import Value
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
+from neaptide.planner.points.plan import PointPlan
 from neaptide.planner.variants.variant import Decision
 from neaptide.plans import Plan
 from neaptide.runtime.arena_plan import ArenaPlan
@@ -29,6 +30,19 @@ if TYPE_CHECKING:
 
 LeaveOut = Callable[[str, str], None]
 """Told the name of a rule, and why a rewrite of it is not legal."""
+
+
+@dataclass(frozen=True)
+class PointsWithin:
+    """Points at which a program decides what is evicted, and the bytes that it stays within.
+
+    Attributes:
+        plan: what can be decided.
+        budget_bytes: highest peak with workspace, what the caller owns included.
+    """
+
+    plan: PointPlan
+    budget_bytes: int
 
 
 @dataclass(frozen=True)
@@ -47,6 +61,7 @@ class PlannedGraph:
         arena: the block that it runs in; None for none.
         eviction: what decides on the way what is evicted; it then runs node by node in the order given there. None
             where nothing is.
+        points: where a program for all shapes decides; its order is then that of the points. None for none.
         decisions: what a search over variants decided, that the rewrites carry out.
         host_bytes: most bytes of storages that its plan has on the host at once; None where no plan says so.
         by_shape: its plans for all shapes, where dims of the graph vary; `schedule` is then program order. None else.
@@ -61,6 +76,7 @@ class PlannedGraph:
     saved: tuple[int, ...] = ()
     arena: ArenaPlan | None = None
     eviction: Eviction | None = None
+    points: PointsWithin | None = None
     decisions: tuple[Decision, ...] = ()
     host_bytes: int | None = None
     by_shape: ShapePlans | None = None

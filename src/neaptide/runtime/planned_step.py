@@ -18,6 +18,7 @@ from neaptide.runtime.arena_plan import ArenaReport
 from neaptide.runtime.evicting import EvictingExecutable
 from neaptide.runtime.lowered_variant import LoweredVariant, Runnable
 from neaptide.runtime.planned_graph import PlannedVariant
+from neaptide.runtime.points import PointExecutable, PointTotals
 from neaptide.runtime.restore_point import RestorePoint
 
 logger = logging.getLogger(__name__)
@@ -169,6 +170,12 @@ class PlannedStep:
         """What was evicted in the last usual step; None where nothing is, or before the first one."""
         executable = self._variants[-1].runnable(0).executable if self._variants else None
         return executable.totals if isinstance(executable, EvictingExecutable) else None
+
+    @property
+    def points(self) -> PointTotals | None:
+        """What was evicted in the last usual step of a program for all shapes; None where there is none, or before."""
+        executable = self._variants[-1].runnable(0).executable if self._variants else None
+        return executable.totals if isinstance(executable, PointExecutable) else None
 
     def program_source(self) -> str:
         """Text of the program of a usual step as last planned, for reading.

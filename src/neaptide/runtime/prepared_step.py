@@ -19,6 +19,7 @@ from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.errors import UsageError
 from neaptide.frontends.captured import CapturedStep
+from neaptide.frontends.dynamic_dims import Dynamic
 from neaptide.frontends.fact_words import user_names
 from neaptide.frontends.step_slots import argument_name
 from neaptide.interruption import keeping
@@ -44,7 +45,7 @@ from neaptide.planner.variants.estimate import PartCosts
 from neaptide.plans import BudgetRecord, Plan, PlannedProgram, described_role
 from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.arena_planning import plan_arena
-from neaptide.runtime.capturing import capture
+from neaptide.runtime.capturing import capture_for_call
 from neaptide.runtime.evicting import Eviction, EvictionOptions, check_eviction
 from neaptide.runtime.out_probe import probe_outs
 from neaptide.runtime.pace import Pace
@@ -453,6 +454,7 @@ def prepare(
     allow_nondeterministic: bool = False,
     refresh: bool = False,
     slow: SlowMemory = DEFAULT_SLOW_MEMORY,
+    dynamic: Dynamic | None = None,
 ) -> PreparedStep:
     """Capture a step and get ready to cost it; see `frontends.torch_step.capture_step` for the arguments.
 
@@ -464,7 +466,7 @@ def prepare(
         get_device(device)  # a misspelt name is told before the capture, which takes seconds
     if progress is not None:
         progress("capturing the step")
-    captured = capture(step, args, kwargs, state=state, name=name, changing=changing)
+    captured = capture_for_call(step, args, kwargs or {}, dynamic, state=state, name=name, changing=changing)
     return PreparedStep(
         captured,
         device=device,

@@ -1,0 +1,111 @@
+"""Plans a step whose dims may vary: one program, which decides at each call what is evicted for the shapes of that call."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from neaptide.cost.model import EstimatedCost
+from neaptide.errors import InfeasibleBudget, UsageError
+from neaptide.ir.graph import Graph
+from neaptide.ops import registry
+from neaptide.outcome import Limits
+from neaptide.planner.budget import allowed_bytes
+from neaptide.planner.objective import PlanningProblem
+from neaptide.planner.offload.host import HostSpace
+from neaptide.planner.points.plan import Decisions, PointPlan, point_plan
+from neaptide.planner.points.shaped import ShapedProgram
+from neaptide.planner.strategies import early_updates
+from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant, PointsWithin
+from neaptide.runtime.prepared_step import PreparedStep
+from neaptide.runtime.search_options import SearchOptions
+from neaptide.settings import DEFAULTS
+from neaptide.units import format_bytes
+
+
+def varies(prepared: PreparedStep) -> bool:
+    """Whether sizes of a step are left to its calls."""
+    return any(program.graph.dims for program in prepared.captured.programs)
+
+
+def check_for_all_shapes(options: SearchOptions, *, arena: bool, evicts: bool) -> None:
+    """Refuse what a program for all shapes cannot have.
+
+    Raises:
+        UsageError: naming it.
+    """
+    beside = {
+        "a strategy": options.strategy != DEFAULTS.strategy,
+        "eviction": evicts,
+        "atomic": options.atomic,
+        "an arena": arena,
+        "a latency": options.budget.latency is not None,
+        'peak="min"': options.budget.is_min,
+        "rewrites": bool(options.rewrites),
+        "numerics": options.numerics != DEFAULTS.numerics,
+        "trials": options.trials is not None,
+    }
+    asked = [what for what, is_asked in beside.items() if is_asked]
+    if asked:
+        raise UsageError(
+            f"dynamic and {asked[0]} exclude each other",
+            why="one program for all shapes decides while it runs what is evicted for the shapes of a call",
+            next_step="give a limit in bytes alone, or leave dynamic out: each shape is then planned by itself",
+        )
+
+
+def for_all_shapes(prepared: PreparedStep, options: SearchOptions) -> PlannedVariant:
+    """Every program with points at which it decides. The limit holds for all shapes in the ranges.
+
+    A share of the peak is of the largest shapes. Updates run earlier where that is free for them.
+
+    Args:
+        prepared: a step whose dims may vary.
+        options: the limit, as `check_for_all_shapes` allows.
+
+    Raises:
+        UsageError: a range has no end.
+        InfeasibleBudget: no way was found to keep the largest shapes within the limit.
+    """
+    graphs = []
+    limit: int | None = None
+    for program in prepared.captured.programs:
+        plan, allowed = _planned(program.graph, prepared, options, limit)
+        limit = allowed if limit is None else limit
+        graphs.append(replace(PlannedGraph.captured(program), points=PointsWithin(plan, allowed)))
+    return PlannedVariant(prepared.captured, tuple(graphs), slow=prepared.slow)
+
+
+def _planned(
+    graph: Graph, prepared: PreparedStep, options: SearchOptions, first: int | None
+) -> tuple[PointPlan, int]:
+    cost = EstimatedCost(prepared.device, registry())
+    largest = _largest(graph)
+    shaped = ShapedProgram(graph, cost, range(len(graph.nodes)), largest)
+    peak = shaped.at(largest).peak_bytes
+    allowed = allowed_bytes(options.budget, peak, first, options.least_bytes)
+    early = early_updates.solve(PlanningProblem(shaped.problem, 0), Limits()).require()
+    host_bytes = options.budget.host_bytes
+    host = HostSpace.of(graph, prepared.device, host_bytes) if host_bytes else None
+    plan = point_plan(graph, cost, early.sequence, largest, least_budget_bytes=allowed, host=host)
+    found = Decisions(plan).of(largest, allowed).script.peak_bytes
+    if found > allowed:
+        raise InfeasibleBudget(
+            f"the largest shapes do not stay within {format_bytes(allowed)}: the lowest peak found is "
+            f"{format_bytes(found)}",
+            smallest_peak_bytes=found,
+            lower_bound_bytes=shaped.problem.lower_bound_bytes,
+            where=", ".join(f"{dim} = {size}" for dim, size in largest.items()),
+            next_step="allow more, or make the ranges smaller",
+        )
+    return plan, allowed
+
+
+def _largest(graph: Graph) -> dict[str, int]:
+    open_ended = [dim.name for dim in graph.dims if dim.high is None]
+    if open_ended:
+        raise UsageError(
+            f"the range of {open_ended[0]} has no end",
+            why="a limit must hold for the largest shapes",
+            next_step="give dynamic= a largest size",
+        )
+    return {dim.name: dim.high for dim in graph.dims if dim.high is not None}

@@ -1,0 +1,153 @@
+"""One planned step for a range of shapes: eager's bits at each shape, within the limit, without planning again."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import neaptide
+from neaptide.errors import InfeasibleBudget, StepMismatch, UsageError
+from neaptide.planner.budget import Budget
+from neaptide.runtime.meter import LiveBytesMeter
+
+DYNAMIC = {"x": {0: (2, 6), 1: (2, 12)}}
+WIDTH = 8
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.wide = nn.Linear(WIDTH, 4 * WIDTH)
+        self.back = nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(x).unsqueeze(1).chunk(3, dim=-1)
+        x = x + functional.scaled_dot_product_attention(q, k, v, is_causal=True).squeeze(1)
+        return x + self.back(functional.gelu(self.wide(x)))
+
+
+def make(dropout=0.0):
+    torch.manual_seed(0)
+    model = nn.Sequential(Block(), nn.Dropout(dropout), Block())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+
+    def step(x):
+        loss = model(x).square().sum() / (x.shape[0] * x.shape[1])
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step, model
+
+
+SHAPES = ((3, 5), (6, 12), (2, 2), (5, 11), (3, 5), (6, 3), (2, 12))
+
+
+def batches(shapes=SHAPES):
+    torch.manual_seed(1)
+    return [torch.randn(*shape, WIDTH) for shape in shapes]
+
+
+def assert_same_bits(fast, model, eager, reference, data):
+    for x in data:
+        torch.manual_seed(2)
+        found = fast(x)
+        torch.manual_seed(2)
+        assert torch.equal(found, eager(x))
+    for own, other in zip(model.parameters(), reference.parameters(), strict=True):
+        assert torch.equal(own, other)
+
+
+@pytest.mark.parametrize(("budget", "dropout"), [("100%", 0.0), ("80%", 0.25)])
+def test_every_shape_has_the_bits_of_eager_and_is_planned_once(budget, dropout):
+    (step, model), (eager, reference) = make(dropout), make(dropout)
+    fast = neaptide.compile_step(step, budget=budget, dynamic=DYNAMIC)
+    assert_same_bits(fast, model, eager, reference, batches())
+    assert fast.counts.replans == 0
+    assert fast.counts.planned == len(SHAPES)
+
+
+def test_a_tight_limit_evicts_for_large_shapes_and_nothing_for_small_ones():
+    step, _ = make()
+    fast = neaptide.compile_step(step, budget="80%", dynamic=DYNAMIC)
+    evicted = {}
+    for x in batches([(6, 12), (6, 12), (2, 2), (2, 3), (6, 12)]):  # the first call is another program
+        with LiveBytesMeter([x, *fast.resident()]) as meter:
+            fast(x)
+        if fast.points is not None:
+            evicted[tuple(x.shape[:2])] = fast.points.evicted
+            assert meter.peak_bytes <= fast.points.peak_bytes
+    assert evicted[6, 12] > 0
+    assert evicted[2, 2] == 0
+
+
+def test_other_shapes_are_planned_by_themselves():
+    (step, model), (eager, reference) = make(), make()
+    fast = neaptide.compile_step(step, budget="100%", dynamic=DYNAMIC)
+    data = batches([(3, 5), (1, 5), (4, 4), (7, 12), (2, 12), (1, 5)])
+    assert_same_bits(fast, model, eager, reference, data)
+    assert fast.counts.replans == 2
+    assert fast.counts.planned == len(data)
+
+
+def test_other_shapes_can_be_an_error_that_names_the_range():
+    step, _ = make()
+    fast = neaptide.compile_step(step, budget="100%", dynamic=DYNAMIC, on_mismatch="error")
+    fast(batches()[0])
+    with pytest.raises(StepMismatch, match="the size x_0 is 9, was 2 to 6"):
+        fast(torch.zeros(9, 4, WIDTH))
+
+
+def test_a_limit_that_the_largest_shape_cannot_keep_is_told_at_once():
+    step, _ = make()
+    fast = neaptide.compile_step(step, budget="5KiB", dynamic=DYNAMIC)
+    with pytest.raises(InfeasibleBudget, match="largest shapes"):
+        fast(torch.zeros(2, 2, WIDTH))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"atomic": True},
+        {"arena": True},
+        {"eviction": "dtr"},
+        {"numerics": "close"},
+        {"strategy": "program_order"},
+        {"budget": Budget(latency="+10%")},
+        {"budget": "min"},
+    ],
+)
+def test_what_no_program_for_all_shapes_can_have_is_refused(options):
+    with pytest.raises(UsageError, match="exclude each other"):
+        neaptide.compile_step(make()[0], **{"budget": "80%", "dynamic": DYNAMIC, **options})
+
+
+def test_a_range_needs_an_end():
+    fast = neaptide.compile_step(make()[0], budget="80%", dynamic={"x": {0: (2, None)}})
+    with pytest.raises(UsageError, match="has no end"):
+        fast(torch.zeros(3, 4, WIDTH))
+
+
+def test_a_step_that_fixes_its_sizes_is_planned_as_ever():
+    torch.manual_seed(0)
+    model = nn.Linear(WIDTH, WIDTH)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x):
+        loss = sum(model(x[place]).sum() for place in range(x.shape[0]))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    twin = copy.deepcopy(model)
+    fast = neaptide.compile_step(step, budget="100%", dynamic={"x": {0: (2, 6)}})
+    fast(torch.ones(3, WIDTH))
+    assert fast.points is None
+    assert not torch.equal(model.weight, twin.weight)
