@@ -13,11 +13,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
-from neaptide.errors import InfeasibleBudget
+from neaptide.errors import InfeasibleBudget, LoweringError
+from neaptide.lower.program import Watch
 from neaptide.ops import registry
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.points.decide import POLICIES, least_cost_cover, policy
 from neaptide.planner.points.plan import point_plan
+from neaptide.runtime.evicting import EvictingExecutable, Eviction, EvictionOptions
 from neaptide.runtime.meter import LiveBytesMeter
 from neaptide.runtime.points import PointExecutable
 from neaptide.symbolic.size_expr import SizeExpr
@@ -137,6 +139,33 @@ def test_a_shape_that_cannot_be_kept_within_the_budget_is_refused_before_anythin
     assert error.value.smallest_peak_bytes > 2000
     assert executable.interruption is None
     check(executable, attention(1, 2)[0], graph)
+
+
+def test_watched_values_are_copied_whatever_is_evicted():
+    graph, sizes = for_all_shapes(layers=2), {"B": 4, "T": 16}
+    recorder, _ = attention(4, 16, layers=2)
+    (probabilities, *_) = (n.outputs[0] for n in graph.nodes if n.op == "aten.native_dropout.default")
+    watches = [Watch("probabilities", probabilities, 0), Watch("x", graph.inputs[0], 0)]
+    plan = plan_of(graph, sizes)
+    executable = PointExecutable(plan, registry(), MANY, name="test", watches=watches)
+    executable.budget_bytes = tight(executable, sizes)
+    torch.manual_seed(SEED)
+    copies = {}
+    inputs = recorder.fresh_inputs()
+    executable.run(list(inputs), copies)
+    assert executable.totals.evicted
+    assert torch.equal(copies["probabilities"], recorder.data[probabilities])
+    assert torch.equal(copies["x"], inputs[0])
+    with pytest.raises(LoweringError, match="never made"):
+        PointExecutable(plan, registry(), MANY, name="test", watches=[Watch("x", probabilities, 1)])
+
+
+def test_eviction_by_a_heuristic_alone_refuses_dims():
+    graph, sizes = for_all_shapes(), {"B": 2, "T": 3}
+    problem = plan_of(graph, sizes).shaped.problem_at(sizes)
+    eviction = Eviction(problem, tuple(range(len(graph.nodes))), MANY, EvictionOptions())
+    with pytest.raises(LoweringError, match="test takes B, T"):
+        EvictingExecutable(graph, registry(), eviction, name="test")
 
 
 # -- memory is taken away on the way

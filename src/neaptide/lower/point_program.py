@@ -13,16 +13,17 @@ from dataclasses import dataclass
 from neaptide.analysis.liveness import with_frees
 from neaptide.errors import LoweringError
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Arg, Node, Ref
+from neaptide.ir.nodes import Access, Arg, Node, Ref
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.values import Value
 from neaptide.lower.dims import parameters
 from neaptide.lower.names import Names
 from neaptide.lower.node_calls import FunctionWriter, NodeFunction
-from neaptide.lower.program import Program
+from neaptide.lower.program import Program, Watch
 from neaptide.lower.random_states import random_state
 from neaptide.lower.torch_calls import CallWriter
+from neaptide.lower.watches import copy_text, refuse_missed, watches_by_access
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ def point_program(
     points: Collection[int],
     repeatable: Collection[int],
     last_use: Sequence[int],
+    watches: Sequence[Watch] = (),
 ) -> PointProgram:
     """Write a program with points. O(size of the graph).
 
@@ -60,9 +62,11 @@ def point_program(
         points: positions directly before which there is one; the number of nodes for the end.
         repeatable: nodes that may be run again at points.
         last_use: by storage, the position behind which it is dropped; the number of nodes for what is handed back.
+        watches: values to copy on the way; the program then takes a second argument, a dict that it fills.
 
     Raises:
-        LoweringError: a loop, an operation that torch does not have, or a size that no input tells.
+        LoweringError: a loop, an operation that torch does not have, a size that no input tells, or a watch of
+            something that never exists.
     """
     functions = FunctionWriter(graph, registry)
     again = {
@@ -70,7 +74,7 @@ def point_program(
         for node in sorted(repeatable)
     }
     writer = _Writer(graph, functions, frozenset(repeatable))
-    writer.write(order, frozenset(points), last_use)
+    writer.write(order, frozenset(points), last_use, watches)
     schedule = Schedule.from_nodes(graph, order)
     program = Program(
         graph=graph,
@@ -79,6 +83,7 @@ def point_program(
         line_nodes=tuple(functions.nodes),
         line_steps=tuple([None] * (len(functions.lines) - len(writer.steps)) + writer.steps),
         names={**functions.calls.globals, writer.begin: None},
+        watches=tuple(watches),
         dims=functions.dims,
     )
     return PointProgram(program, writer.begin, again)
@@ -108,25 +113,41 @@ class _Writer:
         )
         self.steps: list[int | None] = []
 
-    def write(self, order: Sequence[int], points: frozenset[int], last_use: Sequence[int]) -> None:
+    def write(
+        self, order: Sequence[int], points: frozenset[int], last_use: Sequence[int], watches: Sequence[Watch]
+    ) -> None:
         graph, held = self.graph, self.held
         variable = self.calls.names.variable
         sizes = ", ".join(f"{dim!r}: {name}" for dim, name in self.functions.dims.items())
-        self._emit(f"def program(args{parameters(self.functions.dims)}):", depth=0)
+        taken = "args, watched" if watches else "args"
+        self._emit(f"def program({taken}{parameters(self.functions.dims)}):", depth=0)
         self._emit(f"{held} = [None] * {len(graph.values)}")
         if graph.inputs:
             self._emit(f"[{', '.join(variable(graph.values[v]) for v in graph.inputs)}] = args")
             self._emit("args.clear()")
         self._emit(f"{self.point} = {self.begin}({held}, {{{sizes}}})")
         dying = self._dying(last_use)
+        due = watches_by_access(graph, watches)
+        for storage in graph.input_storages():
+            self._watch(None, due.pop(Access(storage, 0), ()))
         for position, number in enumerate(order):
             self._point(position, points)
-            self._operation(graph.nodes[number], position)
+            node = graph.nodes[number]
+            self._operation(node, position)
+            for access in (*(Access(s, 0) for s in graph.created_storages(node)), *node.effects.writes):
+                self._watch(node, due.pop(access, ()), position)
             if gone := dying.get(position):
                 self._emit(f"{' = '.join(gone)} = None", node=number, step=position)
+        refuse_missed(due)
         self._point(len(order), points)
         outputs = "".join(f"{variable(graph.values[v])}, " for v in graph.outputs)
         self._emit(f"return ({outputs.strip()})" if outputs else "return ()")
+
+    def _watch(self, node: Node | None, watches: Sequence[Watch], step: int | None = None) -> None:
+        number = None if node is None else node.id
+        for watch in watches:
+            text = f"watched[{watch.name!r}] = {copy_text(self.graph, node, watch, self.calls)}"
+            self._emit(text, node=number, step=step)
 
     def _dying(self, last_use: Sequence[int]) -> dict[int, list[str]]:
         """Values by the position behind which their storage is dropped: all on it at once, so that it can be recomputed from."""

@@ -6,7 +6,6 @@ what is alive is what `analysis.liveness` says.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,7 +27,7 @@ from neaptide.lower.random_states import DrawnAgain, random_state, repeated_draw
 from neaptide.lower.torch_calls import CallText, CallWriter, result_structure
 from neaptide.lower.torch_ops import resolve_operation
 from neaptide.lower.transfers import transfer_lines
-from neaptide.lower.watches import copy_text
+from neaptide.lower.watches import copy_text, refuse_missed, watches_by_access
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 
 __all__ = ["Watch", "lower", "resolve_operation"]
@@ -141,7 +140,7 @@ class _Writer:
             length = self.calls.names.fresh(dim, "dim")
             self._emit(f"{length} = {text}")
             self.calls.dims[dim] = length
-        due = _by_access(graph, watches)
+        due = watches_by_access(graph, watches)
         for storage in graph.input_storages():
             self._watch(graph, None, due.pop(Access(storage, 0), ()))
         heading = ""
@@ -169,10 +168,7 @@ class _Writer:
                 self._at(place, f"del {', '.join(gone)}")
             for text in transfers.get(position, ()):
                 self._emit(text)
-        for missed in due.values():
-            raise LoweringError(
-                f"{missed[0].name} is to be copied at version {missed[0].version}, which is never made"
-            )
+        refuse_missed(due)
         outputs = "".join(f"{variable(graph.values[v])}, " for v in graph.outputs)
         self._emit(f"return ({outputs.strip()})" if outputs else "return ()")
         self._emit("", depth=0)
@@ -296,13 +292,3 @@ def _versions_made(graph: Graph, step: Step) -> tuple[Access, ...]:
         return ()
     node = graph.nodes[step.target]
     return (*(Access(s, 0) for s in graph.created_storages(node)), *node.effects.writes)
-
-
-def _by_access(graph: Graph, watches: Sequence[Watch]) -> dict[Access, list[Watch]]:
-    due: dict[Access, list[Watch]] = defaultdict(list)
-    for watch in watches:
-        storage = graph.values[watch.value].storage
-        if storage is None:
-            raise LoweringError(f"{watch.name} is a number; only tensors can be copied on the way")
-        due[Access(storage, watch.version)].append(watch)
-    return dict(due)

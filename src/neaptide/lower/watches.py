@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
 from neaptide.errors import LoweringError
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Node
+from neaptide.ir.nodes import Access, Node
 from neaptide.lower.program import Watch
 from neaptide.lower.sizes import grouped
 from neaptide.lower.torch_calls import CallWriter
+
+
+def watches_by_access(graph: Graph, watches: Sequence[Watch]) -> dict[Access, list[Watch]]:
+    """Watches by the version of a storage at which they copy.
+
+    Raises:
+        LoweringError: something watched is a number.
+    """
+    due: dict[Access, list[Watch]] = defaultdict(list)
+    for watch in watches:
+        storage = graph.values[watch.value].storage
+        if storage is None:
+            raise LoweringError(f"{watch.name} is a number; only tensors can be copied on the way")
+        due[Access(storage, watch.version)].append(watch)
+    return dict(due)
+
+
+def refuse_missed(due: Mapping[Access, Sequence[Watch]]) -> None:
+    """Refuse watches that are left when all nodes have run.
+
+    Raises:
+        LoweringError: there are some.
+    """
+    for missed in due.values():
+        raise LoweringError(
+            f"{missed[0].name} is to be copied at version {missed[0].version}, which is never made"
+        )
 
 
 def copy_text(graph: Graph, node: Node | None, watch: Watch, calls: CallWriter) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ import torch
 from neaptide.errors import InfeasibleBudget
 from neaptide.ir.registry import OpRegistry
 from neaptide.lower.point_program import point_program
+from neaptide.lower.program import Watch
 from neaptide.lower.random_states import DrawnAgain
 from neaptide.movers.host_pool import HostCopy, HostPool, make_mover
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
@@ -53,6 +54,7 @@ class PointExecutable(Executable):
         name: for messages.
         policy: how it is decided.
         slow: where storages wait on the host.
+        watches: values to copy on the way.
 
     Attributes:
         totals: of the last run that came to its end; None before there is one.
@@ -70,6 +72,7 @@ class PointExecutable(Executable):
         name: str,
         policy: Policy = least_cost_cover,
         slow: SlowMemory = DEFAULT_SLOW_MEMORY,
+        watches: Sequence[Watch] = (),
     ) -> None:
         shaped = plan.shaped
         made = point_program(
@@ -79,6 +82,7 @@ class PointExecutable(Executable):
             points=plan.points,
             repeatable=plan.repeatable,
             last_use=shaped.units.last_use,
+            watches=watches,
         )
         names = {**made.program.names, made.begin: self._begin}
         super().__init__(replace(made.program, names=names), name=name)
