@@ -164,7 +164,7 @@ def test_eviction_by_a_heuristic_alone_refuses_dims():
     graph, sizes = for_all_shapes(), {"B": 2, "T": 3}
     problem = plan_of(graph, sizes).shaped.problem_at(sizes)
     eviction = Eviction(problem, tuple(range(len(graph.nodes))), MANY, EvictionOptions())
-    with pytest.raises(LoweringError, match="test takes B, T"):
+    with pytest.raises(LoweringError, match="the program takes B, T"):
         EvictingExecutable(graph, registry(), eviction, name="test")
 
 

@@ -13,7 +13,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Access, Arg, Node, Ref
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule
-from neaptide.lower.dims import DimReader, parameters
+from neaptide.lower.dims import DimReader
 from neaptide.lower.names import Names
 from neaptide.lower.program import Program, Watch
 from neaptide.lower.torch_calls import CallWriter
@@ -59,13 +59,13 @@ def node_calls(graph: Graph, registry: OpRegistry, watches: Sequence[Watch] = ()
     """Write the functions of all nodes. O(size of the graph).
 
     Args:
-        graph: without loops; the program takes the symbolic dims that its inputs tell.
+        graph: static shapes, without loops.
         registry: how an impure op is repeated.
         watches: values to copy on the way.
 
     Raises:
-        LoweringError: a loop, an operation that torch does not have, a size that no input tells, or a watch of
-            something that never exists.
+        LoweringError: a loop, an operation that torch does not have, symbolic dims, or a watch of something that never
+            exists.
     """
     return _Writer(graph, registry, tuple(watches)).write()
 
@@ -151,11 +151,13 @@ class _Writer(FunctionWriter):
     def write(self) -> NodeCalls:
         graph = self.graph
         runner = self.calls.names.fresh(RUNNER)
-        taken = ["args", *(["watched"] if self.watches else [])]
-        sizes = ", ".join(f"{dim!r}: {variable}" for dim, variable in self.dims.items())
-        handed = [*taken, *([f"sizes={{{sizes}}}"] if sizes else [])]
-        self.emit(None, f"def program({', '.join(taken)}{parameters(self.dims)}):")
-        self.emit(None, f"    return {runner}({', '.join(handed)})", "")
+        taken = "args, watched" if self.watches else "args"
+        if self.dims:
+            raise LoweringError(
+                f"the program takes {', '.join(self.dims)}, and what runs it node by node knows one shape",
+                next_step="run it with points, as a program for all shapes, or bind all dimensions",
+            )
+        self.emit(None, f"def program({taken}):", f"    return {runner}({taken})", "")
         first, again = [], []
         for node in graph.nodes:
             first.append(self.function(node, again=False))
@@ -169,7 +171,6 @@ class _Writer(FunctionWriter):
             line_steps=(None,) * len(self.lines),  # in what order they run is not known here
             names={**self.calls.globals, runner: None},
             watches=self.watches,
-            dims=self.dims,
         )
         return NodeCalls(program, tuple(first), tuple(again), copies)
 
@@ -197,9 +198,6 @@ class _Writer(FunctionWriter):
         bound = graph.inputs if node is None else (*node.outputs, *needed_inputs(graph, node))
         arguments = tuple(dict.fromkeys(bound))
         name = self.calls.names.fresh(f"copies_{place + 1}")
-        self.calls.dims_used.clear()
         body = [f"watched[{watch.name!r}] = {copy_text(graph, node, watch, self.calls)}" for watch in watches]
-        dims = tuple(self.calls.dims_used)
-        taken = ["watched", *self.variables(arguments), *(self.dims[dim] for dim in dims)]
-        self.define(None if node is None else place, name, taken, body)
-        return NodeFunction(name, arguments, dims)
+        self.define(None if node is None else place, name, ["watched", *self.variables(arguments)], body)
+        return NodeFunction(name, arguments)

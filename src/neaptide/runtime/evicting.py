@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from neaptide.analysis.liveness import with_frees
-from neaptide.errors import InfeasibleBudget, LoweringError, UsageError
+from neaptide.errors import InfeasibleBudget, UsageError
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule
@@ -149,7 +149,7 @@ class EvictingExecutable(Executable):
         watches: values to copy on the way.
 
     Raises:
-        LoweringError: as `neaptide.lower.node_calls.node_calls`; or the graph has symbolic dims.
+        LoweringError: as `neaptide.lower.node_calls.node_calls`.
     """
 
     def __init__(
@@ -162,11 +162,6 @@ class EvictingExecutable(Executable):
         watches: Sequence[Watch] = (),
     ) -> None:
         calls = node_calls(graph, registry, watches)
-        if calls.program.dims:
-            raise LoweringError(
-                f"{name} takes {', '.join(calls.program.dims)}, and what evicts by a heuristic knows one shape",
-                next_step="run it with points, `neaptide.runtime.points`, or bind all dimensions",
-            )
         schedule = Schedule.from_nodes(graph, eviction.order)
         names = {**calls.program.names, RUNNER: self._run_nodes}
         program = replace(calls.program, schedule=with_frees(graph, schedule), names=names)
