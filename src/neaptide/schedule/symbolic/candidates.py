@@ -33,7 +33,8 @@ class CandidateOrder:
     Attributes:
         order: operations.
         peak: of which it is the largest at every shape.
-        origin: what made it: a method, or the shape that it was found for.
+        origin: what made it: a method, the shape that it was found for, or the numbers of two candidates and where the
+            first of them ends.
     """
 
     order: tuple[int, ...]
@@ -99,7 +100,7 @@ class _Collection:
             for cut in range(step, len(a.order), step):
                 order = spliced(a.order, b.order, cut)
                 if (rank := _rank(self.sampled.peaks(order), lowest)) < best:
-                    best, found = rank, (order, f"the first {cut} of {a.origin}, then {b.origin}")
+                    best, found = rank, (order, f"splice of {first} and {second} at {cut}")
         if found is None:
             return False
         self.add(*found)
