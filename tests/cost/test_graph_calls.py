@@ -34,8 +34,8 @@ def test_what_all_trips_share_is_near_in_another_trip_and_a_new_part_is_not():
     assert products(rows_in_parts(4), 10**6) == [(2, (), 1), (2, (1,), 3)]
 
 
-def test_the_last_trip_is_of_another_kind_where_it_is_shorter():
-    assert products(rows_in_parts(3), 10**6) == [(3, (), 1), (3, (1,), 1), (2, (), 1)]
+def test_a_shorter_last_trip_finds_near_what_all_trips_share():
+    assert products(rows_in_parts(3), 10**6) == [(3, (), 1), (3, (1,), 1), (2, (1,), 1)]
 
 
 def test_one_trip_is_played_where_nothing_is_near():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterator
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from neaptide.analysis.loops import Binding, trips
@@ -97,8 +97,8 @@ class GraphCalls:
     def placed(self, find: FindRecord, cache_bytes: int = 0) -> Iterator[PlacedCall]:
         """The calls in program order; of a loop, those of one trip of each kind of trip.
 
-        Where it matters what is near, of each kind of trip those of the first and of another one: what all trips share is
-        near in the second.
+        Where it matters what is near, the first trip stands for itself, and another one for all others of its kind: what
+        all trips share is near in those, and in a shorter last one.
 
         Args:
             find: what is known of a call, by key.
@@ -113,15 +113,13 @@ class GraphCalls:
             if (keyed := resolved[node.id]) is not None:
                 yield PlacedCall(keyed, near)
             for loop in node.regions:
-                for count, sizes in trips(self.graph, node, loop, self._binding):
-                    yield from self._in_trips(loop, count, sizes, cache_bytes)
+                yield from self._in_trips(node, loop, cache_bytes)
 
-    def _in_trips(self, loop: Loop, count: int, sizes: Binding, cache_bytes: int) -> Iterator[PlacedCall]:
-        """The calls of one or two of the trips of a size."""
-        inside = GraphCalls(loop.body, self._environment, sizes)
-        touched = LatelyTouched(loop.body, sizes, cache_bytes)
-        others = count - 1 if cache_bytes else 0
-        for times in (1, others) if others else (1,):
+    def _in_trips(self, node: Node, loop: Loop, cache_bytes: int) -> Iterator[PlacedCall]:
+        touched = LatelyTouched(loop.body, self._binding, cache_bytes)
+        for times, sizes in _played_trips(trips(self.graph, node, loop, self._binding), cache_bytes):
+            inside = GraphCalls(loop.body, self._environment, sizes)
+            touched.binding = sizes
             for placed in inside._placed(lambda _key: None, cache_bytes, touched):
                 yield replace(placed, times=times * placed.times)
             touched.forget(loop.body.inputs[part.input] for part in loop.slices)
@@ -143,6 +141,19 @@ class GraphCalls:
         if key not in self._known:
             self._known[key] = self.made_by(node.id, ())
         return self._known[key]
+
+
+def _played_trips(kinds: Iterable[tuple[int, Binding]], cache_bytes: int) -> Iterator[tuple[int, Binding]]:
+    """Which trips are played: for how many each stands, and its sizes. Only the first one of all finds nothing near."""
+    for position, (count, sizes) in enumerate(kinds):
+        if not cache_bytes:
+            yield 1, sizes
+            continue
+        first = 0 if position else 1
+        if first:
+            yield first, sizes
+        if count > first:
+            yield count - first, sizes
 
 
 class ResolvedCalls:

@@ -18,10 +18,13 @@ class LatelyTouched:
         graph: the program.
         binding: values of symbolic dims.
         cache_bytes: an operand is still in the caches when at most so many bytes were touched since.
+
+    Attributes:
+        binding: values of symbolic dims of what is played next; those of the trips of a loop differ.
     """
 
     def __init__(self, graph: Graph, binding: Binding, cache_bytes: int) -> None:
-        self._graph, self._binding, self._cache_bytes = graph, binding, cache_bytes
+        self._graph, self.binding, self._cache_bytes = graph, binding, cache_bytes
         self._touched_bytes = 0
         self._at: dict[int, int] = {}
 
@@ -36,7 +39,7 @@ class LatelyTouched:
             i for i, s in enumerate(storages) if s is not None and self._at.get(s, oldest - 1) >= oldest
         )
         touched = {s for v in (*node.inputs, *node.outputs) if (s := graph.values[v].storage) is not None}
-        sizes = {s: graph.storages[s].nbytes.evaluate(self._binding) for s in touched}
+        sizes = {s: graph.storages[s].nbytes.evaluate(self.binding) for s in touched}
         self._touched_bytes += sum(sizes.values())
         # What is larger than the caches pushes its own front out.
         self._at.update({s: self._touched_bytes for s, n in sizes.items() if n <= self._cache_bytes})
