@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise, product
 from random import Random
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
+from neaptide.analysis.kinds import state_storages
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.liveness import compute_liveness
 from neaptide.analysis.profile_bytes import memory_profile
@@ -22,6 +24,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Named, Node, Ref, Source
 from neaptide.ir.registry import Call
 from neaptide.ir.schedule import HostStay, Schedule, StepKind
+from neaptide.ir.values import Kind
 from neaptide.lower.torch_ops import resolve_operation
 from neaptide.ops import registry
 from neaptide.ops.structural import CONSTANT_OP, host_function
@@ -29,7 +32,7 @@ from neaptide.runtime.executor import Executable
 from neaptide.runtime.meter import LiveBytesMeter
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
-from neaptide.schedule.transfers import Transfer
+from neaptide.schedule.transfers import OWNED, TO_END, Transfer
 from neaptide.symbolic.size_expr import SizeExpr
 
 SEED = 7
@@ -358,8 +361,11 @@ def with_repetitions(graph: Graph, order: list[int], chance: Random, *, tries: i
 
 def with_stays(graph: Graph, schedule: Schedule, chance: Random, *, tries: int) -> Schedule:
     """The schedule with legal stays on the host here and there."""
+    state = set(state_storages(graph))
     made = [
-        i for i in compute_liveness(graph, schedule).instances if not i.is_resident and i.end > i.start + 2
+        i
+        for i in compute_liveness(graph, schedule).instances
+        if (not i.is_resident or i.storage in state) and i.end > i.start + 2
     ]
     stays: list[HostStay] = []
     for _ in range(tries if made else 0):
@@ -374,11 +380,21 @@ def with_stays(graph: Graph, schedule: Schedule, chance: Random, *, tries: int) 
     return schedule.with_stays(stays)
 
 
+def as_state(graph: Graph) -> Graph:
+    """The graph with all that the caller owns as parameters, which may wait on the host."""
+    owned = set(graph.input_storages())
+    storages = (replace(s, kind=Kind.PARAMETER) if s.id in owned else s for s in graph.storages)
+    return replace(graph, storages=tuple(storages))
+
+
 def all_idle(graph: Graph, sequence: Sequence[int]) -> tuple[HostStay, ...]:
     """Stays that have every storage on the host where nothing touches it for two steps."""
-    evaluator = Evaluator(compile_problem(graph, registry()), sequence)
+    problem = compile_problem(graph, registry())
+    evaluator = Evaluator(problem, sequence)
     for storage, spans in enumerate(list(evaluator.spans)):
         places = [evaluator.places[execution] for execution in evaluator.events(storage)]
+        if problem.state_bytes[storage]:
+            spans, places = ((OWNED, TO_END),), [0, *places, len(sequence) - 1]  # noqa: PLW2901
         for (start, _), (last, then) in product(spans, pairwise(places)):
             if then > last + 2:
                 around = (int(evaluator.order[place]) for place in (last, last, then - 1))

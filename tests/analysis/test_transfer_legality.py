@@ -27,6 +27,7 @@ def program(**more):
     """0 makes a; 1 views it; 2 writes it; 3 reads nothing of it; 4 neither; 5 reads the view; 6 updates the weight."""
     b = GraphBuilder("transfers", REGISTRY)
     w = b.input("w", (4,), kind=Kind.PARAMETER)
+    x = b.input("x", (4,), kind=Kind.INPUT)
     (a,) = b.node("toy.dropout", w, outputs=["a: f32[4]"], rng="cpu")
     (v,) = b.node("toy.view", a, outputs=["v: f32[4] @a"])
     (r,) = b.node("toy.relu_", a, outputs=["r: f32[4] @a"])
@@ -36,7 +37,9 @@ def program(**more):
     b.node("toy.add_", w, e, outputs=["w2: f32[4] @w"])
     b.output(c, e)
     graph = b.finish()
-    return graph, {name: graph.values[x].storage for name, x in (("w", w), ("a", a), ("c", c), ("e", e))}
+    return graph, {
+        name: graph.values[x].storage for name, x in (("w", w), ("x", x), ("a", a), ("c", c), ("e", e))
+    }
 
 
 def steps_of(graph, storages, text):
@@ -61,6 +64,8 @@ def steps_of(graph, storages, text):
         "0 1 2 store a wait a 3 load a 4 wait a 5 6",
         "0 1 2 store a wait a 3 load a wait a 4 store a wait a 3 load a wait a 5 6",
         "0 1 2 3 0 1 2 store a#1 wait a#1 4 load a#1 wait a#1 5 6",
+        "0 1 2 3 store w wait w 4 5 load w wait w 6",
+        "0 1 2 3 store w 4 wait w 5 load w wait w 6",
     ],
 )
 def test_what_leaves_and_returns_untouched_is_legal(text):
@@ -86,7 +91,13 @@ def test_what_leaves_and_returns_untouched_is_legal(text):
         ("0 1 2 store a wait a 3 0 1 2 4 load a wait a 5 6", "cannot store a.*nothing needs it"),
         ("0 1 2 wait a 3 4 5 6", "cannot wait a.*no copy is under way"),
         ("0 1 2 store a#1 3 4 5 6", "cannot store a #1.*not made yet"),
-        ("0 1 2 store w 3 4 5 6", "cannot store w.*the caller owns it"),
+        ("0 1 2 store w 3 4 5 6", "cannot run node 6 .*w: it is overwritten while it is being stored"),
+        ("0 1 2 store w wait w 3 load w wait w 4 5 6", "cannot run node 3 .*w: it is away"),
+        ("0 1 2 3 4 5 6 store w wait w", "the steps end while w is not back.*away"),
+        (
+            "0 1 2 store x wait x 3 load x wait x 4 5 6",
+            "cannot store x.*the caller owns it, and it is no state",
+        ),
         ("0 1 2 3 4 5 store e 6 wait e", "the steps end while e is not back.*away"),
         ("0 1 2 3 4 5 store e 6", "the steps end while e is not back.*being stored"),
         ("0 1 2 3 4 store c wait c load c 5 6", "the steps end while c is not back.*being loaded"),
@@ -159,7 +170,7 @@ def test_bytes_follow_from_the_order_of_the_steps_alone():
     graph, storages = program()
     schedule = steps_of(graph, storages, "0 1 2 store a 3 wait a 4 load a wait a 5 6")
     profile = memory_profile(graph, schedule)
-    assert profile.bytes_at == (32, 32, 32, 48, 48, 80, 48)
+    assert profile.bytes_at == (48, 48, 48, 64, 64, 96, 64)
     assert profile.host_bytes_at == (0, 0, 16, 16, 16, 0, 0)
     assert profile.peak_host_bytes == 16
     assert memory_profile(graph, schedule, device="cuda:0").peak_host_bytes == 0

@@ -28,6 +28,7 @@ from recorded_steps import record_step
 from torch_programs import (
     Recorder,
     all_idle,
+    as_state,
     check_run,
     random_order,
     random_program,
@@ -50,17 +51,20 @@ def executable(graph, schedule):
 @given(st.data())
 def test_random_programs_with_repetitions_and_stays_on_the_host(data):
     recorder, graph = random_program(data.draw)
+    graph = as_state(graph) if data.draw(st.booleans()) else graph
     order = with_recomputation(data.draw, graph, random_order(data.draw, graph))
     chance = data.draw(st.randoms(use_true_random=False))
     schedule = with_stays(graph, Schedule.from_nodes(graph, order), chance, tries=40)
     check_run(recorder, graph, schedule, executable(graph, schedule))
 
 
+@pytest.mark.parametrize("with_state", [False, True])
 @pytest.mark.parametrize("spec", ["mlp", "lstm", "resnet50", "unet", "vit", "gpt2", "llama"])
-def test_recorded_steps_with_all_that_is_idle_on_the_host(spec):
+def test_recorded_steps_with_all_that_is_idle_on_the_host(spec, with_state):
     if spec in {"vit", "gpt2", "llama"}:
         pytest.importorskip("transformers")
     recorder, graph = record_step(factory(spec))
+    graph = as_state(graph) if with_state else graph
     chance = random.Random(2)
     order = with_repetitions(graph, shuffled(graph, chance), chance, tries=6)
     schedule = Schedule.from_nodes(graph, order).with_stays(all_idle(graph, order))
@@ -68,6 +72,9 @@ def test_recorded_steps_with_all_that_is_idle_on_the_host(spec):
     alone, stored = memory_profile(graph, Schedule.from_nodes(graph, order)), memory_profile(graph, schedule)
     assert stored.peak_bytes < alone.peak_bytes
     assert stored.peak_host_bytes > 0
+    assert with_state == any(
+        step.target in graph.input_storages() for step in schedule.steps if step.moves_bytes
+    )
     check_run(recorder, graph, schedule, executable(graph, schedule))
 
 
@@ -181,3 +188,92 @@ def test_a_pool_of_a_given_size_that_is_too_small_is_an_error():
     program = lower(graph, schedule, registry(), slow=SlowMemory(capacity_bytes=399))
     with pytest.raises(TransferError, match="400 B do not fit on the host"):
         Executable(program, name="small").run(recorder.fresh_inputs())
+
+
+def state_step():
+    """0 and 1 do without the state s; 2 adds to it; 3 and 4 do without it again."""
+    recorder = Recorder()
+    x, s = recorder.input(torch.randn(100), "x"), recorder.input(torch.randn(50), "s")
+    h = recorder.call("aten.exp.default", x)
+    g = recorder.call("aten.sum.default", h)
+    recorder.call("aten.add_.Tensor", s, g)
+    y = recorder.call("aten.relu.default", x)
+    graph = as_state(recorder.finish([recorder.call("aten.sum.default", y)]))
+    storage = graph.values[next(v for v in graph.inputs if graph.values[v].name == "s")].storage
+    stays = [HostStay(storage, 0, 0, 0, 2, 2), HostStay(storage, 0, 2, 2, 4, 5)]
+    schedule = Schedule.program_order(graph).with_stays(stays)
+    check_schedule(graph, schedule, registry())
+    return recorder, graph, schedule
+
+
+def test_state_of_the_caller_is_away_while_nothing_needs_it():
+    recorder, graph, schedule = state_step()
+    check_run(recorder, graph, schedule, executable(graph, schedule))
+    profile = memory_profile(graph, schedule)
+    alone = memory_profile(graph, Schedule.program_order(graph))
+    gone = [before - now for before, now in zip(alone.bytes_at, profile.bytes_at, strict=True)]
+    assert gone == [0, 200, 0, 200, 0]
+    assert profile.host_bytes_at == (200, 200, 200, 200, 200)
+    assert profile.resident_bytes == alone.resident_bytes == 600
+
+
+@pytest.mark.parametrize("broken_op", ["exp", "sum", "add_", "relu"])
+def test_state_of_the_caller_is_back_when_a_run_dies(broken_op):
+    recorder, graph, schedule = state_step()
+    program = lower(graph, schedule, registry())
+    names = dict(program.names)
+    culprit = next(name for name, thing in names.items() if broken_op in str(thing))
+
+    def dies(*_):
+        raise KeyboardInterrupt
+
+    names[culprit] = dies
+    broken = Executable(replace(program, names=names), name="broken")
+    x, s = recorder.fresh_inputs()
+    before = s.clone()
+    with pytest.raises(KeyboardInterrupt):
+        broken.run([x, s])
+    written = broken.interruption.written if broken.interruption else ()
+    assert written == (("s",) if broken_op in {"add_", "relu"} else ())
+    assert s.untyped_storage().nbytes() == 200
+    assert torch.equal(s, before if broken_op != "relu" else before + x.exp().sum())
+    assert names["host"].live_bytes == 0
+
+
+def test_state_that_cannot_be_brought_back_is_named(monkeypatch):
+    recorder, graph, schedule = state_step()
+    runs = executable(graph, schedule)
+    x, s = recorder.fresh_inputs()
+    with monkeypatch.context() as patched:
+        patched.setattr(file_mover, "_read", no_space)
+        with pytest.raises(TransferError, match="loading 200 B failed") as failed:
+            runs.run([x, s])
+    assert "lost: the bytes of s" in "\n".join(failed.value.__notes__)
+    assert runs.interruption.written == ("s",)
+    assert s.untyped_storage().nbytes() == 200
+    check_run(recorder, graph, schedule, runs)
+
+
+def test_state_that_cannot_be_stored_stays_as_it_is(monkeypatch):
+    recorder, graph, schedule = state_step()
+    runs = executable(graph, schedule)
+    x, s = recorder.fresh_inputs()
+    before = s.clone()
+    with monkeypatch.context() as patched:
+        patched.setattr(file_mover, "_write", no_space)
+        with pytest.raises(TransferError, match="storing 200 B failed"):
+            runs.run([x, s])
+    assert runs.interruption is None
+    assert torch.equal(s, before)
+
+
+def test_state_whose_bytes_belong_to_an_array_is_refused():
+    recorder, graph, schedule = state_step()
+    x, s = recorder.fresh_inputs()
+    shared = torch.from_numpy(s.numpy().copy())
+    with pytest.raises(TransferError, match="s cannot leave the device"):
+        executable(graph, schedule).run([x, shared])
+    seen = s.clone()
+    seen.numpy()
+    with pytest.raises(TransferError, match="s cannot leave the device"):
+        executable(graph, schedule).run([x, seen])

@@ -38,3 +38,47 @@ def test_a_planned_step_with_stays_gives_the_bits_and_the_peak_that_were_predict
     made.run()
     measured = contestants.measure_step(made.run, made.resident)
     assert measured.measured_peak_bytes == program.predictions.peak_bytes
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_low"),
+    [
+        ("mlp@tiny", True),
+        pytest.param("gpt2@tiny", False, marks=pytest.mark.slow),
+        pytest.param("bert@tiny", False, marks=pytest.mark.slow),
+        pytest.param("llama@tiny", False, marks=pytest.mark.slow),
+    ],
+)
+def test_state_waits_on_the_host_within_a_step(spec, is_low):
+    """Below what any plan needs that keeps the state on the device; between steps all of it is there."""
+    factory = zoo.factory(spec)
+    step, batch = contestants.build(factory, 0)
+    prepared = prepare(step, (batch,), name=spec)
+    problem = prepared.problem()
+    least = problem.lower_bound_bytes
+    options = SearchOptions(Budget(least - 1, host="64MiB"), limits=Limits(work=2000, seed=0))
+    found = prepared.plan(options)
+    program = found.plan.programs[0]
+    assert any(problem.state_bytes[stay.storage] for stay in program.stays)
+    predicted = program.predictions
+    assert problem.resident_bytes <= predicted.lower_bound_bytes <= predicted.peak_with_workspace_bytes
+    assert predicted.peak_with_workspace_bytes < least or not is_low
+    verify = contestants.rebind(found.variant)
+    outcome, _ = verify_planned(factory, 0, verify, verify_eager(factory, 0))
+    assert outcome.bitwise_equal
+    made = contestants.planned_contestant("planned", factory, 0, verify)
+    made.run()
+    assert all(tensor.untyped_storage().nbytes() >= tensor.nbytes for tensor in made.resident())
+    measured = contestants.measure_step(made.run, made.resident)
+    assert measured.measured_peak_bytes == predicted.peak_bytes
+
+
+def test_state_whose_bytes_an_array_shares_is_not_moved():
+    step, batch = contestants.build(zoo.factory("mlp@tiny"), 0)
+    prepared = prepare(step, (batch,), name="mlp")
+    options = SearchOptions(Budget("min", host="64MiB"), limits=Limits(work=300, seed=0))
+    arrays = [slot.current().detach().numpy() for slot in prepared.captured.state.tensors]
+    found = prepared.plan(options).plan.programs[0]
+    assert len(arrays) > 0
+    names = {prepared.problem().storage_names[stay.storage] for stay in found.stays}
+    assert not names & {slot.name for slot in prepared.captured.state.tensors}

@@ -15,7 +15,7 @@ from neaptide.schedule.changes import Insert, Move, Remove
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.replays import Replays
-from neaptide.schedule.transfers import Keep, Transfer
+from neaptide.schedule.transfers import OWNED, Keep, Transfer
 from strategies import graphs
 
 REGISTRY = toy_registry()
@@ -72,6 +72,7 @@ def transfers(draw, evaluator):
         for start, _ in spans
         if evaluator.node_of[start] == problem.creator[s]
     ]
+    made += [(s, OWNED) for s, nbytes in enumerate(problem.state_bytes) if nbytes]
     if not made or len(evaluator.order) < 2:
         return None
     storage, start = draw(st.sampled_from(made))
@@ -80,7 +81,8 @@ def transfers(draw, evaluator):
     first = draw(st.one_of(st.sampled_from(touched), st.integers(0, last)))
     later = [p for p in touched if p > first]
     before = draw(st.one_of(st.sampled_from(later or [last]), st.integers(0, last)))
-    store = draw(st.integers(min(evaluator.places[start], first), first))
+    since = 0 if start == OWNED else evaluator.places[start]
+    store = draw(st.integers(min(since, first), first))
     return Transfer(storage, start, *(int(evaluator.order[p]) for p in (store, first, before)))
 
 
@@ -131,8 +133,10 @@ def test_what_the_evaluator_refuses_is_illegal_or_without_effect(data):
     change = data.draw(transfers(evaluator))
     if change is None:
         return
-    made = sorted(evaluator.executions[evaluator.node_of[change.made]], key=evaluator.places.__getitem__)
-    occurrence = made.index(change.made)
+    occurrence = 0
+    if change.made != OWNED:
+        made = sorted(evaluator.executions[evaluator.node_of[change.made]], key=evaluator.places.__getitem__)
+        occurrence = made.index(change.made)
     store, gone, load = (evaluator.places[e] for e in (change.store, change.after, change.before))
     back = next(
         (p for p in sorted(evaluator.places[e] for e in evaluator.events(change.storage)) if p >= load),
@@ -269,7 +273,7 @@ def test_a_transfer_of_nothing_is_refused():
     graph, evaluator, a = chain()
     with pytest.raises(ValueError, match="not made"):
         evaluator.apply(Transfer(a, 2, 2, 3, 5))
-    with pytest.raises(ValueError, match="the caller owns"):
+    with pytest.raises(ValueError, match="without bytes"):
         evaluator.apply(Transfer(graph.input_storages()[0], 0, 1, 2, 4))
     with pytest.raises(ValueError, match="not there"):
         evaluator.apply(Keep(Transfer(a, 0, 1, 3, 5)))

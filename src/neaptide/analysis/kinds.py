@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Final
 
 from neaptide.ir.graph import Graph
 from neaptide.ir.values import Kind
+
+_STATE: Final = frozenset({Kind.PARAMETER, Kind.GRADIENT, Kind.OPTIMIZER_STATE})
+
+
+def state_storages(graph: Graph) -> tuple[int, ...]:
+    """Storages of the caller that are the state of a step, which may wait on the host while it runs.
+
+    Parameters, gradients and optimizer states: nothing but the step has business with them meanwhile.
+    """
+    kinds = storage_kinds(graph)
+    return tuple(storage for storage in graph.input_storages() if kinds[storage] in _STATE)
 
 
 def storage_kinds(graph: Graph) -> tuple[Kind, ...]:

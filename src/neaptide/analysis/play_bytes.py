@@ -42,11 +42,13 @@ class Played:
     Attributes:
         presences: of the instances beyond those of the caller. One that was away has another for each return; one that
             goes before a step has seen it is in none.
+        of_caller: the same of the caller's storages; without transfers each is there for all steps.
         on_host: the instances on the host when a step that runs a node begins, and again behind each `STORE` between it
             and the next one, with the position of that step; only where there are any.
     """
 
     presences: list[Presence]
+    of_caller: list[Presence]
     on_host: list[tuple[int, list[PlayedInstance]]]
 
 
@@ -86,6 +88,9 @@ class _Machine:
             storage = graph.values[value].storage
             if storage is not None:
                 self._bind(value, owned[storage])
+        for storage, instance in owned.items():
+            self.instances[storage, 0] = instance
+            self._come(instance)
 
     def run(self, schedule: Schedule) -> Played:
         running = [self.graph.nodes[step.target] for step in schedule.node_steps()]
@@ -107,7 +112,9 @@ class _Machine:
                         self._release(self.variables.pop(value))
         for instance in list(self.there_since):
             self._leave(instance)
-        return Played(self.presences, on_host)
+        made = [presence for presence in self.presences if presence.instance.creator is not None]
+        of_caller = [presence for presence in self.presences if presence.instance.creator is None]
+        return Played(made, of_caller, on_host)
 
     def _execute(self, node: Node) -> None:
         graph = self.graph

@@ -61,7 +61,7 @@ class MemoryProfile:
             holds while it runs are part of it, at the most of any trip.
         bytes_at_by_kind: the same, split; the kinds add up to `bytes_at`.
         workspace_at: scratch bytes of each node step.
-        resident_bytes: of the storages that the caller owns.
+        resident_bytes: of the storages that the caller owns, all of which are there when the schedule begins.
         peak_step: position of the first highest step of `bytes_at`; None when there are no steps.
         peak_bytes: highest `bytes_at`.
         peak_with_workspace_step: position of the first highest step with workspace added.
@@ -118,8 +118,7 @@ def memory_profile(
 
     running = [graph.nodes[step.target] for step in schedule.node_steps()]
     steps = len(running)
-    owned = [Presence(PlayedInstance(storage, 0, None), 0, steps) for storage in graph.input_storages()]
-    presences = [*owned, *played.presences]
+    presences = [*played.of_caller, *played.presences]
     held = [
         _Held(p.start, p.end, sizes[s], graph.storages[s].device, kinds[s])
         for p in presences
@@ -134,8 +133,8 @@ def memory_profile(
     for item in held:
         on_device.setdefault(item.device, []).append(item)
     resident = Counter(dict.fromkeys(on_device, 0))
-    for item in held[: len(owned)]:
-        resident[item.device] += item.nbytes
+    for storage in graph.input_storages():
+        resident[graph.storages[storage].device] += sizes[storage]
     peaks = {
         where: max(_bytes_at(there, steps), default=resident[where]) for where, there in on_device.items()
     }
@@ -157,7 +156,9 @@ def memory_profile(
     with_workspace = [a + b for a, b in zip(bytes_at, workspace_at, strict=True)]
     peak_step = bytes_at.index(max(bytes_at)) if bytes_at else None
     workspace_step = with_workspace.index(max(with_workspace)) if with_workspace else None
-    at_peak = owned if peak_step is None else [p for p in presences if p.start <= peak_step < p.end]
+    at_peak = [Presence(PlayedInstance(storage, 0, None), 0, 0) for storage in graph.input_storages()]
+    if peak_step is not None:
+        at_peak = [p for p in presences if p.start <= peak_step < p.end]
     return MemoryProfile(
         device=wanted,
         bytes_at=bytes_at,

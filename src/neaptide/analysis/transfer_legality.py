@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from neaptide.analysis.kinds import state_storages
 from neaptide.errors import VerifyError
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule, Step, StepKind
@@ -40,8 +41,9 @@ def check_transfers(
 ) -> None:
     """Check the steps that store, load and wait. O(steps).
 
-    A storage that is stored belongs to the program, is on the device, is needed again, and has no part in a
-    collective, which may still be at work on it. Until the wait for the copy nothing overwrites it. From then to the wait
+    A storage that is stored is on the device, is needed again, and has no part in a collective, which may still be at
+    work on it. Of the caller's only parameters, gradients and optimizer states are stored; the end of the schedule needs
+    them. Until the wait for the copy nothing overwrites it. From then to the wait
     for its load nothing touches it, views included. It is back before a later segment begins: what lies between
     segments does not know of it. Between two operations what leaves comes before what returns, so that bytes are
     highest while operations run.
@@ -72,12 +74,13 @@ class _Checker:
         self.graph = graph
         self.schedule = schedule
         self.uses = uses
-        self.owned = set(graph.input_storages())
+        self.owned = set(graph.input_storages()) - set(state_storages(graph))
         self.in_collective = storages_in_collectives(graph)
         self.segment_of = _segments(graph)
         self.last_use = {key: position for position, use in enumerate(uses) for key in use.touched}
-        self.last_use |= dict.fromkeys(kept, len(uses))
-        self.phases: dict[InstanceKey, _Phase] = {}
+        mine = [(storage, 0) for storage in graph.input_storages()]
+        self.last_use |= dict.fromkeys([*kept, *mine], len(uses))
+        self.phases: dict[InstanceKey, _Phase] = dict.fromkeys(mine, _Phase.THERE)
         self.moving: set[InstanceKey] = set()
         self.position = 0
         self.segment = 0
@@ -116,7 +119,7 @@ class _Checker:
         key = (step.target, step.occurrence)
         found = self.phases.get(key)
         if step.target in self.owned:
-            raise self._broken(step, index, key, "the caller owns it")
+            raise self._broken(step, index, key, "the caller owns it, and it is no state of the step")
         if found is None or self.last_use[key] < self.position:
             raise self._broken(
                 step, index, key, "it is not made yet" if found is None else "nothing needs it"

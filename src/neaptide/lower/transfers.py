@@ -32,7 +32,8 @@ def transfer_lines(
         device: calls.bind("host", _pool(device, nbytes, slow), device)
         for device, nbytes in _most_bytes(graph, schedule).items()
     }
-    bound = _bound(liveness)
+    bound, owned = _bound(liveness), set(graph.input_storages())
+    used = {v for node in graph.nodes for v in (*node.inputs, *node.outputs)}
     stored: dict[tuple[int, int], str] = {}
     away: set[tuple[int, int]] = set()
     position = -1
@@ -41,12 +42,13 @@ def transfer_lines(
         if step.runs_node:
             position += 1
         elif step.kind is StepKind.STORE:
-            value = next(v for v, start, end in bound[key] if start <= position < end - 1)
+            # An input that nothing needs is not handed over.
+            value = next(v for v, start, end in bound[key] if start <= position < end - 1 and v in used)
             name = calls.names.variable(graph.values[value])
             stored[key] = calls.names.fresh(f"stored_{name}", key)
-            lines[position].append(
-                f"{stored[key]} = {pools[graph.storages[step.target].device]}.store({name})"
-            )
+            owned_as = f", {graph.values[value].name!r}" if step.target in owned else ""
+            pool = pools[graph.storages[step.target].device]
+            lines[position].append(f"{stored[key]} = {pool}.store({name}{owned_as})")
         elif step.kind is StepKind.LOAD:
             lines[position].append(f"{stored[key]}.load()")
         elif step.kind is StepKind.WAIT and key in away:

@@ -57,6 +57,8 @@ class HostPool:
         self._extents = Extents(capacity_bytes)
         # Other threads and the garbage collector give back at any time, so only `append` is theirs.
         self._returned: deque[tuple[Extent, ...]] = deque()
+        # The program holds its copies, and when it dies, its frames do.
+        self._of_caller: list[tuple[str, weakref.ref[HostCopy]]] = []
 
     @property
     def live_bytes(self) -> int:
@@ -65,12 +67,22 @@ class HostPool:
             self._extents.give_back(self._returned.popleft())
         return self._extents.capacity_bytes - self._extents.free_bytes
 
-    def store(self, tensor: torch.Tensor) -> HostCopy:
+    def store(self, tensor: torch.Tensor, owned_as: str = "") -> HostCopy:
         """Begin to copy the storage of a tensor. Its bytes here are taken until the copy dies.
 
+        Args:
+            tensor: any on the storage.
+            owned_as: what the program calls it where the caller owns it: `bring_back` has it on the device again.
+
         Raises:
-            TransferError: there is no room.
+            TransferError: there is no room, or the storage cannot give its bytes up.
         """
+        if owned_as and not tensor.untyped_storage().resizable():
+            raise TransferError(
+                f"{owned_as} cannot leave the device",
+                why="something else has its bytes: an array, another process or a file",
+                next_step="plan again for the tensors that there are now",
+            )
         nbytes = tensor.untyped_storage().nbytes()
         used = self.live_bytes
         extents = self._extents.take(nbytes)
@@ -81,7 +93,26 @@ class HostPool:
                 next_step="plan again with more bytes on the host",
             )
         self.peak_bytes = max(self.peak_bytes, used + nbytes)
-        return HostCopy(tensor, extents, self._mover, self._returned)
+        copy = HostCopy(tensor, extents, self._mover, self._returned)
+        if owned_as:
+            self._of_caller = [entry for entry in self._of_caller if entry[1]() is not None]
+            self._of_caller.append((owned_as, weakref.ref(copy)))
+        return copy
+
+    def bring_back(self) -> tuple[str, ...]:
+        """Have all that the caller owns on the device again; the names of what is lost."""
+        lost = []
+        while self._of_caller:
+            name, known = self._of_caller[-1]
+            copy = known()
+            if copy is not None and copy.is_away:
+                try:
+                    copy.load()
+                    copy.arrive()
+                except TransferError:
+                    lost.append(name)
+            self._of_caller.pop()
+        return tuple(reversed(lost))
 
 
 class HostCopy:
@@ -95,9 +126,10 @@ class HostCopy:
 
     Attributes:
         nbytes: of the storage.
+        is_away: whether its bytes have left the device, or are not all back.
     """
 
-    __slots__ = ("__weakref__", "_extents", "_last", "_mover", "_tensor", "nbytes")
+    __slots__ = ("__weakref__", "_extents", "_last", "_mover", "_tensor", "is_away", "nbytes")
 
     def __init__(
         self,
@@ -109,6 +141,7 @@ class HostCopy:
         self._last: list[Copying] = []
         weakref.finalize(self, _give_back, self._last, extents, returned).atexit = False
         self.nbytes = tensor.untyped_storage().nbytes()
+        self.is_away = False
         self._tensor = tensor
         self._extents = extents
         self._mover = mover
@@ -121,6 +154,7 @@ class HostCopy:
             TransferError: the copy failed; the bytes are still on the device.
         """
         self._last[0].wait()
+        self.is_away = True
         torch.ops.neaptide.resize_storage_(self._tensor, 0)
 
     def load(self) -> None:
@@ -135,6 +169,7 @@ class HostCopy:
             TransferError: it failed.
         """
         self._last[0].wait()
+        self.is_away = False
 
 
 def _give_back(last: list[Copying], extents: tuple[Extent, ...], returned: deque[tuple[Extent, ...]]) -> None:

@@ -270,6 +270,10 @@ class _Judge:
             written = Schedule.program_order(self.graph, schedule.bodies)
             unplanned = before if self.captured is None else self._profile(written)
             extra = max(waiting.peak_with_workspace_bytes - unplanned.peak_with_workspace_bytes, 0)
+        least, in_order = step.lower_bound_bytes + saved, step.order_lower_bound_bytes + saved
+        if any(step.state_bytes[stay.storage] for stay in self.program.stays):
+            searched = step if whole is None else whole.step
+            least, in_order = searched.least_with_state_away(least), searched.least_with_state_away(in_order)
         for name, stated, right in (
             ("peak_bytes", made.peak_bytes, found.peak_bytes + saved),
             (
@@ -284,8 +288,8 @@ class _Judge:
                 before.peak_with_workspace_bytes,
             ),
             ("resident_bytes", made.resident_bytes, before.resident_bytes),
-            ("lower_bound_bytes", made.lower_bound_bytes, step.lower_bound_bytes + saved),
-            ("order_lower_bound_bytes", made.order_lower_bound_bytes, step.order_lower_bound_bytes + saved),
+            ("lower_bound_bytes", made.lower_bound_bytes, least),
+            ("order_lower_bound_bytes", made.order_lower_bound_bytes, in_order),
             ("saved_bytes", made.saved_bytes, saved),
             ("atomic_extra_bytes", made.atomic_extra_bytes, extra),
             (

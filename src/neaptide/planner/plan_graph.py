@@ -291,6 +291,14 @@ class _GraphPlanning:
             program = replace(program, predictions=predictions, stays=stored.stays)
         if self.whole is not None:
             program = _with_atomic_cost(program, self.whole)
+        if any(step.state_bytes[stay.storage] for stay in program.stays):
+            made, searched = program.predictions, self.search.searched
+            predictions = replace(
+                made,
+                lower_bound_bytes=searched.least_with_state_away(made.lower_bound_bytes),
+                order_lower_bound_bytes=searched.least_with_state_away(made.order_lower_bound_bytes),
+            )
+            program = replace(program, predictions=predictions)
         schedule = judge_program(
             program,
             graph,

@@ -20,6 +20,7 @@ from neaptide.ir.nodes import Node
 from neaptide.ir.schedule import StepKind
 from neaptide.lower.dims import DimReader
 from neaptide.lower.program import Program
+from neaptide.movers.host_pool import HostPool
 from neaptide.runtime._torch_private import direct_call
 
 _NUMBERS = itertools.count(1)
@@ -79,6 +80,7 @@ class Executable:
         self._function: Callable[..., tuple[Any, ...]] = scope["program"]
         self._inputs = len(program.graph.inputs)
         self._dims = DimReader(program.graph)
+        self._pools = [thing for thing in program.names.values() if isinstance(thing, HostPool)]
         self._device_types = sorted({s.device.split(":")[0] for s in program.graph.storages})
 
     def run(self, inputs: list[Input], watched: dict[str, torch.Tensor] | None = None) -> tuple[Any, ...]:
@@ -109,7 +111,10 @@ class Executable:
             return outputs  # noqa: TRY300 - an interrupt between the last operation and here counts
         except BaseException as error:
             args.clear()
+            lost = self._bring_back()
             self._explain(error, outer, is_done=is_done)
+            if lost:
+                self._lose(lost, error)
             raise
 
     def written(self, step: int | None = None) -> tuple[str, ...]:
@@ -153,6 +158,18 @@ class Executable:
             yield
 
     # -- when it dies
+
+    def _bring_back(self) -> tuple[str, ...]:
+        """Have the caller's storages that wait on the host on the device again; names of those that are lost."""
+        return tuple(name for pool in self._pools for name in pool.bring_back())
+
+    def _lose(self, lost: tuple[str, ...], error: BaseException) -> None:
+        """What could not be brought back holds anything, as what a step has written in part."""
+        now = self.interruption
+        written = () if now is None else now.written
+        names = (*written, *(name for name in lost if name not in written))
+        self.interruption = Interruption(None if now is None else now.node, names)
+        error.add_note(f"  lost: the bytes of {', '.join(lost)} could not be copied back from the host")
 
     def _explain(self, error: BaseException, outer: BaseException | None, *, is_done: bool) -> None:
         """Note where it happened, work out what had been written, and let go of every tensor."""

@@ -340,15 +340,28 @@ class PreparedStep:
             atomic=options.atomic,
             own=self._own(planned) if planned.checkpoints else None,
             names=self.user_names(index, planned.graph),
-            host=self._host(planned.graph, options),
+            host=self._host(index, planned.graph, options),
         )
 
-    def _host(self, graph: Graph, options: SearchOptions) -> HostSpace | None:
+    def _host(self, index: int, graph: Graph, options: SearchOptions) -> HostSpace | None:
         """Where storages of a graph may wait; None where nothing is moved."""
         nbytes = options.budget.host_bytes
         if not nbytes:
             return None
-        return HostSpace.of(graph, self.device, nbytes)
+        host = HostSpace.of(graph, self.device, nbytes)
+        return replace(host, stuck=host.stuck | self._stuck(index, graph))
+
+    def _stuck(self, index: int, graph: Graph) -> frozenset[int]:
+        """Storages of the caller's tensors that cannot give their bytes up: arrays, files or processes share them."""
+        slots = {slot.name: slot for slot in self.captured.state.tensors}
+        program = self.captured.programs[index]
+        return frozenset(
+            storage
+            for value, slot in zip(graph.inputs, program.inputs, strict=True)
+            if slot.key[0] == "tensor"
+            and (storage := graph.values[value].storage) is not None
+            and not slots[slot.key[1]].current().untyped_storage().resizable()
+        )
 
     def _with_bodies(
         self, graph: Graph, pricing: Pricing, asked: PlanRequest, options: SearchOptions

@@ -56,7 +56,8 @@ class Evaluator:
         position: position by execution id, for those in the order.
         node_of: node by execution id.
         executions: by node, its execution ids in the order.
-        spans: by storage, (creating execution, last execution or `TO_END`) of each instance; a transfer splits one:
+        spans: by storage, (creating execution, last execution or `TO_END`) of each instance, none of what the caller owns
+            and nothing moves; a transfer splits one:
             (creating execution, execution behind which it leaves), (execution before which it is loaded, last one).
     """
 
@@ -166,7 +167,7 @@ class Evaluator:
     @property
     def host_bytes(self) -> Ints:
         """Most bytes on the host from the begin of each position to that of the next one. O(steps + transfers)."""
-        return self._stays.host_bytes(self.places, len(self.order), self.problem.storage_bytes)
+        return self._stays.host_bytes(self.places, len(self.order), self.problem.moved_bytes)
 
     @property
     def peak_host_bytes(self) -> int:
@@ -207,7 +208,11 @@ class Evaluator:
 
     def uses(self, storage: int) -> list[InstanceUses]:
         """Who touches each instance of a storage, in order of creation."""
-        touched, kept = self._instances.replay(storage, self.events(storage), self.node_of)
+        events = self.events(storage)
+        if self.problem.state_bytes[storage]:
+            first = int(self.order[0])
+            return [InstanceUses(tuple(dict.fromkeys((first, *events))), is_kept=True, is_owned=True)]
+        touched, kept = self._instances.replay(storage, events, self.node_of)
         return [InstanceUses(tuple(uses), n in kept) for n, uses in enumerate(touched)]
 
     # Changes.
@@ -235,7 +240,9 @@ class Evaluator:
         stays = self._stays
         if stays.anchored and isinstance(change, Move):
             touched.update(dict.fromkeys(s for node in change.nodes for s in stays.anchored.get(node, ())))
-        for storage in touched:
+        state, roles = self.problem.state_bytes, self.problem.roles
+        moved = [s for s in stays.of if state[s] and any(node in roles[s] for node in change.nodes)]
+        for storage in (*touched, *moved):
             if storage in stays.of:
                 self._stay(storage, self.transfers(storage), undo)
             elif (found := self._spans_of(storage)) != self.spans[storage]:
@@ -320,13 +327,13 @@ class Evaluator:
         storage = transfer.storage
         now = self.transfers(storage)
         self._profile = self._peak = None
-        if isinstance(change, Transfer) and self.problem.creator[storage] >= 0:
+        if isinstance(change, Transfer) and self.problem.moved_bytes(storage):
             self._stay(storage, (*now, transfer), undo)
         elif isinstance(change, Keep) and transfer in now:
             self._stay(storage, tuple(other for other in now if other != transfer), undo)
         else:
             self._undo.pop()
-            raise ValueError(f"{change} is of a storage that the caller owns, or is not there")
+            raise ValueError(f"{change} is of a storage without bytes, or is not there")
 
     def _stay(self, storage: int, transfers: tuple[Transfer, ...], undo: _Undo) -> None:
         """Have a storage make these transfers and no others; takes the change back where that cannot be."""
@@ -396,6 +403,8 @@ class Evaluator:
 
     def _spans_of(self, storage: int) -> tuple[Span, ...]:
         """Instances of a storage, without regard to transfers."""
+        if self.problem.state_bytes[storage]:
+            return ()
         return self._instances.spans(storage, self.executions, self.places, self.node_of)
 
     def _recharge(self, storage: int, spans: tuple[Span, ...], undo: _Undo) -> None:
@@ -405,16 +414,17 @@ class Evaluator:
         self._charge(storage, spans)
 
     def _charge(self, storage: int, spans: tuple[Span, ...]) -> None:
-        size = self.problem.storage_bytes[storage]
         self.spans[storage] = spans
-        for start, end in spans:
-            self._allocated[start] += size
-            if end != TO_END:
-                self._freed[end] += size
+        self._add(storage, spans, self.problem.moved_bytes(storage))
 
     def _discharge(self, storage: int) -> None:
-        size = self.problem.storage_bytes[storage]
-        for start, end in self.spans[storage]:
-            self._allocated[start] -= size
+        self._add(storage, self.spans[storage], -self.problem.moved_bytes(storage))
+
+    def _add(self, storage: int, spans: tuple[Span, ...], size: int) -> None:
+        """Bytes more, or fewer, over some spans; what the caller owns is there before the first of them begins."""
+        is_owned = self.problem.state_bytes[storage] > 0
+        for number, (start, end) in enumerate(spans):
+            if number or not is_owned:
+                self._allocated[start] += size
             if end != TO_END:
-                self._freed[end] -= size
+                self._freed[end] += size

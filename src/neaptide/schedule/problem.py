@@ -9,6 +9,7 @@ from typing import Final
 
 from neaptide.analysis.alias import is_pure_view, values_by_storage
 from neaptide.analysis.bounds import least_loop_bytes, lower_bound_bytes, order_lower_bound_bytes
+from neaptide.analysis.kinds import state_storages
 from neaptide.analysis.loops import NO_BODIES, NO_SCRATCH, Bodies, Scratch
 from neaptide.analysis.profile_bytes import loop_workspaces
 from neaptide.analysis.replay import repeat_rule
@@ -71,6 +72,8 @@ class StepProblem:
         order_lower_bound_bytes: no schedule without recomputation has.
         is_contraction: by node, whether it multiplies and sums (matmul, convolution, attention, recurrence), so that
             its time is that of arithmetic rather than of the bytes it touches. By default none does.
+        state_bytes: by storage, of those of the caller's on this device that nodes touch and that may wait on the host meanwhile; part
+            of `resident_bytes`. By default none may.
         body_bytes: by node, how much of its workspace are storages that the body of a loop holds. By default none.
         is_plain: by node, whether running it again is all that it takes to make again what it creates: nothing writes
             or views that, it may run twice, and no caller's storage that it reads is ever overwritten. Derived.
@@ -103,6 +106,7 @@ class StepProblem:
     repeat_seconds: tuple[float, ...] = ()
     is_contraction: tuple[bool, ...] = ()
     body_bytes: tuple[int, ...] = ()
+    state_bytes: tuple[int, ...] = ()
     is_plain: tuple[bool, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -112,6 +116,8 @@ class StepProblem:
             object.__setattr__(self, "is_contraction", (False,) * len(self.operands))
         if not self.body_bytes:
             object.__setattr__(self, "body_bytes", (0,) * len(self.operands))
+        if not self.state_bytes:
+            object.__setattr__(self, "state_bytes", (0,) * len(self.storage_bytes))
         plain = tuple(
             not self.refusals[node]
             and not any(self.writers[s] or self.views[s] for s in created)
@@ -128,6 +134,19 @@ class StepProblem:
     def baseline_seconds(self) -> float:
         """Seconds of running every node once."""
         return sum(self.seconds)
+
+    @property
+    def lower_bound_with_state_away(self) -> int:
+        """No schedule has a lower peak with workspace, whatever of the step's state waits on the host meanwhile."""
+        return self.least_with_state_away(self.lower_bound_bytes)
+
+    def least_with_state_away(self, bound_bytes: int) -> int:
+        """What is left of a bound on schedules with all state on the device: all of it is there when the step begins."""
+        return max(bound_bytes - sum(self.state_bytes), self.resident_bytes)
+
+    def moved_bytes(self, storage: int) -> int:
+        """Bytes that a copy of a storage moves, whoever owns it."""
+        return self.storage_bytes[storage] or self.state_bytes[storage]
 
     def named(self, names: Mapping[int, str]) -> StepProblem:
         """The same with other names for some storages, by id."""
@@ -200,13 +219,14 @@ def compile_problem(
     """
     sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
     where = device if device is not None else main_device(graph, sizes)
-    owned = set(graph.input_storages())
+    owned, state = set(graph.input_storages()), set(state_storages(graph))
     created = tuple(graph.created_storages(node) for node in graph.nodes)
     creator = [-1] * len(graph.storages)
     for node, storages in enumerate(created):
         for storage in storages:
             creator[storage] = node
     operands = tuple(needed_inputs(graph, node) for node in graph.nodes)
+    roles = _roles(graph, operands, created)
     value_storage = tuple(-1 if v.storage is None else v.storage for v in graph.values)
     before = tuple(predecessors(graph))
     rules = [
@@ -232,7 +252,7 @@ def compile_problem(
         value_storage=value_storage,
         operands=operands,
         results=tuple(node.outputs for node in graph.nodes),
-        roles=_roles(graph, operands, created),
+        roles=roles,
         views=_views(graph),
         writers=_writers(graph),
         consumers=_consumers(graph, operands),
@@ -268,6 +288,9 @@ def compile_problem(
         is_contraction=tuple(_is_contraction(registry, node.op) for node in graph.nodes),
         body_bytes=tuple(
             held.get(node.id, 0) if node_device(graph, node) == where else 0 for node in graph.nodes
+        ),
+        state_bytes=tuple(
+            sizes[s.id] if s.id in state and roles[s.id] and s.device == where else 0 for s in graph.storages
         ),
     )
 

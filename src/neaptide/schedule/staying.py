@@ -33,7 +33,7 @@ def evaluated_with_stays(
 def transfer_at(evaluator: Evaluator, stay: HostStay) -> Transfer:
     """A stay as a change of the sequence that it is in. O(uses of its storage)."""
     order = evaluator.order
-    made = evaluator.uses(stay.storage)[stay.occurrence].touched_by[0]
+    made = evaluator.uses(stay.storage)[stay.occurrence].made
     return Transfer(
         stay.storage,
         made,

@@ -105,7 +105,7 @@ def simulate_timeline(step: StepProblem, schedule: Schedule, out: Link, back: Li
             now += waited
         elif one.kind in links:
             start = max(now, free[one.kind])
-            end = start + links[one.kind].seconds(step.storage_bytes[one.target])
+            end = start + links[one.kind].seconds(step.moved_bytes(one.target))
             free[one.kind] = under_way[key] = end
             copies.append(Copy(*key, one.kind, now, start, end))
     return Timeline(tuple(starts), tuple(copies), now, exposed, tuple(waits))

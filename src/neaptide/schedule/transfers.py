@@ -5,7 +5,7 @@ Places are executions, not positions, so that a stay moves along with the steps 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -17,7 +17,9 @@ from neaptide.ir.schedule import HostStay
 Ints: TypeAlias = NDArray[np.int64]
 Span: TypeAlias = tuple[int, int]
 TO_END: Final = -1
-"""End of a span that nothing ends: an output keeps it."""
+"""End of a span that nothing ends: an output keeps it, or the caller does."""
+OWNED: Final = -1
+"""In the place of the execution that creates an instance: the caller owns it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class Transfer:
 
     Attributes:
         storage: id.
-        made: execution that creates the instance.
+        made: execution that creates the instance, or `OWNED`.
         store: execution directly behind which the copy to the host begins.
         after: execution directly behind which the device bytes end: the wait for that copy stands there.
         before: execution directly before which the load begins, and the device bytes with it. The wait for it stands
@@ -51,6 +53,9 @@ class Keep:
 class InstanceUses:
     """Executions that touch one instance of a storage, in running order; the first one creates it.
 
+    What the caller owns is there before the sequence and outlives it; the first execution of all counts as one that
+    touches it.
+
     Attributes:
         touched_by: execution ids; one may be there more than once.
         is_kept: it outlives the sequence.
@@ -58,6 +63,12 @@ class InstanceUses:
 
     touched_by: tuple[int, ...]
     is_kept: bool
+    is_owned: bool = False
+
+    @property
+    def made(self) -> int:
+        """The execution that creates it, or `OWNED`."""
+        return OWNED if self.is_owned else self.touched_by[0]
 
     @property
     def span(self) -> Span:
@@ -117,13 +128,13 @@ class StayTable:
                 self.anchored[place] = self.anchored.get(place, frozenset()) | {storage}
         return before
 
-    def host_bytes(self, places: Sequence[int], count: int, storage_bytes: Sequence[int]) -> Ints:
+    def host_bytes(self, places: Sequence[int], count: int, nbytes: Callable[[int], int]) -> Ints:
         """Most bytes on the host from the begin of each of `count` positions to that of the next one."""
         change = np.zeros(count + 1, dtype=np.int64)
         for storage, stays in self.of.items():
             for store, back in stays.host_spans:
-                change[places[store]] += storage_bytes[storage]
-                change[count if back == TO_END else places[back]] -= storage_bytes[storage]
+                change[places[store]] += nbytes(storage)
+                change[count if back == TO_END else places[back]] -= nbytes(storage)
         return np.cumsum(change[:count])
 
     def positions(self, places: Sequence[int], count: int) -> tuple[HostStay, ...]:
@@ -177,7 +188,7 @@ def stay(
         by_instance.setdefault(transfer.made, []).append(transfer)
     for occurrence, instance in enumerate(instances):
         start, end = instance.span
-        mine = by_instance.pop(start, [])
+        mine = by_instance.pop(instance.made, [])
         free_from = places[start]
         for transfer in sorted(mine, key=lambda t: places[t.after]):
             back = _back(transfer, instance, writers, places, free_from)

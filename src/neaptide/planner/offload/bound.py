@@ -22,7 +22,7 @@ from neaptide.planner.recompute.units import storages_needed
 from neaptide.schedule.evaluate import Evaluator, Ints
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.stay_times import StayClock
-from neaptide.schedule.transfers import TO_END
+from neaptide.schedule.transfers import OWNED, TO_END
 
 # Seconds that an answer may add before p, and behind it, as multiples of all operations and copies.
 _MOST: Final = 1e3
@@ -59,7 +59,7 @@ def offload_bound(
 
 
 class _Step:
-    """What the first execution at one position leaves open: how each storage made before it comes by."""
+    """What the first execution at one position leaves open: how each storage that is there before it comes by."""
 
     def __init__(self, evaluator: Evaluator, host: HostSpace, position: int) -> None:
         step = evaluator.problem
@@ -71,16 +71,22 @@ class _Step:
             s for s, c in enumerate(step.creator) if c >= 0 and places[c] < position and step.created[c]
         ]
         self.made = [places[step.creator[s]] for s in self.storages]
+        # The state of the step is there when it begins, and may leave behind the first operation.
+        self.state = [s for s in host.movable(step) if step.state_bytes[s]]
+        self.storages += self.state
+        self.made += [0] * len(self.state)
         count = len(evaluator.order)
         self.next_use: list[int] = []
         self.is_touched: list[bool] = []
         for storage in self.storages:
             later = [places[n] for n in step.roles[storage] if places[n] >= position]
-            is_output = evaluator.spans[storage][-1][1] == TO_END
-            self.next_use.append(min(later, default=count if is_output else -1))
-            self.is_touched.append(here in step.roles[storage])
+            is_state = step.state_bytes[storage] > 0
+            is_kept = is_state or evaluator.spans[storage][-1][1] == TO_END
+            self.next_use.append(min(later, default=count if is_kept else -1))
+            self.is_touched.append(here in step.roles[storage] or (is_state and not position))
         own = sum(step.storage_bytes[s] for s in step.created[here])
-        self.fixed_bytes = step.resident_bytes + step.workspace[here] + own
+        stuck_bytes = step.resident_bytes - sum(step.state_bytes[s] for s in self.state)
+        self.fixed_bytes = stuck_bytes + step.workspace[here] + own
 
     def added_seconds(self, budget_bytes: int, time_s: float | None) -> float:
         """Least seconds that any plan adds; infinite where nothing fits."""
@@ -88,7 +94,7 @@ class _Step:
         program = SparseProgram()
         every = np.ones(count, dtype=bool)
         held, away = program.variables(every), program.variables(every)
-        creators = sorted({step.creator[s] for s in self.storages})
+        creators = sorted({c for s in self.storages if (c := step.creator[s]) >= 0})
         again_of = dict(
             zip(creators, program.variables(np.ones(len(creators), dtype=bool)).tolist(), strict=True)
         )
@@ -96,15 +102,17 @@ class _Step:
         number = {storage: k for k, storage in enumerate(self.storages)}
         for k, storage in enumerate(self.storages):
             if self.next_use[k] >= 0:
-                ways = np.array([held[k], away[k], again_of[step.creator[storage]]])
-                program.add_row(ways, -np.ones(3), -1.0)
+                some = [held[k], away[k]]
+                if step.creator[storage] >= 0:
+                    some.append(again_of[step.creator[storage]])
+                program.add_row(np.array(some), -np.ones(len(some)), -1.0)
         for creator in creators:
             for storage in storages_needed(step, creator):
-                if storage in number and step.creator[storage] != creator:
+                if storage in number and step.creator[storage] not in (creator, OWNED):
                     k = number[storage]
                     ways = np.array([again_of[creator], held[k], away[k], again_of[step.creator[storage]]])
                     program.add_row(ways, np.array([1.0, -1.0, -1.0, -1.0]), 0.0)
-        nbytes = np.array([step.storage_bytes[s] for s in self.storages], dtype=np.float64)
+        nbytes = np.array([step.moved_bytes(s) for s in self.storages], dtype=np.float64)
         scale = float(max(budget_bytes, 1))
         program.add_row(held, nbytes / scale, (budget_bytes - self.fixed_bytes) / scale)
         program.add_row(away, nbytes / scale, self.host.nbytes / scale)
@@ -135,7 +143,7 @@ class _Step:
         """
         begins, here = self.clock.begins_s, self.position
         made, used = np.array(self.made, dtype=np.int64), np.array(self.next_use, dtype=np.int64)
-        nbytes = np.array([self.step.storage_bytes[s] for s in self.storages], dtype=np.float64)
+        nbytes = np.array([self.step.moved_bytes(s) for s in self.storages], dtype=np.float64)
         for since in _spread(made):
             inside = made >= since
             work = nbytes[inside] / self.host.out.bandwidth_bytes_per_s / unit

@@ -6,12 +6,13 @@ not fit waits on the host in its place. This is a descent: it ends where no sing
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from neaptide.outcome import LimitGuard
 from neaptide.planner.offload.carried import Carried
-from neaptide.planner.offload.gaps import GapKey
+from neaptide.planner.offload.gaps import GapKey, IdleGap
 from neaptide.planner.offload.settings import SETTINGS
 from neaptide.planner.recompute.recomputations import RecomputeUnit, recompute_units
 from neaptide.schedule.changes import Insert
@@ -75,7 +76,7 @@ def _not_away(carried: Carried, key: GapKey, guard: LimitGuard) -> bool:
 def _again_for(carried: Carried, key: GapKey) -> Insert | None:
     """The repetitions that bring a storage back for the end of its gap."""
     storage, _, following = key
-    if following == TO_END:
+    if following == TO_END or carried.evaluator.problem.state_bytes[storage]:
         return None
     before = carried.evaluator.anchor_of(following)
     closure = carried.replays.closure(storage, before)
@@ -86,5 +87,10 @@ def _by_price(carried: Carried) -> list[GapKey]:
     """The gaps that are filled, with those that cost least to recompute for their bytes first."""
     problem = carried.evaluator.problem
     gaps = carried.filled()
-    gaps.sort(key=lambda gap: problem.repeat_seconds[problem.creator[gap.storage]] / gap.nbytes)
+
+    def price(gap: IdleGap) -> float:
+        is_state = problem.state_bytes[gap.storage] > 0
+        return math.inf if is_state else problem.repeat_seconds[problem.creator[gap.storage]] / gap.nbytes
+
+    gaps.sort(key=price)
     return [gap.key for gap in gaps]

@@ -47,6 +47,8 @@ class GapTable:
         places, spans = evaluator.places, evaluator.spans
         found: list[IdleGap] = []
         for storage in self.movable:
+            if evaluator.problem.state_bytes[storage]:
+                found += self.of(storage)
             for start, end in spans[storage]:
                 if places[start] < last and (end == TO_END or places[end] > first):
                     found += self.of(storage)

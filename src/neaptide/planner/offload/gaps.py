@@ -13,7 +13,7 @@ from neaptide.schedule.transfers import TO_END
 GapKey: TypeAlias = tuple[int, int, int]
 """Storage, execution that touches it last, and the next one that does, or `TO_END`."""
 UsePair: TypeAlias = tuple[int, int, int, int]
-"""Occurrence, execution that creates it, execution that touches it, and the next one that does, or `TO_END`."""
+"""Occurrence, execution that creates it or `OWNED`, execution that touches it, and the next one that does, or `TO_END`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class IdleGap:
     Attributes:
         storage: id.
         occurrence: of the instance.
-        made: execution that creates the instance.
+        made: execution that creates the instance, or `OWNED`.
         last: execution that touches it last before the gap.
         following: the next one that touches it; `TO_END` where it only has to be there at the end.
         start: position of `last`.
@@ -59,8 +59,8 @@ def idle_gaps(evaluator: Evaluator, stuck: Collection[int] = ()) -> list[IdleGap
     problem = evaluator.problem
     found = [
         gap
-        for storage, creator in enumerate(problem.creator)
-        if creator >= 0 and problem.storage_bytes[storage] and storage not in stuck
+        for storage in range(len(problem.creator))
+        if problem.moved_bytes(storage) and storage not in stuck
         for gap in storage_gaps(evaluator, storage)
     ]
     found.sort(key=IdleGap.as_they_begin)
@@ -68,7 +68,7 @@ def idle_gaps(evaluator: Evaluator, stuck: Collection[int] = ()) -> list[IdleGap
 
 
 def storage_gaps(evaluator: Evaluator, storage: int) -> list[IdleGap]:
-    """The gaps of one storage that the program creates. O(uses x log uses)."""
+    """The gaps of one storage. O(uses x log uses)."""
     return pair_gaps(evaluator, storage, use_pairs(evaluator, storage))
 
 
@@ -77,15 +77,15 @@ def use_pairs(evaluator: Evaluator, storage: int) -> list[UsePair]:
     found: list[UsePair] = []
     for occurrence, instance in enumerate(evaluator.uses(storage)):
         touched = list(dict.fromkeys(instance.touched_by))
-        found += [(occurrence, touched[0], last, following) for last, following in pairwise(touched)]
+        found += [(occurrence, instance.made, last, following) for last, following in pairwise(touched)]
         if instance.is_kept:
-            found.append((occurrence, touched[0], touched[-1], TO_END))
+            found.append((occurrence, instance.made, touched[-1], TO_END))
     return found
 
 
 def pair_gaps(evaluator: Evaluator, storage: int, pairs: Sequence[UsePair]) -> list[IdleGap]:
     """The gaps of a storage: pairs of its uses between which there is a step. O(pairs)."""
-    places, nbytes, count = evaluator.places, evaluator.problem.storage_bytes[storage], len(evaluator.order)
+    places, nbytes, count = evaluator.places, evaluator.problem.moved_bytes(storage), len(evaluator.order)
     found = []
     for occurrence, made, last, following in pairs:
         start = places[last]

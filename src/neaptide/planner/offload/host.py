@@ -57,8 +57,8 @@ class HostSpace:
         """Storages that may wait on the host where they are idle. O(storages)."""
         return [
             storage
-            for storage, nbytes in enumerate(step.storage_bytes)
-            if step.creator[storage] >= 0 and 0 < nbytes <= self.nbytes and storage not in self.stuck
+            for storage in range(len(step.storage_bytes))
+            if 0 < step.moved_bytes(storage) <= self.nbytes and storage not in self.stuck
         ]
 
     def allowed(self, evaluator: Evaluator, gaps: list[IdleGap]) -> list[IdleGap]:

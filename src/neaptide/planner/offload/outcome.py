@@ -38,7 +38,7 @@ def with_stays(
     if found.peak_with_workspace_bytes > search.allowed:
         reason = TerminationReason.INTERRUPTED if is_cut else TerminationReason.NO_SOLUTION_FOUND
         detail = LOWEST_PEAK + _WITH_STAYS
-        peak, bound = found.peak_with_workspace_bytes, step.lower_bound_bytes
+        peak, bound = found.peak_with_workspace_bytes, step.lower_bound_with_state_away
         return replace(
             outcome, value=found, termination=Termination(reason, ended.limit, detail, peak, bound)
         )
