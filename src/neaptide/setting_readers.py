@@ -5,7 +5,8 @@ Each reader gives the value in the type of its setting, or raises `UsageError` (
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from neaptide.errors import UsageError
@@ -122,3 +123,30 @@ def read_texts(value: Any) -> tuple[str, ...]:
     if isinstance(value, list | tuple):
         return tuple(read_text(part) for part in value)
     raise UsageError(f"{value!r} is no list of names", next_step="write names with commas between them")
+
+
+def parse_dims(texts: Sequence[str]) -> dict[str, dict[int, tuple[int, int | None]]]:
+    """Dims that may vary, by argument or path: `batch:0=2..64,1=16..` is dims 0 and 1 of `batch`, the second without end.
+
+    A text without a path goes on with that of the text before it.
+
+    Raises:
+        UsageError: a text of another form.
+    """
+    found: dict[str, dict[int, tuple[int, int | None]]] = {}
+    path = ""
+    for part in ",".join(texts).split(","):
+        named, colon, dim = part.rpartition(":")
+        path = named.strip() if colon else path
+        match = _DIM.fullmatch(dim.strip())
+        if match is None or not path:
+            raise UsageError(
+                f"{part!r} names no dim that varies",
+                next_step="write it like batch:0=2..64,1=16..4096: dim=smallest..largest",
+            )
+        axis, low, high = match.groups()
+        found.setdefault(path, {})[int(axis)] = (int(low), int(high) if high else None)
+    return found
+
+
+_DIM: Final = re.compile(r"(\d+)\s*=\s*(\d+)\s*\.\.\s*(\d*)")

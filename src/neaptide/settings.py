@@ -105,6 +105,7 @@ class Settings:
         in_place: put results on top of operands where that lowers the peak; every bit is kept.
         rewrite: rules by which the graph is rewritten before it is planned.
         refresh: time operations again that were timed before.
+        dynamic: dims of arguments that may vary, with their ranges.
         arena: run inside one block of memory.
         arena_copies: which results are copied into it: cheap, all or none.
     """
@@ -269,6 +270,12 @@ class Settings:
         False,
         read_boolean,
         "Time operations again that were timed before, on a machine that was busier than now, say.",
+    )
+    dynamic: tuple[str, ...] = setting(
+        (),
+        read_texts,
+        "Dims of an argument that may vary, such as batch:0=2..64,1=16..4096 (dim=smallest..largest); repeatable.",
+        metavar="DIMS",
     )
     arena: bool = setting(
         False,

@@ -11,7 +11,7 @@ from neaptide.errors import InvalidBudget, UsageError
 from neaptide.settings import TABLE, Settings
 
 # In Python a comparison verifies unless it is told not to, as the command does; a run does not.
-NOT_OF_THE_API = {"verify"}
+NOT_OF_THE_API = {"verify", "dynamic"}
 
 VALUES = {
     "peak": ("60%", "60%"),
@@ -39,6 +39,7 @@ VALUES = {
     "in_place": ("false", False),
     "rewrite": ("a, b", ("a", "b")),
     "refresh": ("yes", True),
+    "dynamic": ("batch:0=2..64, 1=16..", ("batch:0=2..64", "1=16..")),
     "arena": ("yes", True),
     "arena_copies": ("none", "none"),
     "capacity": ("1MiB", "1MiB"),

@@ -96,3 +96,12 @@ def test_plans_are_tried_where_that_is_asked_for(call, tmp_path):
     elsewhere = call(*asked, "--device", "rtx3090")
     assert elsewhere.code == 2
     assert "cannot be tried here" in elsewhere.err
+
+
+def test_a_profile_over_a_range_of_shapes(call):
+    found = json.loads(call("profile", "zoo:mlp@tiny", "--dynamic", "batch:0=2..64", "--json").out)
+    assert found["ranges"]["dims"] == ["batch_0 in 2..64"]
+    small, large = found["ranges"]["peaks"]
+    assert (small["sizes"], large["sizes"]) == ({"batch_0": 2}, {"batch_0": 64})
+    assert small["predicted_peak_bytes"] < large["predicted_peak_bytes"]
+    assert "cannot be read" in call("profile", "zoo:mlp@tiny", "--dynamic", "batch:0=9..2").err

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from neaptide.plans import BudgetRecord, MovesSummary, PartsRecord, TerminationRecord, TriedVariant
+from neaptide.report.cells import byte_cell
 from neaptide.report.device_notes import not_counted
+from neaptide.report.model import ShapePeak, ShapeRanges
 from neaptide.report.text import comparison_text, is_within_budget, plan_text, profile_text, run_text
 
 _spec = importlib.util.spec_from_file_location("report_samples", Path(__file__).with_name("samples.py"))
@@ -59,6 +61,17 @@ def test_profile_says(changes, expected):
     text = profile_text(samples.profile(**changes))
     for part in expected:
         assert part in text
+
+
+def test_a_profile_tells_of_ranges():
+    peaks = (ShapePeak({"B": 2, "T": 16}, 1 << 20), ShapePeak({"B": 64, "T": 16}, 1 << 24))
+    ranges = ShapeRanges(("B in 2..64", "T in 16.."), ("B == 2*T",), ("B ends there: model.py:3",), peaks)
+    text = profile_text(samples.profile(ranges=ranges))
+    assert "  - B in 2..64" in text
+    assert "  - where B == 2*T" in text
+    assert "model.py:3" in text
+    assert "B = 64, T = 16" in text
+    assert byte_cell(1 << 24) in text
 
 
 def test_profile_without_rows_has_no_empty_table():

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
+from neaptide.frontends.dynamic_dims import Dynamic
 from neaptide.report.model import ProfileReport
 from neaptide.report.profiling import profile_report
+from neaptide.report.shape_ranges import shape_ranges
+from neaptide.runtime.capturing import capture
 from neaptide.runtime.prepared_step import Progress, prepare
 from neaptide.settings import DEFAULTS, check_setting
 
@@ -24,6 +28,7 @@ def profile(
     audit: bool = True,
     refresh: bool = False,
     progress: Progress | None = None,
+    dynamic: Dynamic | None = None,
 ) -> ProfileReport:
     """Predict the peak of a training step without running it.
 
@@ -41,9 +46,11 @@ def profile(
         refresh: run those again that were run before. Results are kept in a cache for this and later calls; they are
             worth renewing when the machine was busy with other things at the time.
         progress: told what is going on.
+        dynamic: dims that may vary, as for `compile_step`: the report then tells for which sizes one program holds, and
+            its peak at the ends of the ranges.
 
     Raises:
-        UsageError: no device of that name, or a seed that none can be.
+        UsageError: no device of that name, a seed that none can be, or `dynamic` does not fit the arguments.
         CaptureError: the step cannot be captured; names the user's line.
     """
     check_setting("seed", seed)
@@ -58,4 +65,8 @@ def profile(
         progress=progress,
         refresh=refresh,
     )
-    return profile_report(prepared, has_device=device is not None, seed=seed)
+    report = profile_report(prepared, has_device=device is not None, seed=seed)
+    if not dynamic:
+        return report
+    captured = capture(step, args, kwargs, state=state, name=name, dynamic=dynamic)
+    return replace(report, ranges=shape_ranges(captured, prepared.device))

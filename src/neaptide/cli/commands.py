@@ -14,6 +14,7 @@ from neaptide.cli.interrupts import asking_before_aborting
 from neaptide.cli.target_files import write_result
 from neaptide.errors import InfeasibleBudget, MissingExtra, TargetError
 from neaptide.reading import is_there, place_of
+from neaptide.setting_readers import parse_dims
 from neaptide.units import parse_size
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def profile(request: Request) -> int:
             seed=settings.seed,
             refresh=settings.refresh,
             progress=console.progress,
+            dynamic=parse_dims(settings.dynamic) if settings.dynamic else None,
         )
     _deliver(request, report, lambda: profile_document(report))
     return exit_codes.DONE

@@ -64,6 +64,14 @@ class SizeFacts:
     notes: tuple[str, ...] = ()
     _sizes: dict[SizeExpr, SizeExpr] = field(default_factory=dict, repr=False, compare=False)
 
+    def hold(self, binding: Mapping[str, int]) -> bool:
+        """Whether the trace holds for these sizes of its dims."""
+        return (
+            all(binding[dim.name] in dim for dim in self.dims)
+            and all(r.left.evaluate(binding) == r.right.evaluate(binding) for r in self.relations)
+            and all(condition.holds(binding) for condition in self.conditions)
+        )
+
     def size(self, number: Any) -> SizeExpr:
         """A size of the trace in dims of the program."""
         if isinstance(number, SizeExpr):

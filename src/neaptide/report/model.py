@@ -32,6 +32,31 @@ class AliveRow:
 
 
 @dataclass(frozen=True)
+class ShapePeak:
+    """A peak at one shape: storages and workspace by formula, in program order. `sizes` are by dim."""
+
+    sizes: dict[str, int]
+    predicted_peak_bytes: int
+
+
+@dataclass(frozen=True)
+class ShapeRanges:
+    """What is predicted for a range of shapes.
+
+    Attributes:
+        dims: that vary, with their ranges.
+        relations: equalities between sizes that hold for all shapes.
+        notes: for which sizes the program holds, and which line asked.
+        peaks: at corners of the ranges.
+    """
+
+    dims: tuple[str, ...]
+    relations: tuple[str, ...]
+    notes: tuple[str, ...]
+    peaks: tuple[ShapePeak, ...]
+
+
+@dataclass(frozen=True)
 class ProfileReport:
     """Whether a step fits, and what stands in the way. Nothing in it was measured by running the step.
 
@@ -57,6 +82,7 @@ class ProfileReport:
         not_counted: what no number here contains.
         captured_on: kind of the device whose kernels the step was captured with; empty when it is not known.
         axes: what runs along the batch and other directions of the whole step, in words.
+        ranges: the same for a range of shapes; None where no dim was said to vary.
         versions: of neaptide, torch and Python.
         seed: of the random numbers.
     """
@@ -88,6 +114,7 @@ class ProfileReport:
     seed: int
     captured_on: str = ""
     axes: tuple[str, ...] = ()
+    ranges: ShapeRanges | None = None
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from neaptide.report.cells import (
 from neaptide.report.device_notes import predicted_only
 from neaptide.report.document import Document, Table, document
 from neaptide.report.model import ProfileReport
+from neaptide.report.ranges_text import ranges_blocks
 from neaptide.units import format_bytes
 
 # More rows than this do not help to find the cause; `--json` has all of them.
@@ -37,6 +38,7 @@ def profile_document(report: ProfileReport) -> Document:
         bullets("Changed by the capture", report.rewrites),
         bullets("Operations without a row in the op table, left alone", report.unknown_ops),
         bullets("Axes", report.axes),
+        *ranges_blocks(report.ranges),
         bullets("Not counted", report.not_counted),
         f"Captured {counted(report.operations, 'operation')} in {seconds_cell(report.capture_seconds)}. "
         + origin(report.versions, report.seed),
