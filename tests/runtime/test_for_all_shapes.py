@@ -12,7 +12,12 @@ from torch.nn import functional
 import neaptide
 from neaptide.errors import InfeasibleBudget, StepMismatch, UsageError
 from neaptide.planner.budget import Budget
+from neaptide.runtime import contestants
+from neaptide.runtime.for_all_shapes import for_all_shapes
 from neaptide.runtime.meter import LiveBytesMeter
+from neaptide.runtime.prepared_step import prepare
+from neaptide.runtime.search_options import SearchOptions
+from neaptide.runtime.verification import verify_eager, verify_planned
 
 DYNAMIC = {"x": {0: (2, 6), 1: (2, 12)}}
 WIDTH = 8
@@ -151,3 +156,16 @@ def test_a_step_that_fixes_its_sizes_is_planned_as_ever():
     fast(torch.ones(3, WIDTH))
     assert fast.points is None
     assert not torch.equal(model.weight, twin.weight)
+
+
+def test_a_step_for_all_shapes_is_verified_like_any_other():
+    def factory():
+        step, _ = make()
+        (x,) = batches(((6, 12),))
+        return step, x
+
+    step, x = contestants.build(factory, 0)
+    prepared = prepare(step, (x,), run_operations=False, dynamic=DYNAMIC)
+    variant = for_all_shapes(prepared, SearchOptions(Budget("80%")))
+    outcome, _ = verify_planned(factory, 0, contestants.rebind(variant), verify_eager(factory, 0))
+    assert outcome.bitwise_equal, (outcome.max_abs_diff, outcome.worst)

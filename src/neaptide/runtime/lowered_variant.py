@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from neaptide.errors import LoweringError
 from neaptide.frontends.first_writes import FirstWrites
 from neaptide.frontends.host_code import HostCode
 from neaptide.frontends.presence import Presence, fits
@@ -154,13 +153,10 @@ class LoweredVariant:
         if planned.by_shape is not None:
             return ShapeExecutable(graph, planned.by_shape, name=name, watches=watches)
         if planned.points is not None:
-            if watches:
-                raise LoweringError(
-                    "gradients cannot be observed in a program that decides at points",
-                    next_step="verify the step without dynamic",
-                )
             points, slow = planned.points, self.planned.slow
-            return PointExecutable(points.plan, registry(), points.budget_bytes, name=name, slow=slow)
+            return PointExecutable(
+                points.plan, registry(), points.budget_bytes, name=name, slow=slow, watches=watches
+            )
         places = NO_PLACES if arena is None else arena.places
         slow = replace(self.planned.slow, capacity_bytes=planned.host_bytes)
         lowered = lower(graph, planned.schedule, registry(), watches=watches, places=places, slow=slow)

@@ -12,6 +12,7 @@ from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.errors import UsageError
+from neaptide.ir.registry import OpRegistry, OpSpec
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.ops import registry
@@ -22,7 +23,11 @@ from neaptide.planner.points.script import make_script
 from neaptide.planner.points.search import Search, Situation
 from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.planner.pricing import Pricing
+from neaptide.schedule.symbolic.problem import symbolic_problem
+from neaptide.schedule.symbolic.state import bytes_saved
 from neaptide.symbolic.dims import Dim
+from neaptide.symbolic.size_expr import SizeExpr
+from symbolic_graphs import listing_1
 from symbolic_steps import for_all_shapes
 
 COST = EstimatedCost(get_device("rtx3090"), registry())
@@ -63,6 +68,29 @@ def test_the_subgraph_grows_until_all_that_it_reads_is_there():
     made = [ops[n] for n in gaps[0].again if ops[n] != "view"]
     assert made == ["zeros", "bmm", "add", "_softmax", "native_dropout"]
     assert [ops[n] for n in gaps[0].sources] == ["clone", "clone"]
+
+
+@pytest.mark.parametrize(("copies", "again"), [(True, (1, 2, 3)), (False, (2, 3))])
+def test_the_example_of_the_paper_grows_to_the_subgraph_that_saves_bytes(copies, again):
+    graph = listing_1(copies=copies)
+    rows = OpRegistry([OpSpec(op) for op in sorted({node.op for node in graph.nodes})])
+    cost, order = EstimatedCost(COST.device, rows), (0, 1, 2, 3, 5, 4)
+    shaped = ShapedProgram(graph, cost, order, {"S0": 24, "S1": 2})
+    (found,) = (c for c in all_candidates(shaped.units) if c.unit == 3)
+    assert (found.start, found.end, found.again, found.sources) == (3, 5, again, ())
+
+
+def test_every_subgraph_saves_bytes_for_all_shapes():
+    units = STEP.shaped.units
+    problem = symbolic_problem(STEP.shaped.graph)
+    nothing = SizeExpr.const(0)
+    for candidate in STEP.candidates:
+        if candidate.again and candidate.end < len(units.order):
+            for storage in candidate.storages:
+                subgraph = frozenset(candidate.again)
+                saved = bytes_saved(problem, units.order, storage, subgraph, units.order[candidate.end])
+                assert problem.store.is_less(nothing, saved)
+                assert saved == STEP.shaped.storage_sizes[storage]
 
 
 def seconds_of(sizes, script):
