@@ -60,6 +60,9 @@ def test_state_waits_on_the_host_within_a_step(spec, is_low):
     found = prepared.plan(options)
     program = found.plan.programs[0]
     assert any(problem.state_bytes[stay.storage] for stay in program.stays)
+    assert {(row.name, row.nbytes) for row in program.copies.rows} == {
+        (problem.storage_names[stay.storage], problem.moved_bytes(stay.storage)) for stay in program.stays
+    }
     predicted = program.predictions
     assert problem.resident_bytes <= predicted.lower_bound_bytes <= predicted.peak_with_workspace_bytes
     assert predicted.peak_with_workspace_bytes < least or not is_low

@@ -231,7 +231,7 @@ class _Judge:
         if told != tuple((r.storage, r.nbytes, r.nodes, r.before) for r in found):
             raise self._wrong("moves.recomputations", "is not what the sequence runs again")
         copied = () if program.copies is None else tuple(row.nbytes for row in program.copies.rows)
-        if copied and copied != tuple(self.step.storage_bytes[stay.storage] for stay in program.stays):
+        if copied and copied != tuple(self.step.moved_bytes(s.storage) for s in program.stays):
             raise self._wrong("copies.rows", "have other bytes than the storages that wait on the host")
         return schedule
 

@@ -32,7 +32,7 @@ def copies_record(
     rows = tuple(
         StayCopies(
             step.storage_names[stay.storage],
-            step.storage_bytes[stay.storage],
+            step.moved_bytes(stay.storage),
             copies[stay.storage, stay.occurrence, StepKind.STORE].popleft(),
             copies[stay.storage, stay.occurrence, StepKind.LOAD].popleft(),
         )
