@@ -26,6 +26,10 @@ def test_every_claim_holds_at_every_shape(graph, data):
     problem = symbolic_problem(graph, device="cpu")
     result = symbolic_orders(problem, Limits(work=300), most_parts=5).require()
     shapes = shapes_of(graph)
+    for searched in result.searched:
+        peaks = [candidate.peak.evaluate(searched.sizes) for candidate in result.candidates]
+        assert per_op_bound(problem.at(searched.sizes)) <= searched.order_lower_bound_bytes <= min(peaks)
+        assert searched.peak_bytes in peaks
     for shape in data.draw(st.lists(st.sampled_from(shapes), min_size=1, max_size=5)):
         static = problem.at(shape)
         peaks = [evaluate_order(static, candidate.order).peak_bytes for candidate in result.candidates]

@@ -42,10 +42,25 @@ class CandidateOrder:
     origin: str
 
 
+@dataclass(frozen=True, slots=True)
+class SearchedShape:
+    """What a search for one shape alone has found.
+
+    Attributes:
+        sizes: by dim.
+        peak_bytes: of the order that it found.
+        order_lower_bound_bytes: no order has a lower peak at this shape.
+    """
+
+    sizes: Mapping[str, int]
+    peak_bytes: int
+    order_lower_bound_bytes: int
+
+
 def collect_orders(
     problem: SymbolicProblem, guard: LimitGuard, interrupt: threading.Event | None = None
-) -> tuple[CandidateOrder, ...]:
-    """All distinct candidates, program order first.
+) -> tuple[tuple[CandidateOrder, ...], tuple[SearchedShape, ...]]:
+    """All distinct candidates, program order first; and the shapes that were searched.
 
     Args:
         problem: storages, operations and what is known of their sizes.
@@ -62,7 +77,7 @@ def collect_orders(
     for _ in range(_ROUNDS):
         if not collection.splice():
             break
-    return tuple(collection.candidates.values())
+    return tuple(collection.candidates.values()), tuple(collection.searched)
 
 
 class _Collection:
@@ -72,6 +87,7 @@ class _Collection:
         self.problem, self.guard, self.interrupt = problem, guard, interrupt
         self.sampled = SampledPeaks(problem)
         self.candidates: dict[tuple[int, ...], CandidateOrder] = {}
+        self.searched: list[SearchedShape] = []
 
     def add(self, order: tuple[int, ...], origin: str) -> None:
         if order not in self.candidates:
@@ -84,7 +100,9 @@ class _Collection:
         outcome = best_order(self.problem.at(shape), self.guard.left(shares), self.interrupt)
         self.guard.exhausted(outcome.work)
         where = ", ".join(f"{dim} = {size}" for dim, size in shape.items())
-        self.add(outcome.require().order, f"found for {where}")
+        found = outcome.require()
+        self.searched.append(SearchedShape(shape, found.peak_bytes, found.order_lower_bound_bytes))
+        self.add(found.order, f"found for {where}")
 
     def splice(self) -> bool:
         """Add the best splice of two candidates that are each the best somewhere, if it is better over the range."""

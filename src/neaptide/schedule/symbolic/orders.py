@@ -10,7 +10,7 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason
 from neaptide.schedule.order.sharing import touched
-from neaptide.schedule.symbolic.candidates import CandidateOrder, collect_orders
+from neaptide.schedule.symbolic.candidates import CandidateOrder, SearchedShape, collect_orders
 from neaptide.schedule.symbolic.certificate import RangePart, best_parts, proved_excess
 from neaptide.schedule.symbolic.peaks import largest
 from neaptide.schedule.symbolic.problem import SymbolicProblem
@@ -31,12 +31,14 @@ class SymbolicOrders:
             tolerance everywhere.
         excess_over_bound: for every shape in the range the peak of `whole` is proved to be at most this share above what
             every order needs; None where no share of the certificate's is.
+        searched: shapes for which orders were searched alone, with a bound of all orders there.
     """
 
     candidates: tuple[CandidateOrder, ...]
     whole: RangePart
     parts: tuple[RangePart, ...]
     excess_over_bound: Fraction | None
+    searched: tuple[SearchedShape, ...]
 
     def best(self) -> CandidateOrder:
         """The order for the whole range."""
@@ -71,8 +73,8 @@ def symbolic_orders(
         most_parts: boxes into which the range is cut at most.
     """
     guard = LimitGuard(limits or Limits(), interrupt)
-    candidates = collect_orders(problem, guard, interrupt)
-    result = _certified(problem, candidates, tolerance, most_parts)
+    candidates, searched = collect_orders(problem, guard, interrupt)
+    result = _certified(problem, candidates, searched, tolerance, most_parts)
     reason = TerminationReason.OPTIMAL if result.excess_over_bound == 0 else TerminationReason.FEASIBLE
     return Outcome(
         result, Termination(reason, guard.exhausted(0), _in_words(result)), guard.seconds(), guard.work
@@ -80,14 +82,20 @@ def symbolic_orders(
 
 
 def _certified(
-    problem: SymbolicProblem, candidates: tuple[CandidateOrder, ...], tolerance: Fraction, most_parts: int
+    problem: SymbolicProblem,
+    candidates: tuple[CandidateOrder, ...],
+    searched: tuple[SearchedShape, ...],
+    tolerance: Fraction,
+    most_parts: int,
 ) -> SymbolicOrders:
     store = problem.store
     peaks = [candidate.peak.sizes for candidate in candidates]
     (whole,) = best_parts(store.dims, store.relations, peaks, tolerance=tolerance, most_parts=1)
     parts = best_parts(store.dims, store.relations, peaks, tolerance=tolerance, most_parts=most_parts)
     known = candidates[whole.order].peak.known
-    return SymbolicOrders(candidates, whole, parts, proved_excess(store, known, least_bytes(problem)))
+    return SymbolicOrders(
+        candidates, whole, parts, proved_excess(store, known, least_bytes(problem)), searched
+    )
 
 
 def least_bytes(problem: SymbolicProblem) -> tuple[KnownSize, ...]:
