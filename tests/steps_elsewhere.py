@@ -1,4 +1,4 @@
-"""Factories that behave otherwise in the process of a contestant; in a module that such a process can import."""
+"""A factory that behaves otherwise in the process of a contestant; in a module that such a process can import."""
 
 from __future__ import annotations
 
@@ -9,31 +9,23 @@ from deep_step import deep_factory
 from neaptide.runtime import contestant_worker
 
 
-def is_elsewhere():
-    main = sys.modules["__main__"].__spec__
-    return main is not None and main.name == contestant_worker.__name__
-
-
-def noisy_factory():
-    """Prints, in a step as well."""
-    print("a model")  # noqa: T201
+def unruly_factory():
+    """In a process of its own it prints; the second step fails there, and the fourth ends the process."""
     step, batch = deep_factory()
+    main = sys.modules["__main__"].__spec__
+    if main is None or main.name != contestant_worker.__name__:
+        return step, batch
+    print("a model")  # noqa: T201
+    steps = []
 
-    def speaking(x):
+    def unruly(x):
         print("a step")  # noqa: T201
+        steps.append(x)
+        if len(steps) == 2:
+            raise KeyError("a key")
+        if len(steps) == 4:
+            os.write(2, b"no memory\n")
+            os._exit(3)
         return step(x)
 
-    return (speaking, batch) if is_elsewhere() else (step, batch)
-
-
-def dying_factory():
-    if is_elsewhere():
-        os.write(2, b"no memory\n")
-        os._exit(3)
-    return deep_factory()
-
-
-def failing_factory():
-    if is_elsewhere():
-        raise KeyError("a key")
-    return deep_factory()
+    return unruly, batch

@@ -18,7 +18,7 @@ from neaptide.runtime.contestant_messages import SentVariant, Wanted
 from neaptide.runtime.contestant_process import rivals
 from neaptide.runtime.prepared_step import prepare
 from neaptide.runtime.search_options import SearchOptions
-from steps_elsewhere import dying_factory, failing_factory, noisy_factory
+from steps_elsewhere import unruly_factory
 
 CLOSE = SearchOptions(Budget("min"), limits=Limits(work=100), numerics="close")
 
@@ -28,40 +28,38 @@ def prepared(factory=deep_factory):
     return prepare(step, (batch,), run_operations=False)
 
 
-def test_a_plan_in_a_process_of_its_own_is_the_same_program():
+@pytest.fixture(scope="module")
+def in_parts():
+    """A plan of a rewritten graph."""
     made = prepared().plan(CLOSE)
     assert made.variant.graphs[0].rewrites
+    return made
+
+
+def test_a_plan_in_a_process_of_its_own_is_the_same_program(in_parts):
     with rivals(deep_factory, 0, own_processes=True) as make:
-        found = contestants.measure([make("plan", made.variant)], 2)["plan"]
+        found = contestants.measure([make("plan", in_parts.variant)], 2)["plan"]
     with rivals(deep_factory, 0, own_processes=False) as make:
-        here = contestants.measure([make("plan", made.variant)], 0)["plan"]
-    assert found.memory.measured_peak_bytes == made.plan.programs[0].predictions.peak_bytes
+        here = contestants.measure([make("plan", in_parts.variant)], 0)["plan"]
+    assert found.memory.measured_peak_bytes == in_parts.plan.programs[0].predictions.peak_bytes
     assert found.memory.measured_allocator_peak_bytes == here.memory.measured_allocator_peak_bytes
     assert len(found.times.wall_s) == 2
     assert min(*found.times.wall_s, *found.times.cpu_s) > 0
 
 
-def test_what_the_program_prints_does_not_come_between_the_answers():
-    with rivals(noisy_factory, 0, own_processes=True) as make:
+def test_what_goes_wrong_in_a_process_of_its_own_is_told_here():
+    with rivals(unruly_factory, 0, own_processes=True) as make:
         eager = make("eager", None)
-        assert eager.first_steps() == 1
-        eager.steps(2)
-
-
-def test_a_process_that_dies_is_told_of_with_its_last_words():
-    with rivals(dying_factory, 0, own_processes=True) as make:
-        eager = make("eager", None)
-        with pytest.raises(ProgramError, match="'eager' died") as caught:
-            eager.first_steps()
-    assert caught.value.why == "no memory"
-    assert "exit code 3" in caught.value.where
-
-
-def test_an_error_of_the_program_is_told_of_with_its_place():
-    with rivals(failing_factory, 0, own_processes=True) as make, pytest.raises(ProgramError) as caught:
-        make("eager", None).first_steps()
-    assert caught.value.why == "KeyError: 'a key'"
-    assert "steps_elsewhere.py" in caught.value.where
+        assert eager.first_steps() == 1  # what it prints does not come between the answers
+        with pytest.raises(ProgramError) as failed:
+            eager.steps(1)
+        assert failed.value.why == "KeyError: 'a key'"
+        assert "steps_elsewhere.py" in failed.value.where
+        eager.steps(1)
+        with pytest.raises(ProgramError, match="'eager' died") as died:
+            eager.memory()
+    assert died.value.why.endswith("no memory")
+    assert "exit code 3" in died.value.where
 
 
 def test_a_factory_that_another_process_cannot_make_is_refused():
@@ -73,8 +71,8 @@ def test_a_factory_that_another_process_cannot_make_is_refused():
 
 
 @pytest.mark.parametrize("factory", [deep_factory, dropout_factory])
-def test_a_variant_is_put_on_another_capture_of_the_same_step(factory):
-    made = prepared(factory).plan(CLOSE).variant
+def test_a_variant_is_put_on_another_capture_of_the_same_step(factory, in_parts):
+    made = in_parts.variant if factory is deep_factory else prepared(factory).baseline_variant()
     step, batch = contestants.build(factory, 0)
     there = capture(step, (batch,))
     found = SentVariant.of(made).on(there)
