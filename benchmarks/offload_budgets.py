@@ -149,6 +149,11 @@ def lines(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     ]
 
 
+def said(result: Mapping[str, Any]) -> str:
+    """What stands below the table, beside the machine."""
+    return f"Each search has {result['settings']['work']:,} units of work."
+
+
 def main() -> int:
     """Make the table, write it and print it."""
     parser = argparse.ArgumentParser(

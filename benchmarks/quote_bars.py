@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,6 +45,24 @@ def quoted(page: str, text: str, begin: str = BEGIN, end: str = END) -> str:
     head, _, rest = page.partition(begin)
     _, _, tail = rest.partition(end)
     return f"{head}{begin}\n{text}\n{end}{tail}"
+
+
+def markers(name: str) -> tuple[str, str]:
+    """What stands in a page before and behind the table of a result."""
+    return f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+
+
+def in_markdown(columns: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    rules = ["---"] * len(columns)
+    head = "| " + " | ".join(columns) + " |\n|" + "|".join(rules) + "|"
+    return "\n".join([head, *("| " + " | ".join(cells) + " |" for cells in lines)])
+
+
+def made_on(result: Mapping[str, Any]) -> str:
+    """When and where a result was made, without a full stop."""
+    machine = result["machine"]
+    return f"Made {result['made'][:10]} on {machine['cpu']}, {machine['threads']} thread"
 
 
 def quote_into(page: Path, text: str, begin: str, end: str) -> None:

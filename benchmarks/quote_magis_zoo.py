@@ -13,21 +13,15 @@ from typing import Any, Final
 
 import magis_zoo
 from bench_record import RESULTS
-from quote_bars import fill_in, quoted
+from quote_bars import fill_in, in_markdown, made_on, markers, quoted
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "beside-magis.md"
 RESULT: Final = RESULTS / f"{magis_zoo.RESULT}.json"
-BEGIN: Final = "<!-- magis_zoo:begin -->"
-END: Final = "<!-- magis_zoo:end -->"
 
 
 def filled(page: str, result: Mapping[str, Any]) -> str:
     """The page with the table of a result in it."""
-    text = [
-        "| " + " | ".join(magis_zoo.COLUMNS) + " |",
-        "|" + "---|" * len(magis_zoo.COLUMNS),
-        *("| " + " | ".join(cells) + " |" for cells in magis_zoo.lines(result["rows"])),
-    ]
+    text = in_markdown(magis_zoo.COLUMNS, magis_zoo.lines(result["rows"]))
     limits = sorted({row["time_limit_s"] for row in result["rows"]})
     searches = " to ".join(dict.fromkeys(f"{limit:.0f}" for limit in (limits[0], limits[-1])))
     most = max(
@@ -38,10 +32,10 @@ def filled(page: str, result: Mapping[str, Any]) -> str:
         for made in found.values()
     )
     said = (
-        f"Made {result['made'][:10]} on {result['machine']['cpu']}, {result['machine']['threads']} thread; searches of"
+        f"{made_on(result)}; searches of"
         f" {searches} s of wall time, at most {most:.0f} s of processor time each."
     )
-    return quoted(page, "\n".join([*text, "", said]), BEGIN, END)
+    return quoted(page, f"{text}\n\n{said}", *markers(magis_zoo.RESULT))
 
 
 def main() -> int:

@@ -9,6 +9,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
 import offload_budgets  # noqa: E402
+import quote_bars  # noqa: E402
 import quote_offload  # noqa: E402
 
 
@@ -32,8 +33,9 @@ def test_both_together_are_never_worse_than_recomputation_alone(result):
 def test_rows_become_lines_and_the_page_is_filled_in(result):
     lines = offload_budgets.lines(result["rows"])
     assert [line[0] for line in lines] == ["PCIe 4 x16", "PCIe 4 x1"]
-    page = f"before\n{quote_offload.BEGIN}\nold\n{quote_offload.END}\nbehind\n"
-    filled = quote_offload.filled(page, result)
+    begin, end = quote_bars.markers(offload_budgets.RESULT)
+    page = f"before\n{begin}\nold\n{end}\nbehind\n"
+    filled = quote_offload.filled(page, result, table=offload_budgets)
     assert "| PCIe 4 x16 | 40% |" in filled
     assert "old" not in filled
 
