@@ -18,8 +18,9 @@ from neaptide.outcome import Limits
 from neaptide.planner.arena_order import PlannedArena
 from neaptide.planner.atomic import atomic_step
 from neaptide.planner.budget import Budget
-from neaptide.planner.graph_search import STRATEGIES, check_strategy
+from neaptide.planner.graph_search import STRATEGIES, GraphSearch, check_strategy
 from neaptide.planner.offload.host import HostSpace
+from neaptide.planner.offload.search import choose_stays
 from neaptide.planner.plan_graph import PlanRequest, plan_graph
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.schedule.evaluate import Evaluator
@@ -177,6 +178,29 @@ def test_stays_on_the_host_are_planned_where_the_budget_of_the_host_has_room(gra
     assert found.predictions.seconds <= alone.program.predictions.seconds
     assert found.strategy == "offload"
     assert found.termination.bound == pytest.approx(found.predictions.baseline_seconds)
+
+
+def test_the_search_leaves_time_to_the_choice_of_stays(graph, monkeypatch):
+    """Also where it takes all of its own."""
+    searched, chosen = [], []
+
+    def searching(*arguments):
+        searched.append(arguments[4].time_s)
+        return GraphSearch(*arguments)
+
+    def choosing(problem, limits, interrupt):
+        chosen.append(limits.time_s)
+        return choose_stays(problem, limits, interrupt)
+
+    monkeypatch.setattr(plan_graph_module, "GraphSearch", searching)
+    monkeypatch.setattr(plan_graph_module, "choose_stays", choosing)
+    out, back = Link("device", "host", 1e15, 0.0), Link("host", "device", 1e15, 0.0)
+    host, limits = HostSpace(2**30, out, back), Limits(1000.0, 500, 0)
+    plan(graph, Budget("85%"), host=host, limits=limits)
+    plan(graph, Budget("85%"), limits=limits)
+    assert searched == [500.0, 1000.0]
+    assert len(chosen) == 1
+    assert 500.0 < chosen[0] <= 1000.0
 
 
 def test_a_peer_with_stays_is_asked_for_by_name(graph):

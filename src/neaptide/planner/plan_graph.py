@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from neaptide.analysis.legality import check_bodies, check_schedule
 from neaptide.analysis.loops import Bodies
@@ -37,6 +38,9 @@ from neaptide.planner.record import planned_program
 from neaptide.planner.strategies import canonical_name
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import PlannedProgram
+
+# Searches take all of their time where nothing is proved, and nothing would be left for stays.
+_SEARCHED: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,7 @@ class _GraphPlanning:
         limits: Limits,
         interrupt: threading.Event | None,
     ) -> None:
-        self.graph, self.pricing, self.asked = graph, pricing, asked
+        self.graph, self.pricing, self.asked, self.limits = graph, pricing, asked, limits
         check_bodies(
             graph,
             asked.bodies,
@@ -174,7 +178,7 @@ class _GraphPlanning:
             self.whole,
             asked.budget,
             allowed,
-            limits,
+            limits if asked.host is None else replace(limits, time_s=_part(limits.time_s)),
             canonical_name(asked.strategy_name),
             self._own(),
             self.check,
@@ -227,7 +231,7 @@ class _GraphPlanning:
             return None
         if self.whole is not None:
             host = replace(host, closed_from=self.whole.first_write)
-        time_s, longest = search.limits.time_s, search.longest()
+        time_s, longest = self.limits.time_s, search.longest()
         left = None if time_s is None else max(time_s - outcome.seconds, 0.0)
         limits = replace(search.limits, time_s=left)
         known = [outcome.require()]
@@ -314,6 +318,11 @@ class _GraphPlanning:
         if program.stays and asked.host is not None:
             program = replace(program, copies=copies_record(step, schedule, program.stays, asked.host))
         return GraphPlan(program, schedule)
+
+
+def _part(time_s: float | None) -> float | None:
+    """What the search for recomputations gets of a time where stays are looked for behind it."""
+    return None if time_s is None else _SEARCHED * time_s
 
 
 def _with_atomic_cost(program: PlannedProgram, whole: AtomicStep) -> PlannedProgram:
