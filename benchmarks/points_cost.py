@@ -26,7 +26,7 @@ SHARES = (90, 80, 70, 60, 50)
 REPEATS = 30
 RANGE = {"batch": {0: (1, 64), 1: (2, 64)}}
 DEVICE = "rtx3090"
-MODELS = ("gpt2@tiny,seq=64", "llama@tiny", "bert@tiny,seq=64", "gptneo@tiny,seq=64")
+MODELS = ("gpt2@tiny,seq=64", "llama@tiny,seq=64", "bert@tiny,seq=64", "gptneo@tiny,seq=64")
 COLUMNS = ("model", "nodes", "new (ms)", "highest", "seen (us)", "fits", "kept", "delta", "dtr local", "dtr")
 
 
