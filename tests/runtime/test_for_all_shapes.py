@@ -92,6 +92,23 @@ def test_a_tight_limit_evicts_for_large_shapes_and_nothing_for_small_ones():
     assert evicted[2, 2] == 0
 
 
+def test_gradients_can_be_watched():
+    step, model = make()
+    fast = neaptide.compile_step(step, budget="80%", dynamic=DYNAMIC)
+    for x in batches([(6, 12), (6, 12)]):
+        before = [p.detach().clone() for p in model.parameters()]
+        _, seen = fast.run_watched(x)
+        expected = copy.deepcopy(model)
+        for own, old in zip(expected.parameters(), before, strict=True):
+            own.data.copy_(old)
+        (expected(x).square().sum() / (x.shape[0] * x.shape[1])).backward()
+        found = {name.partition(".grad@")[0]: gradient for name, gradient in seen.items()}
+        assert len(found) == len(before)
+        for name, parameter in expected.named_parameters():
+            (gradient,) = (g for label, g in found.items() if label.endswith(name))
+            assert torch.equal(gradient, parameter.grad)
+
+
 def test_other_shapes_are_planned_by_themselves():
     (step, model), (eager, reference) = make(), make()
     fast = neaptide.compile_step(step, budget="100%", dynamic=DYNAMIC)
