@@ -85,6 +85,11 @@ def test_other_models(model, dynamic):
 
 
 @pytest.mark.slow
+def test_mixed_precision_with_dropout():
+    check_model("gpt2@tiny,bf16", WHOLE, 1, seq=64, dropout=0.1)
+
+
+@pytest.mark.slow
 def test_a_network_with_batch_norm():
     check_model("resnet50@tiny", BATCH, SHAPES)
 
@@ -141,6 +146,22 @@ def test_sizes_as_arguments_stay_sizes():
     assert str(arange.args[0]) == "x_1"
     shapes = [{"x_0": n, "x_1": t} for n, t in ((2, 2), (9, 33), (4, 17), (7, 3))]
     peaks_agree(step, captured, shapes, lambda b: torch.zeros(b["x_0"], b["x_1"], 8))
+
+
+def test_products_and_dropout_are_the_operations_of_eager():
+    linear, drop = nn.Linear(8, 8), nn.Dropout(0.0)
+
+    def loss_of(y, x):
+        heads = drop(y).view(*x.shape[:2], 2, 4).transpose(1, 2)
+        scores = (heads @ heads.transpose(-1, -2)).softmax(-1)
+        return (functional.dropout(scores, 0.5) @ heads).sum()
+
+    step = training(linear, loss_of)
+    captured = capture_step(step, (torch.zeros(3, 5, 8),), dynamic={"x": {0: (2, 9), 1: (2, 33)}})
+    for count, length in ((3, 5), (9, 17)):
+        static = capture_step(step, (torch.zeros(count, length, 8),)).steady.graph
+        found = with_sizes(captured.steady.graph, {"x_0": count, "x_1": length})
+        assert rows(found) == rows(static)
 
 
 def test_a_float_of_a_size_is_computed_by_the_program():

@@ -10,7 +10,11 @@ import torch
 
 from neaptide.frontends._torch_private import is_fake, new_fake, resolve
 
-_SYMBOLIC_IN_CPP: tuple[Any, ...] = (torch.ops.aten.dropout.default, torch.ops.aten.native_batch_norm.default)
+_SYMBOLIC_IN_CPP: tuple[Any, ...] = (
+    torch.ops.aten.dropout.default,
+    torch.ops.aten.matmul.default,
+    torch.ops.aten.native_batch_norm.default,
+)
 _SHAPES = "torch.fx.experimental.symbolic_shapes"
 
 
