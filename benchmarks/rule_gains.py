@@ -3,12 +3,14 @@
 For each step and each rule by itself, and all of them: peak and seconds of program order as shares of those of the captured
 program, and the least peak that recomputation finds within no more time than the captured program takes, and within a tenth
 more. Steps are those of the zoo and of `fission_steps`. Prices are those of a preset, and searches have a work limit, so that
-the numbers depend on no machine.
+the numbers depend on no machine. The result is `results/rule_gains.json`; its table is put into
+`docs/explanation/rewrites.md`, with `--quote` alone without measuring again.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -28,18 +30,33 @@ from neaptide.planner.strategies.program_order import baseline
 from neaptide.runtime.capturing import capture
 from neaptide.transform.applying import apply_rule
 from neaptide.transform.rules import RULES
+from quote_bars import quote_into
 
+PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "rewrites.md"
+BEGIN: Final = "<!-- rule_gains:begin -->"
+END: Final = "<!-- rule_gains:end -->"
 DEVICE: Final = "rtx3090"
-WORK: Final = 2000
+WORK: Final = 500
 LONGER: Final = (0.0, 0.1)
 OWN_STEPS: Final = ("long_context", "encoder_decoder", "odd_convnext", "high_resolution")
-STEPS: Final = ("unet@small", "unetpp@small", "resnet50@small", "vit@tiny", "bert@tiny", "llama@tiny")
+STEPS: Final = (
+    "unet@small",
+    "unetpp@small",
+    "resnet50@small",
+    "unet2d@tiny,batch=64,image=32",
+    "vit@tiny",
+    "bert@tiny",
+    "llama@tiny",
+    "btlm@tiny,batch=64",
+    "gptneo@tiny,bf16,batch=32",
+)
 RULE_SETS: Final[tuple[tuple[str, ...], ...]] = (
     (),
     ("in_place",),
+    ("copied_once",),
     ("product_sums",),
     ("piecewise_convolutions",),
-    ("piecewise_convolutions", "product_sums", "in_place"),
+    ("piecewise_convolutions", "copied_once", "product_sums", "in_place"),
 )
 COLUMNS: Final = (
     "step",
@@ -58,25 +75,26 @@ def captured(spec: str) -> Graph:
     return capture(step, (batch,)).steady.graph
 
 
-def rewritten(graph: Graph, rules: Sequence[str]) -> tuple[Graph, int]:
-    """A graph after all that some rules find, and in how many places."""
-    places = 0
+def rewritten(graph: Graph, rules: Sequence[str]) -> tuple[Graph, list[int]]:
+    """A graph after all that some rules find, and in how many places each."""
+    places = []
     for rule in rules:
         made = apply_rule(graph, registry(), RULES[rule])
         graph = made.edited.graph
-        places += sum(len(rewrite.nodes) for rewrite in made.rewrites)
+        places.append(sum(len(rewrite.nodes) for rewrite in made.rewrites))
     return graph, places
 
 
 def measure(spec: str) -> list[dict[str, Any]]:
-    """A row for each set of rules that finds something in a step."""
+    """A row for each set of rules whose first rule finds something in a step, and for all rules together."""
     graph = captured(spec)
     pricing = Pricing(EstimatedCost(get_device(DEVICE), registry()), registry())
     before = baseline(pricing.problem(graph))
     rows = []
     for rules in RULE_SETS:
         made, places = rewritten(graph, rules)
-        if rules and not places:
+        found_first = any(places if rules == RULE_SETS[-1] else places[:1])
+        if rules and not found_first:
             continue
         after = baseline(pricing.problem(made))
         whole = before.peak_with_workspace_bytes
@@ -85,7 +103,7 @@ def measure(spec: str) -> list[dict[str, Any]]:
             {
                 "step": spec,
                 "rules": list(rules),
-                "places": places,
+                "places": sum(places),
                 "peak": after.peak_with_workspace_bytes / whole,
                 "seconds": after.seconds / before.seconds,
                 "peak_within": [None if peak is None else peak / whole for peak in found],
@@ -108,16 +126,34 @@ def cells(row: dict[str, Any]) -> list[str]:
     return [row["step"], rules, str(row["places"]), f"{row['peak']:.3f}", f"{row['seconds']:.3f}", *within]
 
 
+def quote(result: dict[str, Any]) -> None:
+    """Put the table into the page on rewrites."""
+    lines = [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
+    lines += [f"| {' | '.join(cells(row))} |" for row in result["rows"]]
+    lines += [
+        "",
+        f"Predicted {result['made'][:10]} for {DEVICE}, {result['settings']['work']} units of work a search.",
+    ]
+    quote_into(PAGE, "\n".join(lines), BEGIN, END)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("steps", nargs="*", default=STEPS, help="default: %(default)s")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the JSON")
+    parser.add_argument("--quote", action="store_true", help="quote what was kept, measure nothing")
     asked = parser.parse_args()
+    if asked.quote:
+        quote(json.loads((RESULTS / "rule_gains.json").read_text(encoding="utf-8")))
+        return
     rows = [row for spec in asked.steps for row in measure(spec)]
     print(table(COLUMNS, [cells(row) for row in rows]))
-    save("rule_gains", recorded(rows, seed=0, repeats=1, device=DEVICE, work=WORK), asked.output)
+    result = recorded(rows, seed=0, repeats=1, device=DEVICE, work=WORK)
+    save("rule_gains", result, asked.output)
+    if asked.output == RESULTS:
+        quote(result)
 
 
 if __name__ == "__main__":

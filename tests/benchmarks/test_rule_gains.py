@@ -18,7 +18,7 @@ def test_rows_are_shares_of_the_captured_program(monkeypatch):
         [],
         ["in_place"],
         ["piecewise_convolutions"],
-        ["piecewise_convolutions", "product_sums", "in_place"],
+        ["piecewise_convolutions", "copied_once", "product_sums", "in_place"],
     ]
     first, last = rows[0], rows[-1]
     assert first["peak"] == first["seconds"] == 1.0

@@ -20,6 +20,7 @@ from neaptide.planner.budget import Budget
 from neaptide.planner.plan_graph import PlanRequest
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
+from neaptide.planner.variants import merges
 from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.joins import without_joins
 from neaptide.planner.variants.merges import merged
@@ -199,6 +200,14 @@ def test_copies_are_made_once_inside_loops_as_well():
         before, after = (baseline(prices.problem(one.graph)) for one in (variant, made))
         assert after.seconds < before.seconds
         assert after.peak_with_workspace_bytes <= before.peak_with_workspace_bytes
+
+
+def test_copies_that_are_not_made_buy_time_as_well(monkeypatch):
+    graph = captured(*step_of(nn.Sequential(*(Packed(32) for _ in range(3))), 64, 32, 32))
+    share, found = searched(graph, merging=True)
+    assert "copied_once" in [rewrite.rule for rewrite in found.variant.rewrites]
+    monkeypatch.setattr(merges, "_FREE", ("product_sums", "in_place"))
+    assert share < searched(graph, merging=True)[0]
 
 
 def test_what_is_not_wanted_is_left_and_told():
