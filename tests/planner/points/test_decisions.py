@@ -20,7 +20,7 @@ from neaptide.planner.points.candidates import all_candidates
 from neaptide.planner.points.decide import POLICIES, policy
 from neaptide.planner.points.plan import Decisions, point_plan
 from neaptide.planner.points.script import make_script
-from neaptide.planner.points.search import Search, Situation
+from neaptide.planner.points.search import Priced, Search, Situation
 from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.planner.pricing import Pricing
 from neaptide.schedule.symbolic.problem import symbolic_problem
@@ -107,7 +107,7 @@ def test_no_policy_beats_or_belies_exhaustive_search(sizes, share):
     least = None
     for count in range(len(largest) + 1):
         for chosen in combinations(range(len(largest)), count):
-            search = Search(situation, {})
+            search = Search(Priced(situation), {})
             for number in chosen:
                 search.add(search.candidates.index(largest[number]))
             script = make_script(STEP.shaped, found, search.evictions())

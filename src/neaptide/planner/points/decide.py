@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeAlias
 from neaptide.errors import UsageError
 from neaptide.planner.points.candidates import Candidate
 from neaptide.planner.points.script import Script, Way, make_script
-from neaptide.planner.points.search import Score, Search, Situation
+from neaptide.planner.points.search import Priced, Score, Search, Situation
 
 _ROUNDS: Final = 8  # of searches, each with what the script of the one before took
 _NOTHING: Final[frozenset[Candidate]] = frozenset()
@@ -44,10 +44,11 @@ def least_cost_cover(situation: Situation) -> Script:
     ways: list[_Choosing] = [partial(Search.cover, score=score) for score in _SCORES]
     others: list[_Choosing] = [Search.by_bytes, Search.by_staleness]
     rank = partial(_rank, situation)
-    best = _decide(situation, ways[0])
+    priced = Priced(situation)
+    best = _decide(priced, ways[0])
     if rank(best) == (0, 0.0):
         return best
-    best = min((best, *(_decide(situation, choose) for choose in [*ways[1:], *others])), key=rank)
+    best = min((best, *(_decide(priced, choose) for choose in [*ways[1:], *others])), key=rank)
     forbidden, tried = _NOTHING, {eviction.candidate for eviction in situation.gone}
     for _ in range(situation.most_exchanges):
         open_ones = [e.candidate for e in best.evictions if e.candidate not in tried]
@@ -56,7 +57,7 @@ def least_cost_cover(situation: Situation) -> Script:
         dearest = max(open_ones, key=partial(_seconds_again, situation))
         tried.add(dearest)
         without = forbidden | {dearest}
-        other = min((_decide(situation, choose, without) for choose in ways), key=rank)
+        other = min((_decide(priced, choose, without) for choose in ways), key=rank)
         if rank(other) < rank(best):
             best, forbidden = other, without
     return best
@@ -82,14 +83,14 @@ def delta(situation: Situation) -> Script:
     """Decide as DELTA does (Tang et al. 2022): at each position that is above the budget, evict what is cheapest for
     its bytes among what is idle there, whatever comes. O(evictions x candidates).
     """
-    return _decide(situation, Search.by_bytes)
+    return _decide(Priced(situation), Search.by_bytes)
 
 
 def dtr_local(situation: Situation) -> Script:
     """Decide as DTR does with its local heuristic (Kirisame et al. 2021, section 4.1): like `delta`, but what has not
     been used for long goes first. O(evictions x candidates).
     """
-    return _decide(situation, Search.by_staleness)
+    return _decide(Priced(situation), Search.by_staleness)
 
 
 POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
@@ -110,12 +111,13 @@ def policy(name: str) -> Policy:
     return POLICIES[known]
 
 
-def _decide(situation: Situation, choose: _Choosing, forbidden: frozenset[Candidate] = _NOTHING) -> Script:
+def _decide(priced: Priced, choose: _Choosing, forbidden: frozenset[Candidate] = _NOTHING) -> Script:
+    situation = priced.situation
     shaped, sizes, start = situation.shaped, situation.sizes, situation.start
     best: Script | None = None
     extra: dict[int, int] = {}
     for _ in range(_ROUNDS):
-        search = Search(situation, extra, forbidden)
+        search = Search(priced, extra, forbidden)
         choose(search)
         script = make_script(shaped, sizes, search.evictions(), start)
         if best is None or script.peak_bytes < best.peak_bytes:

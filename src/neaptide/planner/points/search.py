@@ -48,42 +48,36 @@ class Situation:
     most_exchanges: int = 4
 
 
-class Search:
-    """Chosen candidates, and the bytes at each position under them.
+class Priced:
+    """What the candidates of a situation free and cost; shared by its searches.
 
     Args:
         situation: what is asked for.
-        extra: by position, bytes that recomputation was seen to take beyond those that are counted there.
-        forbidden: candidates that are not evicted.
+
+    Attributes:
+        candidates: that may be evicted from the situation on, or are gone.
+        gone: by candidate, what has been evicted by then.
+        begin: by candidate, the position before which it is evicted.
+        nbytes: by candidate, what it frees.
+        ways: by candidate, how it comes back.
+        cost: by candidate, seconds of that; infinite where there is no way, or nothing is left to decide.
+        users: by unit, candidates that are recomputed from it.
+        of_unit: by unit, its candidates.
     """
 
-    def __init__(
-        self,
-        situation: Situation,
-        extra: Mapping[int, int],
-        forbidden: Collection[Candidate] = (),
-    ) -> None:
+    def __init__(self, situation: Situation) -> None:
+        sizes, start = situation.sizes, situation.start
         self.situation = situation
-        sizes, shaped = situation.sizes, situation.shaped
-        self.during: Ints = sizes.during.copy()
-        for position, nbytes in extra.items():
-            self.during[position] += nbytes
         self.gone = {e.candidate: e for e in situation.gone}
         self.candidates = [
-            c
-            for c in situation.candidates
-            if c in self.gone or (c.end > max(c.start + 1, situation.start) and c not in forbidden)
+            c for c in situation.candidates if c in self.gone or c.end > max(c.start + 1, start)
         ]
-        count = len(self.candidates)
         self.begin = [
-            self.gone[c].begin if c in self.gone else max(c.start + 1, situation.start)
-            for c in self.candidates
+            self.gone[c].begin if c in self.gone else max(c.start + 1, start) for c in self.candidates
         ]
-        self.back = [c.end for c in self.candidates]
         self.nbytes = [sum(sizes.storage_bytes[s] for s in c.storages) for c in self.candidates]
-        self.ways = [Way.RECOMPUTE] * count
-        self.cost = [float("inf")] * count
-        self.chosen: dict[int, None] = {}
+        self.ways = [Way.RECOMPUTE] * len(self.candidates)
+        self.cost = [float("inf")] * len(self.candidates)
         self.users: dict[int, list[int]] = defaultdict(list)
         self.of_unit: dict[int, list[int]] = defaultdict(list)
         for number, candidate in enumerate(self.candidates):
@@ -92,11 +86,6 @@ class Search:
             if self.ways[number] is Way.RECOMPUTE:
                 for source in candidate.sources:
                     self.users[source].append(number)
-        self.host_bytes = 0
-        self.shaped = shaped
-        for number, candidate in enumerate(self.candidates):
-            if candidate in self.gone:
-                self.add(number)
 
     def _price(self, number: int, candidate: Candidate) -> None:
         situation = self.situation
@@ -110,6 +99,41 @@ class Search:
             taken = sum(host.copy_seconds(situation.sizes.storage_bytes[s]) for s in candidate.storages)
             if taken < self.cost[number] and self.nbytes[number] <= host.nbytes:
                 self.cost[number], self.ways[number] = taken, Way.RELOAD
+
+
+class Search:
+    """Chosen candidates, and the bytes at each position under them.
+
+    Args:
+        priced: what is asked for.
+        extra: by position, bytes that recomputation was seen to take beyond those that are counted there.
+        forbidden: candidates that are not evicted.
+    """
+
+    def __init__(
+        self,
+        priced: Priced,
+        extra: Mapping[int, int],
+        forbidden: Collection[Candidate] = (),
+    ) -> None:
+        self.situation = situation = priced.situation
+        self.priced, self.shaped = priced, situation.shaped
+        self.during: Ints = situation.sizes.during.copy()
+        for position, nbytes in extra.items():
+            self.during[position] += nbytes
+        self.candidates, self.gone, self.nbytes = priced.candidates, priced.gone, priced.nbytes
+        self.ways, self.users, self.of_unit = priced.ways, priced.users, priced.of_unit
+        self.begin = list(priced.begin)
+        self.back = [c.end for c in self.candidates]
+        self.cost = list(priced.cost)
+        for number, candidate in enumerate(self.candidates) if forbidden else ():
+            if candidate in forbidden:
+                self.cost[number] = float("inf")
+        self.chosen: dict[int, None] = {}
+        self.host_bytes = 0
+        for number, candidate in enumerate(self.candidates) if self.gone else ():
+            if candidate in self.gone:
+                self.add(number)
 
     # -- changing
 
