@@ -20,6 +20,7 @@ from neaptide.errors import LoweringError, TransferError
 from neaptide.ir.schedule import HostStay, Schedule
 from neaptide.lower.torch_code import lower
 from neaptide.movers import file_mover
+from neaptide.movers.host_pool import HostCopy
 from neaptide.movers.slow_memory import SlowMemory
 from neaptide.ops import registry
 from neaptide.runtime.executor import Executable
@@ -238,6 +239,32 @@ def test_state_of_the_caller_is_back_when_a_run_dies(broken_op):
     assert s.untyped_storage().nbytes() == 200
     assert torch.equal(s, before if broken_op != "relu" else before + x.exp().sum())
     assert names["host"].live_bytes == 0
+
+
+def test_state_is_brought_back_however_often_that_is_interrupted(monkeypatch):
+    recorder, graph, schedule = state_step()
+    program = lower(graph, schedule, registry())
+    names = dict(program.names)
+    culprit = next(name for name, thing in names.items() if "sum" in str(thing))
+    arrive, left = HostCopy.arrive, [2]
+
+    def dies(*_):
+        raise RuntimeError("in the middle")
+
+    def interrupted(copy):
+        if left[0]:
+            left[0] -= 1
+            raise KeyboardInterrupt
+        arrive(copy)
+
+    names[culprit] = dies
+    monkeypatch.setattr(HostCopy, "arrive", interrupted)
+    x, s = recorder.fresh_inputs()
+    before = s.clone()
+    with pytest.raises(RuntimeError, match="in the middle"):
+        Executable(replace(program, names=names), name="broken").run([x, s])
+    assert left == [0]
+    assert torch.equal(s, before)
 
 
 def test_state_that_cannot_be_brought_back_is_named(monkeypatch):

@@ -111,6 +111,9 @@ class HostPool:
                     copy.arrive()
                 except TransferError:
                     lost.append(name)
+                except KeyboardInterrupt:
+                    # The run dies in any case; it does so with its state.
+                    continue
             self._of_caller.pop()
         return tuple(reversed(lost))
 
