@@ -11,6 +11,7 @@ from neaptide.outcome import Limits, TerminationReason
 from neaptide.schedule.order.bounds.lower import per_op_bound
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.symbolic.certificate import best_parts
+from neaptide.schedule.symbolic.lists import list_order
 from neaptide.schedule.symbolic.orders import symbolic_orders
 from neaptide.schedule.symbolic.problem import symbolic_problem
 from neaptide.symbolic.dims import Dim, Relation
@@ -97,6 +98,17 @@ def test_one_order_of_listing_1_is_proved_best_for_all_shapes(copies):
     assert len(result.parts) == 1
     assert result.whole.excess == 0
     assert "within 0.0% of the best" in outcome.termination.detail
+
+
+@given(symbolic_graphs(max_nodes=9))
+@settings(max_examples=20)
+def test_both_directions_of_the_list_compete(graph):
+    problem = symbolic_problem(graph, device="cpu")
+    orders = {c.order for c in symbolic_orders(problem, Limits(work=0)).require().candidates}
+    assert orders >= {
+        tuple(range(problem.structure.op_count)),
+        *(list_order(problem, reverse=r) for r in (False, True)),
+    }
 
 
 def test_a_bound_that_is_met_is_a_proof():
