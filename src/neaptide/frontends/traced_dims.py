@@ -18,10 +18,11 @@ from neaptide.frontends.dynamic_dims import (
     dense_strides,
     examples,
 )
+from neaptide.frontends.known_fixes import library_line
 from neaptide.frontends.settled_sizes import Assumption, settled
 from neaptide.frontends.size_facts import NO_SIZES, SizeFacts
 from neaptide.frontends.step_slots import argument_name
-from neaptide.frontends.trace_errors import location, users_line
+from neaptide.frontends.trace_errors import is_ours, location, users_line
 
 
 class TracedDims:
@@ -93,7 +94,10 @@ class TracedDims:
             yield
 
     def _note(self, position: int) -> None:
-        self._lines[position] = location(users_line(traceback.extract_stack()[:-1])) or ""
+        frames = [frame for frame in traceback.extract_stack() if not is_ours(frame.filename)]
+        asker = library_line(frames)
+        asked = f", asked for at {location(asker)}" if asker is not None else ""
+        self._lines[position] = (location(users_line(frames)) or "") + asked
 
     def settled(self) -> SizeFacts:
         """For which sizes the trace holds, when it is over."""
