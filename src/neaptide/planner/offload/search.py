@@ -37,6 +37,8 @@ from neaptide.schedule.stay_times import StayClock
 NAME: Final = "offload"
 # Exchanges cost by positions: so many nodes have `most_swaps` of them, fewer have more, and no program less than half.
 _NODES: Final = 2000
+# State takes this part of the gaps that the linear program chooses from, beside the others.
+_STATE_PART: Final = 4
 
 
 def choose_stays(
@@ -175,7 +177,11 @@ class _Search:
             if gap.nbytes >= worthwhile and high[gap.end] > high[gap.start + 1]
         ]
         gaps.sort(key=lambda gap: -gap.nbytes * (begins[gap.end] - begins[gap.start + 1]))
-        return sorted(gaps[: STAYS.most_gaps], key=IdleGap.as_they_begin)
+        # The state of a step is idle for longest, and would take the places of all others.
+        state = [gap for gap in gaps if self.step.state_bytes[gap.storage]]
+        others = [gap for gap in gaps if not self.step.state_bytes[gap.storage]]
+        chosen = others[: STAYS.most_gaps] + state[: STAYS.most_gaps // _STATE_PART]
+        return sorted(chosen, key=IdleGap.as_they_begin)
 
     def _carried(self, pool: RepetitionPool, values: Floats, columns: StayColumns, shares: Floats) -> Carried:
         """An answer in whole numbers, with more gaps where it is too high, and fewer where they are not needed."""
