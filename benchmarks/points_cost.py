@@ -67,7 +67,7 @@ def measure(spec: str, repeats: int) -> dict[str, Any]:
         "planning_seconds": planned,
         **decisions(plan, shapes, repeats),
         **peers(plan, shapes),
-        "fitting_ratio": fitting(step, batch, captured.steady, plan, repeats),
+        "fitting_ratio": fitting(step, batch, captured.steady, plan, 4 * repeats),
     }
 
 
