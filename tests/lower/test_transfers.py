@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from example_counts import examples
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.errors import LoweringError, TransferError
+from neaptide.errors import LoweringError, TransferError, VerifyError
+from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.schedule import HostStay, Schedule
+from neaptide.ir.values import Kind
 from neaptide.lower.torch_code import lower
 from neaptide.movers import file_mover
 from neaptide.movers.host_pool import HostCopy
@@ -304,3 +306,22 @@ def test_state_whose_bytes_belong_to_an_array_is_refused():
     seen.numpy()
     with pytest.raises(TransferError, match="s cannot leave the device"):
         executable(graph, schedule).run([x, seen])
+
+
+def test_state_that_nothing_takes_is_not_handed_over_and_does_not_wait():
+    b = GraphBuilder("unused")
+    used, unused = (b.input(name, (64,), kind=Kind.PARAMETER) for name in ("used", "unused"))
+    made = [used]
+    for number in range(6):
+        made += b.node("aten.add.Tensor", made[-1], made[-1], outputs=[f"x{number}: f32[64]"])
+    (last,) = b.node("aten.add.Tensor", made[-1], used, outputs=["last: f32[64]"])
+    b.output(last)
+    graph = b.finish()
+    order = Schedule.program_order(graph)
+    waits, stays = (
+        order.with_stays([HostStay(graph.values[value].storage, 0, 1, 2, 3, 4)]) for value in (used, unused)
+    )
+    check_schedule(graph, waits, registry())
+    executable(graph, waits)
+    with pytest.raises(VerifyError):
+        check_schedule(graph, stays, registry())

@@ -12,12 +12,16 @@ _STATE: Final = frozenset({Kind.PARAMETER, Kind.GRADIENT, Kind.OPTIMIZER_STATE})
 
 
 def state_storages(graph: Graph) -> tuple[int, ...]:
-    """Storages of the caller that are the state of a step, which may wait on the host while it runs.
+    """Storages of the caller that are the state of a step, which may wait on the host while it runs. O(size of the graph).
 
-    Parameters, gradients and optimizer states: nothing but the step has business with them meanwhile.
+    Parameters, gradients and optimizer states: nothing but the step has business with them meanwhile. What no node
+    takes is not handed to the program, and stays.
     """
     kinds = storage_kinds(graph)
-    return tuple(storage for storage in graph.input_storages() if kinds[storage] in _STATE)
+    taken = {graph.values[value].storage for node in graph.nodes for value in node.inputs}
+    return tuple(
+        storage for storage in graph.input_storages() if kinds[storage] in _STATE and storage in taken
+    )
 
 
 def storage_kinds(graph: Graph) -> tuple[Kind, ...]:
