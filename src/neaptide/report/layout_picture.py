@@ -10,7 +10,7 @@ from typing import Final
 from neaptide.layout.bounds import bytes_live_at, live_bytes
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.result import Layout
-from neaptide.report.picture_file import matplotlib_module, write_picture, xml_text
+from neaptide.report.picture_file import Sheet, matplotlib_module, svg_text, write_picture, xml_text
 from neaptide.units import format_bytes
 
 # The palette of Okabe and Ito, whose colours stay apart for every common kind of colour vision.
@@ -86,21 +86,12 @@ def layout_svg(problem: LayoutProblem, layout: Layout, *, title: str = "") -> st
     summary = _summary(problem, layout)
     scale = _Scale.of(problem, layout)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">',
-        f"<title>{xml_text(heading)}</title>",
-        f"<desc>{xml_text(summary)}</desc>",
-        '<g font-family="sans-serif" font-size="13">',
-        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#fff"/>',
-        f'<text x="{_LEFT}" y="24" font-size="17">{xml_text(heading)}</text>',
-        f'<text x="{_WIDTH - _RIGHT}" y="24" text-anchor="end">{xml_text(summary)}</text>',
         *_svg_legend(problem),
         *_svg_axes(scale),
         *_svg_buffers(problem, layout, scale),
         _svg_live(problem, scale),
-        "</g>",
-        "</svg>",
     ]
-    return "\n".join(parts) + "\n"
+    return svg_text(Sheet(_WIDTH, _HEIGHT, _LEFT, _RIGHT), heading, summary, parts)
 
 
 def _summary(problem: LayoutProblem, layout: Layout) -> str:

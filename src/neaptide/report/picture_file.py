@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -55,6 +56,48 @@ def write_picture(path: str | Path, svg: Callable[[], str], save_png: Callable[[
         raise UsageError(
             "the picture cannot be written", where=str(target), why=str(error), next_step="write elsewhere"
         ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """What an SVG picture is drawn on, in pixels.
+
+    Attributes:
+        width: of the whole.
+        height: of the whole.
+        left: margin.
+        right: margin.
+    """
+
+    width: int
+    height: int
+    left: int
+    right: int
+
+
+def svg_text(sheet: Sheet, heading: str, summary: str, parts: Iterable[str]) -> str:
+    """An SVG file: a heading and a summary above what is drawn.
+
+    Args:
+        sheet: it is drawn on.
+        heading: at the left, and what a reader of the screen is told first.
+        summary: at the right, likewise.
+        parts: elements.
+    """
+    heading, summary = xml_text(heading), xml_text(summary)
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {sheet.width} {sheet.height}" role="img">',
+        f"<title>{heading}</title>",
+        f"<desc>{summary}</desc>",
+        '<g font-family="sans-serif" font-size="13">',
+        f'<rect width="{sheet.width}" height="{sheet.height}" fill="#fff"/>',
+        f'<text x="{sheet.left}" y="24" font-size="17">{heading}</text>',
+        f'<text x="{sheet.width - sheet.right}" y="24" text-anchor="end">{summary}</text>',
+        *parts,
+        "</g>",
+        "</svg>",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def xml_text(text: str) -> str:

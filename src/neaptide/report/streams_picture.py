@@ -10,7 +10,7 @@ from typing import Final
 from neaptide.errors import UsageError
 from neaptide.plans import PlannedProgram, StayCopies, TimedCopy
 from neaptide.report.byte_axis import byte_marks
-from neaptide.report.picture_file import matplotlib_module, write_picture, xml_text
+from neaptide.report.picture_file import Sheet, matplotlib_module, svg_text, write_picture, xml_text
 from neaptide.report.streams import Level, Streams, most
 from neaptide.units import format_bytes, format_seconds
 
@@ -65,20 +65,11 @@ def streams_svg(streams: Streams, *, title: str = "") -> str:
     """A timeline as SVG text: each copy has a tooltip with its storage and times. O(copies log copies)."""
     heading, summary = title or "timeline", _summary(streams)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">',
-        f"<title>{xml_text(heading)}</title>",
-        f"<desc>{xml_text(summary)}</desc>",
-        '<g font-family="sans-serif" font-size="13">',
-        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#fff"/>',
-        f'<text x="{_LEFT}" y="24" font-size="17">{xml_text(heading)}</text>',
-        f'<text x="{_WIDTH - _RIGHT}" y="24" text-anchor="end">{xml_text(summary)}</text>',
         *_svg_legend(),
         *_svg_bars(streams),
         *_svg_curves(streams),
-        "</g>",
-        "</svg>",
     ]
-    return "\n".join(parts) + "\n"
+    return svg_text(Sheet(_WIDTH, _HEIGHT, _LEFT, _RIGHT), heading, summary, parts)
 
 
 def _summary(streams: Streams) -> str:
