@@ -106,6 +106,7 @@ class Settings:
         rewrite: rules by which the graph is rewritten before it is planned.
         refresh: time operations again that were timed before.
         dynamic: dims of arguments that may vary, with their ranges.
+        fit: bytes that the largest shapes are found for.
         arena: run inside one block of memory.
         arena_copies: which results are copied into it: cheap, all or none.
     """
@@ -276,6 +277,12 @@ class Settings:
         read_texts,
         "Dims of an argument that may vary, such as batch:0=2..64,1=16..4096 (dim=smallest..largest); repeatable.",
         metavar="DIMS",
+    )
+    fit: str | None = setting(
+        None,
+        read_size,
+        "Find the largest shapes within --dynamic that fit into 24GiB, say.",
+        metavar="SIZE",
     )
     arena: bool = setting(
         False,

@@ -40,6 +40,7 @@ VALUES = {
     "rewrite": ("a, b", ("a", "b")),
     "refresh": ("yes", True),
     "dynamic": ("batch:0=2..64, 1=16..", ("batch:0=2..64", "1=16..")),
+    "fit": ("24GiB", "24GiB"),
     "arena": ("yes", True),
     "arena_copies": ("none", "none"),
     "capacity": ("1MiB", "1MiB"),

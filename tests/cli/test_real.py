@@ -105,3 +105,13 @@ def test_a_profile_over_a_range_of_shapes(call):
     assert (small["sizes"], large["sizes"]) == ({"batch_0": 2}, {"batch_0": 64})
     assert small["predicted_peak_bytes"] < large["predicted_peak_bytes"]
     assert "cannot be read" in call("profile", "zoo:mlp@tiny", "--dynamic", "batch:0=9..2").err
+
+
+def test_the_largest_shapes_that_fit(call):
+    found = json.loads(
+        call("profile", "zoo:mlp@tiny", "--dynamic", "batch:0=2..", "--fit", "1MiB", "--json").out
+    )
+    (row,) = found["ranges"]["fit"]["rows"]
+    assert row["dim"] == "batch_0"
+    assert 2 < row["in_program_order"] <= row["with_points"] < row["end"]
+    assert "needs dims" in call("profile", "zoo:mlp@tiny", "--fit", "1MiB").err

@@ -6,13 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from neaptide.errors import UsageError
 from neaptide.frontends.dynamic_dims import Dynamic
+from neaptide.report.fitting_shapes import fitting_shapes
 from neaptide.report.model import ProfileReport
 from neaptide.report.profiling import profile_report
 from neaptide.report.shape_ranges import shape_ranges
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.prepared_step import Progress, prepare
 from neaptide.settings import DEFAULTS, check_setting
+from neaptide.units import parse_size
 
 Step = Callable[..., Any]
 
@@ -29,6 +32,7 @@ def profile(
     refresh: bool = False,
     progress: Progress | None = None,
     dynamic: Dynamic | None = None,
+    fit: str | int | None = None,
 ) -> ProfileReport:
     """Predict the peak of a training step without running it.
 
@@ -48,12 +52,21 @@ def profile(
         progress: told what is going on.
         dynamic: dims that may vary, as for `compile_step`: the report then tells for which sizes one program holds, and
             its peak at the ends of the ranges.
+        fit: bytes, such as `"24GiB"`: the report then tells the largest shapes in the ranges of one or two dims that
+            stay within them, in program order and with a program for all shapes. A range may be without end.
 
     Raises:
-        UsageError: no device of that name, a seed that none can be, or `dynamic` does not fit the arguments.
+        UsageError: no device of that name, a seed that none can be, `dynamic` does not fit the arguments, or `fit` is no
+            size or is given without `dynamic`.
         CaptureError: the step cannot be captured; names the user's line.
     """
     check_setting("seed", seed)
+    limit_bytes = None if fit is None else parse_size(fit)
+    if limit_bytes is not None and not dynamic:
+        raise UsageError(
+            "fit needs dims that vary",
+            next_step='name them: dynamic={"batch": {0: (2, 64)}}, or --dynamic batch:0=2..64',
+        )
     prepared = prepare(
         step,
         args,
@@ -69,4 +82,7 @@ def profile(
     if not dynamic:
         return report
     captured = capture(step, args, kwargs, state=state, name=name, dynamic=dynamic)
-    return replace(report, ranges=shape_ranges(captured, prepared.device))
+    ranges = shape_ranges(captured, prepared.device)
+    if limit_bytes is not None:
+        ranges = replace(ranges, fit=fitting_shapes(captured, prepared.device, limit_bytes))
+    return replace(report, ranges=ranges)

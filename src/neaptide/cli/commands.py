@@ -49,6 +49,7 @@ def profile(request: Request) -> int:
             refresh=settings.refresh,
             progress=console.progress,
             dynamic=parse_dims(settings.dynamic) if settings.dynamic else None,
+            fit=settings.fit,
         )
     _deliver(request, report, lambda: profile_document(report))
     return exit_codes.DONE

@@ -76,7 +76,7 @@ cli = click.Group(
             commands.profile,
             "Predict peak memory and step time without running the step.\n\n"
             "With --device, says whether the step fits there; a zoo model is then built without weights.",
-            settings=("device", "seed", "refresh", "dynamic"),
+            settings=("device", "seed", "refresh", "dynamic", "fit"),
             output="Write the report as JSON.",
         ),
         make_command(

@@ -40,6 +40,35 @@ class ShapePeak:
 
 
 @dataclass(frozen=True)
+class LargestSize:
+    """How large a dim may be for a step to stay within so many bytes.
+
+    Attributes:
+        beside: sizes of the other dim that varies; empty where there is none.
+        dim: name of the dim.
+        end: of the range that was looked at; an answer of this size may be larger in truth.
+        in_program_order: the largest size that fits in program order; None where none does.
+        with_points: the largest size found that fits where storages are evicted and recomputed; None where none was.
+        predicted_added_time: of recomputation at that size, as a share of the step.
+    """
+
+    beside: dict[str, int]
+    dim: str
+    end: int
+    in_program_order: int | None
+    with_points: int | None
+    predicted_added_time: float | None
+
+
+@dataclass(frozen=True)
+class FittingShapes:
+    """The largest shapes that stay within `limit_bytes`, as predicted; no rows where no dim varies."""
+
+    limit_bytes: int
+    rows: tuple[LargestSize, ...]
+
+
+@dataclass(frozen=True)
 class ShapeRanges:
     """What is predicted for a range of shapes.
 
@@ -48,12 +77,14 @@ class ShapeRanges:
         relations: equalities between sizes that hold for all shapes.
         notes: for which sizes the program holds, and which line asked.
         peaks: at corners of the ranges.
+        fit: the largest shapes within a limit; None where none was given.
     """
 
     dims: tuple[str, ...]
     relations: tuple[str, ...]
     notes: tuple[str, ...]
     peaks: tuple[ShapePeak, ...]
+    fit: FittingShapes | None = None
 
 
 @dataclass(frozen=True)

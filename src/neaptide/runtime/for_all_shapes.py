@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from neaptide.cost.devices import Device
 from neaptide.cost.model import EstimatedCost
 from neaptide.errors import InfeasibleBudget, UsageError
 from neaptide.ir.graph import Graph
@@ -75,6 +77,31 @@ def for_all_shapes(prepared: PreparedStep, options: SearchOptions) -> PlannedVar
     return PlannedVariant(prepared.captured, tuple(graphs), slow=prepared.slow)
 
 
+def points_for(
+    in_order: ShapedProgram,
+    cost: EstimatedCost,
+    device: Device,
+    largest: Mapping[str, int],
+    allowed_bytes: int,
+    host_bytes: int | None,
+) -> PointPlan:
+    """The points of a program under a limit, its updates as early as is free for the largest shape.
+
+    Args:
+        in_order: the program in its own order, its sample the largest shape.
+        cost: of its nodes.
+        device: that it runs on.
+        largest: the largest shape.
+        allowed_bytes: the limit.
+        host_bytes: that may wait on the host; none where nothing may.
+    """
+    early = early_updates.solve(PlanningProblem(in_order.problem, 0), Limits()).require()
+    host = HostSpace.of(in_order.graph, device, host_bytes) if host_bytes else None
+    return point_plan(
+        in_order.graph, cost, early.sequence, largest, least_budget_bytes=allowed_bytes, host=host
+    )
+
+
 def _planned(
     graph: Graph, prepared: PreparedStep, options: SearchOptions, first: int | None
 ) -> tuple[PointPlan, int]:
@@ -83,10 +110,7 @@ def _planned(
     shaped = ShapedProgram(graph, cost, range(len(graph.nodes)), largest)
     peak = shaped.at(largest).peak_bytes
     allowed = allowed_bytes(options.budget, peak, first, options.least_bytes)
-    early = early_updates.solve(PlanningProblem(shaped.problem, 0), Limits()).require()
-    host_bytes = options.budget.host_bytes
-    host = HostSpace.of(graph, prepared.device, host_bytes) if host_bytes else None
-    plan = point_plan(graph, cost, early.sequence, largest, least_budget_bytes=allowed, host=host)
+    plan = points_for(shaped, cost, prepared.device, largest, allowed, options.budget.host_bytes)
     found = Decisions(plan).of(largest, allowed).script.peak_bytes
     if found > allowed:
         raise InfeasibleBudget(

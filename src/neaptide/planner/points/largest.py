@@ -1,0 +1,96 @@
+"""The largest shapes of a program that stay within so many bytes, from its symbolic sizes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from neaptide.planner.points.plan import Decisions
+from neaptide.planner.points.shaped import ShapedProgram
+from neaptide.symbolic.dims import Dim
+from neaptide.symbolic.relations import SizeRelations
+from neaptide.symbolic.size_expr import SizeExpr
+
+Shape: TypeAlias = Mapping[str, int]
+
+
+def grows_with(shaped: ShapedProgram, dim: str, dims: Sequence[Dim]) -> bool:
+    """Whether a larger dim is proved to never lower the bytes at any position of a program.
+
+    False also where no proof was found. O(distinct sizes).
+
+    Args:
+        shaped: the program.
+        dim: name of one of `dims`.
+        dims: the ranges that it is proved over. Sizes that break relations are not left out of them.
+    """
+    store = SizeRelations(dims)
+    more = {dim: SizeExpr.dim(dim) + 1}
+    sizes = {*shaped.storage_sizes, *shaped.workspace_sizes, shaped.resident_size}
+    return all(store.is_at_most(size, size.substitute(more)) is True for size in sizes if dim in size.dims())
+
+
+def least_bytes(shaped: ShapedProgram, shape: Shape) -> int:
+    """Bytes that no script of a program goes below at a shape: all that one node takes, reads and makes.
+
+    O(nodes + operands).
+    """
+    problem, sizes = shaped.problem, shaped.at(shape)
+    resident = shaped.resident_size.evaluate(shape)
+    most = 0
+    for node, operands in enumerate(problem.operands):
+        touched = {problem.value_storage[value] for value in operands} - {-1}
+        touched.update(problem.created[node])
+        held = sum(sizes.storage_bytes[s] for s in touched)
+        most = max(most, held + sizes.workspace[node])
+    return resident + most
+
+
+class LimitedProgram:
+    """Which shapes of a program stay within a limit.
+
+    Args:
+        in_order: the program in its own order.
+        decisions: of the same program with points.
+        limit_bytes: of storages and workspace, with what the caller owns.
+    """
+
+    def __init__(self, in_order: ShapedProgram, decisions: Decisions, limit_bytes: int) -> None:
+        self.in_order, self._decisions, self._limit = in_order, decisions, limit_bytes
+
+    def fits_in_order(self, shape: Shape) -> bool:
+        """Whether a run that evicts nothing stays within the limit."""
+        return self.in_order.at(shape).peak_bytes <= self._limit
+
+    def fits_with_points(self, shape: Shape) -> bool:
+        """Whether a script within the limit was found."""
+        if least_bytes(self.in_order, shape) > self._limit:
+            return False
+        return self._decisions.of(shape, self._limit).script.peak_bytes <= self._limit
+
+    def added_time(self, shape: Shape) -> float:
+        """Seconds of what runs again, as a share of those of the program."""
+        repeated = self._decisions.of(shape, self._limit).script.repeated
+        problem = self.in_order.problem_at(shape)
+        return sum(problem.repeat_seconds[node] for node in repeated) / sum(problem.seconds)
+
+
+def last_by_halving(sizes: Sequence[int], fits: Callable[[int], bool]) -> int | None:
+    """A size that fits and whose successor does not; None where the first does not fit.
+
+    It is the largest that fits where no size fits behind one that does not. O(log sizes) questions.
+    """
+    if not sizes or not fits(sizes[0]):
+        return None
+    if fits(sizes[-1]):
+        return sizes[-1]
+    low, high = 0, len(sizes) - 1  # the first fits, the second does not
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(sizes[middle]) else (low, middle)
+    return sizes[low]
+
+
+def last_by_looking(sizes: Sequence[int], fits: Callable[[int], bool]) -> int | None:
+    """The largest size that fits; None where none does. O(sizes) questions."""
+    return next((size for size in reversed(sizes) if fits(size)), None)

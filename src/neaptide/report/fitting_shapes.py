@@ -1,0 +1,143 @@
+"""The largest shapes of a step that fit into so many bytes: in program order, and with points. Nothing is run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from neaptide.cost.devices import Device
+from neaptide.cost.model import EstimatedCost
+from neaptide.errors import UsageError
+from neaptide.frontends.captured import CapturedProgram, CapturedStep
+from neaptide.ops import registry
+from neaptide.planner.points.largest import (
+    LimitedProgram,
+    grows_with,
+    last_by_halving,
+    last_by_looking,
+    least_bytes,
+)
+from neaptide.planner.points.plan import Decisions
+from neaptide.planner.points.shaped import ShapedProgram
+from neaptide.report.model import FittingShapes, LargestSize
+from neaptide.runtime.for_all_shapes import points_for
+from neaptide.symbolic.dims import Dim
+
+_MOST_DIMS: Final = 2
+_ENDLESS: Final = 2**40  # a dim that takes no bytes of the device is not followed further
+
+
+def fitting_shapes(captured: CapturedStep, device: Device, limit_bytes: int) -> FittingShapes:
+    """The largest size of the last dim that varies, beside sizes of the other one.
+
+    With two dims there is a row for the ends of the range of the first, and for the powers of two between them. A range
+    without end ends where a single operation takes more than the limit. A shape fits where all programs of the step
+    do, those of its first calls included.
+
+    In program order the answer is exact: by halving where bytes are proved to grow with the dim, else every size is
+    looked at. With points the answer is a size for which a script was found, and none was for the next size.
+
+    Args:
+        captured: with dims that vary.
+        device: whose bytes count.
+        limit_bytes: of storages and workspace by formula, with what the caller owns.
+
+    Raises:
+        UsageError: more than two dims vary.
+    """
+    names = [dim.name for dim in captured.steady.graph.dims]
+    if len(names) > _MOST_DIMS:
+        raise UsageError(
+            f"{len(names)} dims vary: {', '.join(names)}",
+            why="the largest shapes that fit are a table of one dim against another",
+            next_step="leave all but two dims out of dynamic=",
+        )
+    return _Fitting(captured, device, limit_bytes).run() if names else FittingShapes(limit_bytes, ())
+
+
+class _Fitting:
+    def __init__(self, captured: CapturedStep, device: Device, limit_bytes: int) -> None:
+        self.programs, self.limit = captured.programs, limit_bytes
+        cost = EstimatedCost(device, registry())
+        self.dims = [self._ended(dim, cost) for dim in captured.steady.graph.dims]
+        largest = {dim.name: dim.high or dim.low for dim in self.dims}
+        in_order = self._in_order(cost, largest)
+        self.limited = [
+            LimitedProgram(
+                one, Decisions(points_for(one, cost, device, largest, limit_bytes, None)), limit_bytes
+            )
+            for one in in_order
+        ]
+        self.grows = all(grows_with(one, self.dims[-1].name, self.dims) for one in in_order)
+
+    def run(self) -> FittingShapes:
+        """All rows."""
+        *others, dim = self.dims
+        rows = [self._row({}, dim)] if not others else []
+        for other in others:
+            rows += [self._row({other.name: size}, dim) for size in _marks(other)]
+        return FittingShapes(self.limit, tuple(row for row in rows if row is not None))
+
+    def _row(self, beside: dict[str, int], dim: Dim) -> LargestSize | None:
+        """None where no shape keeps all relations."""
+        sizes = self._sizes(beside, dim)
+        if not sizes:
+            return None
+
+        def fits_in_order(size: int) -> bool:
+            return all(one.fits_in_order({**beside, dim.name: size}) for one in self.limited)
+
+        def fits_with_points(size: int) -> bool:
+            return all(one.fits_with_points({**beside, dim.name: size}) for one in self.limited)
+
+        look = last_by_halving if self.grows else last_by_looking
+        in_order = look(sizes, fits_in_order)
+        beyond = [size for size in sizes if size > in_order] if in_order is not None else sizes
+        with_points = last_by_halving(beyond, fits_with_points)
+        added = None
+        if with_points is not None:
+            added = self.limited[0].added_time({**beside, dim.name: with_points})
+        elif in_order is not None:
+            with_points, added = in_order, 0.0
+        return LargestSize(beside, dim.name, dim.high or dim.low, in_order, with_points, added)
+
+    def _sizes(self, beside: dict[str, int], dim: Dim) -> Sequence[int]:
+        """Sizes of a dim for which all programs hold, ascending."""
+        everything = range(dim.low, (dim.high or dim.low) + 1)
+        if not any(_asks(program) for program in self.programs):
+            return everything
+        return [
+            size
+            for size in everything
+            if all(program.sizes.hold({**beside, dim.name: size}) for program in self.programs)
+        ]
+
+    def _in_order(self, cost: EstimatedCost, sample: dict[str, int]) -> list[ShapedProgram]:
+        graphs = [program.graph for program in self.programs]
+        return [ShapedProgram(graph, cost, range(len(graph.nodes)), sample) for graph in graphs]
+
+    def _ended(self, dim: Dim, cost: EstimatedCost) -> Dim:
+        """A dim with an end: the first doubling at which no script can stay within the limit."""
+        if dim.high is not None:
+            return dim
+        lowest = {other.name: other.low for other in self.programs[0].graph.dims}
+        in_order = self._in_order(cost, lowest)
+        end = max(dim.low, 1)
+        while end < _ENDLESS and not self._is_beyond(in_order, {**lowest, dim.name: end}):
+            end *= 2
+        return replace(dim, high=end)
+
+    def _is_beyond(self, programs: Sequence[ShapedProgram], shape: dict[str, int]) -> bool:
+        return any(least_bytes(one, shape) > self.limit for one in programs)
+
+
+def _asks(program: CapturedProgram) -> bool:
+    return bool(program.sizes.relations or program.sizes.conditions)
+
+
+def _marks(dim: Dim) -> list[int]:
+    """Both ends of a range, and the powers of two between them."""
+    high = dim.high or dim.low
+    powers = [2**k for k in range(high.bit_length()) if dim.low < 2**k < high]
+    return list(dict.fromkeys((dim.low, *powers, high)))

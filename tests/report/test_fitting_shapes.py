@@ -1,0 +1,162 @@
+"""The largest shapes within a limit are those that trying every shape finds, and the step runs at them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import neaptide
+from neaptide.cost.model import EstimatedCost
+from neaptide.cost.presets import get_device
+from neaptide.errors import UsageError
+from neaptide.ops import registry
+from neaptide.planner.points.largest import LimitedProgram, grows_with, least_bytes
+from neaptide.planner.points.plan import Decisions
+from neaptide.planner.points.shaped import ShapedProgram
+from neaptide.report.fitting_shapes import fitting_shapes
+from neaptide.report.ranges_text import ranges_blocks
+from neaptide.runtime.capturing import capture
+from neaptide.runtime.for_all_shapes import points_for
+from neaptide.runtime.meter import LiveBytesMeter
+from neaptide.symbolic.dims import Dim, Relation
+from neaptide.symbolic.size_expr import SizeExpr
+
+WIDTH = 8
+DEVICE = get_device("a100-40g")
+ROWS, TOKENS = range(2, 7), range(2, 17)
+LIMIT = 20_000
+
+
+def make():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH), nn.GELU())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+
+    def step(x):
+        loss = functional.gelu(model(x)).square().sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step
+
+
+@pytest.fixture(scope="module")
+def captured():
+    ranges = {0: (ROWS[0], ROWS[-1]), 1: (TOKENS[0], TOKENS[-1])}
+    return capture(make(), (torch.zeros(3, 5, WIDTH),), {}, dynamic={"x": ranges})
+
+
+@pytest.fixture(scope="module")
+def cost():
+    return EstimatedCost(DEVICE, registry())
+
+
+def limited(captured, cost, limit):
+    largest = {"x_0": ROWS[-1], "x_1": TOKENS[-1]}
+    for program in captured.programs:
+        graph = program.graph
+        shaped = ShapedProgram(graph, cost, range(len(graph.nodes)), largest)
+        plan = points_for(shaped, cost, DEVICE, largest, limit, None)
+        yield LimitedProgram(shaped, Decisions(plan), limit)
+
+
+@pytest.mark.parametrize("limit", [12_000, LIMIT, 26_000, 10**6, 100])
+def test_every_row_is_what_trying_every_shape_finds(captured, cost, limit):
+    programs = list(limited(captured, cost, limit))
+    found = fitting_shapes(captured, DEVICE, limit)
+    assert found.limit_bytes == limit
+    assert [row.beside for row in found.rows] == [{"x_0": rows} for rows in (2, 4, 6)]
+    for row in found.rows:
+        shapes = {tokens: {**row.beside, "x_1": tokens} for tokens in TOKENS}
+        in_order = [t for t, shape in shapes.items() if all(p.fits_in_order(shape) for p in programs)]
+        either = in_order + [
+            t for t, shape in shapes.items() if all(p.fits_with_points(shape) for p in programs)
+        ]
+        assert row.in_program_order == max(in_order, default=None)
+        assert row.with_points == max(either, default=None)
+        assert (row.predicted_added_time is None) == (row.with_points is None)
+
+
+def test_points_make_room(captured):
+    rows = fitting_shapes(captured, DEVICE, LIMIT).rows
+    assert any((row.in_program_order or 0) < (row.with_points or 0) for row in rows)
+    assert any(row.predicted_added_time for row in rows)
+
+
+def test_the_answer_is_the_peak_that_one_shape_alone_is_predicted_to_have():
+    report = neaptide.profile(
+        make(), torch.zeros(3, 5, WIDTH), dynamic={"x": {1: (2, None)}}, fit=LIMIT, audit=False
+    )
+    assert report.ranges is not None
+    assert report.ranges.fit is not None
+    (row,) = report.ranges.fit.rows
+    assert row.beside == {}
+    peaks = [
+        neaptide.profile(make(), torch.zeros(3, size, WIDTH), audit=False).predicted_peak_with_workspace_bytes
+        for size in (row.in_program_order, row.in_program_order + 1)
+    ]
+    assert peaks[0] <= LIMIT < peaks[1]
+    told = "\n".join(
+        str(getattr(block, "plain", lambda b=block: b)()) for block in ranges_blocks(report.ranges)
+    )
+    assert f"| x_1 | {row.in_program_order} " in " ".join(told.split())
+
+
+def test_the_step_stays_within_the_limit_at_the_largest_shape(captured):
+    row = fitting_shapes(captured, DEVICE, LIMIT).rows[1]
+    sizes = {0: (2, row.beside["x_0"]), 1: (2, row.with_points)}
+    fast = neaptide.compile_step(make(), budget=LIMIT, dynamic={"x": sizes})
+    x = torch.ones(row.beside["x_0"], row.with_points, WIDTH)
+    for _ in range(3):
+        with LiveBytesMeter([x, *fast.resident()]) as meter:
+            fast(x)
+    assert meter.peak_bytes <= LIMIT
+    assert fast.points.evicted > 0
+
+
+@pytest.mark.parametrize("limit", [4_000, 12_000, LIMIT])
+def test_no_script_is_below_the_bytes_of_one_node(captured, cost, limit):
+    for program in limited(captured, cost, limit):
+        plan = points_for(program.in_order, cost, DEVICE, {"x_0": ROWS[-1], "x_1": TOKENS[-1]}, limit, None)
+        for rows, tokens in product(ROWS, TOKENS[::3]):
+            shape = {"x_0": rows, "x_1": tokens}
+            assert least_bytes(program.in_order, shape) <= Decisions(plan).of(shape, limit).script.peak_bytes
+
+
+def test_growth_is_proved_and_not_assumed(captured, cost):
+    (program, *_) = limited(captured, cost, LIMIT)
+    shaped, dims = program.in_order, (Dim("x_0", 2, 6), Dim("x_1", 2, 16))
+    assert grows_with(shaped, "x_1", dims)
+    size = next(s for s in shaped.storage_sizes if "x_1" in s.dims())
+    shaped.storage_sizes = (*shaped.storage_sizes, size % 7)
+    assert not grows_with(shaped, "x_1", dims)
+    assert grows_with(shaped, "x_2", dims)
+
+
+def test_sizes_for_which_no_program_holds_are_left_out(captured):
+    tokens = SizeExpr.dim("x_1")
+    even = replace(captured.steady.sizes, relations=(Relation(tokens, tokens // 2 * 2),))
+    halved = replace(captured, steady=replace(captured.steady, sizes=even))
+    for limit in (12_000, LIMIT):
+        every, some = (fitting_shapes(one, DEVICE, limit).rows for one in (captured, halved))
+        for row, other in zip(every, some, strict=True):
+            expected = row.in_program_order and row.in_program_order // 2 * 2
+            assert other.in_program_order == expected
+            assert (other.with_points or 0) % 2 == 0
+
+
+def test_without_dims_or_with_more_than_two_there_is_no_table():
+    with pytest.raises(UsageError, match="needs dims"):
+        neaptide.profile(make(), torch.zeros(3, 5, WIDTH), fit="1MiB", audit=False)
+    many = capture(
+        lambda x: x.sum(), (torch.zeros(3, 4, 5),), {}, dynamic={"x": dict.fromkeys(range(3), (2, 9))}
+    )
+    with pytest.raises(UsageError, match="3 dims vary"):
+        fitting_shapes(many, DEVICE, LIMIT)
