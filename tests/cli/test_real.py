@@ -5,6 +5,7 @@ import json
 import pytest
 
 from neaptide.plans import Plan
+from varying_dims import needs_varying_dims
 
 pytest.importorskip("torch")
 
@@ -98,6 +99,7 @@ def test_plans_are_tried_where_that_is_asked_for(call, tmp_path):
     assert "cannot be tried here" in elsewhere.err
 
 
+@needs_varying_dims
 def test_a_profile_over_a_range_of_shapes(call):
     found = json.loads(call("profile", "zoo:mlp@tiny", "--dynamic", "batch:0=2..64", "--json").out)
     assert found["ranges"]["dims"] == ["batch_0 in 2..64"]

@@ -16,6 +16,9 @@ from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.zoo.spec import factory
+from varying_dims import needs_varying_dims
+
+pytestmark = needs_varying_dims
 
 SHAPES = 4
 WHOLE = {"batch": {0: (1, 64), 1: (2, 64)}}

@@ -8,6 +8,9 @@ from torch import nn
 
 from neaptide.frontends.fact_words import described
 from neaptide.frontends.torch_step import capture_step, rebind_step
+from varying_dims import needs_varying_dims
+
+pytestmark = needs_varying_dims
 
 
 def make():

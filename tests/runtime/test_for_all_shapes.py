@@ -18,6 +18,9 @@ from neaptide.runtime.meter import LiveBytesMeter
 from neaptide.runtime.prepared_step import prepare
 from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.verification import verify_eager, verify_planned
+from varying_dims import needs_varying_dims
+
+pytestmark = needs_varying_dims
 
 DYNAMIC = {"x": {0: (2, 6), 1: (2, 12)}}
 WIDTH = 8

@@ -21,6 +21,9 @@ from neaptide.runtime.binding import Binding, state_tensors
 from neaptide.runtime.meter import LiveBytesMeter
 from neaptide.runtime.points import PointExecutable
 from neaptide.zoo.spec import factory
+from varying_dims import needs_varying_dims
+
+pytestmark = needs_varying_dims
 
 EVERYTHING = 1 << 50
 

@@ -22,6 +22,9 @@ from neaptide.runtime.shape_planning import plan_shapes
 from neaptide.runtime.shape_plans import ShapePlan, ShapePlans
 from symbolic_steps import attention, for_all_shapes
 from torch_programs import check_run
+from varying_dims import needs_varying_dims
+
+pytestmark = needs_varying_dims
 
 
 def plans_of(graph, budget):

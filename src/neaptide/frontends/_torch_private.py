@@ -146,7 +146,7 @@ def known_number(symbol: Any) -> float | None:
 
 def would_be_decomposed(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether autograd, had it been asked, would have run an operation as several others."""
-    if not _is_composite(function) or function.overloadpacket in _ASKED_OF_FAKES:
+    if function.overloadpacket in _ASKED_OF_FAKES or not _is_composite(function):
         return False
     asked = resolve("torch.utils._python_dispatch", "autograd_would_have_decomposed")
     return bool(asked(function, pytree.tree_leaves((args, kwargs))))

@@ -18,6 +18,11 @@ _SYMBOLIC_IN_CPP: tuple[Any, ...] = (
 _SHAPES = "torch.fx.experimental.symbolic_shapes"
 
 
+def keeps_sizes() -> bool:
+    """Whether the composite operations of this torch keep symbolic sizes; those of 2.11 take the example for some."""
+    return torch.torch_version.TorchVersion(torch.__version__) >= "2.13"
+
+
 def new_size(mode: Any, name: str, hint: int, low: int, high: int | None) -> torch.SymInt:
     """A size that a trace knows by its range only, and by an example where it has to branch.
 

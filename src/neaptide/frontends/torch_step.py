@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from neaptide.errors import CaptureError, PlanMismatch
+import torch
+
+from neaptide.errors import CaptureError, PlanMismatch, UsageError
+from neaptide.frontends._torch_sizes import keeps_sizes
 from neaptide.frontends.captured import CapturedProgram, CapturedStep
 from neaptide.frontends.dynamic_dims import Dynamic, find_dims
 from neaptide.frontends.first_writes import FirstWrites
@@ -54,12 +57,18 @@ def capture_step(
             ranges: `{"batch": {0: (1, 64), 1: (16, 4096)}}`, or `torch.export.Dim`s where dims are one size.
 
     Raises:
-        UsageError: `dynamic` does not fit the arguments.
+        UsageError: `dynamic` does not fit the arguments, or this torch cannot trace it.
         CaptureError: the step is no straight-line program of tensors; names the user's line.
     """
     began = time.perf_counter()
     check_modes()
     given = kwargs or {}
+    if dynamic and not keeps_sizes():
+        raise UsageError(
+            f"dims cannot vary with torch {torch.__version__}",
+            why="its composite operations take the size of the example for some sizes that vary",
+            next_step="install torch 2.13 or later, or leave dynamic out: each shape is then planned by itself",
+        )
     dims = find_dims(step, args, given, dynamic) if dynamic else ()
     request = StepRequest(args, given, state, name or _name_of(step), changing, is_watched=watched, dims=dims)
     with _collector_paused():
