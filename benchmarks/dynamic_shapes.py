@@ -61,6 +61,7 @@ COLUMNS: Final = (
     "samples",
     "program",
     "tokens / s",
+    "once planned",
     "peak (MiB)",
     "of the device",
     "padding",
@@ -329,6 +330,7 @@ def lines(result: Row) -> list[tuple[str, ...]]:
                 peak = row["unplanned_peak_bytes"]
                 cells = (
                     "-",
+                    "-",
                     f"{peak / MIB:.1f}",
                     f"{peak / row['device_bytes']:.3f}: too much",
                     "-",
@@ -340,6 +342,7 @@ def lines(result: Row) -> list[tuple[str, ...]]:
                 exact = program["exact"]
                 cells = (
                     f"{program['tokens_per_s']:.0f}",
+                    f"{program['tokens_per_s_running']:.0f}",
                     f"{program['peak_bytes'] / MIB:.1f}",
                     f"{program['peak_bytes'] / row['device_bytes']:.3f}",
                     f"{program['padding']:.0%}",

@@ -72,10 +72,13 @@ def assert_same_bits(fast, model, eager, reference, data):
         assert torch.equal(own, other)
 
 
-@pytest.mark.parametrize(("budget", "dropout"), [("100%", 0.0), ("80%", 0.25)])
-def test_every_shape_has_the_bits_of_eager_and_is_planned_once(budget, dropout):
+@pytest.mark.parametrize(
+    ("budget", "dropout", "strategy"),
+    [("100%", 0.0, "default"), ("80%", 0.25, "default"), ("80%", 0.25, "by_shape")],
+)
+def test_every_shape_has_the_bits_of_eager_and_is_planned_once(budget, dropout, strategy):
     (step, model), (eager, reference) = make(dropout), make(dropout)
-    fast = neaptide.compile_step(step, budget=budget, dynamic=DYNAMIC)
+    fast = neaptide.compile_step(step, budget=budget, dynamic=DYNAMIC, strategy=strategy)
     assert_same_bits(fast, model, eager, reference, batches())
     assert fast.counts.replans == 0
     assert fast.counts.planned == len(SHAPES)

@@ -16,7 +16,7 @@ from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.arguments import check_on_mismatch, check_plan
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.evicting import EvictionOptions, eviction_options
-from neaptide.runtime.for_all_shapes import check_for_all_shapes, for_all_shapes, varies
+from neaptide.runtime.for_all_shapes import BY_SHAPE, check_for_all_shapes, for_all_shapes, varies
 from neaptide.runtime.plan_matching import fits, matched, same_budget, warn_of_left_out
 from neaptide.runtime.planned_graph import LeaveOut, PlannedVariant
 from neaptide.runtime.planned_step import OnMismatch, PlannedStep
@@ -110,6 +110,7 @@ def compile_step(
     argument of the step, or a path such as `batch.input_ids`, and each dim has its range or a `torch.export.Dim`. The
     program decides at each call what is evicted for the shapes of that call, and stays within the limit for all of them.
     A share such as `"60%"` is of the largest shapes. Calls of other shapes are planned by themselves, for the same bytes.
+    With `strategy="by_shape"` a few plans are searched for instead, of which a call runs the fastest within the limit at its shape.
 
     Raises:
         UsageError: an unknown strategy, rule, `on_mismatch` or way to evict, or eviction together with a strategy, with
@@ -120,7 +121,7 @@ def compile_step(
     check_on_mismatch(on_mismatch)
     options = search_options(
         budget,
-        strategy,
+        DEFAULTS.strategy if dynamic and strategy == BY_SHAPE else strategy,
         time_limit_s,
         work_limit,
         seed,
@@ -145,6 +146,7 @@ def compile_step(
         },
     )
     if dynamic:
+        options = replace(options, strategy=strategy)
         check_for_all_shapes(options, arena=bool(arena), evicts=evicting is not None)
     first_bytes = 0
     leave_out = _warn_once()
@@ -165,8 +167,7 @@ def compile_step(
         allowed = replace(options, least_bytes=first_bytes, leave_out=leave_out if first_bytes else None)
         if varies(prepared):
             variant = for_all_shapes(prepared, allowed)
-            points = variant.graphs[0].points
-            first_bytes = first_bytes or (0 if points is None else points.budget_bytes)
+            first_bytes = first_bytes or variant.graphs[0].limit_bytes
             return variant
         if evicting is not None:
             variant = prepared.evicting(allowed, evicting)

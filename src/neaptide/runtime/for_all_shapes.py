@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from neaptide.cost.devices import Device
 from neaptide.cost.model import EstimatedCost
 from neaptide.errors import InfeasibleBudget, UsageError
+from neaptide.frontends.captured import CapturedStep
 from neaptide.ir.graph import Graph
 from neaptide.ops import registry
 from neaptide.outcome import Limits
@@ -20,8 +22,12 @@ from neaptide.planner.strategies import early_updates
 from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant, PointsWithin
 from neaptide.runtime.prepared_step import PreparedStep
 from neaptide.runtime.search_options import SearchOptions
+from neaptide.runtime.shape_planning import plan_shapes
 from neaptide.settings import DEFAULTS
 from neaptide.units import format_bytes
+
+BY_SHAPE: Final = "by_shape"
+"""The strategy that makes a few plans, of which a call runs the fastest within the limit at its shape."""
 
 
 def varies(prepared: PreparedStep) -> bool:
@@ -36,7 +42,7 @@ def check_for_all_shapes(options: SearchOptions, *, arena: bool, evicts: bool) -
         UsageError: naming it.
     """
     beside = {
-        "a strategy": options.strategy != DEFAULTS.strategy,
+        "a strategy": options.strategy not in (DEFAULTS.strategy, BY_SHAPE),
         "eviction": evicts,
         "atomic": options.atomic,
         "an arena": arena,
@@ -56,7 +62,7 @@ def check_for_all_shapes(options: SearchOptions, *, arena: bool, evicts: bool) -
 
 
 def for_all_shapes(prepared: PreparedStep, options: SearchOptions) -> PlannedVariant:
-    """Every program with points at which it decides. The limit holds for all shapes in the ranges.
+    """Every program with points at which it decides, or with plans by shape. The limit holds for all shapes in the ranges.
 
     A share of the peak is of the largest shapes. Updates run earlier where that is free for them.
 
@@ -68,6 +74,14 @@ def for_all_shapes(prepared: PreparedStep, options: SearchOptions) -> PlannedVar
         UsageError: a range has no end.
         InfeasibleBudget: no way was found to keep the largest shapes within the limit.
     """
+    if options.strategy == BY_SHAPE:
+        within = replace(options, strategy=DEFAULTS.strategy)
+
+        def again(captured: CapturedStep) -> PreparedStep:
+            allowed = prepared.allow_nondeterministic
+            return PreparedStep(captured, allow_nondeterministic=allowed, slow=prepared.slow)
+
+        return plan_shapes(prepared.captured, again, within).variant
     graphs = []
     limit: int | None = None
     for program in prepared.captured.programs:

@@ -81,6 +81,11 @@ class PlannedGraph:
     host_bytes: int | None = None
     by_shape: ShapePlans | None = None
 
+    @property
+    def limit_bytes(self) -> int:
+        """Bytes that it stays within at every shape; 0 where it is for one shape."""
+        return next((made.budget_bytes for made in (self.points, self.by_shape) if made is not None), 0)
+
     @staticmethod
     def captured(program: CapturedProgram, schedule: Schedule | None = None) -> PlannedGraph:
         """A program as captured, in program order unless another is given."""
