@@ -87,9 +87,11 @@ def find_dims(
 def examples(dims: Sequence[DynamicDim]) -> dict[str, int]:
     """By dim, the size that a trace takes where it has to branch.
 
-    That of the call, but neither 0 nor 1, which torch takes for constants.
+    That of the call, but neither 0 nor 1, which torch takes for constants; of a dim with one size that one.
     """
-    return {dim.name: max(dim.size, dim.low, _EXAMPLE) for dim in dims}
+    return {
+        dim.name: dim.low if dim.low == dim.high else max(dim.size, dim.low, _EXAMPLE) for dim in dims
+    }
 
 
 def axes_inwards(tensor: torch.Tensor) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_sizes as private
 from neaptide.frontends.dynamic_dims import SMALLEST, DynamicDim
-from neaptide.frontends.size_facts import Condition, SizeFacts
+from neaptide.frontends.size_facts import Condition, Narrowing, SizeFacts
 from neaptide.frontends.traced_sizes import size_of_formula
 from neaptide.symbolic.dims import Dim, Relation
 from neaptide.symbolic.ranges import Interval, bound
@@ -87,7 +87,7 @@ class _Settling:
         )
         meaning = {symbol: self._resolved(size) for symbol, size in self.names.items()}
         found = tuple(self.relations.values()), tuple(self.conditions.values())
-        return SizeFacts(dims, *found, meaning, asked, tuple(self._notes(asked)))
+        return SizeFacts(dims, *found, meaning, asked, self._narrowed(dims), tuple(self._ties(asked)))
 
     # -- what was assumed ----------------------------------------------------------------------------------------
 
@@ -193,18 +193,26 @@ class _Settling:
 
     # -- in words ------------------------------------------------------------------------------------------------
 
-    def _notes(self, asked: Mapping[str, SizeExpr]) -> Iterator[str]:
+    def _told(self, name: str) -> tuple[str, ...]:
+        return tuple(line for line in self.lines[name] if line)
+
+    def _narrowed(self, dims: Sequence[Dim]) -> dict[str, Narrowing]:
+        held = {dim.name: dim for dim in dims}
+        wanted = [Dim(dim.name, dim.low, dim.high) for dim in self.dims]
+        return {
+            dim.name: Narrowing(dim, self._told(dim.name))
+            for dim in wanted
+            if held.get(dim.name, dim) != dim
+        }
+
+    def _ties(self, asked: Mapping[str, SizeExpr]) -> Iterator[str]:
         for dim in self.dims:
             size, wanted = asked[dim.name], Dim(dim.name, dim.low, dim.high)
-            at = "; ".join(line for line in self.lines[dim.name] if line)
-            told = f": {at}" if at else ""
-            if size.is_constant:
+            told = f": {'; '.join(self._told(dim.name))}" if self._told(dim.name) else ""
+            if size.is_constant and (dim.low, dim.high) != (size.constant_value(),) * 2:
                 yield f"the program holds for {dim.name} = {size} only, asked for was {wanted}{told}"
-            elif size != SizeExpr.dim(dim.name):
+            elif not size.is_constant and size != SizeExpr.dim(dim.name):
                 yield f"the program holds where {dim.name} == {size}{told}"
-            elif self.ranges[dim.name] != Interval(dim.low, dim.high):
-                held = Dim(dim.name, self.ranges[dim.name].low or 0, self.ranges[dim.name].high)
-                yield f"the program holds for {held}, asked for was {wanted}{told}"
         for relation in self.relations.values():
             yield f"the program holds where {relation}"
         for condition in self.conditions.values():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from neaptide.symbolic.deciding import decided
@@ -44,6 +44,24 @@ class Condition:
 
 
 @dataclass(frozen=True)
+class Narrowing:
+    """Why the range of a dim is not what was asked for.
+
+    Attributes:
+        wanted: the range that was asked for.
+        told: the lines that asked, and what is beyond the range, in words.
+    """
+
+    wanted: Dim
+    told: tuple[str, ...] = ()
+
+    def note(self, held: Dim) -> str:
+        """In words, with the range that the program holds for."""
+        told = f": {'; '.join(self.told)}" if self.told else ""
+        return f"the program holds for {held}, asked for was {self.wanted}{told}"
+
+
+@dataclass(frozen=True)
 class SizeFacts:
     """For which sizes a trace holds.
 
@@ -53,7 +71,8 @@ class SizeFacts:
         conditions: that a call has to keep beside ranges and relations.
         meaning: by symbol of the trace, the size that it stands for.
         asked: by dim that was asked for, its size in the program: itself, another dim, or a number.
-        notes: where the program holds for less than was asked, in words.
+        narrowed: by dim whose range is smaller than was asked for, why.
+        ties: what else the program asks of sizes, in words.
     """
 
     dims: tuple[Dim, ...] = ()
@@ -61,8 +80,28 @@ class SizeFacts:
     conditions: tuple[Condition, ...] = ()
     meaning: Mapping[str, SizeExpr] = field(default_factory=dict)
     asked: Mapping[str, SizeExpr] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    narrowed: Mapping[str, Narrowing] = field(default_factory=dict)
+    ties: tuple[str, ...] = ()
     _sizes: dict[SizeExpr, SizeExpr] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Where the program holds for less than was asked, in words."""
+        ranges = (self.narrowed[dim.name].note(dim) for dim in self.dims if dim.name in self.narrowed)
+        return (*ranges, *self.ties)
+
+    def with_range(self, wider: Dim) -> SizeFacts:
+        """The same with another range of one dim; one as wide as was asked for is not noted."""
+        dims = tuple(wider if dim.name == wider.name else dim for dim in self.dims)
+        kept = {name: why for name, why in self.narrowed.items() if name != wider.name or why.wanted != wider}
+        return replace(self, dims=dims, narrowed=kept, _sizes={})
+
+    def with_remark(self, name: str, text: str) -> SizeFacts:
+        """The same, with more said of why the range of a dim is smaller than was asked for."""
+        if name not in self.narrowed:
+            return self
+        known = self.narrowed[name]
+        return replace(self, narrowed={**self.narrowed, name: replace(known, told=(*known.told, text))})
 
     def hold(self, binding: Mapping[str, int]) -> bool:
         """Whether the trace holds for these sizes of its dims."""

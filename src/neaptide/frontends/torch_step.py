@@ -17,12 +17,13 @@ from neaptide.frontends.captured import CapturedProgram, CapturedStep
 from neaptide.frontends.dynamic_dims import Dynamic, find_dims
 from neaptide.frontends.first_writes import FirstWrites
 from neaptide.frontends.host_cut import cut_again, cut_behind, not_cut
+from neaptide.frontends.joined_ranges import joined_programs
 from neaptide.frontends.mode_facts import check_modes
 from neaptide.frontends.same_program import is_same_but_for_numbers
 from neaptide.frontends.signature_reader import SignatureReader
 from neaptide.frontends.size_guard import SizeGuard
 from neaptide.frontends.state_finder import find_state
-from neaptide.frontends.step_programs import StepRequest, all_programs, program_of
+from neaptide.frontends.step_programs import StepRequest, program_of
 from neaptide.frontends.step_slots import (
     Trace,
 )
@@ -87,7 +88,7 @@ def _captured(
     found.is_watched = request.is_watched
     SignatureReader(found).read(request.args, request.kwargs)  # refuses arguments that cannot be guarded
     try:
-        programs, symbolic = all_programs(called, request, found)
+        programs, symbolic = joined_programs(called, request, found)
     except StateWrittenError as refusal:
         return _captured_after_writes(step, find, called, request, refusal, found)
     return _assembled(step, request, found, programs, symbolic)
@@ -164,7 +165,7 @@ def _captured_after_writes(
         try:
             later = find()
             later.left = [place for place, _ in writes.left]
-            programs, changing = all_programs(called, request, later)
+            programs, changing = joined_programs(called, request, later)
             again = trace_step(
                 called, request.args, request.kwargs, later, refusal.trace.entry, dims=request.dims
             )

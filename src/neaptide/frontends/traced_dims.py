@@ -30,7 +30,7 @@ class TracedDims:
 
     Args:
         mode: the fake mode of the trace.
-        dims: that may vary.
+        dims: that may vary; one whose range is a single size is that number.
     """
 
     def __init__(self, mode: Any, dims: Sequence[DynamicDim]) -> None:
@@ -38,12 +38,15 @@ class TracedDims:
         self._dims = dims
         self._example = examples(dims)
         self._lines: dict[int, str] = {}  # by position of what the trace assumed
-        self._sizes = {
+        self._numbers = {dim.name: dim.low for dim in dims if dim.low == dim.high}
+        self._symbols = {
             dim.name: private.new_size(
                 mode, dim.name, self._example[dim.name], max(dim.low, SMALLEST), dim.high
             )
             for dim in dims
+            if dim.name not in self._numbers
         }
+        self._sizes: dict[str, Any] = {**self._numbers, **self._symbols}
         self._of_leaf = {
             place[0]: {axis: d.name for d in dims for at, axis in d.places if at == place[0]}
             for dim in dims
@@ -87,7 +90,7 @@ class TracedDims:
     @contextlib.contextmanager
     def traced(self) -> Iterator[None]:
         """Keep composite operations symbolic, and note which lines ask for sizes, while the context is open."""
-        if not self._dims:
+        if not self._symbols:
             yield
             return
         with private.symbolic_kernels(), private.noted_assumptions(self._mode, self._note):
@@ -103,8 +106,9 @@ class TracedDims:
         """For which sizes the trace holds, when it is over."""
         if not self._dims:
             return NO_SIZES
-        symbols = {dim.name: private.symbol_of(self._sizes[dim.name]) for dim in self._dims}
+        symbols = {name: private.symbol_of(size) for name, size in self._symbols.items()}
         known = {name: private.simplified(self._mode, symbol) for name, symbol in symbols.items()}
+        known |= {name: private.sympy_integer(number) for name, number in self._numbers.items()}
         assumed = [
             Assumption(formula, self._lines.get(position, ""))
             for position, formula in enumerate(private.assumptions(self._mode))
