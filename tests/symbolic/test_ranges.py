@@ -34,6 +34,13 @@ def test_bound_holds_everywhere_in_the_box(expr, box):
         assert expr.evaluate(point) in open_ended
 
 
+def test_what_is_smaller_than_the_divisor_is_its_own_remainder():
+    box = {"B": Interval(1, 9), "T": Interval(2, 7)}
+    assert bound(SizeExpr.parse("mod(B, B*T)"), box) == Interval(1, 9)
+    assert bound(SizeExpr.parse("mod(1, T)"), box) == Interval(1, 1)
+    assert bound(SizeExpr.parse("mod(1, T)"), {"T": Interval(1, 7)}) == Interval(0, 1)
+
+
 def test_bound_of_a_multilinear_expression_is_exact():
     assert bound(B * T - 3 * B, {"B": Interval(1, 4), "T": Interval(1, 8)}) == Interval(-8, 20)
 

@@ -77,7 +77,7 @@ class _Joining:
         try:
             others, also_changing = all_programs(self.step, there, self.found)
         except CaptureError as refusal:
-            return programs, f"{refusal.what}, {refusal.where}" if refusal.where else refusal.what
+            return programs, ", ".join(text for text in (refusal.what, refusal.why, refusal.where) if text)
         if len(others) != len(programs) or also_changing != changing:
             return programs, "other gradients or optimizer state exist"
         binding = {} if size > SMALLEST else {name: size}

@@ -163,6 +163,10 @@ def _atom_bound(atom: Atom, ranges: Mapping[str, Interval], depth: int) -> Inter
     if right.low is None or right.low < 1:
         return EVERYTHING
     if atom.function == "mod":
+        if left.low is not None and left.low >= 0:
+            gap = _bound(atom.right - atom.left, ranges, depth - 1)
+            if gap.low is not None and gap.low >= 1:  # what is smaller than the divisor is its own remainder
+                return left
         top = None if right.high is None else right.high - 1
         if left.low is not None and left.low >= 0 and left.high is not None:
             top = left.high if top is None else min(top, left.high)
