@@ -12,6 +12,9 @@ from neaptide.frontends.step_programs import all_programs
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.with_sizes import with_sizes
+from varying_dims import needs_varying_dims
+
+pytestmark = needs_varying_dims
 
 
 def rows(graph):
