@@ -138,9 +138,7 @@ def heads_in_front_of_the_length(x):
     return x.view(2, -1, 2, 2).transpose(1, 2).contiguous().view(-1).sum()
 
 
-@pytest.mark.parametrize(
-    ("step", "axis"), [(rows_without_their_first, 0), (heads_in_front_of_the_length, 1)]
-)
+@pytest.mark.parametrize(("step", "axis"), [(rows_without_their_first, 0), (heads_in_front_of_the_length, 1)])
 def test_a_copy_that_a_size_of_one_does_without_keeps_two_programs(step, axis):
     captured = capture_step(step, (torch.zeros(2, 3, 4),), dynamic={"x": {axis: (1, 64)}})
     assert dims_of(captured) == [f"x_{axis} in 2..64"]

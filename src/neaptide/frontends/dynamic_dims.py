@@ -89,9 +89,7 @@ def examples(dims: Sequence[DynamicDim]) -> dict[str, int]:
 
     That of the call, but neither 0 nor 1, which torch takes for constants; of a dim with one size that one.
     """
-    return {
-        dim.name: dim.low if dim.low == dim.high else max(dim.size, dim.low, _EXAMPLE) for dim in dims
-    }
+    return {dim.name: dim.low if dim.low == dim.high else max(dim.size, dim.low, _EXAMPLE) for dim in dims}
 
 
 def axes_inwards(tensor: torch.Tensor) -> tuple[int, ...]:

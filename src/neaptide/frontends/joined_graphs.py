@@ -68,9 +68,7 @@ def _row(graph: Graph, node: Node) -> tuple[Any, ...]:
 
 
 def _geometry(value: Value) -> tuple[Any, ...]:
-    strides = [
-        stride for size, stride in zip(value.shape, value.strides, strict=True) if size != _ONE
-    ]
+    strides = [stride for size, stride in zip(value.shape, value.strides, strict=True) if size != _ONE]
     return value.dtype, value.shape, strides, value.offset, value.storage, value.version
 
 

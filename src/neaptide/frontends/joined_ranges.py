@@ -39,7 +39,9 @@ def joined_programs(
     joining = _Joining(step, found)
     programs, changing = all_programs(step, request, found)
     for dim in request.dims:
-        programs = joining.widened(programs, changing, request, Dim(dim.name, max(dim.low, SMALLEST), dim.high))
+        programs = joining.widened(
+            programs, changing, request, Dim(dim.name, max(dim.low, SMALLEST), dim.high)
+        )
     return programs, changing
 
 

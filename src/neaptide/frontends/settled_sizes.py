@@ -200,9 +200,7 @@ class _Settling:
         held = {dim.name: dim for dim in dims}
         wanted = [Dim(dim.name, dim.low, dim.high) for dim in self.dims]
         return {
-            dim.name: Narrowing(dim, self._told(dim.name))
-            for dim in wanted
-            if held.get(dim.name, dim) != dim
+            dim.name: Narrowing(dim, self._told(dim.name)) for dim in wanted if held.get(dim.name, dim) != dim
         }
 
     def _ties(self, asked: Mapping[str, SizeExpr]) -> Iterator[str]:
