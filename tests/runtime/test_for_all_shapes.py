@@ -10,8 +10,13 @@ from torch import nn
 from torch.nn import functional
 
 import neaptide
+from neaptide.cost.model import EstimatedCost
 from neaptide.errors import InfeasibleBudget, StepMismatch, UsageError
+from neaptide.ops import registry
+from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
+from neaptide.planner.points.orders import orders_for_range
+from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.runtime import contestants
 from neaptide.runtime.for_all_shapes import for_all_shapes
 from neaptide.runtime.meter import LiveBytesMeter
@@ -192,3 +197,20 @@ def test_a_step_for_all_shapes_is_verified_like_any_other():
     variant = for_all_shapes(prepared, SearchOptions(Budget("80%")))
     outcome, _ = verify_planned(factory, 0, contestants.rebind(variant), verify_eager(factory, 0))
     assert outcome.bitwise_equal, (outcome.max_abs_diff, outcome.worst)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.25])
+def test_every_order_for_the_range_has_the_bits_of_eager(dropout):
+    (step, model), (eager, reference) = make(dropout), make(dropout)
+    said = []
+    prepared = prepare(
+        step, (batches(((6, 12),))[0],), run_operations=False, dynamic=DYNAMIC, progress=said.append
+    )
+    graph = prepared.captured.steady.graph
+    cost, largest = EstimatedCost(prepared.device, registry()), {dim.name: dim.high for dim in graph.dims}
+    shaped = ShapedProgram(graph, cost, range(len(graph.nodes)), largest)
+    _, best = orders_for_range(shaped, Limits())
+    for_all_shapes(prepared, SearchOptions(Budget("100%")))
+    assert any(best.reason in line for line in said)
+    fast = neaptide.compile_step(step, budget="100%", dynamic=DYNAMIC)
+    assert_same_bits(fast, model, eager, reference, batches())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import itemgetter
 from typing import Final
 
 from neaptide.cost.devices import Device
@@ -12,13 +13,12 @@ from neaptide.errors import InfeasibleBudget, UsageError
 from neaptide.frontends.captured import CapturedStep
 from neaptide.ir.graph import Graph
 from neaptide.ops import registry
-from neaptide.outcome import Limits
 from neaptide.planner.budget import allowed_bytes
-from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.offload.host import HostSpace
+from neaptide.planner.points.decide import script_rank
+from neaptide.planner.points.orders import OrderForRange, early_order, orders_for_range
 from neaptide.planner.points.plan import Decisions, PointPlan, point_plan
 from neaptide.planner.points.shaped import ShapedProgram
-from neaptide.planner.strategies import early_updates
 from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant, PointsWithin
 from neaptide.runtime.prepared_step import PreparedStep
 from neaptide.runtime.search_options import SearchOptions
@@ -64,7 +64,8 @@ def check_for_all_shapes(options: SearchOptions, *, arena: bool, evicts: bool) -
 def for_all_shapes(prepared: PreparedStep, options: SearchOptions) -> PlannedVariant:
     """Every program with points at which it decides, or with plans by shape. The limit holds for all shapes in the ranges.
 
-    A share of the peak is of the largest shapes. Updates run earlier where that is free for them.
+    A share of the peak is of the largest shapes, in program order. What order a program has is decided by
+    `planner.points.orders`; of two, the one that recomputes for fewer seconds at shapes on the way to the largest is taken.
 
     Args:
         prepared: a step whose dims may vary.
@@ -85,9 +86,10 @@ def for_all_shapes(prepared: PreparedStep, options: SearchOptions) -> PlannedVar
     graphs = []
     limit: int | None = None
     for program in prepared.captured.programs:
-        plan, allowed = _planned(program.graph, prepared, options, limit)
-        limit = allowed if limit is None else limit
-        graphs.append(replace(PlannedGraph.captured(program), points=PointsWithin(plan, allowed)))
+        points = _planned(program.graph, prepared, options, limit)
+        limit = points.budget_bytes if limit is None else limit
+        prepared.say(f"order of {program.graph.name or 'the step'}: {points.order_reason}")
+        graphs.append(replace(PlannedGraph.captured(program), points=points))
     return PlannedVariant(prepared.captured, tuple(graphs), slow=prepared.slow)
 
 
@@ -109,23 +111,32 @@ def points_for(
         allowed_bytes: the limit.
         host_bytes: that may wait on the host; none where nothing may.
     """
-    early = early_updates.solve(PlanningProblem(in_order.problem, 0), Limits()).require()
     host = HostSpace.of(in_order.graph, device, host_bytes) if host_bytes else None
     return point_plan(
-        in_order.graph, cost, early.sequence, largest, least_budget_bytes=allowed_bytes, host=host
+        in_order.graph, cost, early_order(in_order), largest, least_budget_bytes=allowed_bytes, host=host
     )
 
 
-def _planned(
-    graph: Graph, prepared: PreparedStep, options: SearchOptions, first: int | None
-) -> tuple[PointPlan, int]:
+def _planned(graph: Graph, prepared: PreparedStep, options: SearchOptions, first: int | None) -> PointsWithin:
     cost = EstimatedCost(prepared.device, registry())
     largest = _largest(graph)
     shaped = ShapedProgram(graph, cost, range(len(graph.nodes)), largest)
     peak = shaped.at(largest).peak_bytes
     allowed = allowed_bytes(options.budget, peak, first, options.least_bytes)
-    plan = points_for(shaped, cost, prepared.device, largest, allowed, options.budget.host_bytes)
-    found = Decisions(plan).of(largest, allowed).script.peak_bytes
+    host_bytes = options.budget.host_bytes
+    host = HostSpace.of(graph, prepared.device, host_bytes) if host_bytes else None
+
+    def decided(order: OrderForRange) -> tuple[tuple[int, float], PointsWithin]:
+        plan = point_plan(graph, cost, order.sequence, largest, least_budget_bytes=allowed, host=host)
+        found = [Decisions(plan).of(shape, allowed) for shape in _on_the_way(graph, largest)]
+        ranks = [script_rank(d.script, d.sizes, allowed, host) for d in found]
+        rank = max(above for above, _ in ranks), sum(seconds for _, seconds in ranks)
+        return rank, PointsWithin(plan, allowed, order.reason)
+
+    orders = orders_for_range(shaped, options.limits, options.interrupt)
+    # A lower peak may need more seconds once something is evicted. Where both are as good, the last one counts.
+    _, points = min(map(decided, reversed(orders)), key=itemgetter(0))
+    found = Decisions(points.plan).of(largest, allowed).script.peak_bytes
     if found > allowed:
         raise InfeasibleBudget(
             f"the largest shapes do not stay within {format_bytes(allowed)}: the lowest peak found is "
@@ -135,7 +146,7 @@ def _planned(
             where=", ".join(f"{dim} = {size}" for dim, size in largest.items()),
             next_step="allow more, or make the ranges smaller",
         )
-    return plan, allowed
+    return points
 
 
 def _largest(graph: Graph) -> dict[str, int]:
@@ -147,3 +158,11 @@ def _largest(graph: Graph) -> dict[str, int]:
             next_step="give dynamic= a largest size",
         )
     return {dim.name: dim.high for dim in graph.dims if dim.high is not None}
+
+
+def _on_the_way(graph: Graph, largest: Mapping[str, int]) -> list[dict[str, int]]:
+    """Shapes at a quarter, a half, three quarters and the end of all ranges."""
+    return [
+        {dim.name: dim.low + (largest[dim.name] - dim.low) * part // 4 for dim in graph.dims}
+        for part in range(1, 5)
+    ]

@@ -39,10 +39,12 @@ class PointsWithin:
     Attributes:
         plan: what can be decided.
         budget_bytes: highest peak with workspace, what the caller owns included.
+        order_reason: what made the order of first executions, and what is proved of its peak.
     """
 
     plan: PointPlan
     budget_bytes: int
+    order_reason: str = "program order"
 
 
 @dataclass(frozen=True)

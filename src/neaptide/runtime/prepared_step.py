@@ -90,7 +90,7 @@ class PreparedStep:
     ) -> None:
         self.captured = captured
         self.allow_nondeterministic = allow_nondeterministic
-        self._say = progress or (lambda _text: None)
+        self.say = progress or (lambda _text: None)
         self.slow = slow
         self.device: Device = (
             this_machine(refresh=refresh).with_disk(slow.bytes_per_s)
@@ -116,7 +116,7 @@ class PreparedStep:
         """What prices a captured graph, or one made of it; its operations are run here, the first time."""
         if id(graph) not in self._prepared:
             if isinstance(self._cost, MeasuredCost):
-                self._say(f"timing the operations of {graph.name or 'the step'}")
+                self.say(f"timing the operations of {graph.name or 'the step'}")
                 self._cost.prepare(graph)
             self.surprises.update(dict.fromkeys(surprises(graph, self._cost)))
             self._prepared[id(graph)] = graph
@@ -292,7 +292,7 @@ class PreparedStep:
         """
         role = "steady" if index == 0 else f"first_{index}"
         planned = self.rewritten(index, options.rewrites, options.leave_out)
-        self._say(f"planning the program of {described_role(role)}: {len(planned.graph.nodes)} operations")
+        self.say(f"planning the program of {described_role(role)}: {len(planned.graph.nodes)} operations")
 
         def asked(planned: PlannedGraph) -> PlanRequest:
             return self.request(index, role, planned, options, allowed)
@@ -401,7 +401,7 @@ class PreparedStep:
         graphs = []
         for index, planned in enumerate(variant.graphs):
             role = "steady" if index == 0 else f"first_{index}"
-            self._say(f"laying out {described_role(role)}")
+            self.say(f"laying out {described_role(role)}")
             graph = planned.graph
             sizes = self.pricing(graph).storage_bytes(graph)
             arena = plan_arena(

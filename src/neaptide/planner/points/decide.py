@@ -13,9 +13,11 @@ from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias
 
 from neaptide.errors import UsageError
+from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.points.candidates import Candidate
 from neaptide.planner.points.script import Script, Way, make_script
 from neaptide.planner.points.search import Priced, Score, Search, Situation
+from neaptide.planner.points.shaped import ShapeSizes
 
 _ROUNDS: Final = 8  # of searches, each with what the script of the one before took
 _NOTHING: Final[frozenset[Candidate]] = frozenset()
@@ -67,16 +69,21 @@ def _seconds_again(situation: Situation, candidate: Candidate) -> float:
     return sum(situation.sizes.repeat_seconds[node] for node in candidate.again)
 
 
-def _rank(situation: Situation, script: Script) -> tuple[int, float]:
-    """What is too many bytes, then seconds."""
-    seconds = situation.sizes.repeat_seconds
-    spent = sum(seconds[node] for node in script.repeated)
-    if situation.host is not None:
-        nbytes = situation.sizes.storage_bytes
+def script_rank(
+    script: Script, sizes: ShapeSizes, budget_bytes: int, host: HostSpace | None
+) -> tuple[int, float]:
+    """How good a script is, less is better: bytes above the budget, then seconds of repetitions and copies."""
+    spent = sum(sizes.repeat_seconds[node] for node in script.repeated)
+    if host is not None:
+        nbytes = sizes.storage_bytes
         for eviction in script.evictions:
             if eviction.way is Way.RELOAD:
-                spent += sum(situation.host.copy_seconds(nbytes[s]) for s in eviction.candidate.storages)
-    return max(script.peak_bytes - situation.budget_bytes, 0), spent
+                spent += sum(host.copy_seconds(nbytes[s]) for s in eviction.candidate.storages)
+    return max(script.peak_bytes - budget_bytes, 0), spent
+
+
+def _rank(situation: Situation, script: Script) -> tuple[int, float]:
+    return script_rank(script, situation.sizes, situation.budget_bytes, situation.host)
 
 
 def delta(situation: Situation) -> Script:

@@ -84,7 +84,7 @@ class ShapedProgram:
         self._created = np.array(created, dtype=np.intp)
         self._born = np.array([self.units.position_of[problem.creator[s]] for s in created], dtype=np.intp)
         self._last = np.array(
-            [max(self.units.last_use[s], b) for s, b in zip(created, self._born, strict=True)]
+            [max(self.units.last_use[s], b) for s, b in zip(created, self._born, strict=True)], dtype=np.intp
         )
 
     def at(self, binding: Mapping[str, int]) -> ShapeSizes:

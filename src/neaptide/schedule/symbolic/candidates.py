@@ -1,6 +1,6 @@
 """Orders that may be good for many shapes.
 
-These are the program order, the lists of `schedule.symbolic.lists` in both directions, orders that
+These are the program order, the lists of `schedule.symbolic.lists` in both directions, orders that are given, orders that
 `schedule.order.portfolio` finds for single shapes far from each other, and splices: the beginning of one of them, and the
 rest in the sequence of another. Which operations may run first does not depend on the shape, so an order that was found for
 one shape is legal for all, and so is a splice of two. Where the peak of a long sequence lies moves with the shape, so a
@@ -13,6 +13,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
+from types import MappingProxyType
 from typing import Final
 
 from neaptide.outcome import LimitGuard
@@ -58,7 +59,10 @@ class SearchedShape:
 
 
 def collect_orders(
-    problem: SymbolicProblem, guard: LimitGuard, interrupt: threading.Event | None = None
+    problem: SymbolicProblem,
+    guard: LimitGuard,
+    interrupt: threading.Event | None = None,
+    known: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> tuple[tuple[CandidateOrder, ...], tuple[SearchedShape, ...]]:
     """All distinct candidates, program order first; and the shapes that were searched.
 
@@ -66,11 +70,14 @@ def collect_orders(
         problem: storages, operations and what is known of their sizes.
         guard: limits of the searches for single shapes, which share them; lists are always made.
         interrupt: when set, the searches end.
+        known: further orders, by origin.
     """
     collection = _Collection(problem, guard, interrupt)
     collection.add(tuple(range(problem.structure.op_count)), "program order")
     for reverse in (False, True):
         collection.add(list_order(problem, reverse=reverse), f"list, {'backward' if reverse else 'forward'}")
+    for origin, order in known.items():
+        collection.add(tuple(order), origin)
     shapes = _far_shapes(problem)
     for number, shape in enumerate(shapes):
         collection.search(shape, len(shapes) - number)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason
@@ -60,6 +61,7 @@ def symbolic_orders(
     limits: Limits | None = None,
     interrupt: threading.Event | None = None,
     *,
+    known: Mapping[str, Sequence[int]] = MappingProxyType({}),
     tolerance: Fraction = _TOLERANCE,
     most_parts: int = _MOST_PARTS,
 ) -> Outcome[SymbolicOrders]:
@@ -69,11 +71,12 @@ def symbolic_orders(
         problem: storages, operations and what is known of their sizes.
         limits: of the searches for single shapes, which share them; lists are always made.
         interrupt: when set, the searches end.
+        known: further orders that compete, by origin.
         tolerance: share of the peak by which one order may be above the best candidate before the range is cut.
         most_parts: boxes into which the range is cut at most.
     """
     guard = LimitGuard(limits or Limits(), interrupt)
-    candidates, searched = collect_orders(problem, guard, interrupt)
+    candidates, searched = collect_orders(problem, guard, interrupt, known)
     result = _certified(problem, candidates, searched, tolerance, most_parts)
     reason = TerminationReason.OPTIMAL if result.excess_over_bound == 0 else TerminationReason.FEASIBLE
     return Outcome(
