@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from neaptide.api.search_options import open_choice, placed, plan_within_budget, search_options
+from neaptide.errors import UsageError
 from neaptide.frontends.dynamic_dims import Dynamic
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.planner.budget import Budget
@@ -21,6 +23,7 @@ from neaptide.runtime.plan_matching import fits, matched, same_budget, warn_of_l
 from neaptide.runtime.planned_graph import LeaveOut, PlannedVariant
 from neaptide.runtime.planned_step import OnMismatch, PlannedStep
 from neaptide.runtime.prepared_step import PreparedStep, Progress, prepare
+from neaptide.runtime.seen_sizes import SeenSizes
 from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS
 from neaptide.transform.rewrite import Rewrite
 
@@ -88,7 +91,7 @@ def compile_step(
     trials: int | None = DEFAULTS.trials,
     in_place: bool = DEFAULTS.in_place,
     slow: SlowMemory = DEFAULT_SLOW_MEMORY,
-    dynamic: Dynamic | None = None,
+    dynamic: Dynamic | bool | None = None,
 ) -> PlannedStep:
     """A callable that plans a step when it is first called, and runs it under the plan from then on.
 
@@ -112,10 +115,14 @@ def compile_step(
     A share such as `"60%"` is of the largest shapes. Calls of other shapes are planned by themselves, for the same bytes.
     With `strategy="by_shape"` a few plans are searched for instead, of which a call runs the fastest within the limit at its shape.
 
+    With `dynamic=True` the dims that vary are found by watching: the first call is planned for its shape, and when a later
+    one has other sizes, one program is made for ranges around the sizes seen, widened to powers of two. `counts.ranges`
+    tells them. A call outside of them widens them once more.
+
     Raises:
         UsageError: an unknown strategy, rule, `on_mismatch` or way to evict, or eviction together with a strategy, with
             `atomic`, with an arena, with rewrites, with trials or with a budget's latency; trials without a limit;
-            `dynamic` with any of these. At the first call: `dynamic` does not fit its arguments.
+            `dynamic` with any of these, or `dynamic=True` without planning again. At the first call: `dynamic` does not fit its arguments.
         InfeasibleBudget: at a call: no plan within its bytes was found.
     """
     check_on_mismatch(on_mismatch)
@@ -148,10 +155,27 @@ def compile_step(
     if dynamic:
         options = replace(options, strategy=strategy)
         check_for_all_shapes(options, arena=bool(arena), evicts=evicting is not None)
+    if dynamic is True and on_mismatch != "replan":
+        raise UsageError(
+            f'dynamic=True and on_mismatch="{on_mismatch}" exclude each other',
+            why="the dims that vary are found at calls that differ, which are planned again",
+            next_step="name the dims, or leave on_mismatch out",
+        )
+    seen = SeenSizes(step) if dynamic is True else None
     first_bytes = 0
     leave_out = _warn_once()
 
     def make(args: tuple[Any, ...], kwargs: Mapping[str, Any], changing: frozenset[str]) -> PlannedVariant:
+        if seen is not None:
+            return seen.planned(partial(make_for, args, kwargs, changing), args, kwargs)
+        return make_for(args, kwargs, changing, dynamic if isinstance(dynamic, Mapping) else None)
+
+    def make_for(
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        changing: frozenset[str],
+        ranges: Dynamic | None,
+    ) -> PlannedVariant:
         nonlocal first_bytes
         prepared = prepare(
             step,
@@ -162,7 +186,7 @@ def compile_step(
             changing=changing,
             allow_nondeterministic=allow_nondeterministic,
             slow=slow,
-            dynamic=dynamic,
+            dynamic=ranges,
         )
         allowed = replace(options, least_bytes=first_bytes, leave_out=leave_out if first_bytes else None)
         if varies(prepared):

@@ -60,7 +60,11 @@ def find_dims(
     Raises:
         UsageError: a name, dim or range that does not fit the arguments.
     """
-    leaves = _leaves_by_path(step, args, kwargs)
+    if not isinstance(dynamic, Mapping):
+        raise UsageError(
+            f"dynamic= is {dynamic!r}, which names no dim", next_step=f"write it like dynamic={_FORM}"
+        )
+    leaves = tensors_by_path(step, args, kwargs)
     found: dict[Any, DynamicDim] = {}
     taken: dict[tuple[int, int], str] = {}
     for path, dims in dynamic.items():
@@ -110,7 +114,7 @@ def dense_strides(shape: Sequence[Any], axes: Sequence[int]) -> list[Any]:
     return strides
 
 
-def _leaves_by_path(
+def tensors_by_path(
     step: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> dict[str, tuple[int, Any]]:
     """Tensors of the arguments with their positions, by paths such as `batch.input_ids`."""

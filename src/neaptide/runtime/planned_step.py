@@ -43,12 +43,14 @@ class CallCounts:
         replans: captures and plans made after the first.
         mismatches: for each distinct mismatch, in words, how often it was met; beyond the first hundred they are
             counted together as `others`.
+        ranges: dims that vary in the plan made last, with their ranges; none where it is for one shape.
     """
 
     planned: int = 0
     eager: int = 0
     replans: int = 0
     mismatches: dict[str, int] = field(default_factory=dict)
+    ranges: tuple[str, ...] = ()
 
     def note_mismatch(self, reason: str) -> bool:
         """Count a mismatch under its reason, or under `others` when there are many; whether it is the first of it."""
@@ -60,7 +62,8 @@ class CallCounts:
     def describe(self) -> str:
         """One line for a log."""
         met = "; ".join(f"{reason} ({count}x)" for reason, count in self.mismatches.items()) or "none"
-        return f"{self.planned} planned, {self.eager} eager, {self.replans} replanned; mismatches: {met}"
+        told = f"{self.planned} planned, {self.eager} eager, {self.replans} replanned; mismatches: {met}"
+        return f"{told}; planned for {', '.join(self.ranges)}" if self.ranges else told
 
 
 Replanner = Callable[[tuple[Any, ...], Mapping[str, Any], frozenset[str]], PlannedVariant]
@@ -252,6 +255,7 @@ class PlannedStep:
             )
             del self._variants[0]
         self._variants.append(made)
+        self.counts.ranges = tuple(map(str, made.planned.captured.steady.graph.dims))
         return made, program
 
     def _let_go(self) -> None:
