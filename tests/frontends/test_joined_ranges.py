@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.frontends import joined_ranges
@@ -108,7 +111,10 @@ def test_a_range_that_is_held_as_asked_costs_no_further_trace(monkeypatch):
 
 def test_a_branch_that_does_not_matter_ends_no_range():
     def step(x):
-        return x.sum() if x.shape[0] > 6 else x.sum()
+        if x.shape[0] > 6:
+            return x.sum(0).sum()
+        total = x.sum(0)
+        return total.sum()
 
     for example in (3, 9):
         captured = capture_step(step, (torch.zeros(example, 4),), dynamic={"x": {0: (1, 64)}})
@@ -170,6 +176,22 @@ def test_where_it_cannot_be_the_bound_stays():
     captured = tied(lambda x: x.exp().sum())
     assert dims_of(captured) == ["x_0 in 2..9", "y_0 in 2..9"]
     assert "y_0 in 2..5" in notes_of(captured)[0]
+
+
+def test_strides_differ_for_axes_of_one_element_only():
+    def step(x):
+        heads = x.view(2, -1, 2, 4).transpose(1, 2)
+        return functional.scaled_dot_product_attention(heads, heads, heads).transpose(1, 2).square().sum()
+
+    captured = capture_step(step, (torch.zeros(2, 3, 8),), dynamic={"x": {1: (1, 9)}})
+    assert dims_of(captured) == ["x_1 in 1..9"]
+    found = with_sizes(captured.steady.graph, {"x_1": 1})
+    expected = capture_step(step, (torch.zeros(2, 1, 8),)).steady.graph
+    for value, other in zip(found.values, expected.values, strict=True):
+        assert replace(value, strides=()) == replace(other, strides=())
+        for size, stride, its in zip(value.shape, value.strides, other.strides, strict=True):
+            assert stride == its or size.constant_value() == 1
+    assert peak(found) == peak(expected)
 
 
 def test_dims_that_are_one_size_go_past_the_bound_together():
