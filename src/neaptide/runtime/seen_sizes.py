@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
-from neaptide.errors import CaptureError, InfeasibleBudget
+from neaptide.errors import CaptureError, InfeasibleBudget, NeaptideError
 from neaptide.frontends.dynamic_dims import Dynamic, tensors_by_path
 from neaptide.frontends.trace_values import identifier
 from neaptide.runtime.planned_graph import PlannedVariant
@@ -64,6 +64,7 @@ class SeenSizes:
         while self._watches and (ranges := self.ranges()):
             told = ", ".join(f"dim {axis} of {path}" for path, dims in ranges.items() for axis in dims)
             logger.info("sizes that have varied are left to the calls from now on: %s", told)
+            reason: NeaptideError
             try:
                 return plan(ranges)
             except InfeasibleBudget as error:
