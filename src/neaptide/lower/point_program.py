@@ -1,7 +1,7 @@
 """A program with points: places between its operations where storages may be evicted, or must be there again.
 
-The values live in one list, so that whoever acts at a point can take them out and put them back. A point at which there
-is nothing to do costs one comparison.
+Values that an action at a point may take, read or put back live in one list; all others are plain variables, which cost
+less. A point at which there is nothing to do costs one comparison.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from neaptide.analysis.liveness import with_frees
 from neaptide.errors import LoweringError
+from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Access, Arg, Node, Ref
 from neaptide.ir.registry import OpRegistry
@@ -31,8 +32,8 @@ class PointProgram:
     """A program with points.
 
     Attributes:
-        program: its text. It calls `begin(held, sizes)` at its beginning: `held` is the list of its values, by id, and
-            `sizes` has its dims. What that returns has an attribute `due`, the position of the first point at which
+        program: its text. It calls `begin(held, sizes)` at its beginning: `held` is a list by value, in which are
+            those that `held_values` names, and `sizes` has its dims. What that returns has an attribute `due`, the position of the first point at which
             there is something to do, a method `act(position)`, and a dict `states` for those of random generators.
         begin: global name of the function that it calls; whoever runs it puts one there.
         again: by node that may run again, its function.
@@ -50,6 +51,7 @@ def point_program(
     *,
     points: Collection[int],
     repeatable: Collection[int],
+    evictable: Collection[int],
     last_use: Sequence[int],
     watches: Sequence[Watch] = (),
 ) -> PointProgram:
@@ -61,6 +63,7 @@ def point_program(
         registry: how an impure op is repeated.
         points: positions directly before which there is one; the number of nodes for the end.
         repeatable: nodes that may be run again at points.
+        evictable: storages that may be dropped, stored or loaded at points.
         last_use: by storage, the position behind which it is dropped; the number of nodes for what is handed back.
         watches: values to copy on the way; the program then takes a second argument, a dict that it fills.
 
@@ -73,7 +76,8 @@ def point_program(
         node: functions.function(graph.nodes[node], again=bool(graph.nodes[node].effects.writes))
         for node in sorted(repeatable)
     }
-    writer = _Writer(graph, functions, frozenset(repeatable))
+    held = held_values(graph, repeatable, evictable)
+    writer = _Writer(graph, functions, frozenset(repeatable), held)
     writer.write(order, frozenset(points), last_use, watches)
     schedule = Schedule.from_nodes(graph, order)
     program = Program(
@@ -89,27 +93,46 @@ def point_program(
     return PointProgram(program, writer.begin, again)
 
 
-class _HeldNames(Names):
-    """Names in a function whose values live in a list; everything else is named as around it."""
+def held_values(graph: Graph, repeatable: Collection[int], evictable: Collection[int]) -> frozenset[int]:
+    """Values that actions at points take, read or put back. O(size of the graph).
 
-    def __init__(self, around: Names, held: str) -> None:
-        self._around, self._held = around, held
+    These are all values on evictable storages and on those that repeatable nodes return, and what these nodes read.
+
+    Args:
+        graph: the program.
+        repeatable: nodes that may be run again at points.
+        evictable: storages that may be dropped, stored or loaded at points.
+    """
+    nodes = [graph.nodes[node] for node in repeatable]
+    storages = {graph.values[value].storage for node in nodes for value in node.outputs} - {None}
+    storages.update(evictable)
+    found = {value for node in nodes for value in (*node.outputs, *needed_inputs(graph, node))}
+    return frozenset(found.union(value.id for value in graph.values if value.storage in storages))
+
+
+class _HeldNames(Names):
+    """Names in a function some of whose values live in a list; everything else is named as around it."""
+
+    def __init__(self, around: Names, held: str, values: frozenset[int]) -> None:
+        self._around, self._held, self._values = around, held, values
 
     def variable(self, value: Value) -> str:
-        return f"{self._held}[{value.id}]"
+        return f"{self._held}[{value.id}]" if value.id in self._values else self._around.variable(value)
 
     def fresh(self, base: str, key: object = None) -> str:
         return self._around.fresh(base, key)
 
 
 class _Writer:
-    def __init__(self, graph: Graph, functions: FunctionWriter, repeatable: frozenset[int]) -> None:
+    def __init__(
+        self, graph: Graph, functions: FunctionWriter, repeatable: frozenset[int], held: frozenset[int]
+    ) -> None:
         names = functions.calls.names
         self.graph, self.functions, self.repeatable = graph, functions, repeatable
         self.begin, self.held, self.point = (names.fresh(word) for word in ("begin", "held", "point"))
         outer = functions.calls
         self.calls = CallWriter(
-            _HeldNames(names, self.held), outer.registry, globals=outer.globals, dims=functions.dims
+            _HeldNames(names, self.held, held), outer.registry, globals=outer.globals, dims=functions.dims
         )
         self.steps: list[int | None] = []
 

@@ -81,6 +81,7 @@ class PointExecutable(Executable):
             registry,
             points=plan.points,
             repeatable=plan.repeatable,
+            evictable=plan.evictable,
             last_use=shaped.units.last_use,
             watches=watches,
         )

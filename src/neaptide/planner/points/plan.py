@@ -65,6 +65,11 @@ class PointPlan:
     host: HostSpace | None
     counts: PointCounts
 
+    @property
+    def evictable(self) -> frozenset[int]:
+        """Storages that may be evicted for some shape."""
+        return frozenset(storage for candidate in self.candidates for storage in candidate.storages)
+
 
 def point_plan(
     graph: Graph,

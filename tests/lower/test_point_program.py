@@ -1,0 +1,62 @@
+"""Which values of a program with points are held in its list: all that an action names, and no others."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neaptide.cost.model import EstimatedCost
+from neaptide.cost.presets import get_device
+from neaptide.ir.dependencies import needed_inputs
+from neaptide.lower.point_program import held_values, point_program
+from neaptide.ops import registry
+from neaptide.planner.points.plan import Decisions, point_plan
+from neaptide.planner.points.script import Kind
+from symbolic_steps import for_all_shapes
+
+COST = EstimatedCost(get_device("rtx3090"), registry())
+GRAPH = for_all_shapes(layers=2)
+PLAN = point_plan(GRAPH, COST, range(len(GRAPH.nodes)), {"B": 2, "T": 3}, least_budget_bytes=0)
+HELD = held_values(GRAPH, PLAN.repeatable, PLAN.evictable)
+
+
+def named_by(action):
+    if action.kind is Kind.RUN:
+        node = GRAPH.nodes[action.target]
+        return {*node.outputs, *needed_inputs(GRAPH, node)}
+    return {value.id for value in GRAPH.values if value.storage == action.target}
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(50, 95))
+def test_every_value_that_an_action_names_is_held(batch, tokens, share):
+    sizes = {"B": batch, "T": tokens}
+    budget = PLAN.shaped.at(sizes).peak_bytes * share // 100
+    script = Decisions(PLAN).of(sizes, budget).script
+    for actions in script.actions.values():
+        for action in actions:
+            assert named_by(action) <= HELD
+
+
+def test_only_held_values_are_in_the_list():
+    made = point_program(
+        GRAPH,
+        PLAN.shaped.units.order,
+        registry(),
+        points=PLAN.points,
+        repeatable=PLAN.repeatable,
+        evictable=PLAN.evictable,
+        last_use=PLAN.shaped.units.last_use,
+    )
+    body = made.program.source.split("def program(")[1]
+    indices = {int(number) for number in re.findall(r"held\w*\[(\d+)\]", body)}
+    assert indices <= HELD
+    made_by_nodes = {value for node in GRAPH.nodes for value in node.outputs}
+    assert HELD & made_by_nodes <= indices
+    assert made_by_nodes - HELD
+
+
+def test_a_program_that_decides_nothing_holds_nothing():
+    assert held_values(GRAPH, (), ()) == frozenset()
