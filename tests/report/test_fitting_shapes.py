@@ -8,20 +8,20 @@ from itertools import product
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional
 
 import neaptide
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.errors import UsageError
 from neaptide.ops import registry
+from neaptide.outcome import Limits
 from neaptide.planner.points.largest import LimitedProgram, grows_with, least_bytes
 from neaptide.planner.points.plan import Decisions
 from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.report.fitting_shapes import fitting_shapes
 from neaptide.report.ranges_text import ranges_blocks
 from neaptide.runtime.capturing import capture
-from neaptide.runtime.for_all_shapes import points_for
+from neaptide.runtime.for_all_shapes import points_within
 from neaptide.runtime.meter import LiveBytesMeter
 from neaptide.symbolic.dims import Dim, Relation
 from neaptide.symbolic.size_expr import SizeExpr
@@ -29,16 +29,17 @@ from neaptide.symbolic.size_expr import SizeExpr
 WIDTH = 8
 DEVICE = get_device("a100-40g")
 ROWS, TOKENS = range(2, 7), range(2, 17)
-LIMIT = 20_000
+LIMIT = 14_000
 
 
 def make():
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH), nn.GELU())
+    layers = [module for _ in range(3) for module in (nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.GELU())]
+    model = nn.Sequential(*layers)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 
     def step(x):
-        loss = functional.gelu(model(x)).square().sum()
+        loss = model(x).square().sum()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -63,11 +64,11 @@ def limited(captured, cost, limit):
     for program in captured.programs:
         graph = program.graph
         shaped = ShapedProgram(graph, cost, range(len(graph.nodes)), largest)
-        plan = points_for(shaped, cost, DEVICE, largest, limit, None)
+        plan = points_within(shaped, cost, DEVICE, largest, limit, Limits()).plan
         yield LimitedProgram(shaped, Decisions(plan), limit)
 
 
-@pytest.mark.parametrize("limit", [12_000, LIMIT, 26_000, 10**6, 100])
+@pytest.mark.parametrize("limit", [10_000, LIMIT, 20_000, 10**6, 100])
 def test_every_row_is_what_trying_every_shape_finds(captured, cost, limit):
     programs = list(limited(captured, cost, limit))
     found = fitting_shapes(captured, DEVICE, limit)
@@ -124,7 +125,9 @@ def test_the_step_stays_within_the_limit_at_the_largest_shape(captured):
 @pytest.mark.parametrize("limit", [4_000, 12_000, LIMIT])
 def test_no_script_is_below_the_bytes_of_one_node(captured, cost, limit):
     for program in limited(captured, cost, limit):
-        plan = points_for(program.in_order, cost, DEVICE, {"x_0": ROWS[-1], "x_1": TOKENS[-1]}, limit, None)
+        plan = points_within(
+            program.in_order, cost, DEVICE, {"x_0": ROWS[-1], "x_1": TOKENS[-1]}, limit, Limits()
+        ).plan
         for rows, tokens in product(ROWS, TOKENS[::3]):
             shape = {"x_0": rows, "x_1": tokens}
             assert least_bytes(program.in_order, shape) <= Decisions(plan).of(shape, limit).script.peak_bytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -11,6 +11,7 @@ from neaptide.cost.model import EstimatedCost
 from neaptide.errors import UsageError
 from neaptide.frontends.captured import CapturedProgram, CapturedStep
 from neaptide.ops import registry
+from neaptide.outcome import Limits
 from neaptide.planner.points.largest import (
     LimitedProgram,
     grows_with,
@@ -21,7 +22,8 @@ from neaptide.planner.points.largest import (
 from neaptide.planner.points.plan import Decisions
 from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.report.model import FittingShapes, LargestSize
-from neaptide.runtime.for_all_shapes import points_for
+from neaptide.runtime.for_all_shapes import points_within
+from neaptide.settings import DEFAULT_TIME_LIMIT_S
 from neaptide.symbolic.dims import Dim
 
 _MOST_DIMS: Final = 2
@@ -60,15 +62,11 @@ class _Fitting:
     def __init__(self, captured: CapturedStep, device: Device, limit_bytes: int) -> None:
         self.programs, self.limit = captured.programs, limit_bytes
         cost = EstimatedCost(device, registry())
-        self.dims = [self._ended(dim, cost) for dim in captured.steady.graph.dims]
+        self.dims = list(captured.steady.graph.dims)
+        self.dims = [self._ended(dim, cost) for dim in self.dims]
         largest = {dim.name: dim.high or dim.low for dim in self.dims}
         in_order = self._in_order(cost, largest)
-        self.limited = [
-            LimitedProgram(
-                one, Decisions(points_for(one, cost, device, largest, limit_bytes, None)), limit_bytes
-            )
-            for one in in_order
-        ]
+        self.limited = [self._limited(one, cost, device, largest) for one in in_order]
         self.grows = all(grows_with(one, self.dims[-1].name, self.dims) for one in in_order)
 
     def run(self) -> FittingShapes:
@@ -113,9 +111,24 @@ class _Fitting:
             if all(program.sizes.hold({**beside, dim.name: size}) for program in self.programs)
         ]
 
-    def _in_order(self, cost: EstimatedCost, sample: dict[str, int]) -> list[ShapedProgram]:
-        graphs = [program.graph for program in self.programs]
+    def _in_order(self, cost: EstimatedCost, sample: Mapping[str, int]) -> list[ShapedProgram]:
+        """Each program in its own order; ranges without end are ended as those of the steady program are."""
+        ends = {dim.name: dim.high for dim in self.dims}
+        graphs = [
+            replace(
+                program.graph,
+                dims=tuple(replace(dim, high=dim.high or ends.get(dim.name)) for dim in program.graph.dims),
+            )
+            for program in self.programs
+        ]
         return [ShapedProgram(graph, cost, range(len(graph.nodes)), sample) for graph in graphs]
+
+    def _limited(
+        self, program: ShapedProgram, cost: EstimatedCost, device: Device, largest: Mapping[str, int]
+    ) -> LimitedProgram:
+        limits = Limits(DEFAULT_TIME_LIMIT_S)
+        points = points_within(program, cost, device, largest, self.limit, limits)
+        return LimitedProgram(program, Decisions(points.plan), self.limit)
 
     def _ended(self, dim: Dim, cost: EstimatedCost) -> Dim:
         """A dim with an end: the first doubling at which no script can stay within the limit."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from operator import itemgetter
@@ -13,11 +14,12 @@ from neaptide.errors import InfeasibleBudget, UsageError
 from neaptide.frontends.captured import CapturedStep
 from neaptide.ir.graph import Graph
 from neaptide.ops import registry
+from neaptide.outcome import Limits
 from neaptide.planner.budget import allowed_bytes
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.points.decide import script_rank
-from neaptide.planner.points.orders import OrderForRange, early_order, orders_for_range
-from neaptide.planner.points.plan import Decisions, PointPlan, point_plan
+from neaptide.planner.points.orders import OrderForRange, orders_for_range
+from neaptide.planner.points.plan import Decisions, point_plan
 from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant, PointsWithin
 from neaptide.runtime.prepared_step import PreparedStep
@@ -93,28 +95,42 @@ def for_all_shapes(prepared: PreparedStep, options: SearchOptions) -> PlannedVar
     return PlannedVariant(prepared.captured, tuple(graphs), slow=prepared.slow)
 
 
-def points_for(
+def points_within(
     in_order: ShapedProgram,
     cost: EstimatedCost,
     device: Device,
     largest: Mapping[str, int],
-    allowed_bytes: int,
-    host_bytes: int | None,
-) -> PointPlan:
-    """The points of a program under a limit, its updates as early as is free for the largest shape.
+    limit_bytes: int,
+    limits: Limits,
+    *,
+    host_bytes: int | None = None,
+    interrupt: threading.Event | None = None,
+) -> PointsWithin:
+    """A program with points under a limit, in the order that is best on the way to the largest shape.
 
     Args:
         in_order: the program in its own order, its sample the largest shape.
         cost: of its nodes.
         device: that it runs on.
         largest: the largest shape.
-        allowed_bytes: the limit.
-        host_bytes: that may wait on the host; none where nothing may.
+        limit_bytes: of storages and workspace, with what the caller owns.
+        limits: of the search for an order.
+        host_bytes: that may wait on the host; None where nothing may.
+        interrupt: ends it.
     """
-    host = HostSpace.of(in_order.graph, device, host_bytes) if host_bytes else None
-    return point_plan(
-        in_order.graph, cost, early_order(in_order), largest, least_budget_bytes=allowed_bytes, host=host
-    )
+    graph = in_order.graph
+    host = HostSpace.of(graph, device, host_bytes) if host_bytes else None
+
+    def decided(order: OrderForRange) -> tuple[tuple[int, float], PointsWithin]:
+        plan = point_plan(graph, cost, order.sequence, largest, least_budget_bytes=limit_bytes, host=host)
+        found = [Decisions(plan).of(shape, limit_bytes) for shape in _on_the_way(graph, largest)]
+        ranks = [script_rank(d.script, d.sizes, limit_bytes, host) for d in found]
+        rank = max(above for above, _ in ranks), sum(seconds for _, seconds in ranks)
+        return rank, PointsWithin(plan, limit_bytes, order.reason)
+
+    orders = orders_for_range(in_order, limits, interrupt)
+    # A lower peak may need more seconds once something is evicted. Where both are as good, the last one counts.
+    return min(map(decided, reversed(orders)), key=itemgetter(0))[1]
 
 
 def _planned(graph: Graph, prepared: PreparedStep, options: SearchOptions, first: int | None) -> PointsWithin:
@@ -123,19 +139,16 @@ def _planned(graph: Graph, prepared: PreparedStep, options: SearchOptions, first
     shaped = ShapedProgram(graph, cost, range(len(graph.nodes)), largest)
     peak = shaped.at(largest).peak_bytes
     allowed = allowed_bytes(options.budget, peak, first, options.least_bytes)
-    host_bytes = options.budget.host_bytes
-    host = HostSpace.of(graph, prepared.device, host_bytes) if host_bytes else None
-
-    def decided(order: OrderForRange) -> tuple[tuple[int, float], PointsWithin]:
-        plan = point_plan(graph, cost, order.sequence, largest, least_budget_bytes=allowed, host=host)
-        found = [Decisions(plan).of(shape, allowed) for shape in _on_the_way(graph, largest)]
-        ranks = [script_rank(d.script, d.sizes, allowed, host) for d in found]
-        rank = max(above for above, _ in ranks), sum(seconds for _, seconds in ranks)
-        return rank, PointsWithin(plan, allowed, order.reason)
-
-    orders = orders_for_range(shaped, options.limits, options.interrupt)
-    # A lower peak may need more seconds once something is evicted. Where both are as good, the last one counts.
-    _, points = min(map(decided, reversed(orders)), key=itemgetter(0))
+    points = points_within(
+        shaped,
+        cost,
+        prepared.device,
+        largest,
+        allowed,
+        options.limits,
+        host_bytes=options.budget.host_bytes,
+        interrupt=options.interrupt,
+    )
     found = Decisions(points.plan).of(largest, allowed).script.peak_bytes
     if found > allowed:
         raise InfeasibleBudget(
