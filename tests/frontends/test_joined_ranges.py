@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+import neaptide
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.frontends import joined_ranges
 from neaptide.frontends.step_programs import all_programs
@@ -176,6 +177,59 @@ def test_where_it_cannot_be_the_bound_stays():
     captured = tied(lambda x: x.exp().sum())
     assert dims_of(captured) == ["x_0 in 2..9", "y_0 in 2..9"]
     assert "y_0 in 2..5" in notes_of(captured)[0]
+
+
+class Token(nn.Module):
+    """A token in front of the batch, which for one row is expanded to its own size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = nn.Parameter(torch.zeros(1, 1, 4))
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(torch.cat((self.token.expand(x.shape[0], -1, -1), x), dim=1))
+
+
+def test_a_sum_over_copies_that_one_row_does_without_keeps_two_programs():
+    captured = capture_step(training(Token()), (torch.zeros(3, 5, 4),), dynamic={"x": {0: (1, 9)}})
+    assert dims_of(captured) == ["x_0 in 2..9"]
+    assert "in place of aten.sum.dim_IntList" in notes_of(captured)[0]
+
+
+def test_a_view_that_gives_back_what_it_views_is_no_other_program():
+    token = torch.randn(1, 1, 4)
+
+    def step(x):
+        return torch.cat((token.expand(x.shape[0], -1, -1), x), dim=1).sum()
+
+    captured = capture_step(step, (torch.zeros(3, 5, 4),), dynamic={"x": {0: (1, 9)}})
+    assert dims_of(captured) == ["x_0 in 1..9"]
+    static = capture_step(step, (torch.zeros(1, 5, 4),)).steady.graph
+    found = with_sizes(captured.steady.graph, {"x_0": 1})
+    assert [s.nbytes for s in found.storages] == [s.nbytes for s in static.storages]
+    assert peak(found) == peak(static)
+    more = [node.op for node in found.nodes]
+    for node in static.nodes:
+        more.remove(node.op)
+    assert more == ["aten.expand.default"]
+
+
+@pytest.mark.parametrize(
+    ("make", "replans"), [(lambda: nn.Linear(4, 4), 0), pytest.param(Token, 1, id="of-its-own")]
+)
+def test_one_row_has_the_bits_of_eager_with_a_program_of_its_own_or_without(make, replans):
+    def run(fast_of):
+        torch.manual_seed(0)
+        model = make()
+        fast = fast_of(training(model))
+        losses = [fast(torch.randn(size, 5, 4)) for size in (3, 1, 2, 1, 9)]
+        return fast, [*losses, *model.parameters()]
+
+    fast, found = run(lambda step: neaptide.compile_step(step, budget="100%", dynamic={"x": {0: (1, 9)}}))
+    _, expected = run(lambda step: step)
+    assert fast.counts.replans == replans
+    assert all(map(torch.equal, found, expected))
 
 
 def test_strides_differ_for_axes_of_one_element_only():

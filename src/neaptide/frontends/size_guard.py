@@ -81,6 +81,15 @@ class SizeGuard:
         strides = self._strides[position] if is_dense else own.strides
         return own._replace(shape=shape, strides=strides)
 
+    def holds(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Whether all programs hold for the sizes of a call that has the dims."""
+        binding = self.binding(pytree.tree_leaves((args, dict(kwargs))))
+        return all(
+            held.hold(binding)
+            and all(_evaluated(size, binding) == binding[name] for name, size in held.asked.items())
+            for held in self._held
+        )
+
     def facts(self, binding: Mapping[str, int]) -> tuple[Fact, ...]:
         """One for each dim and each thing that ties dims together; alike for all calls that the programs hold for."""
         key = tuple(binding.get(dim.name, -1) for dim in self._dims)

@@ -64,7 +64,8 @@ def capture_for_call(
             captured = capture(step, args, kwargs, dynamic=dynamic, **options)
         except OutsideRangeError:
             return capture(step, args, kwargs, **options)
-        if captured.agrees(args, kwargs):
+        # The facts of the call itself are those of the capture also where it holds for other sizes only.
+        if captured.sizes is None or captured.sizes.holds(args, kwargs):
             return captured
     return capture(step, args, kwargs, **options)
 
