@@ -60,3 +60,21 @@ def test_only_held_values_are_in_the_list():
 
 def test_a_program_that_decides_nothing_holds_nothing():
     assert held_values(GRAPH, (), ()) == frozenset()
+
+
+def test_a_view_of_an_input_does_not_stay_to_the_end():
+    made = point_program(
+        GRAPH,
+        PLAN.shaped.units.order,
+        registry(),
+        points=(),
+        repeatable=(),
+        evictable=(),
+        last_use=PLAN.shaped.units.last_use,
+    )
+    lines = [line.strip() for line in made.program.source.splitlines()]
+    turned = [line.split(" = ")[0] for line in lines if "aten_t_default(w0)" in line]
+    assert turned
+    for name in turned:
+        mentions = [line for line in lines if re.search(rf"\b{name}\b", line)]
+        assert mentions[-1].endswith("= None")

@@ -129,6 +129,7 @@ class _Writer:
     ) -> None:
         names = functions.calls.names
         self.graph, self.functions, self.repeatable = graph, functions, repeatable
+        self.held_values = held
         self.begin, self.held, self.point = (names.fresh(word) for word in ("begin", "held", "point"))
         outer = functions.calls
         self.calls = CallWriter(
@@ -149,7 +150,7 @@ class _Writer:
             self._emit(f"[{', '.join(variable(graph.values[v]) for v in graph.inputs)}] = args")
             self._emit("args.clear()")
         self._emit(f"{self.point} = {self.begin}({held}, {{{sizes}}})")
-        dying = self._dying(last_use)
+        dying = self._dying(order, last_use)
         due = watches_by_access(graph, watches)
         for storage in graph.input_storages():
             self._watch(None, due.pop(Access(storage, 0), ()))
@@ -172,16 +173,27 @@ class _Writer:
             text = f"watched[{watch.name!r}] = {copy_text(self.graph, node, watch, self.calls)}"
             self._emit(text, node=number, step=step)
 
-    def _dying(self, last_use: Sequence[int]) -> dict[int, list[str]]:
-        """Values by the position behind which their storage is dropped: all on it at once, so that it can be recomputed from."""
+    def _dying(self, order: Sequence[int], last_use: Sequence[int]) -> dict[int, list[str]]:
+        """Values by the position behind which they are dropped.
+
+        Held values go with all others on their storage, so that it can be recomputed from; the rest behind their last use.
+        """
         graph = self.graph
         owned = set(graph.input_storages())
+        position_of = {node: position for position, node in enumerate(order)}
+        last = dict.fromkeys(graph.outputs, len(order))
+        for position, number in enumerate(order):
+            for operand in needed_inputs(graph, graph.nodes[number]):
+                last[operand] = max(position, last.get(operand, -1))
         found: dict[int, list[str]] = defaultdict(list)
         for value in graph.values:
-            if value.storage is not None and value.storage not in owned:
-                maker = graph.producer(value.id)
-                if maker is not None and (position := last_use[value.storage]) >= 0:
-                    found[position].append(self.calls.names.variable(value))
+            maker = graph.producer(value.id)
+            if maker is None or value.storage is None:
+                continue
+            if value.id not in self.held_values:
+                found[last.get(value.id, position_of[maker])].append(self.calls.names.variable(value))
+            elif value.storage not in owned and (position := last_use[value.storage]) >= 0:
+                found[position].append(self.calls.names.variable(value))
         return found
 
     def _point(self, position: int, points: frozenset[int]) -> None:
