@@ -91,7 +91,7 @@ class _Fitting:
 
         look = last_by_halving if self.grows else last_by_looking
         in_order = look(sizes, fits_in_order)
-        beyond = [size for size in sizes if size > in_order] if in_order is not None else sizes
+        beyond = sizes if in_order is None else sizes[sizes.index(in_order) + 1 :]
         with_points = last_by_halving(beyond, fits_with_points)
         added = None
         if with_points is not None:
