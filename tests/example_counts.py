@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-_PART = 5
+_PART = 6
 
 
 def examples(full: int) -> int:
-    """`full` with HYPOTHESIS_PROFILE=full or thorough, else a fifth of it."""
+    """`full` with HYPOTHESIS_PROFILE=full or thorough, else a sixth of it."""
     return full if os.environ.get("HYPOTHESIS_PROFILE") in {"full", "thorough"} else -(-full // _PART)

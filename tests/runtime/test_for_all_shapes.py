@@ -199,7 +199,7 @@ def test_a_step_for_all_shapes_is_verified_like_any_other():
     assert outcome.bitwise_equal, (outcome.max_abs_diff, outcome.worst)
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.25])
+@pytest.mark.parametrize("dropout", [pytest.param(0.0, marks=pytest.mark.slow), 0.25])
 def test_every_order_for_the_range_has_the_bits_of_eager(dropout):
     (step, model), (eager, reference) = make(dropout), make(dropout)
     said = []
