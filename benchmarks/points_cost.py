@@ -14,6 +14,7 @@ import json
 import random
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -119,8 +120,7 @@ def peers(plan: Any, shapes: list[dict[str, int]]) -> dict[str, Any]:
                     repeated[name] = list(script.repeated)
             run = simulate(problem, plan.shaped.units.order, heuristic("dtr"), budget)
             if run.totals.peak_bytes <= budget:
-                first: set[int] = set()
-                repeated["dtr"] = [n for n in run.sequence if n in first or first.add(n)]  # type: ignore[func-returns-value]
+                repeated["dtr"] = list((Counter(run.sequence) - Counter(set(run.sequence))).elements())
             cases += 1
             for name, nodes in repeated.items():
                 kept[name] += 1

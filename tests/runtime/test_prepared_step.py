@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -9,7 +8,7 @@ import torch
 from frontends import steps
 from neaptide.errors import UsageError
 from neaptide.ir.serial import fingerprint
-from neaptide.outcome import Limits
+from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.budget import Budget
 from neaptide.runtime.plan_facts import described_signature, versions
 from neaptide.runtime.prepared_step import PreparedStep, prepare
@@ -137,8 +136,8 @@ def test_first_steps_get_their_share_of_the_time_where_the_usual_one_took_longer
 
     def slowly(self, index, options, allowed, like=None):
         limits.append(options.limits.time_s)
-        if index == 0:
-            time.sleep(WHOLE_S)
+        # From now on the clock says that all time is up; limits of work have none.
+        monkeypatch.setattr(LimitGuard, "remaining_s", lambda guard: guard.limits.time_s and 0.0)
         return planned(self, index, replace(options, limits=LIMITS), allowed, like)
 
     monkeypatch.setattr(PreparedStep, "plan_program", slowly)

@@ -7,20 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neaptide.errors import SymbolicError
-from neaptide.symbolic.size_expr import SizeExpr, maximum
+from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.symbolic.stacked import StackedSizes
-
-leaves = st.sampled_from([SizeExpr.dim("n"), SizeExpr.dim("m")]) | st.integers(-4, 9).map(SizeExpr.const)
-expressions = st.recursive(
-    leaves,
-    lambda inner: st.one_of(
-        st.tuples(inner, inner).map(lambda p: p[0] + p[1]),
-        st.tuples(inner, inner).map(lambda p: p[0] * p[1]),
-        st.tuples(inner, inner).map(lambda p: maximum(*p)),
-        st.tuples(inner, st.integers(1, 5)).map(lambda p: p[0] // p[1]),
-    ),
-    max_leaves=8,
-)
+from size_expressions import expressions
 
 
 @given(st.lists(expressions, max_size=6), st.integers(0, 50), st.integers(0, 50))

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 
 from neaptide.ir.graph import Graph
-from neaptide.lower.dims import DimReader
 from neaptide.lower.torch_code import Watch, lower
 from neaptide.ops import registry
 from neaptide.runtime.executor import Executable, Input
@@ -34,7 +33,6 @@ class ShapeExecutable(Executable):
     ) -> None:
         super().__init__(lower(graph, plans.plans[0].schedule, registry(), watches=watches), name=name)
         self._plans, self._watches = plans, watches
-        self._shapes = DimReader(graph)
         self._others: dict[int, Executable] = {}
         self._last: Executable = self
         self.runs = [0] * len(plans.plans)
@@ -45,7 +43,7 @@ class ShapeExecutable(Executable):
         Raises:
             InfeasibleBudget: no plan keeps to the budget at these shapes.
         """
-        number = self._plans.choose(self._shapes.read(inputs))
+        number = self._plans.choose(self._dims.read(inputs))
         self.runs[number] += 1
         if not number:
             self._last = self
