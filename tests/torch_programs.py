@@ -19,6 +19,7 @@ from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder, ValueId
 from neaptide.ir.dependencies import predecessors
+from neaptide.ir.edit import Edited
 from neaptide.ir.effects import effects_of
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Named, Node, Ref, Source
@@ -87,6 +88,12 @@ class Recorder:
     def finish(self, outputs: Sequence[int]) -> Graph:
         self.builder.output(*outputs)
         return self.builder.finish()
+
+    def follow(self, edited: Edited, graph: Graph) -> None:
+        """Have the data under the ids of the edited graph; an output may now be the copy of what it was."""
+        before = self.data
+        self.data = {new: before[old] for new, old in enumerate(edited.value_of) if old >= 0}
+        self.data |= {new: before[old] for new, old in zip(edited.graph.outputs, graph.outputs, strict=True)}
 
     def fresh_inputs(self) -> list[Any]:
         """The inputs as they were, sharing storages as they did."""

@@ -24,7 +24,7 @@ def test_random_program_whose_equal_operations_run_once(data):
     recorder, graph = random_program(data.draw)
     made = doubled(data.draw, graph)
     made = made.then(apply_rule(made.graph, registry(), RULES["equal_operations"]).edited)
-    recorder.data = {new: recorder.data[old] for new, old in enumerate(made.value_of) if old >= 0}
+    recorder.follow(made, graph)
     schedule = Schedule.program_order(made.graph)
     check_run(
         recorder, made.graph, schedule, Executable(lower(made.graph, schedule, registry()), name="test")
