@@ -109,11 +109,16 @@ def test_a_profile_over_a_range_of_shapes(call):
     assert "cannot be read" in call("profile", "zoo:mlp@tiny", "--dynamic", "batch:0=9..2").err
 
 
-def test_the_largest_shapes_that_fit(call):
-    found = json.loads(
-        call("profile", "zoo:mlp@tiny", "--dynamic", "batch:0=2..", "--fit", "1MiB", "--json").out
-    )
+def test_the_largest_shapes_that_fit(call, tmp_path):
+    picture = tmp_path / "peaks.svg"
+    asked = ("profile", "zoo:mlp@tiny", "--dynamic", "batch:0=2..", "--fit", "1MiB")
+    found = json.loads(call(*asked, "--picture", str(picture), "--json").out)
     (row,) = found["ranges"]["fit"]["rows"]
     assert row["dim"] == "batch_0"
     assert 2 < row["in_program_order"] <= row["with_points"] < row["end"]
     assert "needs dims" in call("profile", "zoo:mlp@tiny", "--fit", "1MiB").err
+    (curve,) = found["ranges"]["fit"]["curves"]["curves"]
+    for size, nbytes in zip(curve["sizes"], curve["baseline_peak_bytes"], strict=True):
+        assert (nbytes <= 1 << 20) == (size <= row["in_program_order"])
+    assert "limit 1.00 MiB" in picture.read_text()
+    assert "no dim varies" in call("profile", "zoo:mlp@tiny", "--picture", str(picture)).err

@@ -11,7 +11,7 @@ from neaptide.frontends.dynamic_dims import Dynamic
 from neaptide.report.fitting_shapes import fitting_shapes
 from neaptide.report.model import ProfileReport
 from neaptide.report.profiling import profile_report
-from neaptide.report.shape_ranges import shape_ranges
+from neaptide.report.shape_ranges import shape_curves, shape_ranges
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.prepared_step import Progress, prepare
 from neaptide.settings import DEFAULTS, check_setting
@@ -33,6 +33,7 @@ def profile(
     progress: Progress | None = None,
     dynamic: Dynamic | None = None,
     fit: str | int | None = None,
+    curves: bool = False,
 ) -> ProfileReport:
     """Predict the peak of a training step without running it.
 
@@ -54,6 +55,7 @@ def profile(
             its peak at the ends of the ranges.
         fit: bytes, such as `"24GiB"`: the report then tells the largest shapes in the ranges of one or two dims that
             stay within them, in program order and with a program for all shapes. A range may be without end.
+        curves: tell peaks along the ranges of `dynamic` as well, for a picture (`report.range_picture`).
 
     Raises:
         UsageError: no device of that name, a seed that none can be, `dynamic` does not fit the arguments, or `fit` is no
@@ -83,6 +85,9 @@ def profile(
         return report
     captured = capture(step, args, kwargs, state=state, name=name, dynamic=dynamic)
     ranges = shape_ranges(captured, prepared.device)
+    if curves:
+        ranges = replace(ranges, curves=shape_curves(captured, prepared.device))
     if limit_bytes is not None:
-        ranges = replace(ranges, fit=fitting_shapes(captured, prepared.device, limit_bytes))
+        fitting = fitting_shapes(captured, prepared.device, limit_bytes, with_curves=curves)
+        ranges = replace(ranges, fit=fitting)
     return replace(report, ranges=ranges)

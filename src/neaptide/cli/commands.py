@@ -12,7 +12,7 @@ from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
 from neaptide.cli.interrupts import asking_before_aborting
 from neaptide.cli.target_files import write_result
-from neaptide.errors import InfeasibleBudget, MissingExtra, TargetError
+from neaptide.errors import InfeasibleBudget, MissingExtra, TargetError, UsageError
 from neaptide.reading import is_there, place_of
 from neaptide.setting_readers import parse_dims
 from neaptide.units import parse_size
@@ -30,10 +30,14 @@ THIS_MACHINE: Final = "this-machine"
 def profile(request: Request) -> int:
     """Predicts what a step uses."""
     from neaptide.cli.targets import find_target
+    from neaptide.plans import RangePeaks
+    from neaptide.report.range_picture import save_ranges
     from neaptide.report.text import profile_document
 
     require_torch()
     settings, console = request.settings, request.console
+    if request.picture is not None:
+        _check_range_picture(request.picture, settings)
     device = _device(settings.device)
     with console.user_code():
         target = find_target(request.target, without_weights=device is not None)
@@ -50,7 +54,13 @@ def profile(request: Request) -> int:
             progress=console.progress,
             dynamic=parse_dims(settings.dynamic) if settings.dynamic else None,
             fit=settings.fit,
+            curves=request.picture is not None,
         )
+    if request.picture is not None and report.ranges is not None:
+        fit = report.ranges.fit
+        peaks = report.ranges.curves if fit is None else fit.curves
+        save_ranges(request.picture, peaks or RangePeaks(()), title=request.target)
+        console.progress(f"picture saved in {request.picture}")
     _deliver(request, report, lambda: profile_document(report))
     return exit_codes.DONE
 
@@ -213,6 +223,18 @@ def explain(request: Request) -> int:
     else:
         request.console.document(plan_document(saved, path=request.target))
     return exit_codes.DONE
+
+
+def _check_range_picture(path: Path, settings: Settings) -> None:
+    """Refuse, before anything is captured, a picture that cannot be drawn."""
+    from neaptide.report.picture_file import check_picture_path
+
+    if not settings.dynamic:
+        raise UsageError(
+            "the picture is of peaks over a range, and no dim varies",
+            next_step="name a dim and its range, such as --dynamic batch:1=16..4096",
+        )
+    check_picture_path(path)
 
 
 def _deliver(request: Request, report: Any, make_document: Callable[[], Document]) -> None:

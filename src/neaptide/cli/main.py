@@ -75,9 +75,12 @@ cli = click.Group(
             "profile",
             commands.profile,
             "Predict peak memory and step time without running the step.\n\n"
-            "With --device, says whether the step fits there; a zoo model is then built without weights.",
+            "With --device, says whether the step fits there; a zoo model is then built without weights. "
+            "With --dynamic, --picture draws the peak over the range of shapes.",
             settings=("device", "seed", "refresh", "dynamic", "fit"),
             output="Write the report as JSON.",
+            draws=True,
+            draws_text=False,
         ),
         make_command(
             "plan",

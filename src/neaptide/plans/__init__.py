@@ -15,6 +15,7 @@ from neaptide.plans.plan import (
     described_role,
 )
 from neaptide.plans.plan_file import FORMAT
+from neaptide.plans.range_peaks import PeakCurve, RangePeaks
 from neaptide.plans.trials_record import TrialRow, TrialsRecord
 
 __all__ = [
@@ -25,9 +26,11 @@ __all__ = [
     "CopiesRecord",
     "MovesSummary",
     "PartsRecord",
+    "PeakCurve",
     "Plan",
     "PlannedProgram",
     "Predictions",
+    "RangePeaks",
     "Recomputation",
     "StayCopies",
     "TerminationRecord",

@@ -21,6 +21,7 @@ from neaptide.planner.points.largest import (
 )
 from neaptide.planner.points.plan import Decisions
 from neaptide.planner.points.shaped import ShapedProgram
+from neaptide.plans.range_peaks import RangePeaks, range_peaks
 from neaptide.report.model import FittingShapes, LargestSize
 from neaptide.runtime.for_all_shapes import points_within
 from neaptide.settings import DEFAULT_TIME_LIMIT_S
@@ -30,7 +31,9 @@ _MOST_DIMS: Final = 2
 _ENDLESS: Final = 2**40  # a dim that takes no bytes of the device is not followed further
 
 
-def fitting_shapes(captured: CapturedStep, device: Device, limit_bytes: int) -> FittingShapes:
+def fitting_shapes(
+    captured: CapturedStep, device: Device, limit_bytes: int, *, with_curves: bool = False
+) -> FittingShapes:
     """The largest size of the last dim that varies, beside sizes of the other one.
 
     With two dims there is a row for the ends of the range of the first, and for the powers of two between them. A range
@@ -44,6 +47,7 @@ def fitting_shapes(captured: CapturedStep, device: Device, limit_bytes: int) -> 
         captured: with dims that vary.
         device: whose bytes count.
         limit_bytes: of storages and workspace by formula, with what the caller owns.
+        with_curves: whether peaks along the ranges are told as well, of the program of a usual step.
 
     Raises:
         UsageError: more than two dims vary.
@@ -55,7 +59,11 @@ def fitting_shapes(captured: CapturedStep, device: Device, limit_bytes: int) -> 
             why="the largest shapes that fit are a table of one dim against another",
             next_step="leave all but two dims out of dynamic=",
         )
-    return _Fitting(captured, device, limit_bytes).run() if names else FittingShapes(limit_bytes, ())
+    if not names:
+        return FittingShapes(limit_bytes, ())
+    fitting = _Fitting(captured, device, limit_bytes)
+    found = fitting.run()
+    return replace(found, curves=fitting.curves()) if with_curves else found
 
 
 class _Fitting:
@@ -76,6 +84,18 @@ class _Fitting:
         for other in others:
             rows += [self._row({other.name: size}, dim) for size in _marks(other)]
         return FittingShapes(self.limit, tuple(row for row in rows if row is not None))
+
+    def curves(self) -> RangePeaks:
+        """Peaks of the usual program, in its own order and with points."""
+        usual = self.limited[0]
+        holds = self.programs[0].sizes.hold
+        return range_peaks(
+            self.dims,
+            holds,
+            lambda shape: usual.in_order.at(shape).peak_bytes,
+            usual.peak_bytes,
+            self.limit,
+        )
 
     def _row(self, beside: dict[str, int], dim: Dim) -> LargestSize | None:
         """None where no shape keeps all relations."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from neaptide.plans import RangePeaks
 from neaptide.runtime.arena_plan import ArenaReport
 
 
@@ -62,10 +63,14 @@ class LargestSize:
 
 @dataclass(frozen=True)
 class FittingShapes:
-    """The largest shapes that stay within `limit_bytes`, as predicted; no rows where no dim varies."""
+    """The largest shapes that stay within `limit_bytes`, as predicted; no rows where no dim varies.
+
+    `curves` are peaks along the ranges, in program order and with points; None where they were not asked for.
+    """
 
     limit_bytes: int
     rows: tuple[LargestSize, ...]
+    curves: RangePeaks | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,7 @@ class ShapeRanges:
         notes: for which sizes the program holds, and which line asked.
         peaks: at corners of the ranges.
         fit: the largest shapes within a limit; None where none was given.
+        curves: peaks in program order along the ranges; None where they were not asked for.
     """
 
     dims: tuple[str, ...]
@@ -85,6 +91,7 @@ class ShapeRanges:
     notes: tuple[str, ...]
     peaks: tuple[ShapePeak, ...]
     fit: FittingShapes | None = None
+    curves: RangePeaks | None = None
 
 
 @dataclass(frozen=True)

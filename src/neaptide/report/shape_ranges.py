@@ -10,6 +10,7 @@ from neaptide.cost.model import EstimatedCost
 from neaptide.frontends.captured import CapturedStep
 from neaptide.ops import registry
 from neaptide.planner.points.shaped import ShapedProgram
+from neaptide.plans.range_peaks import RangePeaks, range_peaks
 from neaptide.report.model import ShapePeak, ShapeRanges
 from neaptide.symbolic.dims import Dim
 
@@ -34,6 +35,15 @@ def shape_ranges(captured: CapturedStep, device: Device) -> ShapeRanges:
     return ShapeRanges(
         tuple(map(str, graph.dims)), tuple(map(str, graph.relations)), program.sizes.notes, tuple(peaks)
     )
+
+
+def shape_curves(captured: CapturedStep, device: Device) -> RangePeaks:
+    """The peak of a step in program order along the ranges of its dims; no curves where a range has no end."""
+    program = captured.steady
+    graph = program.graph
+    lowest = {dim.name: dim.low for dim in graph.dims}
+    shaped = ShapedProgram(graph, EstimatedCost(device, registry()), range(len(graph.nodes)), lowest)
+    return range_peaks(graph.dims, program.sizes.hold, lambda shape: shaped.at(shape).peak_bytes)
 
 
 def _corners(dims: Sequence[Dim]) -> list[tuple[int, ...]]:

@@ -66,7 +66,11 @@ class LimitedProgram:
         """Whether a script within the limit was found."""
         if least_bytes(self.in_order, shape) > self._limit:
             return False
-        return self._decisions.of(shape, self._limit).script.peak_bytes <= self._limit
+        return self.peak_bytes(shape) <= self._limit
+
+    def peak_bytes(self, shape: Shape) -> int:
+        """Of the script that was found for a shape; above the limit where none within it was."""
+        return self._decisions.of(shape, self._limit).script.peak_bytes
 
     def added_time(self, shape: Shape) -> float:
         """Seconds of what runs again, as a share of those of the program."""
