@@ -66,6 +66,8 @@ def steps_of(graph, storages, text):
         "0 1 2 3 0 1 2 store a#1 wait a#1 4 load a#1 wait a#1 5 6",
         "0 1 2 3 store w wait w 4 5 load w wait w 6",
         "0 1 2 3 store w 4 wait w 5 load w wait w 6",
+        "load w wait w 0 1 2 3 4 5 6 store w wait w",
+        "load w wait w 0 1 2 3 store w wait w 4 5 load w wait w 6 store w wait w",
     ],
 )
 def test_what_leaves_and_returns_untouched_is_legal(text):
@@ -94,6 +96,14 @@ def test_what_leaves_and_returns_untouched_is_legal(text):
         ("0 1 2 store w 3 4 5 6", "cannot run node 6 .*w: it is overwritten while it is being stored"),
         ("0 1 2 store w wait w 3 load w wait w 4 5 6", "cannot run node 3 .*w: it is away"),
         ("0 1 2 3 4 5 6 store w wait w", "the steps end while w is not back.*away"),
+        ("load w wait w 0 1 2 3 4 5 6", "the steps end while w is on the device.*when the next run"),
+        ("load w wait w 0 1 2 3 4 5 6 store w", "the steps end while w is not back.*being stored"),
+        ("load w 0 wait w 1 2 3 4 5 6 store w wait w", "cannot run node 0 .*w: it is being loaded"),
+        (
+            "load x wait x 0 1 2 3 4 5 6 store x wait x",
+            "x cannot be on the host when the steps begin.*no para",
+        ),
+        ("load a wait a 0 1 2 3 4 5 6 store a wait a", "cannot load a.*not made yet"),
         (
             "0 1 2 store x wait x 3 load x wait x 4 5 6",
             "cannot store x.*the caller owns it, and it is no state",
@@ -117,6 +127,56 @@ def test_illegal_transfers_are_refused_with_the_reason(text, message):
     with pytest.raises(VerifyError) as refused:
         check_schedule(graph, steps_of(graph, storages, text), REGISTRY)
     assert refused.match(f"(?s){message}")
+
+
+def test_state_that_is_on_the_host_between_two_runs_has_no_bytes_before_and_behind():
+    graph, storages = program()
+    text = "0 1 2 3 store w wait w 4 5 load w wait w 6"
+    within = memory_profile(graph, steps_of(graph, storages, text))
+    between = memory_profile(graph, steps_of(graph, storages, f"load w wait w {text} store w wait w"))
+    assert between.bytes_at == within.bytes_at
+    # Nothing needs the weight at nodes 1, 2, 4 and 5.
+    whole = memory_profile(graph, Schedule.program_order(graph))
+    split = steps_of(
+        graph,
+        storages,
+        "load w wait w 0 store w wait w 1 2 load w wait w 3 store w wait w 4 5 load w wait w 6",
+    )
+    split = replace(split, steps=(*split.steps, Step(STORE, storages["w"]), Step(WAIT, storages["w"])))
+    check_schedule(graph, split, REGISTRY)
+    less = [a - b for a, b in zip(whole.bytes_at, memory_profile(graph, split).bytes_at, strict=True)]
+    assert less == [0, 16, 16, 0, 16, 16, 0]
+
+
+def test_a_parameter_that_is_handed_back_is_on_the_device_between_two_runs():
+    b = GraphBuilder("handed back", REGISTRY)
+    w = b.input("w", (4,), kind=Kind.PARAMETER)
+    (v,) = b.node("toy.view", w, outputs=["v: f32[4] @w"])
+    b.node("toy.mix", v, outputs=["m: f32[4]"])
+    b.output(v)
+    graph = b.finish()
+    steps = steps_of(graph, {"w": graph.values[w].storage}, "load w wait w 0 1 store w wait w")
+    with pytest.raises(VerifyError, match="w cannot be on the host when the steps begin"):
+        check_schedule(graph, steps, REGISTRY)
+
+
+def test_a_state_that_the_steps_make_may_be_on_the_host_when_they_end():
+    b = GraphBuilder("first", REGISTRY)
+    w = b.input("w", (4,), kind=Kind.PARAMETER)
+    (m,) = b.node("toy.mix", w, outputs=["m: f32[4]"])
+    (loss,) = b.node("toy.mix", m, outputs=["loss: f32[1]"])
+    b.output(m, loss)
+    graph = b.finish()
+    storage = graph.values[m].storage
+    kinds = (replace(s, kind=Kind.OPTIMIZER_STATE) if s.id == storage else s for s in graph.storages)
+    first = replace(graph, storages=tuple(kinds))
+    schedule = steps_of(graph, {"m": storage}, "0 store m wait m 1")
+    with pytest.raises(VerifyError, match="cannot run node 1"):
+        check_schedule(first, schedule, REGISTRY)
+    schedule = steps_of(graph, {"m": storage}, "0 1 store m wait m")
+    check_schedule(first, schedule, REGISTRY)
+    with pytest.raises(VerifyError, match="the steps end while m is not back"):
+        check_schedule(graph, schedule, REGISTRY)
 
 
 def test_a_part_in_a_collective_stays_on_the_device():

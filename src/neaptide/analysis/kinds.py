@@ -8,7 +8,8 @@ from typing import Final
 from neaptide.ir.graph import Graph
 from neaptide.ir.values import Kind
 
-_STATE: Final = frozenset({Kind.PARAMETER, Kind.GRADIENT, Kind.OPTIMIZER_STATE})
+_BETWEEN_STEPS: Final = frozenset({Kind.PARAMETER, Kind.OPTIMIZER_STATE})
+_STATE: Final = frozenset({*_BETWEEN_STEPS, Kind.GRADIENT})
 
 
 def state_storages(graph: Graph) -> tuple[int, ...]:
@@ -22,6 +23,18 @@ def state_storages(graph: Graph) -> tuple[int, ...]:
     return tuple(
         storage for storage in graph.input_storages() if kinds[storage] in _STATE and storage in taken
     )
+
+
+def storages_between_steps(graph: Graph) -> frozenset[int]:
+    """Storages that may be on the host when a step begins, when it ends, or both. O(size of the graph).
+
+    Parameters and optimizer states, those included that the step makes and hands back. A gradient may be anybody's between
+    two steps, and so may what is handed back on the bytes of a parameter.
+    """
+    kinds, owned = storage_kinds(graph), set(graph.input_storages())
+    handed_back = set(graph.output_storages())
+    there = {*(set(state_storages(graph)) - handed_back), *(handed_back - owned)}
+    return frozenset(storage for storage in there if kinds[storage] in _BETWEEN_STEPS)
 
 
 def storage_kinds(graph: Graph) -> tuple[Kind, ...]:

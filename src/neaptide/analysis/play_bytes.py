@@ -1,12 +1,14 @@
 """A machine with Python variables that plays a schedule: from which step to which each storage instance is there.
 
 A name is bound to an object with a reference count, it is deleted behind its last use, and an object whose count falls
-to zero is gone. An object that is stored leaves at the `WAIT` for its copy, and is there again from its `LOAD` on.
+to zero is gone. An object that is stored leaves at the `WAIT` for its copy, and is there again from its `LOAD` on. One of
+the caller's that is loaded before it is stored is on the host from the begin.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from neaptide.analysis.alias import alias_operand
@@ -54,7 +56,7 @@ class Played:
 
 def play(graph: Graph, schedule: Schedule) -> Played:
     """Play a legal schedule. O(size of the schedule + steps x storages on the host)."""
-    return _Machine(graph).run(schedule)
+    return _Machine(graph, schedule.away_at_begin()).run(schedule)
 
 
 def _deletions(graph: Graph, running: list[Node]) -> list[list[int]]:
@@ -73,7 +75,7 @@ def _deletions(graph: Graph, running: list[Node]) -> list[list[int]]:
 
 
 class _Machine:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, away: Collection[int]) -> None:
         self.graph = graph
         self.variables: dict[int, PlayedInstance] = {}
         self.there_since: dict[PlayedInstance, int] = {}
@@ -90,7 +92,10 @@ class _Machine:
                 self._bind(value, owned[storage])
         for storage, instance in owned.items():
             self.instances[storage, 0] = instance
-            self._come(instance)
+            if storage in away:
+                self.on_host[id(instance)] = instance
+            else:
+                self._come(instance)
 
     def run(self, schedule: Schedule) -> Played:
         running = [self.graph.nodes[step.target] for step in schedule.node_steps()]

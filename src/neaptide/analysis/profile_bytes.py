@@ -61,7 +61,8 @@ class MemoryProfile:
             holds while it runs are part of it, at the most of any trip.
         bytes_at_by_kind: the same, split; the kinds add up to `bytes_at`.
         workspace_at: scratch bytes of each node step.
-        resident_bytes: of the storages that the caller owns, all of which are there when the schedule begins.
+        resident_bytes: of the storages that the caller owns, those included that are on the host when the schedule
+            begins.
         peak_step: position of the first highest step of `bytes_at`; None when there are no steps.
         peak_bytes: highest `bytes_at`.
         peak_with_workspace_step: position of the first highest step with workspace added.

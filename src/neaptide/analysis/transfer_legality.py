@@ -6,11 +6,11 @@ touches and overwrites.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from neaptide.analysis.kinds import state_storages
+from neaptide.analysis.kinds import state_storages, storages_between_steps
 from neaptide.errors import VerifyError
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule, Step, StepKind
@@ -37,13 +37,14 @@ class _Phase(Enum):
 
 
 def check_transfers(
-    graph: Graph, schedule: Schedule, uses: Sequence[StepUse], kept: Iterable[InstanceKey]
+    graph: Graph, schedule: Schedule, uses: Sequence[StepUse], kept: Collection[InstanceKey]
 ) -> None:
     """Check the steps that store, load and wait. O(steps).
 
     A storage that is stored is on the device, is needed again, and has no part in a collective, which may still be at
     work on it. Of the caller's only parameters, gradients and optimizer states are stored; the end of the schedule needs
-    them. Until the wait for the copy nothing overwrites it. From then to the wait
+    them. It does not need parameters and optimizer states that are on the host when the schedule begins, and these must be
+    there when it ends; nor optimizer states that the schedule makes. Until the wait for the copy nothing overwrites it. From then to the wait
     for its load nothing touches it, views included. It is back before a later segment begins: what lies between
     segments does not know of it. Between two operations what leaves comes before what returns, so that bytes are
     highest while operations run.
@@ -69,7 +70,7 @@ def check_transfers(
 
 class _Checker:
     def __init__(
-        self, graph: Graph, schedule: Schedule, uses: Sequence[StepUse], kept: Iterable[InstanceKey]
+        self, graph: Graph, schedule: Schedule, uses: Sequence[StepUse], kept: Collection[InstanceKey]
     ) -> None:
         self.graph = graph
         self.schedule = schedule
@@ -81,18 +82,36 @@ class _Checker:
         mine = [(storage, 0) for storage in graph.input_storages()]
         self.last_use |= dict.fromkeys([*kept, *mine], len(uses))
         self.phases: dict[InstanceKey, _Phase] = dict.fromkeys(mine, _Phase.THERE)
-        self.moving: set[InstanceKey] = set()
+        self.away_at_begin = {(storage, 0) for storage in schedule.away_at_begin()} & set(mine)
+        self.phases |= dict.fromkeys(self.away_at_begin, _Phase.AWAY)
+        self.moving: set[InstanceKey] = set(self.away_at_begin)
+        between = storages_between_steps(graph)
+        self.not_between = self.away_at_begin - {(storage, 0) for storage in between}
+        made = {key for key in kept if key[0] in between and key not in self.phases}
+        self.may_end_away = made | self.away_at_begin
         self.position = 0
         self.segment = 0
         self.returns_before = False
 
     def run(self) -> None:
+        for key in sorted(self.not_between):
+            raise VerifyError(
+                f"{self._name(key)} cannot be on the host when the steps begin",
+                why="it is no parameter and no optimizer state of the step",
+            )
         for index, step in enumerate(self.schedule.steps):
             if step.runs_node:
                 self._run_node(step, index)
             elif step.moves_bytes:
                 self._move(step, index)
+        for key in sorted(self.away_at_begin - self.moving):
+            raise VerifyError(
+                f"the steps end while {self._name(key)} is on the device",
+                why="it is on the host when the next run of them begins",
+            )
         for key in sorted(self.moving):
+            if key in self.may_end_away and self.phases[key] is _Phase.AWAY:
+                continue
             raise VerifyError(
                 f"the steps end while {self._name(key)} is not back", why=f"it is {self.phases[key].value}"
             )

@@ -10,6 +10,9 @@ the host bytes begin there, and the instance may still be read. The next `WAIT` 
 the device bytes end there. A `LOAD` begins the copy back: device bytes begin there. The next `WAIT` ends it: the
 instance may be used again, and the host bytes end. So bytes follow from the order of steps alone; how long a copy
 takes decides only the seconds (`schedule.timeline`). An instance may make this trip more than once.
+
+State of the caller may be on the host when the schedule begins and when it ends. Its first step of these is then a
+`LOAD`, and the `WAIT` for its last `STORE` takes its bytes for the time between two runs.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain
+from typing import Final
 
 from neaptide.errors import VerifyError
 from neaptide.ir.graph import Graph
@@ -40,6 +44,8 @@ class StepKind(StrEnum):
 
 NODE_STEPS = frozenset({StepKind.COMPUTE, StepKind.RECOMPUTE, StepKind.LOOP})
 TRANSFER_STEPS = frozenset({StepKind.STORE, StepKind.LOAD, StepKind.WAIT})
+BETWEEN: Final = -1
+"""In the place of a position of a stay: between two runs of the schedule, and not in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +82,9 @@ class Step:
 class HostStay:
     """One stay of a storage instance on the host, by positions among the steps that run nodes.
 
+    A storage that waits between two runs of the schedule has two stays. One was begun before: its `store_behind` and
+    `gone_behind` are `BETWEEN`. One goes on behind the end: its `load_before` and `back_before` are `BETWEEN`.
+
     Attributes:
         storage: id.
         occurrence: 0 for its first instance, k for the k-th repetition.
@@ -97,6 +106,25 @@ class HostStay:
     def positions(self) -> tuple[int, int, int, int]:
         """The four positions."""
         return self.store_behind, self.gone_behind, self.load_before, self.back_before
+
+    @property
+    def begins_before(self) -> bool:
+        """Whether the storage is on the host when the schedule begins."""
+        return self.store_behind == self.gone_behind == BETWEEN
+
+    @property
+    def ends_behind(self) -> bool:
+        """Whether the storage is on the host when the schedule ends."""
+        return self.load_before == self.back_before == BETWEEN
+
+    def is_within(self, count: int) -> bool:
+        """Whether it leaves, returns and is back in this order within so many positions, as far as it does."""
+        if self.begins_before:
+            return 0 <= self.load_before <= self.back_before <= count
+        leaves = 0 <= self.store_behind <= self.gone_behind < count
+        if self.ends_behind:
+            return leaves
+        return leaves and self.gone_behind < self.load_before <= self.back_before <= count
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +162,7 @@ class Schedule:
         """
         nodes = self.node_steps()
         for stay in stays:
-            if (
-                not 0
-                <= stay.store_behind
-                <= stay.gone_behind
-                < stay.load_before
-                <= stay.back_before
-                <= len(nodes)
-            ):
+            if not stay.is_within(len(nodes)):
                 raise VerifyError(
                     f"storage {stay.storage} cannot stay on the host at {stay.positions}",
                     why=f"it must leave, return and be back in this order, within {len(nodes)} steps",
@@ -149,18 +170,29 @@ class Schedule:
         behind: dict[int, tuple[list[Step], list[Step]]] = defaultdict(lambda: ([], []))
         ahead: dict[int, tuple[list[Step], list[Step]]] = defaultdict(lambda: ([], []))
         for stay in sorted(stays, key=lambda stay: stay.back_before):
-            ahead[stay.load_before][0].append(Step(StepKind.LOAD, stay.storage, stay.occurrence))
+            if not stay.ends_behind:
+                ahead[stay.load_before][0].append(Step(StepKind.LOAD, stay.storage, stay.occurrence))
         for stay in stays:
             store, wait = (
                 Step(kind, stay.storage, stay.occurrence) for kind in (StepKind.STORE, StepKind.WAIT)
             )
-            behind[stay.store_behind][0].append(store)
-            behind[stay.gone_behind][1].append(wait)
-            ahead[stay.back_before][1].append(wait)
+            if not stay.begins_before:
+                behind[stay.store_behind][0].append(store)
+                behind[stay.gone_behind][1].append(wait)
+            if not stay.ends_behind:
+                ahead[stay.back_before][1].append(wait)
         steps: list[Step] = []
         for position, step in enumerate(nodes):
             steps += chain(*ahead[position], (step,), *behind[position])
         return Schedule((*steps, *chain(*ahead[len(nodes)])), self.bodies)
+
+    def away_at_begin(self) -> tuple[int, ...]:
+        """Storages that are on the host when the schedule begins: the first of their steps is a `LOAD`. O(steps)."""
+        first: dict[int, StepKind] = {}
+        for step in self.steps:
+            if step.moves_bytes and not step.occurrence:
+                first.setdefault(step.target, step.kind)
+        return tuple(storage for storage, kind in first.items() if kind is StepKind.LOAD)
 
     @staticmethod
     def from_nodes(

@@ -29,6 +29,7 @@ from neaptide.planner.record import told_recomputations
 from neaptide.plans import AssumedBytes, BudgetRecord, CapturedGraph, PlannedProgram
 from neaptide.plans.content import wrong_field
 from neaptide.schedule.problem import StepProblem, compile_problem
+from neaptide.schedule.state_bounds import least_with_stays
 
 
 def problem_of(
@@ -271,9 +272,10 @@ class _Judge:
             unplanned = before if self.captured is None else self._profile(written)
             extra = max(waiting.peak_with_workspace_bytes - unplanned.peak_with_workspace_bytes, 0)
         least, in_order = step.lower_bound_bytes + saved, step.order_lower_bound_bytes + saved
-        if any(step.state_bytes[stay.storage] for stay in self.program.stays):
-            searched = step if whole is None else whole.step
-            least, in_order = searched.least_with_state_away(least), searched.least_with_state_away(in_order)
+        searched = step if whole is None else whole.step
+        least, in_order = (
+            least_with_stays(searched, nbytes, self.program.stays) for nbytes in (least, in_order)
+        )
         for name, stated, right in (
             ("peak_bytes", made.peak_bytes, found.peak_bytes + saved),
             (

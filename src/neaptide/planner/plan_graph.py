@@ -38,6 +38,7 @@ from neaptide.planner.record import planned_program
 from neaptide.planner.strategies import canonical_name
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import PlannedProgram
+from neaptide.schedule.state_bounds import least_with_stays
 
 # Searches take all of their time where nothing is proved, and nothing would be left for stays.
 _SEARCHED: Final = 0.5
@@ -295,14 +296,13 @@ class _GraphPlanning:
             program = replace(program, predictions=predictions, stays=stored.stays)
         if self.whole is not None:
             program = _with_atomic_cost(program, self.whole)
-        if any(step.state_bytes[stay.storage] for stay in program.stays):
-            made, searched = program.predictions, self.search.searched
-            predictions = replace(
-                made,
-                lower_bound_bytes=searched.least_with_state_away(made.lower_bound_bytes),
-                order_lower_bound_bytes=searched.least_with_state_away(made.order_lower_bound_bytes),
-            )
-            program = replace(program, predictions=predictions)
+        made, searched = program.predictions, self.search.searched
+        predictions = replace(
+            made,
+            lower_bound_bytes=least_with_stays(searched, made.lower_bound_bytes, program.stays),
+            order_lower_bound_bytes=least_with_stays(searched, made.order_lower_bound_bytes, program.stays),
+        )
+        program = replace(program, predictions=predictions)
         schedule = judge_program(
             program,
             graph,

@@ -35,14 +35,19 @@ class StayCopies:
     Attributes:
         name: of the storage.
         nbytes: of it.
-        out: to the host.
-        back: from it.
+        out: to the host; None where the storage is there when the step begins.
+        back: from it; None where it is still there when the step ends.
     """
 
     name: str
     nbytes: _Count
-    out: TimedCopy
-    back: TimedCopy
+    out: TimedCopy | None
+    back: TimedCopy | None
+
+    @property
+    def timed(self) -> tuple[TimedCopy, ...]:
+        """Those that the step makes, in running order."""
+        return tuple(copy for copy in (self.out, self.back) if copy is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,12 +49,12 @@ class Streams:
     @property
     def out(self) -> list[tuple[StayCopies, TimedCopy]]:
         """Copies to the host, as they begin."""
-        return sorted(((row, row.out) for row in self.copies.rows), key=lambda pair: pair[1].start)
+        return _as_they_begin((row, row.out) for row in self.copies.rows)
 
     @property
     def back(self) -> list[tuple[StayCopies, TimedCopy]]:
         """Copies from the host, as they begin."""
-        return sorted(((row, row.back) for row in self.copies.rows), key=lambda pair: pair[1].start)
+        return _as_they_begin((row, row.back) for row in self.copies.rows)
 
     @property
     def waited(self) -> float:
@@ -64,9 +64,7 @@ class Streams:
     @cached_property
     def in_flight(self) -> tuple[Level, ...]:
         """Bytes of copies that were asked for and are not done, of both directions. O(copies x log copies)."""
-        return _levels(
-            (copy.issued, copy.end, row.nbytes) for row in self.copies.rows for copy in (row.out, row.back)
-        )
+        return _levels((copy.issued, copy.end, row.nbytes) for row in self.copies.rows for copy in row.timed)
 
     @cached_property
     def on_host(self) -> tuple[Level, ...]:
@@ -74,7 +72,21 @@ class Streams:
 
         By the order of steps they are there until the copy back is waited for, so `host_bytes` may be more.
         """
-        return _levels((row.out.issued, row.back.end, row.nbytes) for row in self.copies.rows)
+        return _levels(
+            (
+                0.0 if row.out is None else row.out.issued,
+                self.seconds if row.back is None else row.back.end,
+                row.nbytes,
+            )
+            for row in self.copies.rows
+        )
+
+
+def _as_they_begin(
+    copies: Iterable[tuple[StayCopies, TimedCopy | None]],
+) -> list[tuple[StayCopies, TimedCopy]]:
+    made = [(row, copy) for row, copy in copies if copy is not None]
+    return sorted(made, key=lambda pair: pair[1].start)
 
 
 def busy_seconds(copies: Iterable[tuple[StayCopies, TimedCopy]]) -> float:

@@ -30,15 +30,21 @@ def streams_lines(program: PlannedProgram) -> tuple[str | Table, ...]:
 
 
 def _table(streams: Streams) -> Table:
-    largest_first = sorted(streams.copies.rows, key=lambda row: (-row.nbytes, row.out.issued))
+    largest_first = sorted(streams.copies.rows, key=lambda row: (-row.nbytes, row.timed[0].issued))
     rows = [
         (
             row.name,
             byte_cell(row.nbytes),
-            seconds_cell(row.out.issued),
-            seconds_cell(row.out.end),
-            seconds_cell(row.back.issued),
-            seconds_cell(row.back.end),
+            *(
+                ("before", "")
+                if row.out is None
+                else (seconds_cell(row.out.issued), seconds_cell(row.out.end))
+            ),
+            *(
+                ("next step", "")
+                if row.back is None
+                else (seconds_cell(row.back.issued), seconds_cell(row.back.end))
+            ),
         )
         for row in largest_first[:_MOST_ROWS]
     ]

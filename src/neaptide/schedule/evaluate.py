@@ -21,6 +21,7 @@ from neaptide.schedule.changes import Change, Insert, Move, Remove
 from neaptide.schedule.instances import Instances
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.transfers import (
+    OWNED,
     TO_END,
     InstanceUses,
     Keep,
@@ -59,6 +60,7 @@ class Evaluator:
         spans: by storage, (creating execution, last execution or `TO_END`) of each instance, none of what the caller owns
             and nothing moves; a transfer splits one:
             (creating execution, execution behind which it leaves), (execution before which it is loaded, last one).
+            Its first one begins with `OWNED` where the caller owns it and it is there when the sequence begins.
     """
 
     def __init__(self, problem: StepProblem, sequence: Sequence[int] | None = None) -> None:
@@ -97,6 +99,7 @@ class Evaluator:
         self._peak: int | None = None
         self._places: list[int] | None = None
         self._undo: list[_Undo] = []
+        self._away_at_begin = 0
         self._stays = StayTable()
         self._instances = Instances(problem)
         self._locate()
@@ -133,7 +136,8 @@ class Evaluator:
         if self._profile is None:
             freed = self._freed[self.order]
             held = np.cumsum(self._allocated[self.order] - freed)
-            self._profile = held + freed + self._scratch[self.order] + self.problem.resident_bytes
+            there = self.problem.resident_bytes - self._away_at_begin
+            self._profile = held + freed + self._scratch[self.order] + there
         return self._profile
 
     @property
@@ -210,8 +214,8 @@ class Evaluator:
         """Who touches each instance of a storage, in order of creation."""
         events = self.events(storage)
         if self.problem.state_bytes[storage]:
-            first = int(self.order[0])
-            return [InstanceUses(tuple(dict.fromkeys((first, *events))), is_kept=True, is_owned=True)]
+            touched_by = tuple(dict.fromkeys((int(self.order[0]), *events)))
+            return [InstanceUses(touched_by, is_kept=True, is_owned=True, needed_by=tuple(events))]
         touched, kept = self._instances.replay(storage, events, self.node_of)
         return [InstanceUses(tuple(uses), n in kept) for n, uses in enumerate(touched)]
 
@@ -421,10 +425,11 @@ class Evaluator:
         self._add(storage, self.spans[storage], -self.problem.moved_bytes(storage))
 
     def _add(self, storage: int, spans: tuple[Span, ...], size: int) -> None:
-        """Bytes more, or fewer, over some spans; what the caller owns is there before the first of them begins."""
-        is_owned = self.problem.state_bytes[storage] > 0
-        for number, (start, end) in enumerate(spans):
-            if number or not is_owned:
+        """Bytes more, or fewer, over some spans; what the caller owns is there before unless it is on the host then."""
+        if spans and self.problem.state_bytes[storage] and spans[0][0] != OWNED:
+            self._away_at_begin += size
+        for start, end in spans:
+            if start != OWNED:
                 self._allocated[start] += size
             if end != TO_END:
                 self._freed[end] += size

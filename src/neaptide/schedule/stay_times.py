@@ -14,10 +14,12 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from neaptide.cost.devices import Link
+from neaptide.ir.schedule import BETWEEN
 from neaptide.schedule.evaluate import Evaluator
 
 Places: TypeAlias = tuple[int, int, int, int]
-"""Positions of the store, of the wait behind it, of the load, and of the wait for that, as in `HostStay`."""
+"""Positions of the store, of the wait behind it, of the load, and of the wait for that, as in `HostStay`; `BETWEEN` for
+those that there are not."""
 
 _LOAD, _BACK, _STORE, _GONE = range(4)
 
@@ -43,8 +45,8 @@ class StayTimes:
     """When the copies of some stays end, and what waiting for them costs.
 
     Attributes:
-        stored_s: by stay, when its copy to the host is done.
-        loaded_s: by stay, when its copy back is done.
+        stored_s: by stay, when its copy to the host is done; 0 for one that began before.
+        loaded_s: by stay, when its copy back is done; 0 for one that goes on behind the end.
         waits: of the compute stream that take time, in running order.
         exposed_s: all these seconds.
     """
@@ -93,10 +95,12 @@ class StayClock:
         # Steps between two operations, in the order of `Schedule.with_stays`: what leaves, then what returns.
         events: list[tuple[int, int, int, int]] = []
         for number, (store, gone, load, back) in enumerate(places):
-            events.append((store + 1, 0, number, _STORE))
-            events.append((gone + 1, 1, number, _GONE))
-            events.append((load, 2, back * len(places) + number, _LOAD))
-            events.append((back, 3, number, _BACK))
+            if store != BETWEEN:
+                events.append((store + 1, 0, number, _STORE))
+                events.append((gone + 1, 1, number, _GONE))
+            if load != BETWEEN:
+                events.append((load, 2, back * len(places) + number, _LOAD))
+                events.append((back, 3, number, _BACK))
         events.sort()
         stored, loaded = [0.0] * len(places), [0.0] * len(places)
         waits: list[Waiting] = []

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from neaptide.ir.schedule import HostStay
+from neaptide.ir.schedule import BETWEEN, HostStay
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
-from neaptide.schedule.transfers import Transfer
+from neaptide.schedule.transfers import AWAY, Transfer
 
 
 def evaluated_with_stays(
@@ -34,10 +34,8 @@ def transfer_at(evaluator: Evaluator, stay: HostStay) -> Transfer:
     """A stay as a change of the sequence that it is in. O(uses of its storage)."""
     order = evaluator.order
     made = evaluator.uses(stay.storage)[stay.occurrence].made
-    return Transfer(
-        stay.storage,
-        made,
-        int(order[stay.store_behind]),
-        int(order[stay.gone_behind]),
-        int(order[stay.load_before]),
+    store, after, before = (
+        AWAY if position == BETWEEN else int(order[position])
+        for position in (stay.store_behind, stay.gone_behind, stay.load_before)
     )
+    return Transfer(stay.storage, made, store, after, before)

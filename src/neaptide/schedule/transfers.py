@@ -12,19 +12,24 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from neaptide.ir.schedule import HostStay
+from neaptide.ir.schedule import BETWEEN, HostStay
 
 Ints: TypeAlias = NDArray[np.int64]
 Span: TypeAlias = tuple[int, int]
 TO_END: Final = -1
 """End of a span that nothing ends: an output keeps it, or the caller does."""
 OWNED: Final = -1
-"""In the place of the execution that creates an instance: the caller owns it."""
+"""In the place of the execution that creates an instance, or begins a span: the caller owns it, and it is there before."""
+AWAY: Final = -2
+"""In the place of an execution: none of this sequence, because the instance is on the host between two runs of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
     """Take one instance of a storage to the host and back.
+
+    Between two runs an instance is on the host by two transfers: one without `store` and `after`, and one without
+    `before`. These are `AWAY` then.
 
     Attributes:
         storage: id.
@@ -54,16 +59,19 @@ class InstanceUses:
     """Executions that touch one instance of a storage, in running order; the first one creates it.
 
     What the caller owns is there before the sequence and outlives it; the first execution of all counts as one that
-    touches it.
+    touches it, unless it is on the host when the sequence begins.
 
     Attributes:
         touched_by: execution ids; one may be there more than once.
         is_kept: it outlives the sequence.
+        is_owned: it is there before the sequence.
+        needed_by: those that do touch it, of what the caller owns.
     """
 
     touched_by: tuple[int, ...]
     is_kept: bool
     is_owned: bool = False
+    needed_by: tuple[int, ...] = ()
 
     @property
     def made(self) -> int:
@@ -72,7 +80,7 @@ class InstanceUses:
 
     @property
     def span(self) -> Span:
-        return self.touched_by[0], TO_END if self.is_kept else self.touched_by[-1]
+        return self.made, TO_END if self.is_kept else self.touched_by[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +92,7 @@ class Stays:
         occurrences: of the instance of each transfer.
         spans: of the storage on the device.
         host_spans: for each transfer, the execution directly behind which its host bytes begin, and the one directly
-            before which they end, or `TO_END`.
+            before which they end, or `TO_END`; `AWAY` for what lies between two runs.
     """
 
     transfers: tuple[Transfer, ...]
@@ -133,8 +141,8 @@ class StayTable:
         change = np.zeros(count + 1, dtype=np.int64)
         for storage, stays in self.of.items():
             for store, back in stays.host_spans:
-                change[places[store]] += nbytes(storage)
-                change[count if back == TO_END else places[back]] -= nbytes(storage)
+                change[0 if store == AWAY else places[store]] += nbytes(storage)
+                change[count if back in {TO_END, AWAY} else places[back]] -= nbytes(storage)
         return np.cumsum(change[:count])
 
     def positions(self, places: Sequence[int], count: int) -> tuple[HostStay, ...]:
@@ -143,10 +151,10 @@ class StayTable:
             HostStay(
                 transfer.storage,
                 occurrence,
-                places[transfer.store],
-                places[transfer.after],
-                places[transfer.before],
-                count if back == TO_END else places[back],
+                *(
+                    BETWEEN if e == AWAY else count if e == TO_END else places[e]
+                    for e in (transfer.store, transfer.after, transfer.before, back)
+                ),
             )
             for stays in self.of.values()
             for transfer, occurrence, (_, back) in zip(
@@ -160,7 +168,7 @@ def _anchors(stays: Stays) -> set[int]:
     """Executions at which transfers of a storage stand."""
     return {
         place for transfer in stays.transfers for place in (transfer.store, transfer.after, transfer.before)
-    }
+    } - {AWAY}
 
 
 def stay(
@@ -189,14 +197,18 @@ def stay(
     for occurrence, instance in enumerate(instances):
         start, end = instance.span
         mine = by_instance.pop(instance.made, [])
-        free_from = places[start]
-        for transfer in sorted(mine, key=lambda t: places[t.after]):
+        free_from = 0 if instance.is_owned else places[start]
+        for transfer in sorted(mine, key=lambda t: -1 if t.after == AWAY else places[t.after]):
             back = _back(transfer, instance, writers, places, free_from)
-            spans.append((start, transfer.after))
+            if transfer.after != AWAY:
+                spans.append((start, transfer.after))
+            elif start != OWNED:
+                raise ValueError(f"{transfer} is away before the sequence, as another transfer is")
             start = transfer.before
-            free_from = len(places) if back == TO_END else places[back]
+            free_from = len(places) if back in {TO_END, AWAY} else places[back]
             found.append((transfer, occurrence, (transfer.store, back)))
-        spans.append((start, end))
+        if start != AWAY:
+            spans.append((start, end))
     for left in by_instance.values():
         raise ValueError(f"{left[0]} names an instance that is not made")
     return Stays(
@@ -214,11 +226,17 @@ def _back(
     places: Sequence[int],
     free_from: int,
 ) -> int:
-    """The first execution that touches an instance again, or `TO_END`."""
-    store, gone, load = places[transfer.store], places[transfer.after], places[transfer.before]
-    if not free_from <= store <= gone < load:
+    """The first execution that touches an instance again, `TO_END`, or `AWAY` where it does not return."""
+    if AWAY in {transfer.store, transfer.before}:
+        _check_between(transfer, instance)
+    store, gone, load = (
+        -1 if transfer.store == AWAY else places[transfer.store],
+        -1 if transfer.after == AWAY else places[transfer.after],
+        len(places) if transfer.before == AWAY else places[transfer.before],
+    )
+    if not (free_from <= store or transfer.store == AWAY) or not store <= gone < load:
         raise ValueError(f"{transfer} does not leave and return in this order, behind what comes before it")
-    for execution in instance.touched_by:
+    for execution in instance.needed_by if transfer.store == AWAY else instance.touched_by:
         place = places[execution]
         if gone < place < load:
             raise ValueError(f"{transfer} is away where execution {execution} touches it")
@@ -226,6 +244,17 @@ def _back(
             raise ValueError(f"{transfer} is overwritten by execution {execution} while it is copied")
         if place >= load:
             return execution
-    if instance.is_kept:
+    if transfer.before == AWAY:
+        return AWAY
+    if instance.is_kept and transfer.store != AWAY:
         return TO_END
     raise ValueError(f"{transfer} returns when nothing needs it")
+
+
+def _check_between(transfer: Transfer, instance: InstanceUses) -> None:
+    """Refuse to be away between two runs what is not there then."""
+    is_before, is_behind = transfer.store == AWAY, transfer.before == AWAY
+    if is_before != (transfer.after == AWAY) or (is_before and is_behind):
+        raise ValueError(f"{transfer} neither leaves nor returns")
+    if (is_before and not instance.is_owned) or (is_behind and not instance.is_kept):
+        raise ValueError(f"{transfer} is away between two runs, and its instance is not there then")

@@ -33,8 +33,8 @@ def copies_record(
         StayCopies(
             step.storage_names[stay.storage],
             step.moved_bytes(stay.storage),
-            copies[stay.storage, stay.occurrence, StepKind.STORE].popleft(),
-            copies[stay.storage, stay.occurrence, StepKind.LOAD].popleft(),
+            None if stay.begins_before else copies[stay.storage, stay.occurrence, StepKind.STORE].popleft(),
+            None if stay.ends_behind else copies[stay.storage, stay.occurrence, StepKind.LOAD].popleft(),
         )
         for stay in stays
     )
