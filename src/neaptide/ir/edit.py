@@ -17,6 +17,7 @@ from neaptide.ir.finish_edit import FinishedEdit
 from neaptide.ir.graph import Graph, Segment
 from neaptide.ir.node_draft import NodeDraft
 from neaptide.ir.values import Kind, Storage, Value, contiguous_strides
+from neaptide.symbolic.dims import Dim
 from neaptide.symbolic.size_expr import SizeExpr
 
 _ZERO = SizeExpr.const(0)
@@ -49,6 +50,7 @@ class GraphEdit:
         self._touched: set[int] = set()  # handles
         self._bodies: dict[int, Edited] = {}  # by handle, of loops that were given another body
         self._outputs = list(graph.outputs)
+        self._dims = graph.dims
         self._names = {value.name: 0 for value in graph.values}  # with the number last tried for a duplicate
         self._users: dict[int, set[int]] = {}  # by value, once asked for
         self._users_before: list[list[int]] | None = None
@@ -116,6 +118,10 @@ class GraphEdit:
     def scalar(self, name: str, dtype: str) -> int:
         """A new host scalar."""
         return self._new_value(Value(0, name, dtype))
+
+    def declare(self, dim: Dim) -> None:
+        """A dim that sizes of new nodes use. A graph that declares none leaves all its dims open."""
+        self._dims = (*self._dims, dim)
 
     def insert_before(self, anchor: int, draft: NodeDraft) -> int:
         """Put a node right before another; of several before one anchor, the first inserted comes first. Its handle."""
@@ -200,7 +206,7 @@ class GraphEdit:
         order = list(self._order())
         self._place_aliases(order)
         made = FinishedEdit(self.graph, self._values, self._storages, order, self._drafts, self._touched).run(
-            self._outputs, self._segments(order), self.graph.name if name is None else name
+            self._outputs, self._segments(order), self.graph.name if name is None else name, self._dims
         )
         bodies = {new: self._bodies[node] for new, node in enumerate(order) if node in self._bodies}
         return replace(made, bodies=bodies) if bodies else made

@@ -13,6 +13,7 @@ from neaptide.ir.node_draft import NodeDraft
 from neaptide.ir.nodes import Access, Effects, Node
 from neaptide.ir.values import Storage, Value
 from neaptide.ir.verify import verify_edited
+from neaptide.symbolic.dims import Dim
 
 
 class FinishedEdit:
@@ -44,7 +45,9 @@ class FinishedEdit:
         self._value_id: dict[int, int] = {}
         self._storage_id: dict[int, int] = {}
 
-    def run(self, outputs: Sequence[int], segments: tuple[Segment, ...], name: str) -> Edited:
+    def run(
+        self, outputs: Sequence[int], segments: tuple[Segment, ...], name: str, dims: tuple[Dim, ...]
+    ) -> Edited:
         """The changed graph, and where its parts come from.
 
         Raises:
@@ -62,7 +65,7 @@ class FinishedEdit:
             tuple(self._value_id[value] for value in outputs),
             segments,
             name,
-            before.dims,
+            dims,
             before.relations,
         )
         touched = tuple(new for new, handle in enumerate(self._order) if handle in self._touched)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from neaptide.ir.graph import Graph
-from neaptide.ir.loop_maps import Binding
-from neaptide.ir.nodes import Arg
+from neaptide.ir.loop_maps import Binding, part_dim
+from neaptide.ir.nodes import Arg, Loop
 from neaptide.symbolic.dims import bound_dims, bound_relations
 from neaptide.symbolic.size_expr import SizeExpr
 
@@ -14,7 +14,8 @@ from neaptide.symbolic.size_expr import SizeExpr
 def with_sizes(graph: Graph, binding: Binding) -> Graph:
     """The graph with numbers in place of some dims; values, storages and nodes keep their ids. O(size).
 
-    Bodies of loops stay as they are. Dims that have a number are no longer declared, and relations lose what is settled.
+    In the body of a loop these are the dims of the graph around it; those that follow from the length of a part stay.
+    Dims that have a number are no longer declared, and relations lose what is settled.
 
     Args:
         graph: with symbolic dims, or without.
@@ -25,7 +26,13 @@ def with_sizes(graph: Graph, binding: Binding) -> Graph:
     """
     if not binding:
         return graph
+    made = _sized(graph, binding)
+    return replace(
+        made, dims=bound_dims(graph.dims, binding), relations=bound_relations(graph.relations, binding)
+    )
 
+
+def _sized(graph: Graph, binding: Binding) -> Graph:
     def sizes(found: tuple[SizeExpr, ...]) -> tuple[SizeExpr, ...]:
         return tuple(size.substitute(binding) for size in found)
 
@@ -44,6 +51,7 @@ def with_sizes(graph: Graph, binding: Binding) -> Graph:
                 node,
                 args=tuple(argument(arg) for arg in node.args),
                 kwargs=tuple((key, argument(arg)) for key, arg in node.kwargs),
+                regions=tuple(_sized_loop(loop, binding) for loop in node.regions),
             )
             for node in graph.nodes
         ),
@@ -59,6 +67,16 @@ def with_sizes(graph: Graph, binding: Binding) -> Graph:
         storages=tuple(
             replace(storage, nbytes=storage.nbytes.substitute(binding)) for storage in graph.storages
         ),
-        dims=bound_dims(graph.dims, binding),
-        relations=bound_relations(graph.relations, binding),
+    )
+
+
+def _sized_loop(loop: Loop, binding: Binding) -> Loop:
+    body, known = loop.body, frozenset(binding)
+    extents = (body.values[body.inputs[part.input]].shape[part.axis] for part in loop.slices)
+    told = {found.dim for extent in extents if (found := part_dim(extent, known)) is not None}
+    return replace(
+        loop,
+        body=_sized(body, {dim: size for dim, size in binding.items() if dim not in told}),
+        trip_count=loop.trip_count.substitute(binding),
+        slices=tuple(replace(part, step=part.step.substitute(binding)) for part in loop.slices),
     )

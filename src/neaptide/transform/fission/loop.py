@@ -14,6 +14,7 @@ from neaptide.ir.nodes import LOOP_OP, Loop, MergeMap, Named, Ref, SliceMap, Sou
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import Value, contiguous_strides
 from neaptide.ops.structural import CONSTANT_OP
+from neaptide.symbolic.dims import Dim
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.fission.body import Part, part_body
 from neaptide.transform.fission.region import Region, find_region, made_by
@@ -41,7 +42,9 @@ class Beside(Protocol):
         ...
 
 
-def extract_loop(graph: Graph, registry: OpRegistry, nodes: Collection[int], split: Split) -> Edited:
+def extract_loop(
+    graph: Graph, registry: OpRegistry, nodes: Collection[int], split: Split, dim: Dim | None = None
+) -> Edited:
     """Put one loop in the place of some nodes. O(size of the graph).
 
     The loop stands where the last of them stood; nodes in between that need its results follow it. Its results are the
@@ -54,17 +57,23 @@ def extract_loop(graph: Graph, registry: OpRegistry, nodes: Collection[int], spl
         registry: what its operations mean.
         nodes: the region; views at its border stay outside.
         split: along which axis, and in which parts.
+        dim: that the split brings into the graph; None for none.
 
     Raises:
         RewriteError: the nodes cannot run as one loop, with the reason.
     """
     region = find_region(graph, registry, nodes, split.axes, split.sums)
     shapes = PartShapes(graph, registry, split)
-    return put_loop(graph, region, shapes, part_body(graph, registry, region, shapes))
+    return put_loop(graph, region, shapes, part_body(graph, registry, region, shapes), dim=dim)
 
 
 def put_loop(
-    graph: Graph, region: Region, shapes: PartShapes, part: Part, beside: Sequence[Beside] = ()
+    graph: Graph,
+    region: Region,
+    shapes: PartShapes,
+    part: Part,
+    beside: Sequence[Beside] = (),
+    dim: Dim | None = None,
 ) -> Edited:
     """The graph with a loop over some body in the place of a region. O(size of the graph).
 
@@ -74,6 +83,7 @@ def put_loop(
         shapes: of a part.
         part: what one trip makes: it is handed what the region is, cut where that is one of the slices, and then what lies beside.
         beside: further operands of the loop.
+        dim: that the loop brings into the graph; None for none.
 
     Raises:
         RewriteError: what leaves the region does not fill its bytes.
@@ -90,6 +100,8 @@ def put_loop(
         for slot, value in enumerate(values)
     )
     edit = GraphEdit(graph)
+    if dim is not None:
+        edit.declare(dim)
     results = [_result(edit, graph, value) for value in values]
     wholes = [
         (value, graph.storages[old.storage])
@@ -105,8 +117,7 @@ def put_loop(
     ]
     first = len(region.inputs)
     slices += [
-        SliceMap(first + k, 0, SizeExpr.const(made.scale * split.step), 0, made.beyond)
-        for k, made in enumerate(beside)
+        SliceMap(first + k, 0, made.scale * split.step_size, 0, made.beyond) for k, made in enumerate(beside)
     ]
     loop = Loop(body, split.trip_count, tuple(slices), merges)
     source = graph.nodes[region.members[-1]].source

@@ -11,6 +11,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Node
 from neaptide.ir.registry import OpRegistry, Trait
 from neaptide.ir.values import Value
+from neaptide.symbolic.relations import SizeRelations
 from neaptide.symbolic.size_expr import SizeExpr
 
 _ZERO = SizeExpr.const(0)
@@ -24,7 +25,7 @@ class Split:
 
     Attributes:
         length: of the axis; in the body of a loop whose last part is shorter, it may follow from the part.
-        step: elements of the axis in a part; the last part may be shorter.
+        step: elements of the axis in a part, a number or a size that calls choose; the last part may be shorter.
         axes: by value that carries the axis, where; values without an entry are handed over, or made, whole.
         sums: values that the region makes as a part of a sum, and that leave it added up.
         sizes: by node whose row in the op table says how it runs in parts, positions of the arguments, beside the shape
@@ -33,7 +34,7 @@ class Split:
     """
 
     length: SizeExpr
-    step: int
+    step: SizeExpr | int
     axes: Mapping[int, Along]
     sums: frozenset[int] = frozenset()
     sizes: Mapping[int, tuple[int | tuple[int, int], ...]] = field(default_factory=dict)
@@ -41,7 +42,12 @@ class Split:
     @property
     def trip_count(self) -> SizeExpr:
         """Number of parts."""
-        return (self.length + (self.step - 1)) // self.step
+        return (self.length + (self.step_size - 1)) // self.step_size
+
+    @property
+    def step_size(self) -> SizeExpr:
+        """`step` as a size."""
+        return SizeExpr.const(self.step) if isinstance(self.step, int) else self.step
 
 
 class PartShapes:
@@ -57,16 +63,20 @@ class PartShapes:
     """
 
     def __init__(self, graph: Graph, registry: OpRegistry, split: Split) -> None:
-        length = split.length
-        if split.step < 1 or (length.is_constant and split.step >= length.constant_value()):
-            raise RewriteError(f"parts of {split.step} do not split an axis of {length}")
+        length, step = split.length, split.step_size
+        if step.is_constant and (
+            step.constant_value() < 1
+            or (length.is_constant and step.constant_value() >= length.constant_value())
+        ):
+            raise RewriteError(f"parts of {step} do not split an axis of {length}")
         self.graph = graph
         self.registry = registry
         self.split = split
-        if length % split.step == _ZERO:
-            self.part = SizeExpr.const(split.step)
+        self._store = SizeRelations(graph.dims, graph.relations) if graph.dims else None
+        if step.is_constant and length % step == _ZERO:
+            self.part = step
         else:
-            self.part = SizeExpr.dim(_untaken(graph))
+            self.part = SizeExpr.dim(_untaken(graph, step))
 
     def per_element(self, value: Value) -> SizeExpr:
         """Elements of a value's dim for one element of the axis.
@@ -88,7 +98,7 @@ class PartShapes:
 
     def step(self, value: Value) -> SizeExpr:
         """Elements of a value from where one part begins to where the next one does."""
-        return self.per_element(value) * self.split.step
+        return self.per_element(value) * self.split.step_size
 
     def is_sliced(self, number: int) -> bool:
         """Whether a value that carries the axis is handed to a loop in parts, as it lies."""
@@ -137,10 +147,10 @@ class PartShapes:
             old if k == dim or value.shape[k] == _ONE else self._scaled(value, old, whole, part)
             for k, old in enumerate(value.strides)
         )
-        if _less(value.offset, stride):
+        if self._less(value.offset, stride):
             return replace(value, shape=shape, strides=strides)
         rest = value.offset % whole
-        if rest != _ZERO and not _less(rest, stride):
+        if rest != _ZERO and not self._less(rest, stride):
             raise RewriteError(f"%{value.name} begins in the middle of the axis")
         return replace(value, shape=shape, strides=strides, offset=value.offset // whole * part + rest)
 
@@ -179,6 +189,12 @@ class PartShapes:
             return stride
         raise RewriteError(f"%{value.name} lies in its storage with gaps around the axis")
 
+    def _less(self, a: SizeExpr, b: SizeExpr) -> bool:
+        """Whether a size is proved to be less than another."""
+        if a.is_constant and b.is_constant:
+            return a.constant_value() < b.constant_value()
+        return self._store is not None and self._store.is_less(a, b) is True
+
     def _argument(self, node: Node, arg: Arg) -> Arg:
         sizes = _sizes(arg)
         if sizes is not None and node.outputs and not self._takes_dims(node):
@@ -188,7 +204,9 @@ class PartShapes:
                 if len(sizes) == len(old) and all(
                     a in (_INFERRED, o) for a, o in zip(sizes, old, strict=True)
                 ):
-                    return tuple(_plain(a if a == _INFERRED else n) for a, n in zip(sizes, new, strict=True))
+                    return tuple(
+                        plain_size(a if a == _INFERRED else n) for a, n in zip(sizes, new, strict=True)
+                    )
         if node.id not in self.split.sizes:
             self._refuse_lengths(node, arg)
         return arg
@@ -209,7 +227,7 @@ class PartShapes:
                 f"{node.op} is given {arg}, and that is no extent of the axis",
                 where=node.source.location or None,
             )
-        return _plain(factor * self.part)
+        return plain_size(factor * self.part)
 
     def _refuse_lengths(self, node: Node, arg: Arg) -> None:
         if isinstance(arg, tuple):
@@ -257,16 +275,14 @@ def _sizes(arg: Arg) -> tuple[SizeExpr, ...] | None:
     return sizes if 0 < len(sizes) == len(arg) else None
 
 
-def _plain(size: SizeExpr) -> Arg:
+def plain_size(size: SizeExpr) -> int | SizeExpr:
+    """A size as an argument of a node."""
     return size.constant_value() if size.is_constant else size
 
 
-def _less(a: SizeExpr, b: SizeExpr) -> bool:
-    return a.is_constant and b.is_constant and a.constant_value() < b.constant_value()
-
-
-def _untaken(graph: Graph) -> str:
+def _untaken(graph: Graph, step: SizeExpr) -> str:
     taken = {dim for value in graph.values for extent in value.shape for dim in extent.dims()}
+    taken |= {dim.name for dim in graph.dims} | step.dims()
     number, name = 1, "part"
     while name in taken:
         number += 1

@@ -39,7 +39,7 @@ class WindowShapes(PartShapes):
     ) -> None:
         super().__init__(graph, registry, split)
         self.intervals, self.axes = intervals, axes
-        self.shortest = (intervals.units - 1) % split.step + 1
+        self.shortest = (intervals.units - 1) % split.step_size.constant_value() + 1
         for interval in (*intervals.made.values(), *intervals.read.values()):
             if self.fewest(interval) < 1:
                 raise RewriteError(
@@ -60,7 +60,7 @@ class WindowShapes(PartShapes):
 
     def step(self, value: Value) -> SizeExpr:
         """As `PartShapes.step`."""
-        return SizeExpr.const(self.intervals.made[value.id].scale * self.split.step)
+        return self.intervals.made[value.id].scale * self.split.step_size
 
     def is_sliced(self, number: int) -> bool:
         """As `PartShapes.is_sliced`: parts that neither overlap nor end elsewhere than the value."""

@@ -12,6 +12,7 @@ from neaptide.transform.rewrite import Rewrite, Rule
 from neaptide.transform.rules.copied_once import CopiedOnce
 from neaptide.transform.rules.equal_operations import EqualOperations
 from neaptide.transform.rules.fission import Fission
+from neaptide.transform.rules.fission_by_shape import FissionByShape
 from neaptide.transform.rules.in_place import InPlace
 from neaptide.transform.rules.made_again import MadeAgain
 from neaptide.transform.rules.mean_as_sum import MeanAsSum
@@ -26,6 +27,7 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
             CopiedOnce(),
             EqualOperations(),
             Fission(),
+            FissionByShape(),
             InPlace(),
             MadeAgain(),
             MeanAsSum(),

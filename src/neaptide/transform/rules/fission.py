@@ -123,10 +123,11 @@ def _split_of(
         RewriteError: a node of the region cannot run in parts, with the reason.
     """
     extent, step = _length(graph, seeds, length, sizes), -(-length // parts)
-    carried = _followed(graph, registry, nodes, seeds, extent, sizes[0])
+    carried = followed(graph, registry, nodes, seeds, extent, sizes[0])
     for other in sizes[1:]:
         if extent.evaluate(other) > step:  # what is not cut there is what it was
-            _check_alike(carried, _followed(graph, registry, nodes, seeds, extent, other))
+            other_carried = followed(graph, registry, nodes, seeds, extent, other)
+            check_alike(carried, other_carried, "in the shorter last part of the loop around it")
     sizes_of = {node: line.axis.sizes for node, line in carried.members.items()}
     return Split(extent, step, carried.axes, carried.sums, sizes_of)
 
@@ -152,14 +153,18 @@ def _length(graph: Graph, seeds: Mapping[int, Along], length: int, sizes: Sizes)
     return SizeExpr.const(length)
 
 
-def _check_alike(full: Carried, other: Carried) -> None:
-    """Refuse a region that runs in parts in another way where the part around is shorter."""
+def check_alike(full: Carried, other: Carried, where: str) -> None:
+    """Refuse a region that runs in parts in another way somewhere; `where` says where.
+
+    Raises:
+        RewriteError: it does.
+    """
     dims, others = ({v: a.dim for v, a in found.axes.items()} for found in (full, other))
     if (dims, full.sums, full.members.keys()) != (others, other.sums, other.members.keys()):
-        raise RewriteError("in the shorter last part of the loop around it, the axis lies elsewhere")
+        raise RewriteError(f"{where}, the axis lies elsewhere")
 
 
-def _followed(
+def followed(
     graph: Graph,
     registry: OpRegistry,
     nodes: Collection[int],

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from neaptide.errors import RewriteError
 from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
@@ -31,8 +32,10 @@ from neaptide.ops.means import (
     MeanLoss,
 )
 from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.fission.split import is_dense
+from neaptide.transform.fission.split import is_dense, plain_size
 from neaptide.transform.rewrite import Refusal, Rewrite
+
+_ZERO = SizeExpr.const(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +100,16 @@ class _Replacing:
 
     def _mean(self) -> None:
         operand, result = self._operand(0), self.graph.values[self.node.outputs[0]]
-        count = _elements(operand.shape) // max(_elements(result.shape), 1)
-        self._sum_and_divide(MEANS[self.node.op], self.node.args, count)
+        elements, results = _elements(operand.shape), _elements(result.shape)
+        count = elements // results if results != _ZERO else elements
+        if count * results != elements:
+            raise RewriteError("the number of elements of a mean does not follow from its shapes")
+        self._sum_and_divide(MEANS[self.node.op], self.node.args, plain_size(count))
 
     def _loss(self, loss: MeanLoss) -> None:
         args = self._with_sum(loss)
         if loss.target is None:
-            self._sum_and_divide(self.node.op, args, _elements(self._operand(0).shape))
+            self._sum_and_divide(self.node.op, args, plain_size(_elements(self._operand(0).shape)))
             return
         total = self._weight_of_targets(loss)
         self.edit.replace_uses(self.node.outputs[1], total)
@@ -114,16 +120,16 @@ class _Replacing:
         node, operand = self.node, self._operand(1)
         arriving = self._operand(0)
         divided = self._like(arriving, f"{arriving.name}_of_one", arriving.dtype)
-        count = _elements(operand.shape)
+        count = plain_size(_elements(operand.shape))
         self._insert_before(DIVIDE_BY_NUMBER, (arriving.id,), divided, (Ref(0), count))
         draft = self.edit.draft(node.id)
         self.edit.replace_node(node.id, replace(draft, args=self._with_sum(loss)))
         self.edit.replace_uses(arriving.id, divided, [node.id], outputs=False)
 
     def _sum_and_divide(
-        self, op: str, args: tuple[Arg, ...], divisor: int, *, is_value: bool = False
+        self, op: str, args: tuple[Arg, ...], divisor: int | SizeExpr, *, is_value: bool = False
     ) -> None:
-        """The node makes a sum; behind it a division makes what it made before."""
+        """The node makes a sum; behind it a division, by a number or by a value, makes what it made before."""
         node, edit = self.node, self.edit
         total = self.graph.values[node.outputs[0]]
         mean = self._like(total, f"{total.name}_mean", total.dtype)
@@ -131,6 +137,7 @@ class _Replacing:
         edit.replace_node(node.id, replace(edit.draft(node.id), op=op, args=args))
         divide = NodeDraft(DIVIDE_BY_NUMBER, (total.id,), (mean,), (Ref(0), divisor), source=node.source)
         if is_value:
+            assert isinstance(divisor, int)
             args = (Ref(0), Ref(1))
             divide = NodeDraft(DIVIDE, (total.id, divisor), (mean,), args, source=node.source)
         edit.insert_after(node.id, divide)
@@ -200,15 +207,6 @@ class _Replacing:
         self.edit.insert_before(self.node.id, draft)
 
 
-def _elements(shape: Sequence[SizeExpr]) -> int:
-    """Number of elements of a shape.
-
-    Raises:
-        RewriteError: it has a dim without a number.
-    """
-    count = 1
-    for extent in shape:
-        if not extent.is_constant:
-            raise RewriteError("a mean over a dim without a number is left as it is")
-        count *= extent.constant_value()
-    return count
+def _elements(shape: Sequence[SizeExpr]) -> SizeExpr:
+    """Number of elements of a shape."""
+    return prod(shape, start=SizeExpr.const(1))
