@@ -9,33 +9,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neaptide.analysis.alias import is_pure_view
+from neaptide.analysis.loop_bytes import LoopBytes
+from neaptide.analysis.loops import NO_BODIES, Bodies, body_schedule, trips
 from neaptide.cost.model import HOST_SCALAR_S, EstimatedCost, is_host_arithmetic, node_work
-from neaptide.errors import UsageError
 from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node
 from neaptide.symbolic.stacked import Ints, StackedSizes
 
 Floats: TypeAlias = NDArray[np.float64]
 
 
 class CostOfShapes:
-    """What `EstimatedCost.under(binding)` says of each node of a graph, for any binding. Graphs have no loops.
+    """What `EstimatedCost.under(binding)` says of each node of a graph, for any binding.
 
     Args:
         graph: with symbolic sizes.
         cost: the estimate.
+        bodies: by loop, the order of its body; program order for those without one.
 
-    Raises:
-        UsageError: the graph has a loop.
+    Attributes:
+        loops: by node with a loop, what that takes.
     """
 
-    def __init__(self, graph: Graph, cost: EstimatedCost) -> None:
+    def __init__(self, graph: Graph, cost: EstimatedCost, bodies: Bodies = NO_BODIES) -> None:
         self._device = cost.device
+        self.loops: dict[int, LoopOfShapes] = {}
         self._plain = np.zeros(len(graph.nodes))
         works, nodes, makers = [], [], []
         for node in graph.nodes:
             if node.regions:
-                raise UsageError("seconds of all shapes are not known for a graph with loops")
-            if is_host_arithmetic(graph, node):
+                self.loops[node.id] = LoopOfShapes(graph, node, cost, bodies)
+            elif is_host_arithmetic(graph, node):
                 self._plain[node.id] = HOST_SCALAR_S
             elif is_pure_view(graph, node):
                 self._plain[node.id] = cost.device.host_call_s
@@ -51,7 +55,6 @@ class CostOfShapes:
         self._flops = StackedSizes([work.flops for work in works])
         self._moved = StackedSizes([work.moved for work in works])
         self._made = StackedSizes([nbytes for work in works for nbytes in work.made])
-        self._workspace = StackedSizes([cost.workspace_size(graph, node) for node in graph.nodes])
 
     def seconds(self, binding: Mapping[str, int]) -> Floats:
         """Seconds of each node. O(nodes)."""
@@ -64,17 +67,54 @@ class CostOfShapes:
         if device.fresh_from_bytes > 0:
             fresh = np.where(made >= device.fresh_from_bytes, made * device.fresh_s_per_byte, 0.0)
             np.add.at(found, self._makers, fresh)
+        for node, loop in self.loops.items():
+            found[node] = loop.seconds(binding)
         return found
 
     def flops(self, binding: Mapping[str, int]) -> Ints:
         """Floating-point operations of each node."""
         found = np.zeros(len(self._plain), dtype=np.int64)
         found[self._nodes] = self._flops.at(binding)
+        for node, loop in self.loops.items():
+            found[node] = loop.flops(binding)
         return found
 
-    def workspace(self, binding: Mapping[str, int]) -> Ints:
-        """Scratch bytes of each node."""
-        return self._workspace.at(binding)
+
+class LoopOfShapes:
+    """What a loop takes at any sizes.
+
+    Args:
+        graph: where it is.
+        node: the loop.
+        cost: the estimate.
+        bodies: by node, the order of one trip of its loop.
+    """
+
+    def __init__(self, graph: Graph, node: Node, cost: EstimatedCost, bodies: Bodies = NO_BODIES) -> None:
+        loop, order = node.regions[0], body_schedule(node, bodies)
+        self._graph, self._node, self._loop, self._call_s = graph, node, loop, cost.call_s
+        self._calls = 1 + len(loop.slices) + sum(merge.how == "concat" for merge in loop.merges)
+        self._steps = np.array([step.target for step in order.node_steps()], dtype=np.intp)
+        self._body = CostOfShapes(loop.body, cost, order.bodies)
+        self._bytes = LoopBytes(graph, node, cost.workspace_size, bodies)
+
+    def seconds(self, binding: Mapping[str, int]) -> float:
+        """Seconds of all trips, as `cost.loops.loop_seconds`. O(nodes of the body)."""
+        total = 0.0
+        for count, sizes in trips(self._graph, self._node, self._loop, binding):
+            total += count * (
+                self._calls * self._call_s + float(self._body.seconds(sizes)[self._steps].sum())
+            )
+        return total
+
+    def flops(self, binding: Mapping[str, int]) -> int:
+        """Floating-point operations of all trips. O(nodes of the body)."""
+        found = trips(self._graph, self._node, self._loop, binding)
+        return sum(count * int(self._body.flops(sizes)[self._steps].sum()) for count, sizes in found)
+
+    def workspace(self, binding: Mapping[str, int]) -> int:
+        """Most bytes that a trip holds, as `analysis.loop_bytes.LoopBytes`."""
+        return self._bytes.at(binding)
 
 
 def _seconds_at(work: Ints, rate: Floats, half_work: Floats | float, fall: float) -> Floats:

@@ -42,6 +42,13 @@ def part_dim(extent: SizeExpr, known: frozenset[str]) -> PartDim | None:
     return None
 
 
+def chosen_dims(graph: Graph) -> tuple[str, ...]:
+    """Dims that no input of a graph has and that say how long the parts of its loops are: calls choose them."""
+    told = {dim for v in graph.inputs for extent in graph.values[v].shape for dim in extent.dims()}
+    steps = (part.step for node in graph.nodes for loop in node.regions for part in loop.slices)
+    return tuple(sorted({dim for step in steps for dim in step.dims()} - told))
+
+
 def own_length(part: SliceMap, whole: Value) -> SizeExpr:
     """Elements of a sliced input that are shared out among the trips: all but the halo at both ends."""
     return whole.shape[part.axis] - part.halo

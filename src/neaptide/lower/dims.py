@@ -11,7 +11,7 @@ import torch
 
 from neaptide.errors import UsageError
 from neaptide.ir.graph import Graph
-from neaptide.ir.loop_maps import Binding, PartDim, part_dim
+from neaptide.ir.loop_maps import Binding, PartDim, chosen_dims, part_dim
 from neaptide.ir.values import Value
 from neaptide.symbolic.dims import bound_dims, bound_relations
 
@@ -38,6 +38,7 @@ class DimReader:
 
     Attributes:
         dims: that the inputs tell, in the order in which they are read.
+        chosen: that say how long the parts of loops are, and that no input tells: who calls the program chooses them.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -48,6 +49,7 @@ class DimReader:
         self._told = tuple(_told(self._inputs))
         self.dims = tuple(told.dim.dim for told in self._told)
         self._declared, self._relations = graph.dims, graph.relations
+        self.chosen = tuple(dim for dim in chosen_dims(graph) if dim not in self.dims)
         self._seen: dict[tuple[Any, ...], Binding] = {}
 
     def read(self, args: Sequence[Any]) -> Binding:

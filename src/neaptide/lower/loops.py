@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 
 from neaptide.analysis.loops import first_trip_writes
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
 from neaptide.ir.loop_maps import own_length, part_dim
-from neaptide.ir.nodes import Loop, MergeMap, Node
+from neaptide.ir.nodes import Arg, Loop, MergeMap, Node
 from neaptide.ir.values import Value
 from neaptide.lower.sizes import grouped
 from neaptide.lower.torch_calls import CallWriter
+from neaptide.symbolic.size_expr import SizeExpr
 
 Emit = Callable[[str, int], None]
 """Takes a line and how many levels deeper than the function's it lies."""
@@ -74,7 +75,10 @@ def write_loop(
             whole = f"{whole}.narrow({merge.axis}, {join.at}, {length})"
         arguments.append(whole)
     first = f", {trip} == 0" if overwritten else ""
-    emit(f"{body}([{', '.join(arguments)}]{first})", 1)
+    handed = "".join(
+        f", {name}={name}" for name in map(calls.dims.__getitem__, handed_dims(loop, calls.dims))
+    )
+    emit(f"{body}([{', '.join(arguments)}]{first}{handed})", 1)
     for join, length in zip(joins, lengths, strict=True):
         emit(f"{join.at} += {length}", 1)
 
@@ -85,20 +89,63 @@ def added_text(graph: Graph, node: Node, variable: Callable[[Value], str], first
     return f"{into}.copy_({part}) if {first} else {into}.add_({part})"
 
 
+def handed_dims(loop: Loop, known: Collection[str]) -> tuple[str, ...]:
+    """Dims of the function around a loop that its body takes; what parts tell is not among them. O(size of the body).
+
+    Args:
+        loop: whose body it is.
+        known: dims of the function around.
+    """
+    body, around = loop.body, frozenset(known)
+    extents = (body.values[body.inputs[part.input]].shape[part.axis] for part in loop.slices)
+    told = {found.dim for extent in extents if (found := part_dim(extent, around)) is not None}
+    return tuple(sorted(_used_dims(body) & around - told)) if around else ()
+
+
 def part_lengths(body: Graph, calls: CallWriter) -> Iterator[tuple[str, str]]:
-    """Dimensions of a loop's body that its inputs tell, each once: name and text; later ones may use earlier ones."""
-    found: set[str] = set()
-    told = [
-        (part_dim(extent, frozenset(found)), body.values[number], axis)
+    """Dimensions of a loop's body that its inputs tell, each once: variable and text; later ones may use earlier ones.
+
+    Those that `calls` has are known, and those that are found are put there.
+    """
+    known = calls.dims
+    extents = [
+        (extent, body.values[number], axis)
         for number in body.inputs
         for axis, extent in enumerate(body.values[number].shape)
     ]
-    for dim, value, axis in told:
-        if dim is None or dim.dim in found or dim.scale.dims() | dim.rest.dims():
-            continue
-        found.add(dim.dim)
-        length = f"{calls.names.variable(value)}.size({axis})"
-        yield dim.dim, _solved(length, calls.size(dim.rest), calls.size(dim.scale))
+    count = -1
+    while count < len(known):  # an extent may tell a dim once another one is known
+        count = len(known)
+        for extent, value, axis in extents:
+            told = part_dim(extent, frozenset(known))
+            if (
+                told is None
+                or told.dim in known
+                or not (told.scale.dims() | told.rest.dims()) <= known.keys()
+            ):
+                continue
+            length = f"{calls.names.variable(value)}.size({axis})"
+            text = _solved(length, calls.size(told.rest), calls.size(told.scale))
+            known[told.dim] = calls.names.fresh(told.dim, "dim")
+            yield known[told.dim], text
+
+
+def _used_dims(graph: Graph) -> set[str]:
+    """Dims in the shapes and arguments of a graph and of the bodies in it."""
+    found = {dim for value in graph.values for size in (*value.shape, *value.strides) for dim in size.dims()}
+    for node in graph.nodes:
+        for arg in (*node.args, *(arg for _, arg in node.kwargs)):
+            found |= _dims_of(arg)
+        for loop in node.regions:
+            found |= loop.trip_count.dims() | _used_dims(loop.body)
+            found.update(dim for part in loop.slices for dim in part.step.dims())
+    return found
+
+
+def _dims_of(arg: Arg) -> frozenset[str]:
+    if isinstance(arg, tuple):
+        return frozenset().union(*map(_dims_of, arg))
+    return arg.dims() if isinstance(arg, SizeExpr) else frozenset()
 
 
 class _Join:

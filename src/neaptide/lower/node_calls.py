@@ -86,7 +86,8 @@ class FunctionWriter:
     def __init__(self, graph: Graph, registry: OpRegistry) -> None:
         self.graph = graph
         self.calls = CallWriter(Names(graph), registry)
-        self.dims = {dim: self.calls.names.fresh(dim, "dim") for dim in DimReader(graph).dims}
+        reader = DimReader(graph)
+        self.dims = {dim: self.calls.names.fresh(dim, "dim") for dim in (*reader.dims, *reader.chosen)}
         self.calls.dims = self.dims
         self.lines: list[str] = []
         self.nodes: list[int | None] = []

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from neaptide.analysis.liveness import with_frees
-from neaptide.errors import LoweringError
+from neaptide.analysis.loops import NO_BODIES, Bodies, body_schedule
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Access, Arg, Node, Ref
@@ -19,11 +20,13 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.values import Value
 from neaptide.lower.dims import parameters
+from neaptide.lower.loops import write_loop
 from neaptide.lower.names import Names
 from neaptide.lower.node_calls import FunctionWriter, NodeFunction
 from neaptide.lower.program import Program, Watch
 from neaptide.lower.random_states import random_state
 from neaptide.lower.torch_calls import CallWriter
+from neaptide.lower.torch_code import body_lines
 from neaptide.lower.watches import copy_text, refuse_missed, watches_by_access
 
 
@@ -53,22 +56,25 @@ def point_program(
     repeatable: Collection[int],
     evictable: Collection[int],
     last_use: Sequence[int],
+    bodies: Bodies = NO_BODIES,
     watches: Sequence[Watch] = (),
 ) -> PointProgram:
     """Write a program with points. O(size of the graph).
 
     Args:
-        graph: without loops; the program takes the symbolic dims that its inputs tell.
+        graph: its program takes the symbolic dims that its inputs tell, and those that calls choose. A loop is one
+            operation: there are no points in it.
         order: in which all nodes run.
         registry: how an impure op is repeated.
         points: positions directly before which there is one; the number of nodes for the end.
         repeatable: nodes that may be run again at points.
         evictable: storages that may be dropped, stored or loaded at points.
         last_use: by storage, the position behind which it is dropped; the number of nodes for what is handed back.
+        bodies: by loop, the order of one trip; program order for those without one.
         watches: values to copy on the way; the program then takes a second argument, a dict that it fills.
 
     Raises:
-        LoweringError: a loop, an operation that torch does not have, a size that no input tells, or a watch of
+        LoweringError: a loop that may be run again, an operation that torch does not have, a size that no input tells, or a watch of
             something that never exists.
     """
     functions = FunctionWriter(graph, registry)
@@ -78,8 +84,9 @@ def point_program(
     }
     held = held_values(graph, repeatable, evictable)
     writer = _Writer(graph, functions, frozenset(repeatable), held)
+    writer.write_bodies(bodies)
     writer.write(order, frozenset(points), last_use, watches)
-    schedule = Schedule.from_nodes(graph, order)
+    schedule = replace(Schedule.from_nodes(graph, order), bodies=bodies)
     program = Program(
         graph=graph,
         schedule=with_frees(graph, schedule),
@@ -87,6 +94,7 @@ def point_program(
         line_nodes=tuple(functions.nodes),
         line_steps=tuple([None] * (len(functions.lines) - len(writer.steps)) + writer.steps),
         names={**functions.calls.globals, writer.begin: None},
+        body_nodes=writer.body_nodes,
         watches=tuple(watches),
         dims=functions.dims,
     )
@@ -136,6 +144,19 @@ class _Writer:
             _HeldNames(names, self.held, held), outer.registry, globals=outer.globals, dims=functions.dims
         )
         self.steps: list[int | None] = []
+        self.bodies: dict[int, str] = {}
+        self.body_nodes: dict[int, Node] = {}
+
+    def write_bodies(self, bodies: Bodies) -> None:
+        """The functions of loops, in front of the program."""
+        for node in self.graph.nodes:
+            if node.regions:
+                schedule = body_schedule(node, bodies)
+                self.bodies[node.id], lines = body_lines(node, schedule, self.functions.calls)
+                for text, inner in lines:
+                    self.functions.emit(None if inner is None else node.id, text)
+                    if inner is not None:
+                        self.body_nodes[len(self.functions.lines)] = inner
 
     def write(
         self, order: Sequence[int], points: frozenset[int], last_use: Sequence[int], watches: Sequence[Watch]
@@ -202,11 +223,9 @@ class _Writer:
 
     def _operation(self, node: Node, position: int) -> None:
         if node.regions:
-            raise LoweringError(
-                "a loop has no points in it",
-                where=node.source.location or None,
-                next_step="run the step without eviction, or without the loop",
-            )
+            emit = partial(self._in_loop, node.id, position)
+            write_loop(self.graph, node, self.bodies[node.id], self.calls, emit)
+            return
         stream = node.effects.rng
         if stream is not None and node.id in self.repeatable:
             state = f"{self.calls.bind('random_state', random_state)}({self.calls.device(stream)})"
@@ -220,6 +239,9 @@ class _Writer:
         self._emit(f"{target} = {call.text}", node=node.id, step=position)
         if extras:
             self._emit(f"del {', '.join(extras)}", node=node.id, step=position)
+
+    def _in_loop(self, node: int, position: int, text: str, deeper: int) -> None:
+        self._emit(text, depth=1 + deeper, node=node, step=position)
 
     def _target(self, node: Node, results: Arg, extras: list[str]) -> str:
         names = self.calls.names

@@ -6,10 +6,11 @@ what is alive is what `analysis.liveness` says.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import PurePath
+from types import MappingProxyType
 
 from neaptide.analysis.liveness import compute_liveness, with_frees
 from neaptide.analysis.loops import body_schedule, first_trip_writes
@@ -19,7 +20,7 @@ from neaptide.ir.nodes import Access, Arg, Node, Ref
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule, Step, StepKind
 from neaptide.lower.dims import DimReader, parameters
-from neaptide.lower.loops import added_text, part_lengths, write_loop
+from neaptide.lower.loops import added_text, handed_dims, part_lengths, write_loop
 from neaptide.lower.names import Names
 from neaptide.lower.places import NO_PLACES, PlaceNames, Places
 from neaptide.lower.program import Program, Watch
@@ -69,8 +70,8 @@ def lower(
             f"{'an arena' if places else 'a stay on the host'} has one size, but this program takes {', '.join(dims)}",
             next_step="leave it out, or bind all dimensions before lowering",
         )
-    writer = _Writer(calls, places, PlaceNames(calls.names), slow, dims)
-    writer.function("program", graph, schedule, watches)
+    writer = _Writer(calls, places, PlaceNames(calls.names), slow)
+    writer.function("program", graph, schedule, watches, dims)
     lines = writer.lines
     return Program(
         graph=graph,
@@ -84,6 +85,26 @@ def lower(
         places=writer.place_names.used,
         dims=dims,
     )
+
+
+def body_lines(
+    node: Node, schedule: Schedule, calls: CallWriter
+) -> tuple[str, list[tuple[str, Node | None]]]:
+    """The function of one trip of a loop: its name, and its lines with the innermost node that each runs.
+
+    Args:
+        node: with the loop.
+        schedule: of its body.
+        calls: writes texts; its dims are those of the function around.
+
+    Raises:
+        LoweringError: as `lower`.
+    """
+    around = calls.dims
+    writer = _Writer(calls, NO_PLACES, PlaceNames(calls.names), DEFAULT_SLOW_MEMORY)
+    name = writer.loop_body(node, schedule, around)
+    calls.dims = around
+    return name, [(line.text, None if line.path is None else line.path[-1]) for line in writer.lines]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +132,25 @@ class _Writer:
     places: Places
     place_names: PlaceNames
     slow: SlowMemory
-    dims: dict[str, str]
     lines: list[_Line] = field(default_factory=list)
     outer: tuple[Node, ...] = ()
     functions: int = 0
     draws: dict[int, int] = field(default_factory=dict)
 
-    def function(self, name: str, graph: Graph, schedule: Schedule, watches: Sequence[Watch] = ()) -> None:
-        """Emit `def name(args)`; the bodies of its loops are emitted before it."""
+    def function(
+        self,
+        name: str,
+        graph: Graph,
+        schedule: Schedule,
+        watches: Sequence[Watch] = (),
+        dims: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Emit `def name(args)`, which takes some dims by keyword; the bodies of its loops are emitted before it."""
+        self.calls.dims = dict(dims)
+        parts = list(part_lengths(graph, self.calls)) if self.outer else []
+        known = self.calls.dims
         bodies = {
-            node.id: self._loop_body(node, body_schedule(node, schedule.bodies))
+            node.id: self.loop_body(node, body_schedule(node, schedule.bodies), known)
             for node in graph.nodes
             if node.regions
         }
@@ -129,17 +159,14 @@ class _Writer:
         overwritten = first_trip_writes(self.outer[-1].regions[0]) if self.outer else frozenset()
         first = self.calls.names.fresh("is_first") if overwritten else ""
         taken = ["args", *(["watched"] if watches else []), *([first] if first else [])]
-        dims = {} if self.outer else self.dims
         self._emit(f"def {name}({', '.join(taken)}{parameters(dims)}):", depth=0)
         inputs = [variable(graph.values[v]) for v in graph.inputs]
         if inputs:
             self._emit(f"[{', '.join(inputs)}] = args")
             self._emit("args.clear()")
-        self.calls.dims = dict(dims)
-        for dim, text in part_lengths(graph, self.calls) if self.outer else ():
-            length = self.calls.names.fresh(dim, "dim")
+        self.calls.dims = known
+        for length, text in parts:
             self._emit(f"{length} = {text}")
-            self.calls.dims[dim] = length
         due = watches_by_access(graph, watches)
         for storage in graph.input_storages():
             self._watch(graph, None, due.pop(Access(storage, 0), ()))
@@ -255,11 +282,14 @@ class _Writer:
             else:
                 self._at(place, text)
 
-    def _loop_body(self, node: Node, schedule: Schedule) -> str:
+    def loop_body(self, node: Node, schedule: Schedule, known: Mapping[str, str]) -> str:
+        """Emit the function of one trip; its name. `known` are the dims of the function around."""
         self.functions += 1
         name = self.calls.names.fresh(f"body_{self.functions}")
         outer, self.outer = self.outer, (*self.outer, node)
-        self.function(name, node.regions[0].body, schedule)
+        loop = node.regions[0]
+        handed = {dim: self.calls.names.fresh(dim, "dim") for dim in handed_dims(loop, known)}
+        self.function(name, loop.body, schedule, dims=handed)
         self.outer = outer
         return name
 

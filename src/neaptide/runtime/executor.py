@@ -145,8 +145,12 @@ class Executable:
         keywords = self.program.dims
         if not keywords:
             return {}
-        binding = self._dims.read(inputs)
+        binding = self._binding(inputs)
         return {keyword: binding[dim] for dim, keyword in keywords.items()}
+
+    def _binding(self, inputs: list[Input]) -> Mapping[str, int]:
+        """Values of the dims of the graph at a call."""
+        return self._dims.read(inputs)
 
     @contextlib.contextmanager
     def _no_autocast(self) -> Iterator[None]:

@@ -83,6 +83,7 @@ class PointExecutable(Executable):
             repeatable=plan.repeatable,
             evictable=plan.evictable,
             last_use=shaped.units.last_use,
+            bodies=shaped.bodies,
             watches=watches,
         )
         names = {**made.program.names, made.begin: self._begin}
@@ -135,6 +136,9 @@ class PointExecutable(Executable):
             return outputs
         finally:
             self._points = None
+
+    def _binding(self, inputs: list[Input]) -> Mapping[str, int]:
+        return self.decisions.in_parts(super()._binding(inputs), self._budget)
 
     def _begin(self, held: list[Any], sizes: Mapping[str, int]) -> _Points:
         budget = self._budget

@@ -30,7 +30,7 @@ class OrderForRange:
 
     Attributes:
         sequence: nodes.
-        peak: where nothing is evicted, as expressions; None for a graph without dims.
+        peak: where nothing is evicted, as expressions; None for a graph without dims, or with loops, whose peaks are none.
         reason: one sentence for the user: what made the order, and what is proved of it.
     """
 
@@ -56,7 +56,7 @@ def orders_for_range(
     """
     problem, graph = shaped.problem, shaped.graph
     early = early_order(shaped)
-    if not graph.dims:
+    if not graph.dims or shaped.loops:
         return (OrderForRange(early, None, _EARLY),)
     work = _MOST_WORK if limits.work is None else min(limits.work, _MOST_WORK)
     symbolic = symbolic_problem(

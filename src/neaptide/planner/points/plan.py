@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from neaptide.analysis.loops import NO_BODIES, Bodies
 from neaptide.cost.model import EstimatedCost
 from neaptide.ir.graph import Graph
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.points.candidates import Candidate, all_candidates
-from neaptide.planner.points.decide import Policy, least_cost_cover
+from neaptide.planner.points.decide import Policy, least_cost_cover, script_rank
+from neaptide.planner.points.parts import Lengths, numbers_of_parts, part_lengths, tried
 from neaptide.planner.points.script import Eviction, Script
 from neaptide.planner.points.search import Situation
 from neaptide.planner.points.shaped import ShapedProgram, ShapeSizes
@@ -79,23 +81,22 @@ def point_plan(
     *,
     least_budget_bytes: int,
     host: HostSpace | None = None,
+    bodies: Bodies = NO_BODIES,
 ) -> PointPlan:
     """Find all points of a program and leave out those that no shape in the ranges of its dims can need.
 
     O(uses x size of the subgraphs + positions x terms).
 
     Args:
-        graph: with symbolic sizes, without loops.
+        graph: with symbolic sizes.
         cost: what an execution takes.
         order: of first executions.
         sample: any shape that the program is run on.
         least_budget_bytes: no run is given less from its beginning.
         host: where evicted storages may wait.
-
-    Raises:
-        UsageError: the graph has a loop.
+        bodies: by loop, the order of its body.
     """
-    shaped = ShapedProgram(graph, cost, order, sample)
+    shaped = ShapedProgram(graph, cost, order, sample, bodies)
     found = all_candidates(shaped.units)
     store = SizeRelations(graph.dims, graph.relations)
     hot = _above(shaped, least_budget_bytes, store)
@@ -136,7 +137,8 @@ def _points(shaped: ShapedProgram, candidates: Sequence[Candidate]) -> set[int]:
     for position, node in enumerate(shaped.units.order):
         idle += gaps[position]
         made = [shaped.storage_sizes[s] for s in shaped.problem.created[node]]
-        if idle and any(size != zero for size in (*made, shaped.workspace_sizes[node])):
+        takes = any(size != zero for size in (*made, shaped.workspace_sizes[node]))
+        if idle and (takes or node in shaped.loops):
             found.add(position)
     return found
 
@@ -155,10 +157,10 @@ def _above(shaped: ShapedProgram, budget_bytes: int, store: SizeRelations) -> li
     alive, counts = shaped.resident_size, [0]
     for position in range(problem.node_count + 1):
         alive = alive + change[position]
-        during = alive
-        if position < problem.node_count:
-            during = during + shaped.workspace_sizes[units.order[position]]
-        high = store.bound(during).high
+        during, node = alive, units.order[position] if position < problem.node_count else -1
+        if node >= 0:
+            during = during + shaped.workspace_sizes[node]
+        high = None if node in shaped.loops else store.bound(during).high
         counts.append(counts[-1] + (high is None or high > budget_bytes))
     return [*counts, counts[-1]]
 
@@ -189,10 +191,53 @@ class Decisions:
     def __init__(self, plan: PointPlan, policy: Policy = least_cost_cover) -> None:
         self._plan, self._policy = plan, policy
         self._known: dict[tuple[tuple[int, ...], int], Decision] = {}
-        self._dims = sorted({d for s in plan.shaped.graph.storages for d in s.nbytes.dims()})
+        graph = plan.shaped.graph
+        told = {d for s in graph.storages for d in s.nbytes.dims()}
+        self._parts = part_lengths(graph)
+        self._lengths: dict[tuple[tuple[int, ...], int], Mapping[str, int]] = {}
+        self._told = sorted(told.difference(part.dim for part in self._parts))
+        self._dims = [*self._told, *(part.dim for part in self._parts)]
+
+    def in_parts(self, binding: Mapping[str, int], budget_bytes: int) -> Mapping[str, int]:
+        """The dims of a shape with lengths of the parts of loops. One look-up for a shape that was seen under this budget.
+
+        Args:
+            binding: what the arguments tell.
+            budget_bytes: highest peak with workspace.
+
+        Raises:
+            SymbolicError: a dim has no value.
+        """
+        if not self._parts:
+            return binding
+        key = (tuple([binding[dim] for dim in self._told]), budget_bytes)
+        found = self._lengths.get(key)
+        if found is None:
+            if len(self._lengths) >= _SCRIPTS_REMEMBERED:
+                self._lengths.clear()
+            found = self._lengths[key] = self._chosen(binding, budget_bytes)
+        return {**binding, **found}
+
+    def _chosen(self, binding: Mapping[str, int], budget_bytes: int) -> Lengths:
+        """The lengths whose script is within the budget at the least seconds of loops, repetitions and copies."""
+        shaped, host = self._plan.shaped, self._plan.host
+
+        def peak(lengths: Lengths) -> int:
+            return shaped.at({**binding, **lengths}).peak_bytes
+
+        def rank(lengths: Lengths) -> tuple[int, float]:
+            made = self.of({**binding, **lengths}, budget_bytes)
+            above, spent = script_rank(made.script, made.sizes, budget_bytes, host)
+            return above, spent + sum(made.sizes.repeat_seconds[loop] for loop in shaped.loops)
+
+        return min(tried(numbers_of_parts(self._parts, binding), peak, budget_bytes), key=rank)
 
     def of(self, binding: Mapping[str, int], budget_bytes: int) -> Decision:
         """The decision of a shape. One look-up for a shape that was seen under this budget.
+
+        Args:
+            binding: all dims, as `in_parts` gives them.
+            budget_bytes: highest peak with workspace.
 
         Raises:
             SymbolicError: a dim has no value.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from neaptide.analysis.loops import NO_BODIES, Bodies
 from neaptide.analysis.sizes import node_device
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.of_shapes import CostOfShapes
@@ -47,24 +48,34 @@ class ShapedProgram:
     """A program whose sizes are expressions in dims, under one order of first executions.
 
     Args:
-        graph: with symbolic sizes, without loops.
+        graph: with symbolic sizes. A loop is one operation; it is never run again, and nothing in it is evicted.
         cost: what an execution takes.
         order: of first executions.
-        sample: any shape that the program is run on; says on which device bytes count.
+        sample: any shape that the program is run on, with lengths of the parts of loops; says on which device bytes count.
+        bodies: by loop, the order of its body; program order for those without one.
 
     Attributes:
         graph: the program.
         problem: as integers, for the sample.
         units: what is evicted as a whole.
+        bodies: by loop, the order of its body.
+        loops: nodes with a loop, whose workspace follows from the sizes of its trips and is no expression.
     """
 
     def __init__(
-        self, graph: Graph, cost: EstimatedCost, order: Sequence[int], sample: Mapping[str, int]
+        self,
+        graph: Graph,
+        cost: EstimatedCost,
+        order: Sequence[int],
+        sample: Mapping[str, int],
+        bodies: Bodies = NO_BODIES,
     ) -> None:
-        self.graph = graph
+        self.graph, self.bodies = graph, bodies
+        self.loops = frozenset(node.id for node in graph.nodes if node.regions)
         priced = cost.under(sample)
-        self.problem: StepProblem = Pricing(priced, cost.registry, binding=sample).problem(graph)
-        self.units: Units = eviction_units(self.problem, order)
+        self.problem: StepProblem = Pricing(priced, cost.registry, binding=sample).problem(graph, bodies)
+        units = eviction_units(self.problem, order)
+        self.units: Units = replace(units, refused=units.refused | self.loops.intersection(units.chains))
         problem, device = self.problem, self.problem.device
         owned = set(graph.input_storages())
         zero = SizeExpr.const(0)
@@ -73,11 +84,13 @@ class ShapedProgram:
         )
         self.resident_size = graph.total_bytes(s for s in owned if graph.storages[s].device == device)
         self.workspace_sizes = tuple(
-            cost.workspace_size(graph, node) if node_device(graph, node) == device else zero
+            cost.workspace_size(graph, node)
+            if node.id not in self.loops and node_device(graph, node) == device
+            else zero
             for node in graph.nodes
         )
         self._bytes = StackedSizes([*self.storage_sizes, *self.workspace_sizes, self.resident_size])
-        self._cost = CostOfShapes(graph, cost)
+        self._cost = CostOfShapes(graph, cost, bodies)
         self._extra_seconds = np.array(problem.repeat_seconds) - np.array(problem.seconds)
         self._order = np.array(self.units.order, dtype=np.intp)
         created = [s for s, creator in enumerate(problem.creator) if creator >= 0]
@@ -96,6 +109,8 @@ class ShapedProgram:
         count, storages = self.problem.node_count, len(self.storage_sizes)
         numbers = self._bytes.at(binding)
         nbytes, workspace, resident = numbers[:storages], numbers[storages:-1], int(numbers[-1])
+        for node in self.loops:
+            workspace[node] = self._cost.loops[node].workspace(binding)
         change = np.zeros(count + 2, dtype=np.int64)
         np.add.at(change, self._born, nbytes[self._created])
         gone = np.minimum(self._last, count) + 1
