@@ -16,7 +16,7 @@ from neaptide.planner.budget import Budget
 from neaptide.plans import Plan
 from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.arguments import check_on_mismatch, check_plan
-from neaptide.runtime.capturing import capture
+from neaptide.runtime.capturing import capture_for_call
 from neaptide.runtime.evicting import EvictionOptions, eviction_options
 from neaptide.runtime.for_all_shapes import BY_SHAPE, check_for_all_shapes, for_all_shapes, varies
 from neaptide.runtime.plan_matching import fits, matched, same_budget, warn_of_left_out
@@ -24,6 +24,7 @@ from neaptide.runtime.planned_graph import LeaveOut, PlannedVariant
 from neaptide.runtime.planned_step import OnMismatch, PlannedStep
 from neaptide.runtime.prepared_step import PreparedStep, Progress, prepare
 from neaptide.runtime.seen_sizes import SeenSizes
+from neaptide.runtime.shapes_matching import dynamic_of, matched_for_all_shapes
 from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS
 from neaptide.transform.rewrite import Rewrite
 
@@ -237,17 +238,32 @@ def _runner(
     has_begun = False
     allowed = plan.allow_nondeterministic and allow_nondeterministic
     leave_out = _warn_once()
+    dynamic = None if plan.all_shapes is None else dynamic_of(plan.all_shapes)
+    if dynamic is not None and arena:
+        raise UsageError(
+            "a plan for all shapes does not run in an arena",
+            next_step="apply it without, or plan for one shape",
+        )
 
     def make(args: tuple[Any, ...], kwargs: Mapping[str, Any], changing: frozenset[str]) -> PlannedVariant:
         nonlocal has_begun
-        captured = capture(step, args, kwargs, state=state, name=plan.name, changing=changing)
+        captured = capture_for_call(
+            step, args, kwargs, dynamic, state=state, name=plan.name, changing=changing
+        )
         prepared = PreparedStep(captured, allow_nondeterministic=allowed, slow=slow)
-        if not has_begun or fits(plan, captured):
+        is_of_plan = fits(plan, captured) or not has_begun
+        if is_of_plan and dynamic is None:
             found = matched(plan, captured, time_limit_s, allow_nondeterministic=allowed)
             first = placed(prepared, replace(found, slow=slow), arena)
             has_begun = True
             return first
+        if is_of_plan and varies(prepared):
+            found = matched_for_all_shapes(plan, prepared)
+            has_begun = True
+            return found
         options = same_budget(plan, time_limit_s, leave_out)
+        if varies(prepared):
+            return for_all_shapes(prepared, options)
         return placed(prepared, plan_within_budget(prepared, options).variant, arena)
 
     return PlannedStep(step, make, on_mismatch=on_mismatch)

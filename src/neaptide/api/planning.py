@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from neaptide.api.search_options import plan_within_budget, search_options
+from neaptide.errors import UsageError
+from neaptide.frontends.dynamic_dims import Dynamic, find_dims
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.planner.budget import Budget
 from neaptide.plans import Plan
+from neaptide.runtime.for_all_shapes import BY_SHAPE, check_for_all_shapes, varies
 from neaptide.runtime.prepared_step import Progress, prepare
+from neaptide.runtime.shapes_plan import plan_for_all_shapes
 from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS
 from neaptide.transform.rewrite import Rewrite
 
@@ -38,6 +43,7 @@ def plan(
     in_place: bool = DEFAULTS.in_place,
     name: str = "",
     slow: SlowMemory = DEFAULT_SLOW_MEMORY,
+    dynamic: Dynamic | None = None,
 ) -> Plan:
     """Plan a training step so that its peak stays within a budget at the least time.
 
@@ -74,17 +80,20 @@ def plan(
             recompute. Every bit is kept. Not done to an atomic step, nor by a strategy that is asked for by name.
         name: of the plan.
         slow: as for `apply`: how long copies take on this machine.
+        dynamic: dims that may vary, as for `compile_step`: one plan for all shapes in their ranges. The arguments are one
+            of these shapes. With `strategy="by_shape"` it has a few plans, of which a call runs one.
 
     Raises:
         InfeasibleBudget: no plan within the budget was found; carries the best (`.plan`) and what is alive at it.
         CaptureError: the step cannot be captured; names the user's line.
         InvalidBudget: the budget is no budget.
-        UsageError: no strategy, rule or device of that name, or a factory instead of a step.
+        UsageError: no strategy, rule or device of that name, or a factory instead of a step; `dynamic` does not fit the
+            arguments, or is given together with what it excludes.
         RewriteError: a rewrite that is asked for is not legal.
     """
     options = search_options(
         budget,
-        strategy,
+        DEFAULTS.strategy if dynamic and strategy == BY_SHAPE else strategy,
         time_limit_s,
         work_limit,
         seed,
@@ -95,6 +104,10 @@ def plan(
         workers,
         in_place=in_place,
     )
+    if dynamic:
+        options = replace(options, strategy=strategy)
+        check_for_all_shapes(options, arena=False, evicts=False)
+        find_dims(step, args, kwargs or {}, dynamic)  # the call must be one of these shapes
     prepared = prepare(
         step,
         args,
@@ -105,5 +118,14 @@ def plan(
         progress=progress,
         allow_nondeterministic=allow_nondeterministic,
         slow=slow,
+        dynamic=dynamic,
     )
+    if dynamic:
+        if not varies(prepared):
+            raise UsageError(
+                "the step is a program for this shape alone",
+                why="; ".join(prepared.captured.steady.sizes.notes) or "no dim of its program varies",
+                next_step="leave dynamic out, or capture it at another shape of the ranges",
+            )
+        return plan_for_all_shapes(prepared, options, dynamic).plan
     return plan_within_budget(prepared, options).plan

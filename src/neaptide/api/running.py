@@ -7,6 +7,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from torch.utils import _pytree as pytree
+
 from neaptide.api.search_options import placed
 from neaptide.errors import NumericsError
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
@@ -21,6 +23,8 @@ from neaptide.runtime.plan_facts import versions
 from neaptide.runtime.plan_matching import matched
 from neaptide.runtime.planned_step import PlannedStep
 from neaptide.runtime.prepared_step import PreparedStep, Progress
+from neaptide.runtime.shape_predictions import predicted_at
+from neaptide.runtime.shapes_matching import dynamic_of, matched_for_all_shapes
 from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS, check_setting
 
 
@@ -63,11 +67,18 @@ def run(
     say = progress or (lambda _text: None)
     step, batch = contestants.build(factory, seed)
     say("capturing the step")
-    captured = capture(step, (batch,), name=name or plan.name)
-    variant = matched(plan, captured, DEFAULT_TIME_LIMIT_S, allow_nondeterministic=allow_nondeterministic)
-    variant = replace(variant, slow=slow)
+    shapes = plan.all_shapes
+    dynamic = None if shapes is None else dynamic_of(shapes)
+    captured = capture(step, (batch,), name=name or plan.name, dynamic=dynamic)
+    allowed = plan.allow_nondeterministic and allow_nondeterministic
+    prepared = PreparedStep(captured, progress=progress, allow_nondeterministic=allowed, slow=slow)
+    if shapes is not None:
+        variant = matched_for_all_shapes(plan, prepared)
+    else:
+        variant = matched(plan, captured, DEFAULT_TIME_LIMIT_S, allow_nondeterministic=allow_nondeterministic)
+        variant = replace(variant, slow=slow)
     if arena:
-        variant = placed(PreparedStep(captured, progress=progress), variant, arena)
+        variant = placed(prepared, variant, arena)
     differences: dict[str, float] = {}
     equal = None
     if verify:
@@ -94,15 +105,20 @@ def run(
             losses.append(loss)
     say("measuring memory")
     memory = contestants.measure_memory(runner, batch)
-    predicted = runner.arena or plan.program("steady").predictions
+    if captured.sizes is not None:
+        shape = captured.sizes.binding(pytree.tree_leaves(((batch,), {})))
+        peak_bytes, with_workspace = predicted_at(variant.graphs[0], shape)
+    else:
+        predicted = runner.arena or plan.program("steady").predictions
+        peak_bytes, with_workspace = predicted.peak_bytes, predicted.peak_with_workspace_bytes
     return RunReport(
         name=name or plan.name,
         steps=steps,
         step_seconds=statistics.median(seconds),
         losses=tuple(losses),
-        predicted_peak_bytes=predicted.peak_bytes,
+        predicted_peak_bytes=peak_bytes,
         measured_peak_bytes=memory.measured_peak_bytes,
-        predicted_peak_with_workspace_bytes=predicted.peak_with_workspace_bytes,
+        predicted_peak_with_workspace_bytes=with_workspace,
         measured_allocator_peak_bytes=memory.measured_allocator_peak_bytes,
         max_abs_diff=differences,
         bitwise_equal=equal,

@@ -19,6 +19,7 @@ from neaptide.units import parse_size
 
 if TYPE_CHECKING:
     from neaptide.movers.slow_memory import SlowMemory
+    from neaptide.plans import Plan
     from neaptide.report.document import Document
     from neaptide.runtime.arena_plan import ArenaOptions, Copies
     from neaptide.runtime.prepared_step import PreparedStep
@@ -74,15 +75,20 @@ def plan(request: Request) -> int:
 
     require_torch()
     settings, console = request.settings, request.console
+    if request.picture is not None:
+        _check_range_picture(request.picture, settings)
     device = _device(settings.device)
     budget = Budget(peak=settings.peak, latency=settings.latency, host=settings.host)
+    dynamic = parse_dims(settings.dynamic) if settings.dynamic else None
+    if dynamic and settings.trials is not None:
+        raise UsageError("--dynamic and --trials exclude each other", next_step="leave one of them out")
     try:
         with console.user_code():
             target = find_target(request.target)
             from neaptide import api
 
             if settings.trials is None:
-                make: Callable[..., Plan] = partial(api.plan, *target.build())
+                make: Callable[..., Plan] = partial(api.plan, *target.build(), dynamic=dynamic)
             else:
                 make = partial(api.plan_by_trials, target.build, trials=settings.trials, own_processes=True)
             with asking_before_aborting() as interrupt:
@@ -105,13 +111,16 @@ def plan(request: Request) -> int:
                     name=request.target,
                 )
     except InfeasibleBudget as error:
-        if isinstance(error.plan, Plan) and request.output is not None:
+        # Of all shapes, the plan of the largest alone is no answer.
+        if isinstance(error.plan, Plan) and request.output is not None and not dynamic:
             error.plan.save(request.output)
             console.note(f"the best plan found is in {request.output}")
         raise
     if request.output is not None:
         found.save(request.output)
         console.progress(f"plan saved in {request.output}")
+    if request.picture is not None:
+        _draw_ranges(request, found)
     if console.as_json:
         console.result(found.to_json().rstrip("\n"))
     else:
@@ -215,7 +224,9 @@ def explain(request: Request) -> int:
             next_step="neaptide plan TARGET --peak 60% -o plan.json writes one",
         )
     saved = Plan.load(request.target)
-    if request.picture is not None:
+    if request.picture is not None and saved.all_shapes is not None:
+        _draw_ranges(request, saved)
+    elif request.picture is not None:
         save_streams(request.picture, steady_program(saved), title=saved.name)
         request.console.progress(f"picture saved in {request.picture}")
     if request.console.as_json:
@@ -223,6 +234,18 @@ def explain(request: Request) -> int:
     else:
         request.console.document(plan_document(saved, path=request.target))
     return exit_codes.DONE
+
+
+def _draw_ranges(request: Request, plan: Plan) -> None:
+    """Draw the peak of the usual step over the range of shapes."""
+    from neaptide.plans import RangePeaks
+    from neaptide.report.range_picture import save_ranges
+
+    assert request.picture is not None
+    shapes = plan.all_shapes
+    peaks = RangePeaks(()) if shapes is None else shapes.programs[0].peaks
+    save_ranges(request.picture, peaks, title=plan.name)
+    request.console.progress(f"picture saved in {request.picture}")
 
 
 def _check_range_picture(path: Path, settings: Settings) -> None:

@@ -86,6 +86,7 @@ cli = click.Group(
             "plan",
             commands.plan,
             "Plan a step for a budget, and save the plan.\n\n"
+            "With --dynamic the plan is for all shapes in the ranges, and --picture draws its peak over them. "
             "Ctrl-C stops planning and keeps the best plan so far; a second Ctrl-C ends at once.",
             settings=(
                 *_PLANNING,
@@ -95,8 +96,11 @@ cli = click.Group(
                 "in_place",
                 "rewrite",
                 "trials",
+                "dynamic",
             ),
             output="Write the plan; also when the budget is not reached.",
+            draws=True,
+            draws_text=False,
         ),
         make_command(
             "run",

@@ -138,7 +138,7 @@ def _word(key: Any) -> Any:
 def _places(
     path: str, axis: Any, asked: Any, below: Mapping[str, tuple[int, torch.Tensor]]
 ) -> Iterator[DynamicDim]:
-    name, low, high = _range(path, axis, asked)
+    name, low, high = asked_range(path, axis, asked)
     having = {
         p: (at, leaf) for p, (at, leaf) in below.items() if type(axis) is int and 0 <= axis < leaf.dim()
     }
@@ -163,7 +163,12 @@ def _places(
     yield DynamicDim(name, low, high, size, tuple((at, axis) for at, _ in having.values()))
 
 
-def _range(path: str, axis: Any, asked: Any) -> tuple[str, int, int | None]:
+def asked_range(path: str, axis: Any, asked: Any) -> tuple[str, int, int | None]:
+    """What a dim is called, its smallest and its largest size, as `dynamic=` says.
+
+    Raises:
+        UsageError: it is neither a range nor a `torch.export.Dim`.
+    """
     if isinstance(asked, torch.export.Dim):
         high = asked.max if isinstance(asked.max, int) else None
         return asked.__name__, int(asked.min), high

@@ -16,22 +16,36 @@ from neaptide.plans.plan import (
 )
 from neaptide.plans.plan_file import FORMAT
 from neaptide.plans.range_peaks import PeakCurve, RangePeaks
+from neaptide.plans.shapes_record import (
+    AskedDim,
+    DimRange,
+    PlanOfShapes,
+    PointsRecord,
+    ShapesProgram,
+    ShapesRecord,
+)
 from neaptide.plans.trials_record import TrialRow, TrialsRecord
 
 __all__ = [
     "FORMAT",
+    "AskedDim",
     "AssumedBytes",
     "BudgetRecord",
     "CapturedGraph",
     "CopiesRecord",
+    "DimRange",
     "MovesSummary",
     "PartsRecord",
     "PeakCurve",
     "Plan",
+    "PlanOfShapes",
     "PlannedProgram",
+    "PointsRecord",
     "Predictions",
     "RangePeaks",
     "Recomputation",
+    "ShapesProgram",
+    "ShapesRecord",
     "StayCopies",
     "TerminationRecord",
     "TimedCopy",

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from neaptide.errors import PlanError
 from neaptide.outcome import TerminationReason
+from neaptide.plans.shapes_content import check_shapes
+from neaptide.plans.wrong_field import wrong_field
 
 if TYPE_CHECKING:
     from neaptide.plans.plan import Plan, PlannedProgram
@@ -26,14 +28,6 @@ _LIMITS: Final = (None, "time", "work")
 _ROUNDING: Final = 1e-9
 
 
-def wrong_field(field: str, why: str) -> PlanError:
-    """The refusal of a plan for one of its fields, such as `programs[0].saved`; `why` goes on the sentence."""
-    return PlanError(
-        f"the plan cannot be used: {field} {why}",
-        next_step="make the plan again, or take an unchanged copy of its file",
-    )
-
-
 def check_content(plan: Plan) -> None:
     """Check that the fields of a plan fit each other. O(length of its sequences, times its logarithm).
 
@@ -42,18 +36,28 @@ def check_content(plan: Plan) -> None:
     Raises:
         PlanError: naming the first field that contradicts another.
     """
-    if not plan.programs:
-        raise wrong_field("programs", "is empty")
-    roles = [program.role for program in plan.programs]
-    if roles[0] != STEADY:
-        raise wrong_field("programs[0].role", f"is {roles[0]!r}, and the first program is the {STEADY} one")
-    for index, role in enumerate(roles[1:], 1):
-        if not _FIRST_STEP.fullmatch(role) or role in roles[:index]:
-            raise wrong_field(f"programs[{index}].role", f"is {role!r}, which is unknown or there already")
+    shapes = plan.all_shapes
+    if shapes is not None and plan.programs:
+        raise wrong_field("programs", "is not empty, and all_shapes is there")
+    if shapes is None:
+        _check_roles([program.role for program in plan.programs], "programs")
+    else:
+        _check_roles([program.role for program in shapes.programs], "all_shapes.programs")
+        check_shapes(shapes)
     if len(dict(plan.signature)) < len(plan.signature):
         raise wrong_field("signature", "has a name twice")
     for index, program in enumerate(plan.programs):
         _Content(program, f"programs[{index}]", is_atomic=plan.atomic).check()
+
+
+def _check_roles(roles: Sequence[str], field: str) -> None:
+    if not roles:
+        raise wrong_field(field, "is empty")
+    if roles[0] != STEADY:
+        raise wrong_field(f"{field}[0].role", f"is {roles[0]!r}, and the first program is the {STEADY} one")
+    for index, role in enumerate(roles[1:], 1):
+        if not _FIRST_STEP.fullmatch(role) or role in roles[:index]:
+            raise wrong_field(f"{field}[{index}].role", f"is {role!r}, which is unknown or there already")
 
 
 def operations_moved(order: Sequence[int]) -> int:

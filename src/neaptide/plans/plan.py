@@ -21,6 +21,7 @@ from neaptide.plans.content import check_content
 from neaptide.plans.copies_record import CopiesRecord
 from neaptide.plans.parts_record import PartsRecord, TriedVariant
 from neaptide.plans.plan_file import AGAIN, check_known, file_content, file_text
+from neaptide.plans.shapes_record import ShapesRecord
 from neaptide.plans.trials_record import TrialsRecord
 from neaptide.reading import read_bytes
 from neaptide.transform.rewrite import Rewrite
@@ -265,7 +266,7 @@ class Plan:
     """The plan of a step: one or more programs and what they were made for.
 
     Attributes:
-        programs: one for each graph.
+        programs: one for each graph; none where the plan is for all shapes in some ranges.
         name: of what was planned.
         budget: as it was asked for.
         seed: of the search.
@@ -278,6 +279,7 @@ class Plan:
         numerics: what was allowed: `bitwise`, or `close`, where sums may be taken in another order. Calls that the plan
             does not cover are planned alike.
         axes: of the usual step as it was captured, in words.
+        all_shapes: the plan of a step whose dims may vary; None where it is for one shape.
     """
 
     programs: tuple[PlannedProgram, ...]
@@ -292,6 +294,7 @@ class Plan:
     allow_nondeterministic: bool = False
     numerics: Literal["bitwise", "close"] = "bitwise"
     axes: tuple[str, ...] = ()
+    all_shapes: ShapesRecord | None = None
 
     def program(self, role: str) -> PlannedProgram:
         """The program of a role.

@@ -29,6 +29,7 @@ class PeakCurve:
         sizes: of the dim, ascending.
         baseline_peak_bytes: in program order, one for each size.
         planned_peak_bytes: of what was planned, likewise; empty where nothing was.
+        plans: which of several plans runs, likewise; empty where there are not several.
     """
 
     dim: str
@@ -36,6 +37,7 @@ class PeakCurve:
     sizes: tuple[_Count, ...]
     baseline_peak_bytes: tuple[_Count, ...]
     planned_peak_bytes: tuple[_Count, ...] = ()
+    plans: tuple[_Count, ...] = ()
 
     def label(self) -> str:
         """The sizes of the other dims, in words; empty where there are none."""
@@ -61,6 +63,7 @@ def range_peaks(
     baseline: PeakAt,
     planned: PeakAt | None = None,
     limit_bytes: int | None = None,
+    plan_at: Callable[[Mapping[str, int]], int] | None = None,
 ) -> RangePeaks:
     """Peaks along the dim with the longest range, for sizes of the others on the way from their smallest to their largest.
 
@@ -72,6 +75,7 @@ def range_peaks(
         baseline: peak in program order.
         planned: peak of what was planned.
         limit_bytes: that it stays within.
+        plan_at: which of several plans runs at a shape.
     """
     if not dims or any(dim.high is None for dim in dims):
         return RangePeaks((), limit_bytes)
@@ -92,6 +96,7 @@ def range_peaks(
                     tuple(shapes),
                     tuple(map(baseline, shapes.values())),
                     () if planned is None else tuple(map(planned, shapes.values())),
+                    () if plan_at is None else tuple(map(plan_at, shapes.values())),
                 )
             )
     return RangePeaks(tuple(curves), limit_bytes)

@@ -19,6 +19,7 @@ from neaptide.report.cells import (
 )
 from neaptide.report.device_notes import predicted_only
 from neaptide.report.document import Document, Table, document
+from neaptide.report.shapes_text import next_line, shapes_document
 from neaptide.report.streams_text import streams_lines
 from neaptide.report.trials_text import trials_lines
 from neaptide.transform.rules import described_rewrites
@@ -41,6 +42,8 @@ def plan_document(plan: Plan, *, path: str | None = None) -> Document:
         plan: with at least one program.
         path: of its file, for the next command; None when it was not saved.
     """
+    if plan.all_shapes is not None:
+        return shapes_document(plan, plan.all_shapes, path=path)
     if not plan.programs:
         return document(f"plan for {plan.name or 'step'}", "It has no programs.")
     main = steady_program(plan)
@@ -69,7 +72,7 @@ def plan_document(plan: Plan, *, path: str | None = None) -> Document:
         *trials_lines(main.trials),
         _other_programs(plan, main),
         _search(main, plan),
-        _next(plan, path),
+        next_line(plan, path),
     )
 
 
@@ -335,9 +338,3 @@ def _search(program: PlannedProgram, plan: Plan) -> str:
     return f"Found by {program.strategy}; the search ended {reason}{limit}{detail}. " + origin(
         plan.versions, plan.seed
     )
-
-
-def _next(plan: Plan, path: str | None) -> str:
-    if path is None:
-        return "Next: save the plan, with -o plan.json or plan.save(...), and run it with neaptide run."
-    return f"Next: neaptide run {plan.name or 'TARGET'} --plan {path} --verify"

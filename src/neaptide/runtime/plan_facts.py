@@ -25,4 +25,9 @@ def described_signature(captured: CapturedStep) -> tuple[tuple[str, str], ...]:
     """The facts that a call must agree on, as text for a plan file; those that only this process knows left out."""
     signature = captured.signature
     facts = (*signature.named_batch(), *signature.state, *signature.hyper_parameters, *signature.modes)
-    return (("the batch", signature.structure()), *((name, described(fact)) for name, fact in facts))
+    found = {"the batch": signature.structure()}
+    for name, fact in facts:
+        # Each program of a step says for itself which sizes it is for.
+        text, known = described(fact), found.get(name)
+        found[name] = text if known in (None, text) else f"{known}; {text}"
+    return tuple(found.items())

@@ -18,7 +18,8 @@ from neaptide.planner.own_schedule import as_written
 from neaptide.planner.rewritten_plan import replayed
 from neaptide.planner.variants.on_operands import IN_PLACE
 from neaptide.plans import Plan, PlannedProgram
-from neaptide.plans.content import STEADY, check_content, wrong_field
+from neaptide.plans.content import STEADY, check_content
+from neaptide.plans.wrong_field import wrong_field
 from neaptide.runtime.plan_facts import described_signature, versions
 from neaptide.runtime.planned_graph import LeaveOut, PlannedGraph, PlannedVariant
 from neaptide.runtime.prepared_step import PreparedStep
@@ -31,7 +32,10 @@ logger = logging.getLogger(__name__)
 
 def fits(plan: Plan, captured: CapturedStep) -> bool:
     """Whether the usual step is one that the plan is for."""
-    return fingerprint(captured.steady.graph) in {program.captured_fingerprint for program in plan.programs}
+    known = {program.captured_fingerprint for program in plan.programs}
+    if plan.all_shapes is not None:
+        known.update(program.fingerprint for program in plan.all_shapes.programs)
+    return fingerprint(captured.steady.graph) in known
 
 
 def matched(
@@ -51,7 +55,7 @@ def matched(
         PlanError: the plan is not legal here, or a number in it is not what the step gives; names the field.
     """
     if not fits(plan, captured):
-        raise _mismatch(plan, captured)
+        raise mismatch(plan, captured)
     check_content(plan)
     known = {program.captured_fingerprint: program for program in plan.programs}
     entries = [known.get(fingerprint(program.graph)) for program in captured.programs]
@@ -87,9 +91,12 @@ def same_budget(plan: Plan, time_limit_s: float | None, leave_out: LeaveOut | No
     asked = plan.budget
     budget = Budget(asked.peak, outside_bytes=asked.outside_bytes, host=asked.host)
     if budget.peak is None or budget.is_share:
-        budget = Budget(peak=plan.programs[0].budget_bytes, host=asked.host)
+        planned = plan.programs if plan.all_shapes is None else plan.all_shapes.programs
+        budget = Budget(peak=planned[0].budget_bytes, host=asked.host)
     made = [rewrite for program in plan.programs for rewrite in program.rewrites]
-    first = [rewrite for rewrite in plan.programs[0].rewrites if rewrite.rule != IN_PLACE]
+    first = [
+        rewrite for program in plan.programs[:1] for rewrite in program.rewrites if rewrite.rule != IN_PLACE
+    ]
     return SearchOptions(
         budget,
         limits=Limits(time_s=time_limit_s, seed=plan.seed),
@@ -184,7 +191,8 @@ def _written_peak(plan: Plan, program: CapturedProgram, entry: PlannedProgram, s
     return written.peak_with_workspace_bytes
 
 
-def _mismatch(plan: Plan, captured: CapturedStep) -> PlanMismatch:
+def mismatch(plan: Plan, captured: CapturedStep) -> PlanMismatch:
+    """The refusal of a plan for another step: what differs, in words."""
     then, now = dict(plan.signature), dict(described_signature(captured))
     differing = [
         f"{key} is {now.get(key, 'gone')}, was {then.get(key, 'not there')}"

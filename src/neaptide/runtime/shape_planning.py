@@ -93,8 +93,10 @@ class _ShapePlanning:
 
     def _peaks(self, index: int, graph: Graph, schedule: Schedule) -> ShapePeaks:
         """The peaks of an order, with the scratch bytes that the largest shape takes."""
-        static = self.largest.captured.programs[index].graph
-        return ShapePeaks(graph, schedule, self.shape, self.largest.prices(static).own_workspace)
+        return ShapePeaks(graph, schedule, self.shape, self._workspace(index))
+
+    def _workspace(self, index: int) -> Mapping[int, int]:
+        return self.largest.prices(self.largest.captured.programs[index].graph).own_workspace
 
     def _check(self, top: StepPlan) -> None:
         made = top.plan.programs[0].predictions
@@ -125,7 +127,8 @@ class _ShapePlanning:
                 longest = sum(seconds[node] for node in sequence)
                 schedules[sequence] = ShapePlan(schedule, self._peaks(index, graph, schedule), longest, shape)
         plans = tuple(sorted(schedules.values(), key=lambda plan: plan.seconds))
-        return replace(PlannedGraph.captured(program), by_shape=ShapePlans(self.allowed, plans))
+        shapes = ShapePlans(self.allowed, plans, self._workspace(index))
+        return replace(PlannedGraph.captured(program), by_shape=shapes)
 
 
 def _way(graph: Graph) -> list[Shape]:

@@ -40,10 +40,12 @@ class ShapePlans:
     Attributes:
         budget_bytes: highest peak with workspace.
         plans: at least one; the last keeps to the budget at the largest shape.
+        workspace: scratch bytes by node id that their peaks count at every shape.
     """
 
     budget_bytes: int
     plans: tuple[ShapePlan, ...]
+    workspace: Mapping[int, int] = field(default_factory=dict)
     _chosen: dict[tuple[tuple[str, int], ...], int] = field(default_factory=dict, compare=False, repr=False)
 
     def choose(self, shape: Mapping[str, int]) -> int:

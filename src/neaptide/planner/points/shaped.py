@@ -43,6 +43,12 @@ class ShapeSizes:
         """Of a run that evicts nothing."""
         return int(self.during.max())
 
+    def without_workspace(self, order: Sequence[int]) -> ShapeSizes:
+        """The same with storages alone, of a program that runs in this order."""
+        during = self.during.copy()
+        during[: len(order)] -= np.array(self.workspace, dtype=np.int64)[list(order)]
+        return replace(self, workspace=[0] * len(self.workspace), during=during)
+
 
 class ShapedProgram:
     """A program whose sizes are expressions in dims, under one order of first executions.
