@@ -202,9 +202,9 @@ def test_nothing_is_away_where_a_segment_begins():
     check_schedule(cut, within, REGISTRY)
 
 
-def test_a_body_of_a_loop_neither_stores_nor_loads():
+def test_a_body_of_a_loop_stores_what_it_makes_within_a_trip_and_nothing_that_it_is_handed():
     inner = GraphBuilder("body", REGISTRY)
-    (h,) = inner.node("toy.mix", inner.input("part", (2,)), outputs=["h: f32[3]"])
+    (h,) = inner.node("toy.mix", inner.input("part", (2,), kind=Kind.PARAMETER), outputs=["h: f32[3]"])
     (m,) = inner.node("toy.mix", outputs=["m: f32[4]"])
     (n,) = inner.node("toy.mix", m, outputs=["n: f32[5]"])
     inner.output(inner.node("toy.mix", h, n, outputs=["o: f32[2]"])[0])
@@ -222,8 +222,17 @@ def test_a_body_of_a_loop_neither_stores_nor_loads():
     check_schedule(
         graph, Schedule(Schedule.program_order(graph).steps, {0: Schedule.program_order(body)}), REGISTRY
     )
-    with pytest.raises(VerifyError, match="loop of node 0 stores or loads in its body"):
-        check_schedule(graph, Schedule(Schedule.program_order(graph).steps, {0: stored}), REGISTRY)
+    outer = Schedule.program_order(graph).steps
+    check_schedule(graph, Schedule(outer, {0: stored}), REGISTRY)
+    (handed,) = body.input_storages()[:1]
+    for wrong, why in (
+        (HostStay(stay.storage, 0, 0, 0, 2, 4), "it is being loaded"),
+        (HostStay(handed, 0, 0, 0, 2, 4), "the loop hands it to its body"),
+    ):
+        order = Schedule.program_order(body).with_stays([wrong])
+        with pytest.raises(VerifyError, match="in the body of node 0") as raised:
+            check_schedule(graph, Schedule(outer, {0: order}), REGISTRY)
+        assert why in str(raised.value)
 
 
 def test_bytes_follow_from_the_order_of_the_steps_alone():

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-import heapq
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -12,67 +11,14 @@ from example_counts import examples
 from neaptide.analysis.legality import check_schedule
 from neaptide.corpus.random_graphs import random_graph
 from neaptide.corpus.training_steps import toy_registry
-from neaptide.cost.devices import DISK_BYTES_PER_S, Link
+from neaptide.cost.devices import DISK_BYTES_PER_S
 from neaptide.cost.presets import get_device
 from neaptide.errors import UsageError, VerifyError
 from neaptide.ir.schedule import HostStay, Schedule
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.timeline import copy_links, simulate_timeline
 from strategies import graphs
-
-OUT, BACK = Link("device", "host", 8.0, 0.25), Link("host", "device", 4.0, 0.5)
-
-
-@dataclass
-class Task:
-    """Something that takes time on one machine, behind what it needs and behind all queued there before it."""
-
-    machine: str
-    seconds: float
-    needs: list[Task] = field(default_factory=list)
-    begun: float | None = None
-    ended: float | None = None
-
-
-def run_events(tasks):
-    """Play tasks with a queue of events: machines are idle or busy, and look for work whenever something ends."""
-    queues = {}
-    for task in tasks:
-        queues.setdefault(task.machine, []).append(task)
-    busy = dict.fromkeys(queues, False)
-    events, number, now = [(0.0, -1, None)], 0, 0.0
-    while events:
-        now, _, done = heapq.heappop(events)
-        if done is not None:
-            done.ended = now
-            busy[done.machine] = False
-        for machine, queue in queues.items():
-            if queue and not busy[machine] and all(need.ended is not None for need in queue[0].needs):
-                task = queue.pop(0)
-                task.begun, busy[machine] = now, True
-                heapq.heappush(events, (now + task.seconds, number, task))
-                number += 1
-    return now
-
-
-def tasks_of(problem, schedule):
-    """A schedule as tasks of three machines; a wait is a task of the compute stream that takes no time."""
-    tasks, compute, open_copies = [], None, {}
-    for step in schedule.steps:
-        key = (step.target, step.occurrence)
-        behind = [] if compute is None else [compute]
-        if step.runs_node:
-            seconds = problem.repeat_seconds if step.occurrence else problem.seconds
-            task = compute = Task("compute", seconds[step.target], behind)
-        elif step.kind == "wait":
-            task = compute = Task("compute", 0.0, [*behind, open_copies.pop(key)])
-        else:
-            machine, link = ("out", OUT) if step.kind == "store" else ("back", BACK)
-            nbytes = problem.storage_bytes[step.target]
-            task = Task(machine, link.latency_s + nbytes / link.bandwidth_bytes_per_s, behind)
-            open_copies[key] = task
-        tasks.append(task)
-    return tasks
+from timeline_play import BACK, OUT, Tasks, run_events
 
 
 @st.composite
@@ -116,12 +62,17 @@ def test_seconds_equal_a_play_of_events(data):
     repeats = Schedule.from_nodes(graph, [*range(len(graph.nodes)), *range(len(graph.nodes))])
     schedule = replace(schedule, steps=(*schedule.steps, *repeats.steps[len(graph.nodes) :]))
     found = simulate_timeline(problem, schedule, OUT, BACK)
-    tasks = tasks_of(problem, schedule)
-    assert found.seconds == run_events(tasks)
+    tasks = Tasks()
+    firsts = tasks.add(
+        schedule,
+        lambda step: (problem.repeat_seconds if step.occurrence else problem.seconds)[step.target],
+        problem.storage_bytes.__getitem__,
+    )
+    assert found.seconds == run_events(tasks.all)
     assert [(copy.start_s, copy.end_s) for copy in found.copies] == [
-        (task.begun, task.ended) for task in tasks if task.machine != "compute"
+        (task.begun, task.ended) for task in tasks.all if task.machine != "compute"
     ]
-    ran = [task.begun for task, step in zip(tasks, schedule.steps, strict=True) if step.runs_node]
+    ran = [task.begun for task, step in zip(firsts, schedule.steps, strict=True) if step.runs_node]
     assert list(found.starts_s) == ran
     assert (
         found.seconds == problem.sequence_seconds([s.target for s in schedule.node_steps()]) + found.exposed_s

@@ -62,7 +62,8 @@ def check_bodies(
             raise VerifyError(f"node {number} has an order for a body, and is no loop")
         body = graph.nodes[number].regions[0].body
         try:
-            check_schedule(body, order, registry, allow_nondeterministic=allow_nondeterministic)
+            check_bodies(body, order.bodies, registry, allow_nondeterministic=allow_nondeterministic)
+            _Checker(body, registry, allow_nondeterministic, is_body=True).run(order)
         except VerifyError as error:
             raise VerifyError(
                 f"in the body of node {number}, {error.what}", where=error.where, why=error.why
@@ -70,8 +71,11 @@ def check_bodies(
 
 
 class _Checker:
-    def __init__(self, graph: Graph, registry: OpRegistry, allow_nondeterministic: bool) -> None:
+    def __init__(
+        self, graph: Graph, registry: OpRegistry, allow_nondeterministic: bool, *, is_body: bool = False
+    ) -> None:
         self.graph = graph
+        self.is_body = is_body
         self.registry = registry
         self.allow_nondeterministic = allow_nondeterministic
         self.before = predecessors(graph)
@@ -101,7 +105,7 @@ class _Checker:
                 raise VerifyError(f"{self._name(node)} never runs", where=self._where(node))
         self._check_outputs()
         kept = {instance.key for v in self.graph.outputs if (instance := self.bound[v]) is not None}
-        check_transfers(self.graph, schedule, self.uses, kept)
+        check_transfers(self.graph, schedule, self.uses, kept, is_body=self.is_body)
 
     def _run_node(self, step: Step, position: int) -> None:
         node = self.graph.nodes[step.target]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from neaptide.analysis.alias import alias_operand
 from neaptide.ir.dependencies import needed_inputs
@@ -37,6 +38,20 @@ class Presence:
     end: int
 
 
+class OnHost(NamedTuple):
+    """Instances on the host.
+
+    Attributes:
+        position: of the last step that runs a node.
+        instances: that are there.
+        is_running: whether this is while that step runs, rather than behind it.
+    """
+
+    position: int
+    instances: list[PlayedInstance]
+    is_running: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Played:
     """What was where.
@@ -45,13 +60,13 @@ class Played:
         presences: of the instances beyond those of the caller. One that was away has another for each return; one that
             goes before a step has seen it is in none.
         of_caller: the same of the caller's storages; without transfers each is there for all steps.
-        on_host: the instances on the host when a step that runs a node begins, and again behind each `STORE` between it
-            and the next one, with the position of that step; only where there are any.
+        on_host: what is on the host while a step that runs a node does so, and again behind each `STORE` between it
+            and the next one; only where there is anything.
     """
 
     presences: list[Presence]
     of_caller: list[Presence]
-    on_host: list[tuple[int, list[PlayedInstance]]]
+    on_host: list[OnHost]
 
 
 def play(graph: Graph, schedule: Schedule) -> Played:
@@ -100,17 +115,17 @@ class _Machine:
     def run(self, schedule: Schedule) -> Played:
         running = [self.graph.nodes[step.target] for step in schedule.node_steps()]
         upcoming = iter(zip(running, _deletions(self.graph, running), strict=True))
-        on_host: list[tuple[int, list[PlayedInstance]]] = []
+        on_host: list[OnHost] = []
         for step in schedule.steps:
             if step.moves_bytes:
                 self._move(step)
                 if step.kind is StepKind.STORE:
-                    on_host.append((self.position - 1, list(self.on_host.values())))
+                    on_host.append(OnHost(self.position - 1, list(self.on_host.values()), False))
             elif step.runs_node:
                 node, deletions = next(upcoming)
                 self._execute(node)
                 if self.on_host:
-                    on_host.append((self.position, list(self.on_host.values())))
+                    on_host.append(OnHost(self.position, list(self.on_host.values()), True))
                 self.position += 1
                 for value in deletions:
                     if value in self.variables:

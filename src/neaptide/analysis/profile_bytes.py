@@ -70,7 +70,7 @@ class MemoryProfile:
         alive_at_peak: what is there at `peak_step`, largest first; storages of the bodies of loops are not listed.
         peak_bytes_by_device: `peak_bytes` of every device.
         host_bytes_at: for each node step the most bytes of this device's storages that are kept on the host, from its
-            begin to that of the next one; zeros without transfers.
+            begin to that of the next one, those of the bodies of loops included; zeros without transfers.
         peak_host_bytes: highest `host_bytes_at`.
     """
 
@@ -150,9 +150,12 @@ def memory_profile(
         else 0
         for node in running
     ]
-    host_bytes_at = [0] * steps
-    for position, kept in played.on_host:
+    away_in_bodies = loop_host_bytes(graph, schedule.bodies, wanted, binding)
+    in_trips = [away_in_bodies.get(node.id, 0) for node in running]
+    host_bytes_at = list(in_trips)
+    for position, kept, is_running in played.on_host:
         nbytes = sum(sizes[i.storage] for i in kept if graph.storages[i.storage].device == wanted)
+        nbytes += in_trips[position] if is_running else 0
         host_bytes_at[position] = max(host_bytes_at[position], nbytes)
     with_workspace = [a + b for a, b in zip(bytes_at, workspace_at, strict=True)]
     peak_step = bytes_at.index(max(bytes_at)) if bytes_at else None
@@ -217,6 +220,29 @@ def loop_workspace_bytes(
             body = memory_profile(loop.body, order, binding=sizes, workspace=held)
             most = max(most, body.peak_with_workspace_bytes - body.resident_bytes)
     return most
+
+
+def loop_host_bytes(
+    graph: Graph, bodies: Bodies, device: str, binding: Binding | None = None
+) -> dict[int, int]:
+    """Most bytes that a trip of a loop has on the host, by loop; only loops that move anything.
+
+    Args:
+        graph: where the loops are.
+        bodies: by loop, the order of one trip.
+        device: whose storages are counted.
+        binding: values of symbolic dims around the loops.
+    """
+    found = {}
+    for number, order in bodies.items():
+        if order.has_transfers:
+            node = graph.nodes[number]
+            found[number] = max(
+                memory_profile(loop.body, order, binding=sizes, device=device).peak_host_bytes
+                for loop in node.regions
+                for _, sizes in trips(graph, node, loop, binding)
+            )
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,12 @@ class _Phase(Enum):
 
 
 def check_transfers(
-    graph: Graph, schedule: Schedule, uses: Sequence[StepUse], kept: Collection[InstanceKey]
+    graph: Graph,
+    schedule: Schedule,
+    uses: Sequence[StepUse],
+    kept: Collection[InstanceKey],
+    *,
+    is_body: bool = False,
 ) -> None:
     """Check the steps that store, load and wait. O(steps).
 
@@ -47,35 +52,42 @@ def check_transfers(
     there when it ends; nor optimizer states that the schedule makes. Until the wait for the copy nothing overwrites it. From then to the wait
     for its load nothing touches it, views included. It is back before a later segment begins: what lies between
     segments does not know of it. Between two operations what leaves comes before what returns, so that bytes are
-    highest while operations run.
+    highest while operations run. In the body of a loop all of this holds for one trip, and what the body is handed stays
+    on the device: it is part of a storage around the loop.
 
     Args:
         graph: the program.
         schedule: legal but for its transfers.
         uses: of each step that runs a node.
         kept: instances that outlive the schedule.
+        is_body: whether the graph is the body of a loop.
 
     Raises:
         VerifyError: naming the step, the storage and the rule.
     """
-    for node, body in schedule.bodies.items():
-        if body.has_transfers:
-            raise VerifyError(
-                f"the loop of node {node} stores or loads in its body",
-                why="what a body keeps on the host is not counted yet",
-            )
-    if schedule.has_transfers:
-        _Checker(graph, schedule, uses, kept).run()
+    if schedule.has_own_transfers:
+        _Checker(graph, schedule, uses, kept, is_body=is_body).run()
 
 
 class _Checker:
     def __init__(
-        self, graph: Graph, schedule: Schedule, uses: Sequence[StepUse], kept: Collection[InstanceKey]
+        self,
+        graph: Graph,
+        schedule: Schedule,
+        uses: Sequence[StepUse],
+        kept: Collection[InstanceKey],
+        *,
+        is_body: bool,
     ) -> None:
         self.graph = graph
         self.schedule = schedule
         self.uses = uses
-        self.owned = set(graph.input_storages()) - set(state_storages(graph))
+        self.owned = set(graph.input_storages()) - set(() if is_body else state_storages(graph))
+        self.refusal = (
+            "the loop hands it to its body"
+            if is_body
+            else "the caller owns it, and it is no state of the step"
+        )
         self.in_collective = storages_in_collectives(graph)
         self.segment_of = _segments(graph)
         self.last_use = {key: position for position, use in enumerate(uses) for key in use.touched}
@@ -85,7 +97,7 @@ class _Checker:
         self.away_at_begin = {(storage, 0) for storage in schedule.away_at_begin()} & set(mine)
         self.phases |= dict.fromkeys(self.away_at_begin, _Phase.AWAY)
         self.moving: set[InstanceKey] = set(self.away_at_begin)
-        between = storages_between_steps(graph)
+        between = frozenset() if is_body else storages_between_steps(graph)
         self.not_between = self.away_at_begin - {(storage, 0) for storage in between}
         made = {key for key in kept if key[0] in between and key not in self.phases}
         self.may_end_away = made | self.away_at_begin
@@ -138,7 +150,7 @@ class _Checker:
         key = (step.target, step.occurrence)
         found = self.phases.get(key)
         if step.target in self.owned:
-            raise self._broken(step, index, key, "the caller owns it, and it is no state of the step")
+            raise self._broken(step, index, key, self.refusal)
         if found is None or self.last_use[key] < self.position:
             raise self._broken(
                 step, index, key, "it is not made yet" if found is None else "nothing needs it"

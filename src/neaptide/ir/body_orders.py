@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from neaptide.errors import VerifyError
 from neaptide.ir.graph import Graph
-from neaptide.ir.schedule import Schedule
+from neaptide.ir.schedule import HostStay, Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +17,12 @@ class BodyOrder:
     Attributes:
         loops: ids of nodes with a loop: the one in the graph, the one in its body, and so on, to the loop itself.
         sequence: node ids of the body in running order; a repeated id is a recomputation in each trip.
+        stays: storages that wait on the host in each trip, by positions in `sequence`, in the order in which they leave.
     """
 
     loops: tuple[int, ...]
     sequence: tuple[int, ...]
+    stays: tuple[HostStay, ...] = ()
 
 
 def body_orders(bodies: Mapping[int, Schedule]) -> tuple[BodyOrder, ...]:
@@ -36,9 +38,10 @@ def body_schedules(graph: Graph, orders: Sequence[BodyOrder]) -> dict[int, Sched
         orders: ascending by `loops`; a body without one runs in program order.
 
     Raises:
-        VerifyError: a loop that is none, one named twice or out of order, or a node that its body has not.
+        VerifyError: a loop that is none, one named twice or out of order, a node that its body has not, or a stay at
+            positions that its sequence has not.
     """
-    given = {order.loops: order.sequence for order in orders}
+    given = {order.loops: order for order in orders}
     told = [order.loops for order in orders]
     if told != sorted(given):
         raise VerifyError("its loops are not ascending, or one is there twice")
@@ -50,7 +53,7 @@ def body_schedules(graph: Graph, orders: Sequence[BodyOrder]) -> dict[int, Sched
 def _found(path: tuple[int, ...], bodies: Mapping[int, Schedule]) -> Iterator[BodyOrder]:
     for loop, schedule in bodies.items():
         here = (*path, loop)
-        yield BodyOrder(here, tuple(step.target for step in schedule.node_steps()))
+        yield BodyOrder(here, tuple(step.target for step in schedule.node_steps()), schedule.stays())
         yield from _found(here, schedule.bodies)
 
 
@@ -65,16 +68,18 @@ def _check_path(graph: Graph, loops: Sequence[int]) -> None:
 
 
 def _schedules(
-    graph: Graph, path: tuple[int, ...], given: Mapping[tuple[int, ...], tuple[int, ...]]
+    graph: Graph, path: tuple[int, ...], given: Mapping[tuple[int, ...], BodyOrder]
 ) -> dict[int, Schedule]:
     depth = len(path)
     made = {}
     for loop in sorted({loops[depth] for loops in given if loops[:depth] == path and len(loops) > depth}):
         body, here = graph.nodes[loop].regions[0].body, (*path, loop)
-        sequence = given.get(here, tuple(range(len(body.nodes))))
+        order = given.get(here, BodyOrder(here, tuple(range(len(body.nodes)))))
+        sequence = order.sequence
         if unknown := [node for node in sequence if not 0 <= node < len(body.nodes)]:
             raise VerifyError(f"{_named(here)} has no node {unknown[0]} in its body of {len(body.nodes)}")
-        made[loop] = Schedule(Schedule.from_nodes(body, sequence).steps, _schedules(body, here, given))
+        inside = _schedules(body, here, given)
+        made[loop] = Schedule.from_nodes(body, sequence, inside).with_stays(order.stays)
     return made
 
 

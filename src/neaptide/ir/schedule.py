@@ -46,6 +46,7 @@ NODE_STEPS = frozenset({StepKind.COMPUTE, StepKind.RECOMPUTE, StepKind.LOOP})
 TRANSFER_STEPS = frozenset({StepKind.STORE, StepKind.LOAD, StepKind.WAIT})
 BETWEEN: Final = -1
 """In the place of a position of a stay: between two runs of the schedule, and not in it."""
+_NEXT_OF_STAY: Final = (StepKind.STORE, StepKind.WAIT, StepKind.LOAD, StepKind.WAIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +145,44 @@ class Schedule:
         return tuple(step for step in self.steps if step.runs_node)
 
     @property
+    def has_own_transfers(self) -> bool:
+        """Whether a step begins or ends a copy to or from the host; the bodies of loops are not looked at."""
+        return any(step.moves_bytes for step in self.steps)
+
+    @property
     def has_transfers(self) -> bool:
         """Whether a step begins or ends a copy to or from the host, here or in the body of a loop."""
-        return any(step.moves_bytes for step in self.steps) or any(
-            body.has_transfers for body in self.bodies.values()
-        )
+        return self.has_own_transfers or any(body.has_transfers for body in self.bodies.values())
+
+    def stays(self) -> tuple[HostStay, ...]:
+        """The stays on the host that the steps make, in the order in which they are stored. O(steps).
+
+        Bodies of loops are not looked at.
+
+        Raises:
+            VerifyError: a storage leaves and does not return, or returns and did not leave.
+        """
+        begun: dict[tuple[int, int], list[int]] = {}
+        found: list[tuple[int, HostStay]] = []
+        stored: dict[tuple[int, int], int] = {}
+        position = -1
+        for index, step in enumerate(self.steps):
+            position += step.runs_node
+            if not step.moves_bytes:
+                continue
+            key = (step.target, step.occurrence)
+            positions = begun.setdefault(key, [])
+            if _NEXT_OF_STAY[len(positions)] is not step.kind:
+                raise VerifyError(f"step {index} cannot {step}", why="it is no part of a stay on the host")
+            if step.kind is StepKind.STORE:
+                stored[key] = index
+            is_ahead = len(positions) > 1  # a load and the wait for it stand before an operation
+            positions.append(position + is_ahead)
+            if len(positions) == len(_NEXT_OF_STAY):
+                found.append((stored[key], HostStay(*key, *begun.pop(key))))
+        for storage, _ in begun:
+            raise VerifyError(f"storage {storage} is stored and does not come back")
+        return tuple(stay for _, stay in sorted(found, key=lambda entry: entry[0]))
 
     def with_stays(self, stays: Sequence[HostStay]) -> Schedule:
         """The steps that run nodes, with the steps of some stays on the host. O(steps + stays).

@@ -73,7 +73,7 @@ def schedule_buffers(
         LayoutProblemError: an alignment that is no power of two, sizes out of range, or steps that take storages to
             the host and back, which would need a place for each return.
     """
-    if schedule.has_transfers:
+    if schedule.has_own_transfers:
         raise LayoutProblemError("a schedule that stores and loads has no layout yet")
     sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
     where = device if device is not None else main_device(graph, sizes)

@@ -27,7 +27,7 @@ from neaptide.lower.program import Program, Watch
 from neaptide.lower.random_states import DrawnAgain, random_state, repeated_draws
 from neaptide.lower.torch_calls import CallText, CallWriter, result_structure
 from neaptide.lower.torch_ops import resolve_operation
-from neaptide.lower.transfers import transfer_lines
+from neaptide.lower.transfers import host_pools, transfer_lines
 from neaptide.lower.watches import copy_text, refuse_missed, watches_by_access
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 
@@ -70,7 +70,8 @@ def lower(
             f"{'an arena' if places else 'a stay on the host'} has one size, but this program takes {', '.join(dims)}",
             next_step="leave it out, or bind all dimensions before lowering",
         )
-    writer = _Writer(calls, places, PlaceNames(calls.names), slow)
+    pools = host_pools(graph, schedule, calls, slow)
+    writer = _Writer(calls, places, PlaceNames(calls.names), pools)
     writer.function("program", graph, schedule, watches, dims)
     lines = writer.lines
     return Program(
@@ -131,7 +132,7 @@ class _Writer:
     calls: CallWriter
     places: Places
     place_names: PlaceNames
-    slow: SlowMemory
+    pools: Mapping[str, str]
     lines: list[_Line] = field(default_factory=list)
     outer: tuple[Node, ...] = ()
     functions: int = 0
@@ -172,7 +173,7 @@ class _Writer:
             self._watch(graph, None, due.pop(Access(storage, 0), ()))
         heading = ""
         liveness = compute_liveness(graph, schedule)
-        transfers = transfer_lines(graph, schedule, liveness, self.calls, self.slow)
+        transfers = transfer_lines(graph, schedule, liveness, self.calls, self.pools)
         for position, (step, dead) in enumerate(zip(liveness.steps, liveness.deaths, strict=True)):
             node = graph.nodes[step.target]
             here = f"{node.source.phase} {node.source.module}".strip()

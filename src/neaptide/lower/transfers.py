@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 
 from neaptide.analysis.liveness import Liveness
+from neaptide.analysis.loops import Binding, trips
 from neaptide.errors import LoweringError
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule, Step, StepKind
@@ -16,22 +17,42 @@ from neaptide.movers.host_pool import DEVICES, HostPool, make_mover
 from neaptide.movers.slow_memory import SlowMemory
 
 
-def transfer_lines(
-    graph: Graph, schedule: Schedule, liveness: Liveness, calls: CallWriter, slow: SlowMemory
-) -> Mapping[int, list[str]]:
-    """The lines directly behind each step that runs a node, by its position. O(steps + bindings).
+def host_pools(graph: Graph, schedule: Schedule, calls: CallWriter, slow: SlowMemory) -> Mapping[str, str]:
+    """By device, the name of the pool that its storages wait in, those of the bodies of loops too. O(steps).
+
+    Args:
+        graph: the whole program.
+        schedule: its steps.
+        calls: what knows the names.
+        slow: where storages wait.
 
     Raises:
         LoweringError: for a storage of a device whose copies cannot be made.
         SymbolicError: for a storage whose size is not a number.
     """
-    lines: dict[int, list[str]] = defaultdict(list)
     if not schedule.has_transfers:
-        return lines
-    pools = {
+        return {}
+    return {
         device: calls.bind("host", _pool(device, nbytes, slow), device)
-        for device, nbytes in _most_bytes(graph, schedule).items()
+        for device, nbytes in _most_bytes(graph, schedule, {}).items()
     }
+
+
+def transfer_lines(
+    graph: Graph, schedule: Schedule, liveness: Liveness, calls: CallWriter, pools: Mapping[str, str]
+) -> Mapping[int, list[str]]:
+    """The lines directly behind each step that runs a node, by its position. O(steps + bindings).
+
+    Args:
+        graph: the program, or the body of a loop.
+        schedule: its steps.
+        liveness: of them.
+        calls: what knows the names.
+        pools: of the program, as `host_pools` gives them.
+    """
+    lines: dict[int, list[str]] = defaultdict(list)
+    if not schedule.has_own_transfers:
+        return lines
     bound, owned = _bound(liveness), set(graph.input_storages())
     used = {v for node in graph.nodes for v in (*node.inputs, *node.outputs)}
     stored: dict[tuple[int, int], str] = {}
@@ -65,23 +86,36 @@ def _pool(device: str, nbytes: int, slow: SlowMemory) -> HostPool:
     return HostPool(capacity_bytes, make_mover(torch.device(device), capacity_bytes, slow))
 
 
-def _most_bytes(graph: Graph, schedule: Schedule) -> dict[str, int]:
-    """By device, the most bytes of its storages that the schedule has on the host at once."""
+def _most_bytes(graph: Graph, schedule: Schedule, sizes: Binding) -> dict[str, int]:
+    """By device, the most bytes of its storages that the schedule has on the host at once, in all trips of its loops."""
     live: dict[str, int] = defaultdict(int)
     most: dict[str, int] = defaultdict(int)
     away: set[tuple[int, int]] = set()
     for step in schedule.steps:
         key = (step.target, step.occurrence)
-        if step.kind is StepKind.STORE:
+        if step.runs_node:
+            for device, nbytes in _most_in_trips(graph, schedule, step, sizes):
+                most[device] = max(most[device], live[device] + nbytes)
+        elif step.kind is StepKind.STORE:
             device = _device(graph, step)
-            live[device] += graph.storages[step.target].nbytes.evaluate()
+            live[device] += graph.storages[step.target].nbytes.evaluate(sizes)
             most[device] = max(most[device], live[device])
         elif step.kind is StepKind.WAIT and key in away:
             away.remove(key)
-            live[_device(graph, step)] -= graph.storages[step.target].nbytes.evaluate()
+            live[_device(graph, step)] -= graph.storages[step.target].nbytes.evaluate(sizes)
         elif step.kind is StepKind.WAIT:
             away.add(key)
     return most
+
+
+def _most_in_trips(graph: Graph, schedule: Schedule, step: Step, sizes: Binding) -> Iterator[tuple[str, int]]:
+    """The same of each kind of trip of the loop that a step runs; nothing where its body moves nothing."""
+    body = schedule.bodies.get(step.target)
+    if body is not None and body.has_transfers:
+        node = graph.nodes[step.target]
+        loop = node.regions[0]
+        for _, within in trips(graph, node, loop, sizes):
+            yield from _most_bytes(loop.body, body, within).items()
 
 
 def _device(graph: Graph, step: Step) -> str:

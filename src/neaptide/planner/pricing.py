@@ -17,7 +17,9 @@ from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
+from neaptide.planner.body_copies import Links, body_copies, moves_storages
 from neaptide.planner.prices import NodePrice, Prices
+from neaptide.schedule.loop_copies import LoopCopies
 from neaptide.schedule.problem import StepProblem, compile_problem
 
 _RANDOM_STATE_SECONDS: Final = (
@@ -61,6 +63,7 @@ class Pricing:
         registry: what the operations mean.
         binding: values of symbolic dims; the same as the cost model's. In the body of a loop those of a full part.
         allow_nondeterministic: repetitions may give other bits.
+        links: what makes the copies in the bodies of loops; None where nothing is moved in them.
     """
 
     def __init__(
@@ -70,12 +73,15 @@ class Pricing:
         *,
         binding: Binding | None = None,
         allow_nondeterministic: bool = False,
+        links: Links | None = None,
     ) -> None:
+        self.links = links
         self.cost = cost
         self.registry = registry
         self.binding: Binding = dict(binding or {})
         self.allow_nondeterministic = allow_nondeterministic
         self._runs: tuple[_Runs, ...] = (_Runs(1, self.binding, cost),)
+        self._is_inside = False
         self._known: dict[int, _Priced] = {}
         self._by_call: dict[Hashable, NodePrice] = {}
 
@@ -114,6 +120,7 @@ class Pricing:
                 random_state_seconds=_RANDOM_STATE_SECONDS,
                 bodies=bodies,
                 in_bodies=made.prices.in_bodies,
+                body_copies=self._copies(graph, bodies),
             )
         return made.problem
 
@@ -257,8 +264,9 @@ class Pricing:
             self.registry,
             binding=runs[0].binding,
             allow_nondeterministic=self.allow_nondeterministic,
+            links=self.links,
         )
-        found._runs = runs
+        found._runs, found._is_inside = runs, True
         return found
 
     def scratch(self, graph: Graph) -> dict[Path, int]:
@@ -278,7 +286,25 @@ class Pricing:
     # -- prices
 
     def _seconds(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
-        return float(sum(run.count * run.cost.seconds(graph, node, bodies) for run in self._runs))
+        """Of all runs; a loop that moves storages waits for them as where no other copies are under way."""
+        seconds = float(sum(run.count * run.cost.seconds(graph, node, bodies) for run in self._runs))
+        if moves_storages(node, bodies):
+            copies = (
+                (run.count, body_copies(graph, node, run.cost, bodies, run.binding, self.links))
+                for run in self._runs
+            )
+            seconds += sum(count * one.alone.waited_s for count, one in copies)
+        return seconds
+
+    def _copies(self, graph: Graph, bodies: Bodies) -> dict[int, LoopCopies]:
+        """The copies in the bodies of a graph's loops; none in a body, whose seconds are of all trips together."""
+        if self._is_inside:
+            return {}
+        return {
+            number: body_copies(graph, graph.nodes[number], self.cost, bodies, self.binding, self.links)
+            for number in sorted(bodies)
+            if moves_storages(graph.nodes[number], bodies)
+        }
 
     def _workspace(self, graph: Graph, node: Node) -> int:
         return max(run.cost.workspace_bytes(graph, node) for run in self._runs)

@@ -107,9 +107,12 @@ class _Content:
 
     def _check_stays(self) -> None:
         program, made = self.program, self.program.predictions
-        if not program.stays and (made.host_bytes or made.exposed_seconds):
+        if made.exposed_seconds and not program.stays:
+            raise self._wrong("stays", "is empty, and the plan predicts waits for copies")
+        in_bodies = any(order.stays for order in program.bodies)
+        if made.host_bytes and not (program.stays or in_bodies):
             raise self._wrong(
-                "stays", "is empty, and the plan predicts bytes on the host or waits for copies"
+                "stays", "is empty, as it is in all bodies, and the plan predicts bytes on the host"
             )
         if program.stays and made.arena_bytes:
             raise self._wrong("stays", "is not empty, and what is stored and loaded has no layout yet")

@@ -171,7 +171,13 @@ class Evaluator:
     @property
     def host_bytes(self) -> Ints:
         """Most bytes on the host from the begin of each position to that of the next one. O(steps + transfers)."""
-        return self._stays.host_bytes(self.places, len(self.order), self.problem.moved_bytes)
+        return self._stays.host_bytes(self.places, self.host_bytes_in_bodies, self.problem.moved_bytes)
+
+    @property
+    def host_bytes_in_bodies(self) -> Ints:
+        """Most bytes that the body of a loop has on the host, by position. O(steps)."""
+        of_node: Ints = np.array(self.problem.body_host_bytes, dtype=np.int64)
+        return of_node[np.array(self.node_of, dtype=np.int64)[self.order]]
 
     @property
     def peak_host_bytes(self) -> int:

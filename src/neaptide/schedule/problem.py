@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
 from neaptide.analysis.alias import is_pure_view, values_by_storage
 from neaptide.analysis.bounds import least_loop_bytes, lower_bound_bytes, order_lower_bound_bytes
 from neaptide.analysis.kinds import state_storages
 from neaptide.analysis.loops import NO_BODIES, NO_SCRATCH, Bodies, Scratch
-from neaptide.analysis.profile_bytes import loop_workspaces
+from neaptide.analysis.profile_bytes import loop_host_bytes, loop_workspaces
 from neaptide.analysis.replay import repeat_rule
 from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device
 from neaptide.ir.dependencies import needed_inputs, predecessors
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry, Trait
+from neaptide.schedule.loop_copies import LoopCopies
 
 _CONTRACTIONS: Final = frozenset({Trait.CONTRACTION, Trait.CONVOLUTION, Trait.ATTENTION, Trait.RECURRENT})
 
@@ -75,6 +77,9 @@ class StepProblem:
         state_bytes: by storage, of those of the caller's on this device that nodes touch and that may wait on the host meanwhile; part
             of `resident_bytes`. By default none may.
         body_bytes: by node, how much of its workspace are storages that the body of a loop holds. By default none.
+        body_host_bytes: by node, most bytes that the body of a loop has on the host. By default none.
+        body_copies: by node, the copies of a loop's body and what runs beside them; only of loops that move anything.
+            Their `seconds` count what waits for these copies when no others are under way.
         is_plain: by node, whether running it again is all that it takes to make again what it creates: nothing writes
             or views that, it may run twice, and no caller's storage that it reads is ever overwritten. Derived.
     """
@@ -106,6 +111,8 @@ class StepProblem:
     repeat_seconds: tuple[float, ...] = ()
     is_contraction: tuple[bool, ...] = ()
     body_bytes: tuple[int, ...] = ()
+    body_host_bytes: tuple[int, ...] = ()
+    body_copies: Mapping[int, LoopCopies] = field(default_factory=dict)
     state_bytes: tuple[int, ...] = ()
     is_plain: tuple[bool, ...] = field(init=False, repr=False, compare=False)
 
@@ -116,6 +123,8 @@ class StepProblem:
             object.__setattr__(self, "is_contraction", (False,) * len(self.operands))
         if not self.body_bytes:
             object.__setattr__(self, "body_bytes", (0,) * len(self.operands))
+        if not self.body_host_bytes:
+            object.__setattr__(self, "body_host_bytes", (0,) * len(self.operands))
         if not self.state_bytes:
             object.__setattr__(self, "state_bytes", (0,) * len(self.storage_bytes))
         plain = tuple(
@@ -200,6 +209,7 @@ def compile_problem(
     random_state_seconds: float = 0.0,
     bodies: Bodies = NO_BODIES,
     in_bodies: Scratch = NO_SCRATCH,
+    body_copies: Mapping[int, LoopCopies] = MappingProxyType({}),
 ) -> StepProblem:
     """The integer problem of a graph. O(size of the graph + nodes x storages / 64).
 
@@ -216,6 +226,7 @@ def compile_problem(
         bodies: by node, the order in which its loop's body runs; program order for the others. The bounds hold for all
             orders of bodies, but `order_lower_bound_bytes` is not above what these need.
         in_bodies: scratch bytes of nodes in bodies, by path.
+        body_copies: by loop whose body moves anything, when it does.
     """
     sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
     where = device if device is not None else main_device(graph, sizes)
@@ -234,6 +245,7 @@ def compile_problem(
         for node in graph.nodes
     ]
     held = loop_workspaces(graph, binding, bodies)
+    away = loop_host_bytes(graph, bodies, where, binding)
     given = {**(workspace or {})}
     needed = loop_workspaces(graph, binding, bodies, in_bodies) if in_bodies else held
     scratch = {**given, **{loop: max(nbytes, given.get(loop, 0)) for loop, nbytes in needed.items()}}
@@ -289,6 +301,8 @@ def compile_problem(
         body_bytes=tuple(
             held.get(node.id, 0) if node_device(graph, node) == where else 0 for node in graph.nodes
         ),
+        body_host_bytes=tuple(away.get(node.id, 0) for node in graph.nodes),
+        body_copies=dict(body_copies),
         state_bytes=tuple(
             sizes[s.id] if s.id in state and roles[s.id] and s.device == where else 0 for s in graph.storages
         ),

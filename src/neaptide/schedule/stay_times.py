@@ -6,9 +6,10 @@ copies are one sum, so that a play costs what the stays cost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -16,12 +17,14 @@ import numpy as np
 from neaptide.cost.devices import Link
 from neaptide.ir.schedule import BETWEEN
 from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.loop_copies import Busy, LoopCopies
 
 Places: TypeAlias = tuple[int, int, int, int]
 """Positions of the store, of the wait behind it, of the load, and of the wait for that, as in `HostStay`; `BETWEEN` for
 those that there are not."""
 
-_LOAD, _BACK, _STORE, _GONE = range(4)
+_STORE, _GONE, _LOAD, _BACK, _LOOP = range(5)
+"""Steps between two operations, in the order of `Schedule.with_stays`; a loop is played in front of what follows it."""
 
 
 class Waiting(NamedTuple):
@@ -47,8 +50,8 @@ class StayTimes:
     Attributes:
         stored_s: by stay, when its copy to the host is done; 0 for one that began before.
         loaded_s: by stay, when its copy back is done; 0 for one that goes on behind the end.
-        waits: of the compute stream that take time, in running order.
-        exposed_s: all these seconds.
+        waits: of the compute stream for copies of these stays that take time, in running order.
+        exposed_s: all these seconds, and those by which loops that move storages take longer than alone.
     """
 
     stored_s: tuple[float, ...]
@@ -62,16 +65,25 @@ class StayClock:
 
     Attributes:
         begins_s: by position, when its operation begins if nothing waits; one more entry for the end.
+        loops: by position, the copies of the loop there; only where there are any.
     """
 
-    def __init__(self, seconds: Sequence[float], out: Link, back: Link) -> None:
+    def __init__(
+        self,
+        seconds: Sequence[float],
+        out: Link,
+        back: Link,
+        loops: Mapping[int, LoopCopies] = MappingProxyType({}),
+    ) -> None:
         """O(positions).
 
         Args:
             seconds: by position, of the operation there.
             out: the link to the host.
             back: the link from it.
+            loops: as the attribute.
         """
+        self.loops = loops
         self.begins_s: tuple[float, ...] = tuple(accumulate(seconds, initial=0.0))
         self.out, self.back = out, back
 
@@ -83,29 +95,29 @@ class StayClock:
         first = np.array(problem.seconds)[nodes]
         again = np.array(problem.repeat_seconds)[nodes]
         # Execution ids from the node count on are repetitions.
-        return StayClock(np.where(order < problem.node_count, first, again).tolist(), out, back)
+        seconds = np.where(order < problem.node_count, first, again).tolist()
+        return StayClock(seconds, out, back, loops_with_copies(evaluator))
 
     def play(self, places: Sequence[Places], nbytes: Sequence[int]) -> StayTimes:
-        """Times of some stays. O(stays x log stays).
+        """Times of some stays. O((stays + loops with copies) x log of both).
 
         Args:
             places: of each stay, in the order in which they are stored where several begin at one position.
             nbytes: of each.
         """
-        # Steps between two operations, in the order of `Schedule.with_stays`: what leaves, then what returns.
-        events: list[tuple[int, int, int, int]] = []
+        events: list[tuple[int, int, int]] = [(position, _LOOP, 0) for position in self.loops]
         for number, (store, gone, load, back) in enumerate(places):
             if store != BETWEEN:
-                events.append((store + 1, 0, number, _STORE))
-                events.append((gone + 1, 1, number, _GONE))
+                events.append((store + 1, _STORE, number))
+                events.append((gone + 1, _GONE, number))
             if load != BETWEEN:
-                events.append((load, 2, back * len(places) + number, _LOAD))
-                events.append((back, 3, number, _BACK))
+                events.append((load, _LOAD, back * len(places) + number))
+                events.append((back, _BACK, number))
         events.sort()
         stored, loaded = [0.0] * len(places), [0.0] * len(places)
         waits: list[Waiting] = []
         late = out_free = back_free = 0.0
-        for position, _, key, kind in events:
+        for position, kind, key in events:
             now = self.begins_s[position] + late
             if kind == _STORE:
                 out_free = max(now, out_free) + self.out.seconds(nbytes[key])
@@ -114,9 +126,24 @@ class StayClock:
                 number = key % len(places)
                 back_free = max(now, back_free) + self.back.seconds(nbytes[number])
                 loaded[number] = back_free
+            elif kind == _LOOP:
+                copies = self.loops[position]
+                played = copies.play(Busy(max(out_free - now, 0.0), max(back_free - now, 0.0)))
+                late += played.waited_s - copies.alone.waited_s
+                end = self.begins_s[position + 1] + late
+                out_free, back_free = end + played.busy.out_s, end + played.busy.back_s
             else:
                 until = stored[key] if kind == _GONE else loaded[key]
                 if until > now:
                     waits.append(Waiting(position, until - now, key, kind == _BACK))
                     late += until - now
         return StayTimes(tuple(stored), tuple(loaded), tuple(waits), late)
+
+
+def loops_with_copies(evaluator: Evaluator) -> dict[int, LoopCopies]:
+    """By position of a sequence, the copies of the loop there; only where there are any. O(executions of such loops)."""
+    return {
+        evaluator.places[execution]: copies
+        for node, copies in evaluator.problem.body_copies.items()
+        for execution in evaluator.executions[node]
+    }

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from neaptide.cost.devices import DISK_BYTES_PER_S, Device, Link
 from neaptide.errors import UsageError
 from neaptide.ir.schedule import Schedule, StepKind
+from neaptide.schedule.loop_copies import Busy
 from neaptide.schedule.problem import StepProblem
 
 
@@ -79,6 +80,9 @@ def copy_links(device: Device) -> tuple[Link, Link]:
 def simulate_timeline(step: StepProblem, schedule: Schedule, out: Link, back: Link) -> Timeline:
     """Play the seconds of a legal schedule. O(steps).
 
+    A loop that moves storages has `step.body_copies`. Its copies queue behind those that are under way when it begins; by
+    how much longer it takes than alone is told as a wait at its begin.
+
     Args:
         step: seconds of nodes and bytes of storages.
         schedule: its steps.
@@ -96,7 +100,16 @@ def simulate_timeline(step: StepProblem, schedule: Schedule, out: Link, back: Li
         key = (one.target, one.occurrence)
         if one.runs_node:
             starts.append(now)
+            begin = now
             now += (step.repeat_seconds if one.occurrence else step.seconds)[one.target]
+            if one.target in step.body_copies:
+                inside = step.body_copies[one.target]
+                played = inside.play(Busy(*(max(free[way] - begin, 0.0) for way in links)))
+                if longer := played.waited_s - inside.alone.waited_s:
+                    waits.append((begin, begin + longer))
+                exposed += longer
+                now += longer
+                free = dict(zip(links, (now + left for left in played.busy), strict=True))
         elif one.kind is StepKind.WAIT:
             waited = max(under_way.pop(key) - now, 0.0)
             if waited:

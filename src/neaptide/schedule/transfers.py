@@ -5,7 +5,7 @@ Places are executions, not positions, so that a stay moves along with the steps 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -136,14 +136,25 @@ class StayTable:
                 self.anchored[place] = self.anchored.get(place, frozenset()) | {storage}
         return before
 
-    def host_bytes(self, places: Sequence[int], count: int, nbytes: Callable[[int], int]) -> Ints:
-        """Most bytes on the host from the begin of each of `count` positions to that of the next one."""
-        change = np.zeros(count + 1, dtype=np.int64)
-        for storage, stays in self.of.items():
-            for store, back in stays.host_spans:
-                change[0 if store == AWAY else places[store]] += nbytes(storage)
-                change[count if back in {TO_END, AWAY} else places[back]] -= nbytes(storage)
-        return np.cumsum(change[:count])
+    def host_bytes(self, places: Sequence[int], in_bodies: Ints, nbytes: Callable[[int], int]) -> Ints:
+        """Most bytes on the host from the begin of each position to that of the next one.
+
+        Args:
+            places: position by execution.
+            in_bodies: by position, what the body of a loop has there.
+            nbytes: of a storage.
+        """
+        count = len(in_bodies)
+        spans = (
+            (
+                BETWEEN if store == AWAY else places[store],
+                count if back in {TO_END, AWAY} else places[back],
+                nbytes(storage),
+            )
+            for storage, stays in self.of.items()
+            for store, back in stays.host_spans
+        )
+        return bytes_on_host(spans, in_bodies)
 
     def positions(self, places: Sequence[int], count: int) -> tuple[HostStay, ...]:
         """All transfers by position, in the order in which they are stored, then by storage."""
@@ -162,6 +173,28 @@ class StayTable:
             )
         ]
         return tuple(sorted(found, key=lambda stay: (stay.store_behind, stay.storage, stay.occurrence)))
+
+
+def bytes_on_host(spans: Iterable[tuple[int, int, int]], in_bodies: Ints) -> Ints:
+    """Most bytes on the host from the begin of each position to that of the next one. O(positions + spans).
+
+    Args:
+        spans: of stays: directly behind which position the host bytes begin, `BETWEEN` for what is there before,
+            directly before which one they end, and how many they are.
+        in_bodies: by position, what the body of a loop has there while it runs.
+    """
+    count = len(in_bodies)
+    stored = np.zeros(count + 1, dtype=np.int64)
+    change = np.zeros(count + 1, dtype=np.int64)
+    for store, back, nbytes in spans:
+        if store == BETWEEN:
+            change[0] += nbytes
+        else:
+            stored[store] += nbytes
+        change[back] -= nbytes
+    behind = np.cumsum((change + stored)[:count])
+    most: Ints = np.maximum(behind, behind - stored[:count] + in_bodies)
+    return most
 
 
 def _anchors(stays: Stays) -> set[int]:

@@ -18,7 +18,8 @@ from neaptide.planner.offload.placement import PlacedStays, place_stays
 from neaptide.schedule.changes import Change
 from neaptide.schedule.evaluate import Evaluator, Ints
 from neaptide.schedule.replays import Replays
-from neaptide.schedule.stay_times import StayClock
+from neaptide.schedule.stay_times import StayClock, loops_with_copies
+from neaptide.schedule.transfers import bytes_on_host
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,8 @@ class Carried:
             nodes = np.array(self.evaluator.node_of, dtype=np.int64)[order]
             is_first = order < self.evaluator.problem.node_count
             seconds = np.where(is_first, self._first_s[nodes], self._again_s[nodes])
-            self._clock = order, StayClock(seconds.tolist(), self.host.out, self.host.back)
+            loops = loops_with_copies(self.evaluator)
+            self._clock = order, StayClock(seconds.tolist(), self.host.out, self.host.back, loops)
         return self._clock[1]
 
     def filled(self) -> list[IdleGap]:
@@ -117,11 +119,11 @@ class Carried:
     def host_bytes(self) -> int:
         """Most bytes on the host. O(positions + stays)."""
         placed = self.placed()
-        change = np.zeros(len(self.evaluator.order) + 1, dtype=np.int64)
-        for gap, (store, _, _, back) in zip(placed.gaps, placed.places, strict=True):
-            change[store] += gap.nbytes
-            change[back] -= gap.nbytes
-        return int(np.cumsum(change[:-1]).max(initial=0))
+        spans = (
+            (store, back, gap.nbytes)
+            for gap, (store, _, _, back) in zip(placed.gaps, placed.places, strict=True)
+        )
+        return int(bytes_on_host(spans, self.evaluator.host_bytes_in_bodies).max(initial=0))
 
     def lowest(self) -> Ints:
         """Bytes at each position with what is chosen away over the whole of its gaps."""

@@ -1,0 +1,147 @@
+"""Programs whose loops take storages to the host in each trip: the same bits, and exactly the predicted bytes."""
+
+from __future__ import annotations
+
+import errno
+import os
+from itertools import pairwise
+
+import pytest
+import torch
+
+from fission_play import random_inputs
+from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.errors import TransferError, VerifyError
+from neaptide.ir.builder import GraphBuilder
+from neaptide.ir.nodes import MergeMap, SliceMap
+from neaptide.ir.schedule import HostStay, Schedule
+from neaptide.lower.torch_code import lower
+from neaptide.movers import file_mover
+from neaptide.movers.slow_memory import SlowMemory
+from neaptide.ops import registry
+from neaptide.runtime.executor import Executable
+from neaptide.runtime.meter import LiveBytesMeter
+from neaptide.symbolic.size_expr import SizeExpr
+
+FAST = SlowMemory(bytes_per_s=2e9)
+
+
+def with_all_idle(graph):
+    """Program order with every storage of a graph and of the bodies in it on the host while two steps do not touch it."""
+    bodies = {node.id: with_all_idle(node.regions[0].body) for node in graph.nodes if node.regions}
+    schedule = Schedule.program_order(graph, bodies)
+    stays = []
+    for storage in sorted(set(range(len(graph.storages))) - set(graph.input_storages())):
+        uses = [
+            node.id
+            for node in graph.nodes
+            if storage in {graph.values[v].storage for v in (*node.inputs, *node.outputs)}
+        ]
+        for last, then in pairwise(uses):
+            if then > last + 2:
+                stays.append(HostStay(storage, 0, last, last, then - 1, then))
+                try:
+                    check_schedule(graph, schedule.with_stays(stays), registry())
+                except VerifyError:
+                    stays.pop()
+    return schedule.with_stays(stays)
+
+
+def executable(graph, schedule):
+    return Executable(lower(graph, schedule, registry(), slow=FAST), name="in parts")
+
+
+def run(graph, schedule, inputs, program=None):
+    """Outputs and operands behind a run; bytes on both sides are those predicted."""
+    copies = [item.clone() if isinstance(item, torch.Tensor) else item for item in inputs]
+    tensors = [item for item in copies if isinstance(item, torch.Tensor)]
+    program = program or executable(graph, schedule)
+    with LiveBytesMeter(tensors) as meter:
+        outputs = program.run(list(copies))
+    predicted = memory_profile(graph, schedule)
+    assert meter.peak_bytes == predicted.peak_with_workspace_bytes
+    if schedule.has_transfers:
+        pool = program.program.names["host"]
+        assert (pool.peak_bytes, pool.live_bytes) == (predicted.peak_host_bytes, 0)
+    return [*outputs, *tensors]
+
+
+def wide_rows(rows=7, wide=64):
+    """Rows in parts of 3, 3 and 1, with a wide value that is idle inside; and a value that is idle across the loop."""
+    body = GraphBuilder("body", registry())
+    part = SizeExpr.dim("part")
+    x, w = body.input("x", (part, 4)), body.input("w", (4, wide))
+    (early,) = body.node("aten.mm.default", x, w, outputs=[f"early: f32[{{part}}, {wide}]"])
+    (small,) = body.node("aten.relu.default", x, outputs=["small: f32[{part}, 4]"])
+    for number in range(3):
+        (small,) = body.node("aten.exp.default", small, outputs=[f"s{number}: f32[{{part}}, 4]"])
+    (late,) = body.node("aten.mm.default", small, w, outputs=[f"late: f32[{{part}}, {wide}]"])
+    (out,) = body.node("aten.add.Tensor", early, late, outputs=[f"out: f32[{{part}}, {wide}]"])
+    body.output(out)
+    b = GraphBuilder("rows", registry())
+    x, w = b.input("x", (rows, 4)), b.input("w", (4, wide))
+    (first,) = b.node("aten.mm.default", x, w, outputs=[f"first: f32[{rows}, {wide}]"])
+    (y,) = b.loop(
+        body.finish(),
+        -(-rows // 3),
+        [x, w],
+        outputs=[f"y: f32[{rows}, {wide}]"],
+        slices=[SliceMap(0, 0, SizeExpr.const(3))],
+        merges=[MergeMap(0, "concat", 0)],
+    )
+    (z,) = b.node("aten.exp.default", y, outputs=[f"z: f32[{rows}, {wide}]"])
+    (end,) = b.node("aten.add.Tensor", z, first, outputs=[f"end: f32[{rows}, {wide}]"])
+    b.output(end)
+    return b.finish()
+
+
+def test_a_body_stores_and_loads_in_each_trip():
+    graph = wide_rows()
+    schedule = with_all_idle(graph)
+    body = schedule.bodies[1]
+    assert len(body.stays()) == 1
+    inputs = random_inputs(graph)
+    program = executable(graph, schedule)
+    source = program.program.source
+    assert source.count("host.store(early)") == 1
+    before = Schedule.program_order(graph)
+    for found, expected in zip(
+        run(graph, schedule, inputs, program), run(graph, before, inputs), strict=True
+    ):
+        assert torch.equal(found, expected)
+    assert memory_profile(graph, schedule).peak_bytes < memory_profile(graph, before).peak_bytes
+
+
+def test_a_stay_across_a_loop_and_those_of_its_body_share_one_pool():
+    graph = wide_rows()
+    inside = with_all_idle(graph).bodies
+    (first,) = graph.created_storages(graph.nodes[0])
+    schedule = Schedule.program_order(graph, inside).with_stays([HostStay(first, 0, 0, 0, 2, 3)])
+    check_schedule(graph, schedule, registry())
+    profile = memory_profile(graph, schedule)
+    assert profile.host_bytes_at == (4 * 7 * 64, 4 * (7 + 3) * 64, 4 * 7 * 64, 0)
+    inputs = random_inputs(graph)
+    found = run(graph, schedule, inputs)
+    expected = run(graph, Schedule.program_order(graph), inputs)
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_a_full_disk_in_a_trip_is_told_and_nothing_is_left_behind(monkeypatch):
+    graph = wide_rows()
+    schedule = with_all_idle(graph)
+    program = executable(graph, schedule)
+    inputs = random_inputs(graph)
+    run(graph, schedule, inputs, program)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(file_mover.os, "pwrite", full)
+        with pytest.raises(TransferError) as raised:
+            program.run([item.clone() for item in inputs])
+    assert any(".leave()" in note for note in raised.value.__notes__)
+    expected = run(graph, Schedule.program_order(graph), inputs)
+    found = run(graph, schedule, inputs, program)
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
