@@ -99,10 +99,12 @@ def body_lines(
         calls: writes texts; its dims are those of the function around.
 
     Raises:
-        LoweringError: as `lower`.
+        LoweringError: as `lower`, or the body stores anything on the host.
     """
+    if schedule.has_transfers:
+        raise LoweringError("the body of a loop stores on the host, and its program has no pool for that")
     around = calls.dims
-    writer = _Writer(calls, NO_PLACES, PlaceNames(calls.names), DEFAULT_SLOW_MEMORY)
+    writer = _Writer(calls, NO_PLACES, PlaceNames(calls.names), {})
     name = writer.loop_body(node, schedule, around)
     calls.dims = around
     return name, [(line.text, None if line.path is None else line.path[-1]) for line in writer.lines]
