@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from neaptide.ir.schedule import HostStay
 from neaptide.outcome import LimitGuard
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.offload.gap_table import GapTable
-from neaptide.planner.offload.gaps import GapKey, IdleGap
+from neaptide.planner.offload.gaps import GapKey, IdleGap, away_bytes
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.offload.placement import PlacedStays, place_stays
 from neaptide.schedule.changes import Change
@@ -20,6 +21,11 @@ from neaptide.schedule.evaluate import Evaluator, Ints
 from neaptide.schedule.replays import Replays
 from neaptide.schedule.stay_times import StayClock, loops_with_copies
 from neaptide.schedule.transfers import bytes_on_host
+
+# What is known of one order, and of one choice of gaps.
+_Filled: TypeAlias = tuple[Ints, frozenset[GapKey], list[IdleGap]]
+_Placed: TypeAlias = tuple[Ints, frozenset[GapKey], PlacedStays, bool]
+_Clock: TypeAlias = tuple[Ints, StayClock]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +68,9 @@ class Carried:
         self.chosen: frozenset[GapKey] = frozenset(chosen)
         self._first_s = np.array(evaluator.problem.seconds)
         self._again_s = np.array(evaluator.problem.repeat_seconds)
-        self._filled: tuple[Ints, frozenset[GapKey], list[IdleGap]] | None = None
-        self._placed: tuple[Ints, frozenset[GapKey], PlacedStays] | None = None
-        self._clock: tuple[Ints, StayClock] | None = None
+        self._filled: _Filled | None = None
+        self._placed: _Placed | None = None
+        self._clock: _Clock | None = None
 
     def clock(self) -> StayClock:
         """Of the sequence as it is."""
@@ -81,9 +87,7 @@ class Carried:
         """The chosen gaps that the sequence has, as they begin."""
         order, chosen = self.evaluator.order, self.chosen
         if self._filled is None or self._filled[0] is not order or self._filled[1] is not chosen:
-            storages = {storage for storage, _, _ in chosen}
-            found = [gap for storage in storages for gap in self.gaps.of(storage) if gap.key in chosen]
-            self._filled = order, chosen, sorted(found, key=IdleGap.as_they_begin)
+            self._filled = order, chosen, self.gaps.among(chosen)
         return self._filled[2][:]
 
     def place(self, *, rounds: int | None = None, most_seconds: float = math.inf) -> PlacedStays:
@@ -98,7 +102,8 @@ class Carried:
             rounds=rounds,
             most_exposed_s=most_exposed_s,
         )
-        self._placed = self.evaluator.order, self.chosen, placed
+        is_careful = rounds is None and most_exposed_s == math.inf
+        self._placed = self.evaluator.order, self.chosen, placed, is_careful
         return placed
 
     def placed(self) -> PlacedStays:
@@ -127,10 +132,8 @@ class Carried:
 
     def lowest(self) -> Ints:
         """Bytes at each position with what is chosen away over the whole of its gaps."""
-        low = self.evaluator.bytes.copy()
-        for gap in self.filled():
-            low[gap.start + 1 : self._last(gap)] -= gap.nbytes
-        return low
+        profile = self.evaluator.bytes
+        return profile - away_bytes(self.filled(), len(profile))
 
     def fill_until_within(self, guard: LimitGuard, without: GapKey | None = None) -> bool:
         """Fill more gaps at the highest positions, those with most time first, until the budget is met; whether it is.
@@ -140,25 +143,27 @@ class Carried:
             without: a gap that is not filled.
         """
         low = self.lowest()
-        begins = self.clock().begins_s
-        gaps = [gap for gap in self._across(low) if gap.key not in self.chosen and gap.key != without]
-        gaps.sort(key=lambda gap: (begins[gap.start + 1] - begins[gap.end], -gap.nbytes))
-        while int(low.max(initial=0)) > self.budget and not guard.exhausted():
-            highest = int(low.argmax())
-            best = next((gap for gap in gaps if gap.start < highest < self._last(gap)), None)
-            if best is None:
-                return False
-            low[best.start + 1 : self._last(best)] -= best.nbytes
-            self.chosen |= {best.key}
-            gaps.remove(best)
-        return int(low.max(initial=0)) <= self.budget
-
-    def _across(self, low: Ints) -> list[IdleGap]:
-        """Gaps of storages that are alive between the first and the last position above the budget, as they begin."""
         high = np.flatnonzero(low > self.budget)
         if not len(high):
-            return []
-        return self.gaps.across(int(high[0]), int(high[-1]))
+            return True
+        beside = self.chosen if without is None else self.chosen | {without}
+        rows, start, end, nbytes = self.gaps.across(int(high[0]), int(high[-1]), beside)
+        begins = np.array(self.clock().begins_s)
+        longest = np.lexsort((-nbytes, begins[start + 1] - begins[end]))
+        rows, start, nbytes = rows[longest], start[longest], nbytes[longest]
+        stop = np.minimum(end[longest], len(low) - 1)
+        is_free = np.ones(len(rows), dtype=bool)
+        while int(low.max(initial=0)) > self.budget and not guard.exhausted():
+            highest = int(low.argmax())
+            across = np.flatnonzero(is_free & (start < highest) & (highest < stop))
+            if not len(across):
+                return False
+            best = int(across[0])
+            low[start[best] + 1 : stop[best]] -= nbytes[best]
+            is_free[best] = False
+            (gap,) = self.gaps.gaps([int(rows[best])])
+            self.chosen |= {gap.key}
+        return int(low.max(initial=0)) <= self.budget
 
     def drop_needless(self) -> None:
         """Keep on the device what fits there, with least time for its copies first. O(stays x positions in gaps)."""
@@ -190,38 +195,49 @@ class Carried:
             without: a gap that is no longer filled.
             guard: where it is given, any gaps are filled until the budget is met.
         """
-        evaluator, before = self.evaluator, (self.seconds(), self.chosen, self._placed)
+        evaluator, seconds, before = self.evaluator, self.seconds(), self._state()
         own = {gap.key for storage in made for gap in self.gaps.of(storage)}
         if change is not None:
             evaluator.apply(change)
-        self.chosen = self._still_there(self.chosen - {without})
-        if int(self.lowest().max(initial=0)) > self.budget:
-            new = {gap.key for storage in made for gap in self.gaps.of(storage)}
-            self.chosen |= new - own
-            if guard is not None and self.fill_until_within(guard, without):
-                self.drop_needless()
-        if int(self.lowest().max(initial=0)) <= self.budget:
-            self.place(rounds=1, most_seconds=before[0])
-            if self.is_within() and self.seconds() < before[0]:
-                evaluator.forget_undo()
-                return True
+        # A sequence that takes as long without any waiting is not faster.
+        if self.clock().begins_s[-1] < seconds:
+            self.chosen = self._still_there(self.chosen - {without})
+            if int(self.lowest().max(initial=0)) > self.budget:
+                new = {gap.key for storage in made for gap in self.gaps.of(storage)}
+                self.chosen |= new - own
+                if guard is not None and self.fill_until_within(guard, without):
+                    self.drop_needless()
+            if int(self.lowest().max(initial=0)) <= self.budget:
+                self.place(rounds=1, most_seconds=seconds)
+                if self.is_within() and self.seconds() < seconds:
+                    evaluator.forget_undo()
+                    return True
         if change is not None:
             evaluator.undo()
-        _, self.chosen, self._placed = before
+        self.chosen, self._filled, self._placed, self._clock = before
         return False
+
+    def _state(self) -> tuple[frozenset[GapKey], _Filled | None, _Placed | None, _Clock | None]:
+        """What a change replaces beside the sequence, to have it again."""
+        return self.chosen, self._filled, self._placed, self._clock
 
     def _still_there(self, chosen: Iterable[GapKey]) -> frozenset[GapKey]:
         """Gaps after a change of the sequence: of those that it cut, what begins or ends as they did."""
         found: set[GapKey] = set()
         for key in chosen:
             storage, last, following = key
-            gaps = [gap.key for gap in self.gaps.of(storage)]
-            found.update([key] if key in gaps else [k for k in gaps if k[1] == last or k[2] == following])
+            if self.gaps.has(key):
+                found.add(key)
+            else:
+                gaps = [gap.key for gap in self.gaps.of(storage)]
+                found.update(other for other in gaps if other[1] == last or other[2] == following)
         return frozenset(found)
 
     def plan(self, strategy: str) -> OffloadPlan:
         """As an answer, evaluated with its transfers."""
-        placed = self.place()
+        placed = self.placed()
+        if self._placed is not None and not self._placed[-1]:
+            placed = self.place()
         evaluator = self.evaluator.copy()
         for transfer in placed.transfers(evaluator):
             evaluator.apply(transfer)

@@ -1,20 +1,26 @@
-"""The gaps of a sequence that changes a little at a time."""
+"""The gaps of a sequence that changes a little at a time.
+
+Gaps are rows of arrays. An execution keeps its rank among those that touch a storage as long as none of these comes or
+goes, so the rows of a storage are found again only where they do; positions are read anew, all at once.
+"""
 
 from __future__ import annotations
 
-from operator import is_
+from collections.abc import Iterable
 
-from neaptide.planner.offload.gaps import IdleGap, UsePair, pair_gaps, use_pairs
+import numpy as np
+
+from neaptide.linear.arrays import Flags
+from neaptide.planner.offload.gaps import GapKey, IdleGap, UsePair, least_length, use_pairs
 from neaptide.planner.offload.host import HostSpace
-from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.evaluate import Evaluator, Ints
 from neaptide.schedule.transfers import TO_END
+
+_STORAGE, _OCCURRENCE, _MADE, _LAST, _FOLLOWING, _BYTES, _COLUMNS = range(7)
 
 
 class GapTable:
     """Gaps that may be filled, of a sequence that repetitions are added to and taken from.
-
-    An execution keeps its rank among those that touch a storage as long as none of these comes or goes, so what touches a
-    storage is found once; positions are read anew.
 
     Attributes:
         evaluator: of the sequence.
@@ -25,32 +31,117 @@ class GapTable:
     def __init__(self, evaluator: Evaluator, host: HostSpace) -> None:
         self.evaluator, self.host = evaluator, host
         self.movable = host.movable(evaluator.problem)
-        self._is_movable = frozenset(self.movable)
-        self._known: dict[int, tuple[list[list[int]], list[UsePair]]] = {}
+        self._touched_by: dict[int, list[int]] = {}
+        for storage in self.movable:
+            for node in evaluator.problem.roles[storage]:
+                self._touched_by.setdefault(node, []).append(storage)
+        self._row_of: dict[GapKey, int] = {}
+        self._rows_of: dict[int, list[int]] = {}
+        self._rows: Ints = np.zeros((len(self.movable) + 1, _COLUMNS), dtype=np.int64)
+        self._is_there: Flags = np.zeros(len(self._rows), dtype=bool)
+        self._seen: list[list[int]] = []
+        self._order: Ints | None = None
+        self._start: Ints = np.zeros(0, dtype=np.int64)
+        self._end: Ints = np.zeros(0, dtype=np.int64)
+        self._is_open: Flags = np.zeros(0, dtype=bool)
 
     def of(self, storage: int) -> list[IdleGap]:
-        """Gaps of a storage that may be filled. O(nodes that touch it), where their executions are the same as before."""
-        if storage not in self._is_movable:
-            return []
-        evaluator = self.evaluator
-        # These lists are replaced, never changed.
-        executions = [evaluator.executions[node] for node in evaluator.problem.roles[storage]]
-        known = self._known.get(storage)
-        if known is None or not all(map(is_, executions, known[0])):
-            known = self._known[storage] = executions, use_pairs(evaluator, storage)
-        pairs = known[1]
-        return self.host.allowed(evaluator, pair_gaps(evaluator, storage, pairs)) if pairs else []
+        """Gaps of a storage that may be filled."""
+        self._refresh()
+        return self.gaps(row for row in self._rows_of.get(storage, ()) if self._is_open[row])
 
-    def across(self, first: int, last: int) -> list[IdleGap]:
-        """Gaps of storages that are alive at one of some positions, as they begin. O(storages + gaps x log gaps)."""
-        evaluator = self.evaluator
-        places, spans = evaluator.places, evaluator.spans
-        found: list[IdleGap] = []
-        for storage in self.movable:
-            if evaluator.problem.state_bytes[storage]:
-                found += self.of(storage)
-            for start, end in spans[storage]:
-                if places[start] < last and (end == TO_END or places[end] > first):
-                    found += self.of(storage)
-                    break
+    def has(self, key: GapKey) -> bool:
+        """Whether the sequence has a gap that may be filled."""
+        self._refresh()
+        row = self._row_of.get(key)
+        return row is not None and bool(self._is_open[row])
+
+    def among(self, keys: Iterable[GapKey]) -> list[IdleGap]:
+        """Those of some gaps that the sequence has, as they begin."""
+        self._refresh()
+        rows = [row for key in keys if (row := self._row_of.get(key)) is not None]
+        found = self.gaps(
+            row for row, is_open in zip(rows, self._is_open[rows].tolist(), strict=True) if is_open
+        )
         return sorted(found, key=IdleGap.as_they_begin)
+
+    def across(self, first: int, last: int, without: Iterable[GapKey]) -> tuple[Ints, Ints, Ints, Ints]:
+        """Gaps beside some, inside of which lies one of the positions between two; as they begin.
+
+        O(gaps of the sequence + gaps found x log gaps found).
+
+        Returns:
+            The rows of the gaps, for `gaps`, their starts, their ends and their bytes.
+        """
+        self._refresh()
+        wanted: Flags = self._is_open & (self._start < last) & (self._end > first)
+        wanted[[row for key in without if (row := self._row_of.get(key)) is not None]] = False
+        rows = np.flatnonzero(wanted)
+        table = self._rows[rows]
+        start = self._start[rows]
+        by_begin = np.lexsort((table[:, _OCCURRENCE], table[:, _STORAGE], start))
+        rows = rows[by_begin]
+        return rows, self._start[rows], self._end[rows], self._rows[rows, _BYTES]
+
+    def gaps(self, rows: Iterable[int]) -> list[IdleGap]:
+        """The gaps in some rows, in the order of these."""
+        wanted = [*rows]
+        columns = zip(
+            self._rows[wanted].tolist(), self._start[wanted].tolist(), self._end[wanted].tolist(), strict=True
+        )
+        return [
+            IdleGap(storage, occurrence, made, last, following, start, end, nbytes)
+            for (storage, occurrence, made, last, following, nbytes), start, end in columns
+        ]
+
+    def _refresh(self) -> None:
+        """Have the gaps of the sequence as it is. O(gaps), and O(uses x log uses) for storages whose users changed."""
+        evaluator = self.evaluator
+        order = evaluator.order
+        if self._order is order:
+            return
+        for storage in self._changed(order):
+            self._replace(storage, use_pairs(evaluator, storage))
+        self._seen, self._order = evaluator.executions[:], order
+        count, position = len(order), evaluator.position
+        used = self._rows[: len(self._row_of)]
+        # Executions of rows that are not there may be gone; what is read for them is not looked at.
+        self._start = position[used[:, _LAST]]
+        is_to_end = used[:, _FOLLOWING] == TO_END
+        self._end = np.where(is_to_end, count, position[used[:, _FOLLOWING]])
+        least = np.where(is_to_end, least_length(is_to_end=True), least_length(is_to_end=False))
+        is_idle: Flags = self._end - self._start > least
+        may_fill = self.host.may_fill(evaluator, self._start, self._end)
+        self._is_open = self._is_there[: len(used)] & is_idle & may_fill
+
+    def _changed(self, order: Ints) -> Iterable[int]:
+        """Storages that other executions touch than before."""
+        if self._order is None:
+            return self.movable
+        found = dict.fromkeys(
+            storage
+            # These lists are replaced, never changed.
+            for node, (seen, now) in enumerate(zip(self._seen, self.evaluator.executions, strict=True))
+            if seen is not now
+            for storage in self._touched_by.get(node, ())
+        )
+        if self._order[0] != order[0]:
+            # The state of a step is there from the first execution on.
+            state = self.evaluator.problem.state_bytes
+            found.update(dict.fromkeys(storage for storage in self.movable if state[storage]))
+        return found
+
+    def _replace(self, storage: int, pairs: list[UsePair]) -> None:
+        """Have these pairs of uses of a storage, and no others, in the rows."""
+        self._is_there[self._rows_of.get(storage, [])] = False
+        rows = []
+        for occurrence, made, last, following in pairs:
+            row = self._row_of.setdefault((storage, last, following), len(self._row_of))
+            if row >= len(self._rows):
+                self._rows = np.concatenate((self._rows, np.zeros_like(self._rows)))
+                self._is_there = np.concatenate((self._is_there, np.zeros_like(self._is_there)))
+            nbytes = self.evaluator.problem.moved_bytes(storage)
+            self._rows[row] = storage, occurrence, made, last, following, nbytes
+            self._is_there[row] = True
+            rows.append(row)
+        self._rows_of[storage] = rows

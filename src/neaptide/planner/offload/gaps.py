@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
-from neaptide.schedule.evaluate import Evaluator
+import numpy as np
+
+from neaptide.schedule.evaluate import Evaluator, Ints
 from neaptide.schedule.transfers import TO_END
 
 GapKey: TypeAlias = tuple[int, int, int]
@@ -68,8 +70,20 @@ def idle_gaps(evaluator: Evaluator, stuck: Collection[int] = ()) -> list[IdleGap
 
 
 def storage_gaps(evaluator: Evaluator, storage: int) -> list[IdleGap]:
-    """The gaps of one storage. O(uses x log uses)."""
-    return pair_gaps(evaluator, storage, use_pairs(evaluator, storage))
+    """The gaps of one storage: pairs of its uses between which there is a step. O(uses x log uses)."""
+    places, nbytes, count = evaluator.places, evaluator.problem.moved_bytes(storage), len(evaluator.order)
+    found = []
+    for occurrence, made, last, following in use_pairs(evaluator, storage):
+        start, end = places[last], count if following == TO_END else places[following]
+        if end - start > least_length(is_to_end=following == TO_END):
+            found.append(IdleGap(storage, occurrence, made, last, following, start, end, nbytes))
+    return found
+
+
+def least_length(*, is_to_end: bool) -> int:
+    """Positions that the ends of a gap are more than apart."""
+    # Its load begins before an operation, so a gap to the end has one at least for that.
+    return 2 if is_to_end else 1
 
 
 def use_pairs(evaluator: Evaluator, storage: int) -> list[UsePair]:
@@ -83,14 +97,13 @@ def use_pairs(evaluator: Evaluator, storage: int) -> list[UsePair]:
     return found
 
 
-def pair_gaps(evaluator: Evaluator, storage: int, pairs: Sequence[UsePair]) -> list[IdleGap]:
-    """The gaps of a storage: pairs of its uses between which there is a step. O(pairs)."""
-    places, nbytes, count = evaluator.places, evaluator.problem.moved_bytes(storage), len(evaluator.order)
-    found = []
-    for occurrence, made, last, following in pairs:
-        start = places[last]
-        # Its load begins before an operation, so a gap to the end has one at least for that.
-        end, least = (count, 2) if following == TO_END else (places[following], 1)
-        if end - start > least:
-            found.append(IdleGap(storage, occurrence, made, last, following, start, end, nbytes))
-    return found
+def away_bytes(gaps: Iterable[IdleGap], count: int) -> Ints:
+    """Bytes at each position of a sequence that gaps take away where they are filled over their whole length.
+
+    What is away until the end is loaded before the last operation. O(positions + gaps).
+    """
+    change = [0] * (count + 1)
+    for gap in gaps:
+        change[gap.start + 1] += gap.nbytes
+        change[min(gap.end, count - 1)] -= gap.nbytes
+    return np.cumsum(np.array(change, dtype=np.int64))[:-1]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from neaptide.analysis.transfer_legality import storages_in_collectives
 from neaptide.cost.devices import Device, Link
 from neaptide.ir.graph import Graph
+from neaptide.linear.arrays import Flags
 from neaptide.planner.offload.gaps import IdleGap, idle_gaps
-from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.evaluate import Evaluator, Ints
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.timeline import copy_links
 
@@ -51,7 +54,11 @@ class HostSpace:
 
     def gaps(self, evaluator: Evaluator) -> list[IdleGap]:
         """Where storages of a sequence may wait on the host; transfers that it has are left out of account."""
-        return self.allowed(evaluator, idle_gaps(evaluator, self.stuck))
+        gaps = [gap for gap in idle_gaps(evaluator, self.stuck) if gap.nbytes <= self.nbytes]
+        start = np.array([gap.start for gap in gaps], dtype=np.int64)
+        end = np.array([gap.end for gap in gaps], dtype=np.int64)
+        may_fill = self.may_fill(evaluator, start, end).tolist()
+        return [gap for gap, may in zip(gaps, may_fill, strict=True) if may]
 
     def movable(self, step: StepProblem) -> list[int]:
         """Storages that may wait on the host where they are idle. O(storages)."""
@@ -61,17 +68,10 @@ class HostSpace:
             if 0 < step.moved_bytes(storage) <= self.nbytes and storage not in self.stuck
         ]
 
-    def allowed(self, evaluator: Evaluator, gaps: list[IdleGap]) -> list[IdleGap]:
-        """Those of some gaps of movable storages that may be filled."""
-        if not gaps or (self.closed_from is None and not self.borders):
-            return [gap for gap in gaps if gap.nbytes <= self.nbytes]
-        borders = [evaluator.places[node] for node in self.borders]
-        closed = self.closed_from
-        end = len(evaluator.order) if closed is None else evaluator.places[closed]
-        return [
-            gap
-            for gap in gaps
-            if gap.nbytes <= self.nbytes
-            and gap.end <= end
-            and not any(gap.start < border < gap.end for border in borders)
-        ]
+    def may_fill(self, evaluator: Evaluator, start: Ints, end: Ints) -> Flags:
+        """Whether gaps of movable storages may be filled, by the positions of their ends. O(gaps x borders)."""
+        places, closed = evaluator.places, self.closed_from
+        found: Flags = end <= (len(evaluator.order) if closed is None else places[closed])
+        for border in (places[node] for node in self.borders):
+            found &= (start >= border) | (end <= border)
+        return found

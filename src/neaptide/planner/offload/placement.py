@@ -10,13 +10,14 @@ to earlier loads and later waits, so that a copy that is slower than predicted d
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from neaptide.linear.arrays import Floats
-from neaptide.planner.offload.gaps import IdleGap
+from neaptide.planner.offload.gaps import IdleGap, away_bytes
 from neaptide.planner.offload.settings import SETTINGS
 from neaptide.schedule.evaluate import Evaluator, Ints
 from neaptide.schedule.stay_times import Places, StayClock, StayTimes
@@ -79,7 +80,7 @@ def place_stays(
     best: _Placing | None = None
     for first in ([*stores, *loads], [*loads, *stores]):
         placing = _Placing(profile, gaps, budget_bytes, clock, by_need)
-        placing.give(first, np.array(clock.begins_s))
+        placing.give(first, clock.begins_s)
         if best is None and SETTINGS.hopeless * placing.times.exposed_s > most_exposed_s:
             return placing.placed()
         if placing.times.waits:
@@ -138,9 +139,7 @@ class _Placing:
         count = len(profile)
         self.gone = [gap.start for gap in gaps]
         self.load = [min(gap.end, count - 1) for gap in gaps]
-        self.slack: Ints = budget_bytes - profile
-        for gap, load in zip(gaps, self.load, strict=True):
-            self.slack[gap.start + 1 : load] += gap.nbytes
+        self.slack: Ints = budget_bytes - profile + away_bytes(gaps, count)
         self.times = StayTimes((), (), (), 0.0)
 
     def again(self, requests: Sequence[_Request]) -> _Placing:
@@ -149,7 +148,7 @@ class _Placing:
         other.give(requests, self.begins())
         return other
 
-    def give(self, requests: Sequence[_Request], begins: Floats) -> None:
+    def give(self, requests: Sequence[_Request], begins: Sequence[float]) -> None:
         """Room for what hides the copies, then what is left; and the times that come of it.
 
         Args:
@@ -177,43 +176,46 @@ class _Placing:
             for gap, gone, load in zip(self.gaps, self.gone, self.load, strict=True)
         )
 
-    def begins(self) -> Floats:
+    def begins(self) -> list[float]:
         """When operations begin, with all waiting."""
         late = np.zeros(len(self.clock.begins_s))
         for wait in self.times.waits:
             late[wait.position] += wait.seconds
-        return np.array(self.clock.begins_s) + np.cumsum(late)
+        begins: Floats = np.array(self.clock.begins_s) + np.cumsum(late)
+        return [*begins.tolist()]
 
     def placed(self) -> PlacedStays:
         """The outcome."""
         peak = self.budget - int(self.slack.min(initial=self.budget))
         return PlacedStays(tuple(self.gaps), self.places(), self.times, peak)
 
-    def _leave_hidden(self, begins: Floats) -> list[int]:
+    def _leave_hidden(self, begins: Sequence[float]) -> list[int]:
         """By stay, the first position whose operation ends when its copy to the host is done."""
         free = 0.0
         found = []
         for gap in self.gaps:
-            free = max(float(begins[gap.start + 1]), free) + self.clock.out.seconds(gap.nbytes)
-            found.append(int(np.searchsorted(begins, free)) - 1)
+            free = max(begins[gap.start + 1], free) + self.clock.out.seconds(gap.nbytes)
+            found.append(bisect_left(begins, free) - 1)
         return found
 
-    def _return_hidden(self, begins: Floats) -> list[int]:
+    def _return_hidden(self, begins: Sequence[float]) -> list[int]:
         """By stay, the last position from which its copy is done when it is needed, one copy behind the other."""
-        latest = float(begins[-1])
+        latest = begins[-1]
         found = [0] * len(self.gaps)
         for k in reversed(self.by_need):
             gap = self.gaps[k]
-            latest = min(float(begins[gap.end]), latest) - self.clock.back.seconds(gap.nbytes)
-            found[k] = int(np.searchsorted(begins, latest, side="right")) - 1
+            latest = min(begins[gap.end], latest) - self.clock.back.seconds(gap.nbytes)
+            found[k] = bisect_right(begins, latest) - 1
         return found
 
     def _leave_by(self, k: int, position: int) -> None:
         """Leave as late as there is room, and not behind a position."""
         gone, nbytes = self.gone[k], self.gaps[k].nbytes
-        room = self.slack[gone + 1 : min(position + 1, self.load[k])]
-        if not len(room):
+        end = min(position + 1, self.load[k])
+        # Most requests are refused at the first position that they want.
+        if gone + 1 >= end or self.slack[gone + 1] < nbytes:
             return
+        room = self.slack[gone + 1 : end]
         blocked = room < nbytes
         length = int(blocked.argmax())
         if not blocked[length]:
@@ -225,9 +227,9 @@ class _Placing:
         """Load as early as there is room, and not before a position."""
         load, nbytes = self.load[k], self.gaps[k].nbytes
         earliest = max(position, self.gone[k] + 1)
-        room = self.slack[earliest:load]
-        if not len(room):
+        if earliest >= load or self.slack[load - 1] < nbytes:
             return
+        room = self.slack[earliest:load]
         blocked = room[::-1] < nbytes
         length = int(blocked.argmax())
         if not blocked[length]:

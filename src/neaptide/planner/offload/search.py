@@ -35,10 +35,6 @@ from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.stay_times import StayClock
 
 NAME: Final = "offload"
-# Exchanges cost by positions: so many nodes have `most_swaps` of them, fewer have more, and no program less than half.
-_NODES: Final = 2000
-# State takes this part of the gaps that the linear program chooses from, beside the others.
-_STATE_PART: Final = 4
 
 
 def choose_stays(
@@ -148,7 +144,7 @@ class _Search:
             *sorted(self.starts, key=Carried.seconds)[: STAYS.most_starts],
             *(Carried(Evaluator(self.step, plan.sequence), self.host, self.budget) for plan in self.known),
         ]
-        most = max(STAYS.most_swaps * _NODES // max(self.step.node_count, 1), STAYS.most_swaps // 2)
+        most = max(STAYS.most_swaps * STAYS.nodes // max(self.step.node_count, 1), STAYS.most_swaps // 2)
         tries = LimitGuard(Limits(work=most))
         for carried in starts:
             if carried.is_within() and not self.is_enough():
@@ -180,7 +176,7 @@ class _Search:
         # The state of a step is idle for longest, and would take the places of all others.
         state = [gap for gap in gaps if self.step.state_bytes[gap.storage]]
         others = [gap for gap in gaps if not self.step.state_bytes[gap.storage]]
-        chosen = others[: STAYS.most_gaps] + state[: STAYS.most_gaps // _STATE_PART]
+        chosen = others[: STAYS.most_gaps] + state[: STAYS.most_gaps // STAYS.state_part]
         return sorted(chosen, key=IdleGap.as_they_begin)
 
     def _carried(self, pool: RepetitionPool, values: Floats, columns: StayColumns, shares: Floats) -> Carried:

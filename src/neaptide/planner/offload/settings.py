@@ -20,7 +20,9 @@ class OffloadSettings:
         slacks: how many cells later than it could each copy is done, in the ways of being away that a gap begins with.
         new_items: repetitions that join the program in a round.
         tries: units of work of a linear program: an exchange is one.
-        most_swaps: exchanges of recomputations and stays that are tried in a program of 2,000 nodes.
+        state_part: state of the step takes this part of `most_gaps`, beside the others.
+        most_swaps: exchanges of recomputations and stays that are tried in a program of `nodes` nodes.
+        nodes: exchanges cost by positions: programs with fewer nodes have more of them, and none has less than half.
         misses: exchanges in a row that bring nothing end a round of them.
         rounds: of placing stays: waiting shifts all that follows, and with it what a copy hides behind.
         hopeless: share of the waiting of a first placing that is left in the end, at least, when a search tries a change.
@@ -40,11 +42,13 @@ class OffloadSettings:
 
     uses: tuple[float, ...] = (1.0, 0.9, 0.8, 0.65)
     most_gaps: int = 400
+    state_part: int = 4
     cells: int = 20
     slacks: tuple[tuple[int, int], ...] = ((0, 0), (1, 1), (3, 3))
     new_items: int = 60
     tries: int = 50
     most_swaps: int = 300
+    nodes: int = 2000
     misses: int = 40
     rounds: int = 24
     hopeless: float = 0.4
