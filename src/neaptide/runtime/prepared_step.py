@@ -41,6 +41,7 @@ from neaptide.planner.pricing import Pricing
 from neaptide.planner.rewritten_plan import of_captured, replayed
 from neaptide.planner.strategies import early_updates
 from neaptide.planner.variants import inner_strategy
+from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.estimate import PartCosts
 from neaptide.plans import BudgetRecord, Plan, PlannedProgram, described_role
 from neaptide.runtime.arena_plan import ArenaOptions
@@ -108,6 +109,7 @@ class PreparedStep:
         )
         self.quick_pricing = Pricing(self._cost, registry(), allow_nondeterministic=allow_nondeterministic)
         self.part_costs = PartCosts.on(self.device)
+        self._choices: dict[int, Choices] = {}  # by graph, which their objection keeps
         self._problems: dict[int, StepProblem] = {}
         self._written: dict[int, PlannedSequence] = {}
         self.surprises: dict[str, None] = {}
@@ -121,6 +123,10 @@ class PreparedStep:
             self.surprises.update(dict.fromkeys(surprises(graph, self._cost)))
             self._prepared[id(graph)] = graph
         return self.quick_pricing
+
+    def choices(self, planned: PlannedGraph) -> Choices:
+        """What may run in parts in one of the programs; one for all searches."""
+        return self._choices.setdefault(id(planned.graph), Choices(registry(), planned.objection))
 
     def prices(self, graph: Graph | None = None, bodies: Bodies = NO_BODIES) -> Prices:
         """What is known of the time and bytes of a captured graph, or one made of it; by default the usual step's.
@@ -299,7 +305,14 @@ class PreparedStep:
 
         if options.numerics == CLOSE:
             planned, found = searched_variant(
-                planned, asked, options, self.quick_pricing, self.pricing, self.part_costs, like
+                planned,
+                asked,
+                options,
+                self.quick_pricing,
+                self.pricing,
+                self.part_costs,
+                self.choices(planned),
+                like,
             )
         else:
             searched, request, watch = planned, asked(planned), Stopwatch()

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from neaptide.outcome import Limits
+from neaptide.outcome import Limits, Stopwatch
+from neaptide.planner import CLOSE
 from neaptide.planner.budget import Budget
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.front import VariantFront, part_of, variants_front
@@ -36,7 +37,7 @@ def searched_front(prepared: PreparedStep, options: SearchOptions, count: int) -
         wanted = replace(options, budget=Budget("min", latency=longest), limits=limits)
         return prepared.plan_program(0, wanted, prepared.allowed(wanted, 0, None))[0]
 
-    return variants_front(search, options.limits, count)
+    return variants_front(search, _with_regions_found(prepared, options), count)
 
 
 def plans_for(
@@ -51,6 +52,7 @@ def plans_for(
         options: of all searches together, whose limits they share.
         others: for the usual program alone.
     """
+    options = replace(options, limits=_with_regions_found(prepared, options))
     first = _WITH_FIRST_STEPS if prepared.captured.first else 1.0
     share = 1 / (first + len(others))
     asked = prepared.plan(replace(options, limits=part_of(options.limits, first * share)))
@@ -66,6 +68,19 @@ def plans_for(
         variant = replace(asked.variant, graphs=(graph, *asked.variant.graphs[1:]), plan=plan)
         found.append(StepPlan(plan, variant))
     return tuple(found)
+
+
+def _with_regions_found(prepared: PreparedStep, options: SearchOptions) -> Limits:
+    """What is left of the limits when the regions are found that may run in parts; at least half."""
+    if options.numerics != CLOSE:
+        return options.limits
+    watch = Stopwatch()
+    planned = prepared.rewritten(0, options.rewrites, options.leave_out)
+    choices = prepared.choices(planned)
+    choices.after(choices.begun(planned.graph))
+    time_s = options.limits.time_s
+    took = watch.seconds() if time_s is None else min(watch.seconds(), time_s / 2)
+    return options.limits.after(took)
 
 
 def plans_to_try(

@@ -13,7 +13,7 @@ from neaptide.planner.plan_graph import GraphPlan, PlanRequest
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants import MICRO_BATCH
-from neaptide.planner.variants.choices import Choice
+from neaptide.planner.variants.choices import Choice, Choices
 from neaptide.planner.variants.closer import closer_variant
 from neaptide.planner.variants.estimate import PartCosts
 from neaptide.planner.variants.goal import Goal
@@ -38,6 +38,7 @@ def searched_variant(
     quick: Pricing,
     exact: PricingOf,
     costs: PartCosts,
+    choices: Choices,
     like: PlannedGraph | None = None,
 ) -> tuple[PlannedGraph, GraphPlan]:
     """A program after the rewrites that the search over variants chose, in program order, and the plan of it.
@@ -49,10 +50,18 @@ def searched_variant(
         quick: prices any graph at once.
         exact: what prices a graph that is to be planned.
         costs: of parts, to rank variants by before one was priced.
+        choices: of all searches for this program.
         like: another program of the step, which was searched for: what was decided there is done here.
     """
     made = _found(
-        planned, lambda edited: asked(planned.rewritten(edited, ())), options, quick, exact, costs, like
+        planned,
+        lambda edited: asked(planned.rewritten(edited, ())),
+        options,
+        quick,
+        exact,
+        costs,
+        choices,
+        like,
     )
     for tried in made.tried:
         peak, seconds = format_bytes(tried.peak_bytes), format_seconds(tried.seconds)
@@ -75,6 +84,7 @@ def _found(
     quick: Pricing,
     exact: PricingOf,
     costs: PartCosts,
+    choices: Choices,
     like: PlannedGraph | None,
 ) -> VariantPlan:
     """What the strategy that is asked for finds; arguments as of `searched_variant`. Peers search for each program."""
@@ -101,6 +111,7 @@ def _found(
         only=_is_whole if options.strategy == MICRO_BATCH else lambda _: True,
         merging=options.strategy != MICRO_BATCH,
         costs=costs,
+        choices=choices,
         interrupt=options.interrupt,
         workers=options.workers,
         like=None if like is None else like.decisions,

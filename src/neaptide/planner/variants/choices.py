@@ -77,6 +77,9 @@ class Choice:
 class Choices:
     """Finds choices and takes them.
 
+    It remembers what it found in a graph before anything was chosen: finding that takes seconds in a long graph, and searches
+    for other limits begin with the same.
+
     Args:
         registry: what operations mean.
         objection: why a changed graph is not wanted, for reasons that the graph does not tell; None where it is.
@@ -85,9 +88,21 @@ class Choices:
     def __init__(self, registry: OpRegistry, objection: Objection) -> None:
         self.registry, self.objection = registry, objection
         self.refusals: list[str] = []
+        self._begun: dict[int, tuple[Graph, Variant]] = {}  # with the graph: else another could get its id
+        self._after: dict[int, tuple[Variant, tuple[Choice, ...]]] = {}
 
     def begun(self, graph: Graph) -> Variant:
-        """A captured graph without the means that would stand in the way of parts; a mean may come to light behind another."""
+        """A captured graph without the means that would stand in the way of parts."""
+        if id(graph) not in self._begun:
+            self._begun[id(graph)] = graph, self._without_means(graph)
+        return self._begun[id(graph)][1]
+
+    def knows(self, variant: Variant) -> bool:
+        """Whether it was found before what may follow from a variant."""
+        return id(variant) in self._after
+
+    def _without_means(self, graph: Graph) -> Variant:
+        """A mean may come to light behind another."""
         made = Variant.captured(graph)
         while means := self._means(made.graph):
             made = made.then(self.registry, [mean_as_sum(means)])
@@ -99,9 +114,14 @@ class Choices:
 
     def after(self, variant: Variant) -> tuple[Choice, ...]:
         """What may follow from a variant, those that make most bytes in parts first."""
+        if id(variant) in self._after:
+            return self._after[id(variant)][1]
         found = [choice for level in levels_of(variant.graph) for choice in self._in(variant, level)]
         found.sort(key=lambda choice: (-choice.nbytes, choice.regions[0].origin))
-        return tuple(found[: SETTINGS.most_choices])
+        first = tuple(found[: SETTINGS.most_choices])
+        if any(variant is begun for _, begun in self._begun.values()):
+            self._after[id(variant)] = variant, first
+        return first
 
     def taken(self, choice: Choice, parts: int) -> Variant | None:
         """The variant with the regions of a choice in parts; None where they cannot be, and `refusals` says why."""

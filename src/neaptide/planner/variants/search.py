@@ -57,6 +57,7 @@ def plan_variants(
     only: Callable[[Choice], bool] = lambda _: True,
     merging: bool = True,
     costs: PartCosts = ON_A_CPU,
+    choices: Choices | None = None,
     interrupt: threading.Event | None = None,
     workers: int | None = 1,
     like: Sequence[Decision] | None = None,
@@ -73,6 +74,7 @@ def plan_variants(
         only: what may be chosen; all by default.
         merging: do what costs nothing as well, and look at convolutions of pieces.
         costs: of parts, to rank variants by before one was priced.
+        choices: of a search before this one, for the same graph with the same objection; what it found is not looked for again.
         interrupt: set it to get the best so far.
         workers: processes that plan the variants of a round side by side; 1 plans them here, one after the other. None:
             as many as there are cores, where that saves time. Under a limit of work all of them give the same answer.
@@ -81,7 +83,8 @@ def plan_variants(
     Returns:
         The best plan found, judged; the graph as it is where no variant is better.
     """
-    search = _Search(graph, asked, limits, quick, exact, objection, only, merging, costs, interrupt)
+    known = choices or Choices(quick.registry, objection)
+    search = _Search(graph, asked, limits, quick, exact, known, only, merging, costs, interrupt)
     try:
         return search.run(workers) if like is None else search.run_like(like)
     finally:
@@ -96,14 +99,14 @@ class _Search:
         limits: Limits,
         quick: Pricing,
         exact: PricingOf,
-        objection: Objection,
+        choices: Choices,
         only: Callable[[Choice], bool],
         merging: bool,
         costs: PartCosts,
         interrupt: threading.Event | None,
     ) -> None:
         self.graph, self.asked = graph, asked
-        self.quick, self.exact, self.objection = quick, exact, objection
+        self.quick, self.exact, self.choices = quick, exact, choices
         self.only, self.merging, self.costs, self.interrupt = only, merging, costs, interrupt
         self.shares = Shares(limits, interrupt)
         self.before = baseline(exact(graph).problem(graph))
@@ -111,7 +114,6 @@ class _Search:
         first = asked(self.plain)
         assert first.budget_bytes is not None
         self.goal = Goal.of(first.budget, first.budget_bytes, self.before.seconds)
-        self.choices = Choices(quick.registry, objection)
         self.tried: list[TriedVariant] = []
         self.pool: WorkerPool | None = None
 
@@ -129,7 +131,10 @@ class _Search:
         # They load while what all variants begin with is planned.
         self.pool = started_pool(workers, Round.first().choices, self.quick, watch.seconds(), self.interrupt)
         price = Price.of(self.before, planned_sequence(plain))
+        looking = Stopwatch()
         begun, *others = self._beginnings(price)
+        if not self._may_look(begun, looking.seconds()):
+            return replace(self._longer_as_it_is(best, SETTINGS.whole_part), tried=tuple(self.tried))
         best, price = self._with_merges(begun, best, price)
         whole, choices = best, self.choices.after(begun)
         best = self._best_of_all(begun, choices, price, best)
@@ -163,7 +168,7 @@ class _Search:
             self.goal,
             self.asked,
             self.exact,
-            self.objection,
+            self.choices.objection,
             self.shares.part(share),
             self.interrupt,
             search_again=False,
@@ -355,11 +360,20 @@ class _Search:
             return best
         label = f"{best.label}, searched longer"
         if best.label.startswith(_AS_IT_IS):
-            # Where results lie follows from the sequence, so the search is for another sequence.
-            longer = self._as_it_is(f"{_AS_IT_IS}, searched longer", share)
-            return longer if self._is_better(longer.found, best.found) else best
+            return self._longer_as_it_is(best, share)
         found = self._planned(label, best.variant.edited, share)
         return replace(best, found=found) if self._is_better(found, best.found) else best
+
+    def _longer_as_it_is(self, best: VariantPlan, share: float) -> VariantPlan:
+        """The graph as it is, searched longer. Where results lie follows from the sequence, so the search is for another one."""
+        longer = self._as_it_is(f"{_AS_IT_IS}, searched longer", share)
+        return longer if self._is_better(longer.found, best.found) else best
+
+    def _may_look(self, begun: Variant, took_s: float) -> bool:
+        """Whether finding what may follow leaves time to plan it; it takes as long as finding what stands in its way."""
+        if self.shares.limits.time_s is None or self.choices.knows(begun):
+            return True
+        return self.shares.of_time() - took_s / self.shares.limits.time_s > SETTINGS.search_share
 
     def _is_too_slow(self, seconds: float, best: VariantPlan) -> bool:
         """Whether a variant cannot be the answer for what it takes before anything is recomputed."""
