@@ -1,0 +1,84 @@
+"""Regions that may run in parts: found once for all searches of a program, and only where time is left to plan them."""
+
+from __future__ import annotations
+
+import pytest
+
+from neaptide.cost.model import EstimatedCost
+from neaptide.cost.presets import get_device
+from neaptide.frontends.torch_step import capture_step
+from neaptide.ops import registry
+from neaptide.outcome import Limits
+from neaptide.planner.budget import Budget
+from neaptide.planner.plan_graph import PlanRequest
+from neaptide.planner.pricing import Pricing
+from neaptide.planner.strategies.program_order import baseline
+from neaptide.planner.variants import search
+from neaptide.planner.variants.choices import Choices
+from neaptide.planner.variants.search import plan_variants
+from wide_rows import rows_step
+
+
+@pytest.fixture(scope="module")
+def graph():
+    step, batch = rows_step()
+    return capture_step(step, (batch,)).steady.graph
+
+
+def choices():
+    return Choices(registry(), lambda _: None)
+
+
+def labels(graph, known, limits):
+    pricing = Pricing(EstimatedCost(get_device("rtx3090"), registry()), registry())
+    before = baseline(pricing.problem(graph))
+    budget = Budget("min", latency=1000 * before.seconds)
+    found = plan_variants(
+        graph,
+        lambda _: PlanRequest(budget, budget_bytes=before.peak_with_workspace_bytes),
+        limits,
+        quick=pricing,
+        exact=lambda _: pricing,
+        objection=lambda _: None,
+        choices=known,
+    )
+    return [tried.label for tried in found.tried]
+
+
+def test_they_are_found_once(graph):
+    known = choices()
+    begun = known.begun(graph)
+    assert not known.knows(begun)
+    found = known.after(begun)
+    assert found
+    assert known.knows(begun)
+    assert known.begun(graph) is begun
+    assert known.after(begun) is found
+    variant = known.taken(found[0], 2)
+    known.after(variant)
+    assert not known.knows(variant)  # another search goes on from another one
+
+
+def test_what_one_search_found_another_finds_too(graph):
+    known, limits = choices(), Limits(None, 600)
+    first = labels(graph, known, limits)
+    assert any("parts" in label for label in first)
+    assert labels(graph, known, limits) == first == labels(graph, choices(), limits)
+
+
+class Slow:
+    """A clock by which everything takes an hour."""
+
+    def seconds(self):
+        return 3600.0
+
+
+@pytest.mark.parametrize("found_before", [False, True])
+def test_without_time_to_look_for_them_the_graph_as_it_is_gets_it(graph, monkeypatch, found_before):
+    known = choices()
+    if found_before:
+        known.after(known.begun(graph))
+    monkeypatch.setattr(search, "Stopwatch", Slow)
+    tried = labels(graph, known, Limits(600.0, 600))
+    assert any("parts" in label for label in tried) == found_before
+    assert any("searched longer" in label for label in tried) or found_before
