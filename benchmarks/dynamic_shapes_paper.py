@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench_record import GIB, RESULTS, recorded, save, say, table
-from dynamic_shapes import ALLOWED, DEVICE_SHARE, PAGE
+from dynamic_shapes import PAGE
+from dynamic_shapes_cases import ALLOWED, DEVICE_SHARE
 from quote_bars import quote_into
 
 SEED: Final = 0
