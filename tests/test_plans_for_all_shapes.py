@@ -172,3 +172,11 @@ def test_what_excludes_a_plan_for_all_shapes_is_told(plan):
         neaptide.plan(make()[0], batch(LARGEST + 1), budget="80%", dynamic=DYNAMIC)
     content = json.loads(plan.to_json())["plan"]
     assert content["programs"] == []
+
+
+def test_no_way_to_run_it_takes_an_arena(plan):
+    step, _ = make()
+    with pytest.raises(UsageError, match="does not run in an arena"):
+        plan.apply(step, arena=True)
+    with pytest.raises(UsageError, match="does not run in an arena"):
+        neaptide.run(lambda: (step, batch(5)), plan, arena=True)

@@ -24,7 +24,7 @@ from neaptide.runtime.planned_graph import LeaveOut, PlannedVariant
 from neaptide.runtime.planned_step import OnMismatch, PlannedStep
 from neaptide.runtime.prepared_step import PreparedStep, Progress, prepare
 from neaptide.runtime.seen_sizes import SeenSizes
-from neaptide.runtime.shapes_matching import dynamic_of, matched_for_all_shapes
+from neaptide.runtime.shapes_matching import dims_of_plan, matched_for_all_shapes
 from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS
 from neaptide.transform.rewrite import Rewrite
 
@@ -238,12 +238,7 @@ def _runner(
     has_begun = False
     allowed = plan.allow_nondeterministic and allow_nondeterministic
     leave_out = _warn_once()
-    dynamic = None if plan.all_shapes is None else dynamic_of(plan.all_shapes)
-    if dynamic is not None and arena:
-        raise UsageError(
-            "a plan for all shapes does not run in an arena",
-            next_step="apply it without, or plan for one shape",
-        )
+    dynamic = dims_of_plan(plan, arena=bool(arena))
 
     def make(args: tuple[Any, ...], kwargs: Mapping[str, Any], changing: frozenset[str]) -> PlannedVariant:
         nonlocal has_begun

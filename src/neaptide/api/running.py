@@ -24,7 +24,7 @@ from neaptide.runtime.plan_matching import matched
 from neaptide.runtime.planned_step import PlannedStep
 from neaptide.runtime.prepared_step import PreparedStep, Progress
 from neaptide.runtime.shape_predictions import predicted_at
-from neaptide.runtime.shapes_matching import dynamic_of, matched_for_all_shapes
+from neaptide.runtime.shapes_matching import dims_of_plan, matched_for_all_shapes
 from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS, check_setting
 
 
@@ -59,20 +59,19 @@ def run(
         PlanMismatch: the plan is for another program.
         PlanError: the plan is not legal for this program, or its numbers are not this program's.
         NumericsError: the numbers differ from eager's.
-        UsageError: no step to run, a step instead of a factory, or no plan.
+        UsageError: no step to run, a step instead of a factory, no plan, or a plan for all shapes in an arena.
     """
     check_setting("steps", steps)
     check_setting("seed", seed)
     plan = check_plan(plan)
+    dynamic = dims_of_plan(plan, arena=bool(arena))
     say = progress or (lambda _text: None)
     step, batch = contestants.build(factory, seed)
     say("capturing the step")
-    shapes = plan.all_shapes
-    dynamic = None if shapes is None else dynamic_of(shapes)
     captured = capture(step, (batch,), name=name or plan.name, dynamic=dynamic)
     allowed = plan.allow_nondeterministic and allow_nondeterministic
     prepared = PreparedStep(captured, progress=progress, allow_nondeterministic=allowed, slow=slow)
-    if shapes is not None:
+    if dynamic is not None:
         variant = matched_for_all_shapes(plan, prepared)
     else:
         variant = matched(plan, captured, DEFAULT_TIME_LIMIT_S, allow_nondeterministic=allow_nondeterministic)
