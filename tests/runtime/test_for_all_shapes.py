@@ -150,7 +150,7 @@ def test_a_limit_that_the_largest_shape_cannot_keep_is_told_at_once():
         {"atomic": True},
         {"arena": True},
         {"eviction": "dtr"},
-        {"numerics": "close"},
+        {"numerics": "close", "strategy": "by_shape"},
         {"strategy": "program_order"},
         {"budget": Budget(latency="+10%")},
         {"budget": "min"},

@@ -115,6 +115,8 @@ def compile_step(
     program decides at each call what is evicted for the shapes of that call, and stays within the limit for all of them.
     A share such as `"60%"` is of the largest shapes. Calls of other shapes are planned by themselves, for the same bytes.
     With `strategy="by_shape"` a few plans are searched for instead, of which a call runs the fastest within the limit at its shape.
+    With `numerics="close"` there is a second program in which a region runs in parts, as many as a shape needs; a call runs
+    the faster of both that stays within the limit.
 
     With `dynamic=True` the dims that vary are found by watching: the first call is planned for its shape, and when a later
     one has other sizes, one program is made for ranges around the sizes seen, widened to powers of two. `counts.ranges`

@@ -106,7 +106,7 @@ def plan(
     )
     if dynamic:
         options = replace(options, strategy=strategy)
-        check_for_all_shapes(options, arena=False, evicts=False)
+        check_for_all_shapes(options, arena=False, evicts=False, is_saved=True)
         find_dims(step, args, kwargs or {}, dynamic)  # the call must be one of these shapes
     prepared = prepare(
         step,

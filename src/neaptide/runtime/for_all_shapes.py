@@ -11,10 +11,12 @@ from typing import Final
 from neaptide.cost.devices import Device
 from neaptide.cost.model import EstimatedCost
 from neaptide.errors import InfeasibleBudget, UsageError
-from neaptide.frontends.captured import CapturedStep
+from neaptide.frontends.captured import CapturedProgram, CapturedStep
 from neaptide.ir.graph import Graph
+from neaptide.ir.loop_maps import chosen_dims
 from neaptide.ops import registry
 from neaptide.outcome import Limits
+from neaptide.planner import CLOSE
 from neaptide.planner.budget import allowed_bytes
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.points.decide import script_rank
@@ -24,6 +26,7 @@ from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant, PointsWithin
 from neaptide.runtime.prepared_step import PreparedStep
 from neaptide.runtime.search_options import SearchOptions
+from neaptide.runtime.shape_parts import with_parts
 from neaptide.runtime.shape_planning import plan_shapes
 from neaptide.settings import DEFAULTS
 from neaptide.units import format_bytes
@@ -37,8 +40,16 @@ def varies(prepared: PreparedStep) -> bool:
     return any(program.graph.dims for program in prepared.captured.programs)
 
 
-def check_for_all_shapes(options: SearchOptions, *, arena: bool, evicts: bool) -> None:
+def check_for_all_shapes(
+    options: SearchOptions, *, arena: bool, evicts: bool, is_saved: bool = False
+) -> None:
     """Refuse what a program for all shapes cannot have.
+
+    Args:
+        options: what was asked for.
+        arena: whether an arena was.
+        evicts: whether eviction on the way was.
+        is_saved: whether the plan is to be a file.
 
     Raises:
         UsageError: naming it.
@@ -51,7 +62,6 @@ def check_for_all_shapes(options: SearchOptions, *, arena: bool, evicts: bool) -
         "a latency": options.budget.latency is not None,
         'peak="min"': options.budget.is_min,
         "rewrites": bool(options.rewrites),
-        "numerics": options.numerics != DEFAULTS.numerics,
         "trials": options.trials is not None,
     }
     asked = [what for what, is_asked in beside.items() if is_asked]
@@ -60,6 +70,12 @@ def check_for_all_shapes(options: SearchOptions, *, arena: bool, evicts: bool) -
             f"dynamic and {asked[0]} exclude each other",
             why="one program for all shapes decides while it runs what is evicted for the shapes of a call",
             next_step="give a limit in bytes alone, or leave dynamic out: each shape is then planned by itself",
+        )
+    if options.numerics == CLOSE and (is_saved or options.strategy == BY_SHAPE):
+        raise UsageError(
+            f'numerics="close" and {"a saved plan" if is_saved else "plans by shape"} for all shapes exclude each other',
+            why="the number of parts is decided beside evictions, in programs with points, and a plan file has no such parts",
+            next_step='leave numerics out, or call compile_step with dynamic= and numerics="close"',
         )
 
 
@@ -88,10 +104,9 @@ def for_all_shapes(prepared: PreparedStep, options: SearchOptions) -> PlannedVar
     graphs = []
     limit: int | None = None
     for program in prepared.captured.programs:
-        points = _planned(program.graph, prepared, options, limit)
-        limit = points.budget_bytes if limit is None else limit
-        prepared.say(f"order of {program.graph.name or 'the step'}: {points.order_reason}")
-        graphs.append(replace(PlannedGraph.captured(program), points=points))
+        planned = _planned(program, prepared, options, limit)
+        limit = planned.limit_bytes if limit is None else limit
+        graphs.append(planned)
     return PlannedVariant(prepared.captured, tuple(graphs), slow=prepared.slow)
 
 
@@ -123,7 +138,8 @@ def points_within(
 
     def decided(order: OrderForRange) -> tuple[tuple[int, float], PointsWithin]:
         plan = point_plan(graph, cost, order.sequence, largest, least_budget_bytes=limit_bytes, host=host)
-        found = [Decisions(plan).of(shape, limit_bytes) for shape in _on_the_way(graph, largest)]
+        decisions = Decisions(plan)
+        found = [decisions.at(shape, limit_bytes) for shape in _on_the_way(graph)]
         ranks = [script_rank(d.script, d.sizes, limit_bytes, host) for d in found]
         rank = max(above for above, _ in ranks), sum(seconds for _, seconds in ranks)
         return rank, PointsWithin(plan, limit_bytes, order.reason)
@@ -133,23 +149,40 @@ def points_within(
     return min(map(decided, reversed(orders)), key=itemgetter(0))[1]
 
 
-def _planned(graph: Graph, prepared: PreparedStep, options: SearchOptions, first: int | None) -> PointsWithin:
+def _planned(
+    program: CapturedProgram, prepared: PreparedStep, options: SearchOptions, first: int | None
+) -> PlannedGraph:
+    graph = program.graph
     cost = EstimatedCost(prepared.device, registry())
     largest = _largest(graph)
     shaped = ShapedProgram(graph, cost, range(len(graph.nodes)), largest)
     peak = shaped.at(largest).peak_bytes
     allowed = allowed_bytes(options.budget, peak, first, options.least_bytes)
-    points = points_within(
-        shaped,
-        cost,
-        prepared.device,
-        largest,
-        allowed,
-        options.limits,
-        host_bytes=options.budget.host_bytes,
-        interrupt=options.interrupt,
-    )
-    found = Decisions(points.plan).of(largest, allowed).script.peak_bytes
+
+    def points_of(shaped: ShapedProgram, sample: Mapping[str, int]) -> PointsWithin:
+        return points_within(
+            shaped,
+            cost,
+            prepared.device,
+            sample,
+            allowed,
+            options.limits,
+            host_bytes=options.budget.host_bytes,
+            interrupt=options.interrupt,
+        )
+
+    def points_in_parts(made: PlannedGraph) -> PointsWithin:
+        sample = {**largest, **dict.fromkeys(chosen_dims(made.graph), 1)}
+        nodes = range(len(made.graph.nodes))
+        return points_of(ShapedProgram(made.graph, cost, nodes, sample), sample)
+
+    planned = replace(PlannedGraph.captured(program), points=points_of(shaped, largest))
+    name = graph.name or "the step"
+    prepared.say(f"order of {name}: {planned.with_points[0].order_reason}")
+    if options.numerics == CLOSE and peak > allowed:
+        planned, told = with_parts(planned, registry(), _on_the_way(graph), points_in_parts)
+        prepared.say(f"parts of {name}: {told}")
+    found = planned.choice().at(largest, allowed).script.peak_bytes
     if found > allowed:
         raise InfeasibleBudget(
             f"the largest shapes do not stay within {format_bytes(allowed)}: the lowest peak found is "
@@ -159,7 +192,7 @@ def _planned(graph: Graph, prepared: PreparedStep, options: SearchOptions, first
             where=", ".join(f"{dim} = {size}" for dim, size in largest.items()),
             next_step="allow more, or make the ranges smaller",
         )
-    return points
+    return planned
 
 
 def _largest(graph: Graph) -> dict[str, int]:
@@ -173,9 +206,10 @@ def _largest(graph: Graph) -> dict[str, int]:
     return {dim.name: dim.high for dim in graph.dims if dim.high is not None}
 
 
-def _on_the_way(graph: Graph, largest: Mapping[str, int]) -> list[dict[str, int]]:
-    """Shapes at a quarter, a half, three quarters and the end of all ranges."""
+def _on_the_way(graph: Graph) -> list[dict[str, int]]:
+    """Shapes at a quarter, a half, three quarters and the end of all ranges of the arguments."""
+    chosen = chosen_dims(graph)
+    ends = {dim.name: (dim.low, dim.high or dim.low) for dim in graph.dims if dim.name not in chosen}
     return [
-        {dim.name: dim.low + (largest[dim.name] - dim.low) * part // 4 for dim in graph.dims}
-        for part in range(1, 5)
+        {dim: low + (high - low) * part // 4 for dim, (low, high) in ends.items()} for part in range(1, 5)
     ]

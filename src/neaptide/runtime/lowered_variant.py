@@ -21,7 +21,7 @@ from neaptide.runtime.binding import Binding
 from neaptide.runtime.decided import Decided
 from neaptide.runtime.evicting import EvictingExecutable
 from neaptide.runtime.executor import Executable
-from neaptide.runtime.planned_graph import PlannedVariant
+from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
 from neaptide.runtime.points import PointExecutable
 from neaptide.runtime.restore_point import RestorePoint
 from neaptide.runtime.shape_executable import ShapeExecutable
@@ -110,9 +110,7 @@ class LoweredVariant:
     def watched(self, index: int) -> Runnable:
         """The program with copies of its gradients on the way."""
         if index not in self._watched:
-            seen = self.planned.graphs[index].observations
-            watches = tuple(Watch(o.name, o.value, o.version) for o in seen)
-            self._watched[index] = self._lower(index, watches)
+            self._watched[index] = self._lower(index, _watches(self.planned.graphs[index]))
         return self._watched[index]
 
     def forget(self) -> None:
@@ -153,10 +151,11 @@ class LoweredVariant:
         if planned.by_shape is not None:
             return ShapeExecutable(graph, planned.by_shape, name=name, watches=watches)
         if planned.points is not None:
-            points, slow = planned.points, self.planned.slow
-            return PointExecutable(
-                points.plan, registry(), points.budget_bytes, name=name, slow=slow, watches=watches
-            )
+            beside = None
+            if planned.in_parts is not None:
+                within = _watches(planned.in_parts) if watches else ()
+                beside = self._with_points(planned.in_parts, f"{name} (in parts)", within, None)
+            return self._with_points(planned, name, watches, beside)
         places = NO_PLACES if arena is None else arena.places
         slow = replace(self.planned.slow, capacity_bytes=planned.host_bytes)
         lowered = lower(graph, planned.schedule, registry(), watches=watches, places=places, slow=slow)
@@ -166,3 +165,26 @@ class LoweredVariant:
             block = self._arenas.reserve(arena.device, nbytes, arena.alignment, lasting=index == 0)
             tensors = block.tensors(lowered)
         return Executable(lowered, name=name, places=tensors)
+
+    def _with_points(
+        self,
+        planned: PlannedGraph,
+        name: str,
+        watches: tuple[Watch, ...],
+        beside: PointExecutable | None,
+    ) -> PointExecutable:
+        points = planned.points
+        assert points is not None
+        return PointExecutable(
+            points.plan,
+            registry(),
+            points.budget_bytes,
+            name=name,
+            slow=self.planned.slow,
+            watches=watches,
+            in_parts=beside,
+        )
+
+
+def _watches(planned: PlannedGraph) -> tuple[Watch, ...]:
+    return tuple(Watch(seen.name, seen.value, seen.version) for seen in planned.observations)

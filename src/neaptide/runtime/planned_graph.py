@@ -15,6 +15,7 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.values import Value
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
+from neaptide.planner.points.choice import Choice
 from neaptide.planner.points.plan import PointPlan
 from neaptide.planner.variants.variant import Decision
 from neaptide.plans import Plan
@@ -66,6 +67,8 @@ class PlannedGraph:
         points: where a program for all shapes decides; its order is then that of the points. None for none.
         decisions: what a search over variants decided, that the rewrites carry out.
         host_bytes: most bytes of storages that its plan has on the host at once; None where no plan says so.
+        in_parts: the same program with regions in parts, whose number is chosen for each shape; both have points, and each call
+            runs the better of them. None for none.
         by_shape: its plans for all shapes, where dims of the graph vary; `schedule` is then program order. None else.
     """
 
@@ -81,7 +84,25 @@ class PlannedGraph:
     points: PointsWithin | None = None
     decisions: tuple[Decision, ...] = ()
     host_bytes: int | None = None
+    in_parts: PlannedGraph | None = None
     by_shape: ShapePlans | None = None
+
+    @property
+    def with_points(self) -> tuple[PointsWithin, ...]:
+        """Points of this program, and of the one in parts."""
+        return tuple(
+            made.points for made in (self, self.in_parts) if made is not None and made.points is not None
+        )
+
+    def choice(self) -> Choice:
+        """What chooses among the programs with points."""
+        return Choice([points.plan for points in self.with_points])
+
+    @property
+    def keeps_bits(self) -> bool:
+        """Whether no rewrite of it takes sums in another order."""
+        own = all(rewrite.keeps_bits for rewrite in self.rewrites)
+        return own and (self.in_parts is None or self.in_parts.keeps_bits)
 
     @property
     def limit_bytes(self) -> int:
@@ -144,7 +165,7 @@ class PlannedVariant:
     @property
     def keeps_bits(self) -> bool:
         """Whether the step gives eager's bits; otherwise some sums are taken in another order."""
-        return all(rewrite.keeps_bits for planned in self.graphs for rewrite in planned.rewrites)
+        return all(planned.keeps_bits for planned in self.graphs)
 
 
 def with_rule(planned: PlannedGraph, registry: OpRegistry, name: str) -> PlannedGraph:

@@ -16,8 +16,9 @@ from neaptide.lower.program import Watch
 from neaptide.lower.random_states import DrawnAgain
 from neaptide.movers.host_pool import HostCopy, HostPool, make_mover
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
+from neaptide.planner.points.choice import Choice
 from neaptide.planner.points.decide import Policy, least_cost_cover
-from neaptide.planner.points.plan import Decision, Decisions, PointPlan
+from neaptide.planner.points.plan import Decision, PointPlan
 from neaptide.planner.points.script import Action, Kind, Way
 from neaptide.runtime.executor import Executable, Input
 from neaptide.units import format_bytes
@@ -55,6 +56,7 @@ class PointExecutable(Executable):
         policy: how it is decided.
         slow: where storages wait on the host.
         watches: values to copy on the way.
+        in_parts: the same program with regions in parts, and the same budget; each call runs the better of both for its shape.
 
     Attributes:
         totals: of the last run that came to its end; None before there is one.
@@ -73,6 +75,7 @@ class PointExecutable(Executable):
         policy: Policy = least_cost_cover,
         slow: SlowMemory = DEFAULT_SLOW_MEMORY,
         watches: Sequence[Watch] = (),
+        in_parts: PointExecutable | None = None,
     ) -> None:
         shaped = plan.shaped
         made = point_program(
@@ -90,7 +93,12 @@ class PointExecutable(Executable):
         super().__init__(replace(made.program, names=names), name=name)
         self.totals: PointTotals | None = None
         self.plan = plan
-        self.decisions = Decisions(plan, policy)
+        self._beside = in_parts
+        self._choice = Choice([plan] if in_parts is None else [plan, in_parts.plan], policy)
+        self.decisions = self._choice.decisions[0]
+        if in_parts is not None:
+            in_parts.decisions = self._choice.decisions[1]  # each shape is decided once
+        self._last: PointExecutable = self
         self._budget = budget_bytes
         self._points: _Points | None = None
         scope = self._function.__globals__
@@ -100,7 +108,9 @@ class PointExecutable(Executable):
             if value.storage is not None:
                 self.on_storage.setdefault(value.storage, []).append(value.id)
         self.pool: HostPool | None = None
-        if plan.host is not None:
+        if in_parts is not None:
+            self.pool = in_parts.pool  # one of them runs at a time
+        elif plan.host is not None:
             device = torch.device(shaped.problem.device)
             self.pool = HostPool(plan.host.nbytes, make_mover(device, plan.host.nbytes, slow))
 
@@ -115,12 +125,16 @@ class PointExecutable(Executable):
         points = self._points
         if points is not None:
             points.due = -1
+        if self._beside is not None:
+            self._beside.budget_bytes = nbytes
 
     @property
     def live_bytes(self) -> int:
         """Counted bytes at the last point at which something was done; those of the caller alone outside of a run."""
         points = self._points
-        return 0 if points is None else points.live_bytes
+        if points is None:
+            return 0 if self._beside is None else self._beside.live_bytes
+        return points.live_bytes
 
     def run(self, inputs: list[Input], watched: dict[str, torch.Tensor] | None = None) -> tuple[Any, ...]:
         """Run once; gives the graph outputs. See `Executable.run`.
@@ -128,6 +142,11 @@ class PointExecutable(Executable):
         Raises:
             InfeasibleBudget: no way was found to keep this shape within the budget. Nothing has run then.
         """
+        if self._beside is not None:
+            number = self._choice.number(self._dims.read(inputs), self._budget)
+            self._last = self._beside if number else self
+        if self._last is not self:
+            return self._run_other(self._last, inputs, watched)
         try:
             outputs = super().run(inputs, watched)
             points = self._points
@@ -136,6 +155,21 @@ class PointExecutable(Executable):
             return outputs
         finally:
             self._points = None
+
+    def _run_other(
+        self, other: PointExecutable, inputs: list[Input], watched: dict[str, torch.Tensor] | None
+    ) -> tuple[Any, ...]:
+        self.interruption = None
+        try:
+            outputs = other.run(inputs, watched)
+            self.totals = other.totals
+            return outputs
+        finally:
+            self.interruption = other.interruption
+
+    def written(self, step: int | None = None) -> tuple[str, ...]:
+        """As `Executable.written`, of the program that ran last."""
+        return super().written(step) if self._last is self else self._last.written(step)
 
     def _binding(self, inputs: list[Input]) -> Mapping[str, int]:
         return self.decisions.in_parts(super()._binding(inputs), self._budget)

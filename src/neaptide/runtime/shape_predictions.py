@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from neaptide.planner.points.plan import Decisions
 from neaptide.planner.points.script import make_script
 from neaptide.runtime.planned_graph import PlannedGraph
 
@@ -15,8 +14,10 @@ def predicted_at(planned: PlannedGraph, shape: Mapping[str, int]) -> tuple[int, 
         shapes = planned.by_shape
         peaks = shapes.plans[shapes.choose(shape)].peaks
         return peaks.peak_bytes(shape), peaks.peak_with_workspace_bytes(shape)
-    assert planned.points is not None
-    decision = Decisions(planned.points.plan).of(shape, planned.points.budget_bytes)
-    plain = decision.sizes.without_workspace(planned.points.plan.shaped.units.order)
-    script = make_script(planned.points.plan.shaped, plain, decision.script.evictions)
+    choice, limit = planned.choice(), planned.limit_bytes
+    decisions = choice.decisions[choice.number(shape, limit)]
+    shaped, sizes = decisions.plan.shaped, decisions.in_parts(shape, limit)
+    decision = decisions.of(sizes, limit)
+    plain = decision.sizes.with_storages_alone(shaped.units.order, shaped.bytes_in_bodies(sizes))
+    script = make_script(shaped, plain, decision.script.evictions)
     return script.peak_bytes, decision.script.peak_bytes

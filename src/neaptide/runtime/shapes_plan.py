@@ -12,7 +12,6 @@ from neaptide.frontends.dynamic_dims import Dynamic, asked_range
 from neaptide.ir.graph import Graph
 from neaptide.ir.serial import fingerprint
 from neaptide.ops import registry
-from neaptide.planner.points.plan import Decisions
 from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.plans import (
     AskedDim,
@@ -94,12 +93,12 @@ def peaks_over_range(planned: PlannedGraph, in_order: ShapedProgram) -> RangePea
     limit = planned.limit_bytes
     holds = planned.program.sizes.hold
     if planned.points is not None:
-        decisions = Decisions(planned.points.plan)
+        choice = planned.choice()
         return range_peaks(
             planned.graph.dims,
             holds,
             lambda shape: in_order.at(shape).peak_bytes,
-            lambda shape: decisions.of(shape, limit).script.peak_bytes,
+            lambda shape: choice.at(shape, limit).script.peak_bytes,
             limit,
         )
     shapes = planned.by_shape

@@ -186,10 +186,13 @@ class Decisions:
     Args:
         plan: what can be decided.
         policy: how.
+
+    Attributes:
+        plan: what can be decided.
     """
 
     def __init__(self, plan: PointPlan, policy: Policy = least_cost_cover) -> None:
-        self._plan, self._policy = plan, policy
+        self.plan, self._policy = plan, policy
         self._known: dict[tuple[tuple[int, ...], int], Decision] = {}
         graph = plan.shaped.graph
         told = {d for s in graph.storages for d in s.nbytes.dims()}
@@ -220,7 +223,7 @@ class Decisions:
 
     def _chosen(self, binding: Mapping[str, int], budget_bytes: int) -> Lengths:
         """The lengths whose script is within the budget at the least seconds of loops, repetitions and copies."""
-        shaped, host = self._plan.shaped, self._plan.host
+        shaped, host = self.plan.shaped, self.plan.host
 
         def peak(lengths: Lengths) -> int:
             return shaped.at({**binding, **lengths}).peak_bytes
@@ -247,8 +250,20 @@ class Decisions:
         if found is None:
             if len(self._known) >= _SCRIPTS_REMEMBERED:
                 self._known.clear()
-            found = self._known[key] = self._decided(self._plan.shaped.at(binding), budget_bytes)
+            found = self._known[key] = self._decided(self.plan.shaped.at(binding), budget_bytes)
         return found
+
+    def at(self, shape: Mapping[str, int], budget_bytes: int) -> Decision:
+        """The decision of a shape in the parts that are chosen for it.
+
+        Args:
+            shape: what the arguments tell.
+            budget_bytes: highest peak with workspace.
+
+        Raises:
+            SymbolicError: a dim has no value.
+        """
+        return self.of(self.in_parts(shape, budget_bytes), budget_bytes)
 
     def again(
         self, sizes: ShapeSizes, budget_bytes: int, position: int, gone: tuple[Eviction, ...]
@@ -270,7 +285,7 @@ class Decisions:
         start: int = 0,
         gone: tuple[Eviction, ...] = (),
     ) -> Decision:
-        plan = self._plan
+        plan = self.plan
         situation = Situation(plan.shaped, plan.candidates, sizes, budget_bytes, plan.host, start, gone)
         script = self._policy(situation)
         return Decision(sizes, script, tuple(sorted(script.actions)))

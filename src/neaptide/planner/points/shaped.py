@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from neaptide.analysis.loop_bytes import LoopBytes
 from neaptide.analysis.loops import NO_BODIES, Bodies
 from neaptide.analysis.sizes import node_device
 from neaptide.cost.model import EstimatedCost
@@ -26,6 +27,7 @@ class ShapeSizes:
     Attributes:
         storage_bytes: by storage; none of what the caller owns.
         workspace: by node, scratch bytes.
+        seconds: of a run that evicts nothing.
         repeat_seconds: by node, of a repetition.
         during: by position, bytes while the node there runs for the first time and nothing was evicted, with what the
             caller owns and with workspace; behind them those at the end.
@@ -34,6 +36,7 @@ class ShapeSizes:
 
     storage_bytes: Sequence[int]
     workspace: Sequence[int]
+    seconds: float
     repeat_seconds: Sequence[float]
     during: Ints
     before: Ints
@@ -43,11 +46,17 @@ class ShapeSizes:
         """Of a run that evicts nothing."""
         return int(self.during.max())
 
-    def without_workspace(self, order: Sequence[int]) -> ShapeSizes:
-        """The same with storages alone, of a program that runs in this order."""
+    def with_storages_alone(self, order: Sequence[int], in_bodies: Mapping[int, int]) -> ShapeSizes:
+        """The same without scratch bytes, of a program that runs in this order.
+
+        Args:
+            order: of nodes.
+            in_bodies: by loop, bytes of the storages of its body.
+        """
+        left = [in_bodies.get(node, 0) for node in range(len(self.workspace))]
         during = self.during.copy()
-        during[: len(order)] -= np.array(self.workspace, dtype=np.int64)[list(order)]
-        return replace(self, workspace=[0] * len(self.workspace), during=during)
+        during[: len(order)] -= (np.array(self.workspace, dtype=np.int64) - np.array(left))[list(order)]
+        return replace(self, workspace=left, during=during)
 
 
 class ShapedProgram:
@@ -97,6 +106,10 @@ class ShapedProgram:
         )
         self._bytes = StackedSizes([*self.storage_sizes, *self.workspace_sizes, self.resident_size])
         self._cost = CostOfShapes(graph, cost, bodies)
+        self._bodies = {
+            node: LoopBytes(graph, graph.nodes[node], lambda _graph, _node: zero, bodies)
+            for node in self.loops
+        }
         self._extra_seconds = np.array(problem.repeat_seconds) - np.array(problem.seconds)
         self._order = np.array(self.units.order, dtype=np.intp)
         created = [s for s, creator in enumerate(problem.creator) if creator >= 0]
@@ -126,8 +139,17 @@ class ShapedProgram:
         during[:count] += workspace[self._order]
         made = np.zeros(count + 1, dtype=np.int64)
         np.add.at(made, self._born, nbytes[self._created])
-        seconds = self._cost.seconds(binding) + self._extra_seconds
-        return ShapeSizes(nbytes.tolist(), workspace.tolist(), seconds.tolist(), during, alive - made)
+        once = self._cost.seconds(binding)
+        again = (once + self._extra_seconds).tolist()
+        return ShapeSizes(nbytes.tolist(), workspace.tolist(), float(once.sum()), again, during, alive - made)
+
+    def bytes_in_bodies(self, binding: Mapping[str, int]) -> dict[int, int]:
+        """By loop, most bytes of storages that a trip makes for itself.
+
+        Raises:
+            SymbolicError: a dim has no value.
+        """
+        return {node: self._bodies[node].at(binding) for node in self.loops}
 
     def problem_at(self, binding: Mapping[str, int]) -> StepProblem:
         """The integer problem of a shape. Its bounds are what the caller owns, which no schedule is below.

@@ -6,7 +6,7 @@ the graph and in this one, and one loop runs in one part or in many.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -68,7 +68,7 @@ class FissionByShape:
             if seeds.setdefault(value, Along(dim)) != Along(dim):
                 raise RewriteError(f"%{graph.values[value].name} is handed over along two axes")
         store = SizeRelations(graph.dims, graph.relations)
-        shapes = _telling(graph, store, length)
+        shapes = _telling(graph, store, length)[:_SHAPES]
         if not shapes:
             raise RewriteError(f"an axis of {length} has no two elements at any shape")
         carried = followed(graph, registry, rewrite.nodes, seeds, length, shapes[0])
@@ -104,6 +104,17 @@ def fission_by_shape(
     return Rewrite(FissionByShape().name, members, settings, keeps_bits=False)
 
 
+def by_chance(graph: Graph, shapes: Sequence[Binding]) -> list[Binding]:
+    """Some shapes, those first at which fewest sizes are equal to others of a graph by chance."""
+    numbers = {e.constant_value() for v in graph.values for e in v.shape if e.is_constant}
+
+    def chances(shape: Binding) -> int:
+        sizes = list(shape.values())
+        return sum(size in numbers for size in sizes) + len(sizes) - len(set(sizes))
+
+    return sorted(shapes, key=chances)
+
+
 def _length(graph: Graph, found: Setting) -> SizeExpr:
     if not isinstance(found, str):
         raise RewriteError("its setting length is no expression in dims")
@@ -124,11 +135,4 @@ def _new_dim(graph: Graph, found: Setting) -> str:
 
 def _telling(graph: Graph, store: SizeRelations, length: SizeExpr) -> list[Binding]:
     """Sample shapes with at least two elements of an axis, those first at which fewest extents are equal by chance."""
-    numbers = {e.constant_value() for v in graph.values for e in v.shape if e.is_constant}
-
-    def chances(shape: Binding) -> int:
-        sizes = list(shape.values())
-        return sum(size in numbers for size in sizes) + len(sizes) - len(set(sizes))
-
-    shapes: list[Binding] = [shape for shape in store.samples() if length.evaluate(shape) > 1]
-    return sorted(shapes, key=chances)[:_SHAPES]
+    return by_chance(graph, [shape for shape in store.samples() if length.evaluate(shape) > 1])

@@ -1,0 +1,115 @@
+"""Regions of a program for all shapes that may run in parts, and the rewrites that put them there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from neaptide.errors import RewriteError
+from neaptide.ir.edit import Edited
+from neaptide.ir.graph import Graph
+from neaptide.ir.loop_maps import Binding
+from neaptide.ir.registry import OpRegistry
+from neaptide.ir.with_sizes import with_sizes
+from neaptide.symbolic.relations import SizeRelations
+from neaptide.transform.fission.candidates import Candidate, candidates
+from neaptide.transform.fission.own_views import with_own_views
+from neaptide.transform.rewrite import Rewrite, replay
+from neaptide.transform.rules import RULES
+from neaptide.transform.rules.fission_by_shape import by_chance, fission_by_shape
+from neaptide.transform.rules.made_again import made_again
+from neaptide.transform.rules.mean_as_sum import mean_as_sum
+
+_NEAR_THE_END: Final = 8  # shapes at which every dim is so much below its end
+_NO_SUFFIX: Final = 1  # means lie in regions of all kinds
+
+
+@dataclass(frozen=True, slots=True)
+class RegionInParts:
+    """A region of a program that runs in parts of a length that calls choose.
+
+    Attributes:
+        told: what it is, for the user.
+        rewrites: that make it, one behind the other.
+        edited: the program behind them.
+    """
+
+    told: str
+    rewrites: tuple[Rewrite, ...]
+    edited: Edited
+
+
+def regions_in_parts(
+    graph: Graph, registry: OpRegistry, holds: Callable[[Mapping[str, int]], bool], most: int
+) -> Iterator[RegionInParts]:
+    """Programs with one region in parts, those that make the most bytes in parts first.
+
+    Regions are looked for at one large shape of the ranges. Whether a region may run in parts at all shapes is then decided by
+    `fission_by_shape`; one that may not is left out. O(regions x size).
+
+    Args:
+        graph: with dims, each with an end.
+        registry: what its operations mean.
+        holds: whether a shape is one of those that the program is for.
+        most: regions.
+    """
+    shape = _telling_shape(graph, holds)
+    if shape is None:
+        return
+    found = candidates(with_sizes(graph, shape), registry, _NO_SUFFIX)
+    means = sorted({node for one in found for node in one.means})
+    first = [mean_as_sum(means)] if means else []
+    summed = replay(graph, registry, first, RULES)
+    made = 0
+    for one in candidates(with_sizes(summed.graph, shape), registry):
+        if made == most:
+            return
+        behind = _in_parts(summed.graph, registry, one, shape)
+        if behind is not None:
+            made += 1
+            rewrites = (*first, *behind)
+            yield RegionInParts(_told(one), rewrites, replay(graph, registry, rewrites, RULES))
+
+
+def _in_parts(
+    graph: Graph, registry: OpRegistry, region: Candidate, shape: Binding
+) -> tuple[Rewrite, ...] | None:
+    """The rewrites that run a region in parts; None where that does not go at all shapes."""
+    own = (made_again([region.own]),) if region.own is not None else ()
+    try:
+        later = replay(graph, registry, own, RULES)
+        members, seeds = with_own_views(later, region.members, region.seeds, region.own)
+        now = later.graph
+        lengths = (now.values[value].shape[along.dim] for value, along in seeds.items())
+        length = next((one for one in lengths if one.evaluate(shape) == region.length), None)
+        if length is None or length.is_constant:
+            return None
+        rewrite = fission_by_shape(now, members, length=length, step=_new_dim(now), inputs=seeds)
+        replay(now, registry, [rewrite], RULES)
+    except RewriteError:
+        return None  # it was found at one shape, and does not have its parts at another
+    return (*own, rewrite)
+
+
+def _new_dim(graph: Graph) -> str:
+    taken, name = {dim.name for dim in graph.dims}, "part"
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _telling_shape(graph: Graph, holds: Callable[[Mapping[str, int]], bool]) -> Binding | None:
+    """A large shape at which few sizes are equal by chance."""
+    near = [
+        {dim.name: max((dim.high or dim.low) - less, dim.low) for dim in graph.dims}
+        for less in range(_NEAR_THE_END)
+    ]
+    samples = SizeRelations(graph.dims, graph.relations).samples()
+    shapes = [*near, *sorted(samples, key=lambda shape: -sum(shape.values()))]
+    return next(iter(by_chance(graph, [shape for shape in shapes if holds(shape)])), None)
+
+
+def _told(region: Candidate) -> str:
+    name, dim = region.origin
+    return f"{len(region.members)} operations ({region.kind}) along dim {dim} of %{name}"
