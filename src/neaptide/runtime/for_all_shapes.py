@@ -136,15 +136,21 @@ def points_within(
     graph = in_order.graph
     host = HostSpace.of(graph, device, host_bytes) if host_bytes else None
 
-    def decided(order: OrderForRange) -> tuple[tuple[int, float], PointsWithin]:
+    def planned(order: OrderForRange) -> PointsWithin:
         plan = point_plan(graph, cost, order.sequence, largest, least_budget_bytes=limit_bytes, host=host)
-        decisions = Decisions(plan)
+        return PointsWithin(plan, limit_bytes, order.reason)
+
+    def decided(order: OrderForRange) -> tuple[tuple[int, float], PointsWithin]:
+        points = planned(order)
+        decisions = Decisions(points.plan)
         found = [decisions.at(shape, limit_bytes) for shape in _on_the_way(graph)]
         ranks = [script_rank(d.script, d.sizes, limit_bytes, host) for d in found]
         rank = max(above for above, _ in ranks), sum(seconds for _, seconds in ranks)
-        return rank, PointsWithin(plan, limit_bytes, order.reason)
+        return rank, points
 
     orders = orders_for_range(in_order, limits, interrupt)
+    if len(orders) == 1:
+        return planned(orders[0])
     # A lower peak may need more seconds once something is evicted. Where both are as good, the last one counts.
     return min(map(decided, reversed(orders)), key=itemgetter(0))[1]
 
@@ -158,6 +164,40 @@ def _planned(
     shaped = ShapedProgram(graph, cost, range(len(graph.nodes)), largest)
     peak = shaped.at(largest).peak_bytes
     allowed = allowed_bytes(options.budget, peak, first, options.least_bytes)
+    planned = planned_within(program, prepared, options, allowed)
+    found = planned.choice().at(largest, allowed).script.peak_bytes
+    if found > allowed:
+        raise InfeasibleBudget(
+            f"the largest shapes do not stay within {format_bytes(allowed)}: the lowest peak found is "
+            f"{format_bytes(found)}",
+            smallest_peak_bytes=found,
+            lower_bound_bytes=shaped.problem.lower_bound_bytes,
+            where=", ".join(f"{dim} = {size}" for dim, size in largest.items()),
+            next_step="allow more, or make the ranges smaller",
+        )
+    return planned
+
+
+def planned_within(
+    program: CapturedProgram, prepared: PreparedStep, options: SearchOptions, limit_bytes: int
+) -> PlannedGraph:
+    """A program with points under a limit; with `numerics="close"`, one with a region in parts may be beside it.
+
+    Shapes that were not found to fit are decided as well, as low as was found: with a limit of no bytes, all of them.
+
+    Args:
+        program: whose dims vary.
+        prepared: the step that it is of.
+        options: of the searches.
+        limit_bytes: of storages and workspace, with what the caller owns.
+
+    Raises:
+        UsageError: a range has no end.
+    """
+    graph = program.graph
+    cost = EstimatedCost(prepared.device, registry())
+    largest = _largest(graph)
+    shaped = ShapedProgram(graph, cost, range(len(graph.nodes)), largest)
 
     def points_of(shaped: ShapedProgram, sample: Mapping[str, int]) -> PointsWithin:
         return points_within(
@@ -165,7 +205,7 @@ def _planned(
             cost,
             prepared.device,
             sample,
-            allowed,
+            limit_bytes,
             options.limits,
             host_bytes=options.budget.host_bytes,
             interrupt=options.interrupt,
@@ -179,19 +219,9 @@ def _planned(
     planned = replace(PlannedGraph.captured(program), points=points_of(shaped, largest))
     name = graph.name or "the step"
     prepared.say(f"order of {name}: {planned.with_points[0].order_reason}")
-    if options.numerics == CLOSE and peak > allowed:
+    if options.numerics == CLOSE and shaped.at(largest).peak_bytes > limit_bytes:
         planned, told = with_parts(planned, registry(), _on_the_way(graph), points_in_parts)
         prepared.say(f"parts of {name}: {told}")
-    found = planned.choice().at(largest, allowed).script.peak_bytes
-    if found > allowed:
-        raise InfeasibleBudget(
-            f"the largest shapes do not stay within {format_bytes(allowed)}: the lowest peak found is "
-            f"{format_bytes(found)}",
-            smallest_peak_bytes=found,
-            lower_bound_bytes=shaped.problem.lower_bound_bytes,
-            where=", ".join(f"{dim} = {size}" for dim, size in largest.items()),
-            next_step="allow more, or make the ranges smaller",
-        )
     return planned
 
 

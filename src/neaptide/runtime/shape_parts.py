@@ -14,6 +14,7 @@ from neaptide.runtime.planned_graph import PlannedGraph, PointsWithin
 _MOST_REGIONS: Final = 6
 
 Shape = Mapping[str, int]
+_Rank = tuple[int, float, int]
 
 
 def with_parts(
@@ -40,20 +41,24 @@ def with_parts(
     own, limit = planned.points, planned.limit_bytes
     shapes = list(shapes)
 
-    def rank(*programs: PointsWithin) -> tuple[int, float, int]:
-        choice = Choice([points.plan for points in programs])
-        ranks = [choice.rank(shape, limit) for shape in shapes]
-        above, seconds, peaks = zip(*ranks, strict=True)
-        return max(above), sum(seconds), sum(peaks)
+    def ranks(points: PointsWithin) -> list[_Rank]:
+        choice = Choice([points.plan])
+        return [choice.rank(shape, limit) for shape in shapes]
 
-    best, least, told = None, rank(own), "no region is better in parts"
+    alone = ranks(own)
+    best, least, told = None, _over_all(alone), "no region is better in parts"
     for region in regions_in_parts(planned.graph, registry, planned.program.sizes.hold, _MOST_REGIONS):
         if planned.objection(region.edited) is not None:
             continue
         made = planned.rewritten(region.edited, region.rewrites)
         points = points_of(made)
-        found = rank(own, points)
+        found = _over_all(map(min, alone, ranks(points)))
         if found < least:
             best, least = replace(made, points=points), found
             told = f"{region.told} in as many parts as a shape needs"
     return replace(planned, in_parts=best), told
+
+
+def _over_all(ranks: Iterable[_Rank]) -> _Rank:
+    above, seconds, peaks = zip(*ranks, strict=True)
+    return max(above), sum(seconds), sum(peaks)
