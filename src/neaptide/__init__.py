@@ -17,6 +17,7 @@ from neaptide.version import VERSION
 if TYPE_CHECKING:
     from neaptide.api import apply as apply
     from neaptide.api import compare as compare
+    from neaptide.api import compare_shapes as compare_shapes
     from neaptide.api import compile_step as compile_step
     from neaptide.api import explain as explain
     from neaptide.api import plan as plan
@@ -35,6 +36,7 @@ __version__: Final = VERSION
 _HOME: Final = {
     "apply": "neaptide.api",
     "compare": "neaptide.api",
+    "compare_shapes": "neaptide.api",
     "compile_step": "neaptide.api",
     "declare_pure": "neaptide.ops.declared",
     "explain": "neaptide.api",

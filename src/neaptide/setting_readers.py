@@ -149,4 +149,17 @@ def parse_dims(texts: Sequence[str]) -> dict[str, dict[int, tuple[int, int | Non
     return found
 
 
+def parse_shapes(texts: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """Shapes: `8x512` is size 8 of the first dim and 512 of the second.
+
+    Raises:
+        UsageError: a text of another form.
+    """
+    for text in texts:
+        if _SHAPE.fullmatch(text.strip()) is None:
+            raise UsageError(f"{text!r} is no shape", next_step="write a size for each dim, such as 8x512")
+    return tuple(tuple(map(int, text.split("x"))) for text in texts)
+
+
+_SHAPE: Final = re.compile(r"\d+(x\d+)*")
 _DIM: Final = re.compile(r"(\d+)\s*=\s*(\d+)\s*\.\.\s*(\d*)")

@@ -106,6 +106,7 @@ class Settings:
         rewrite: rules by which the graph is rewritten before it is planned.
         refresh: time operations again that were timed before.
         dynamic: dims of arguments that may vary, with their ranges.
+        at: shapes of that range, sizes of the dims in their order.
         fit: bytes that the largest shapes are found for.
         arena: run inside one block of memory.
         arena_copies: which results are copied into it: cheap, all or none.
@@ -277,6 +278,12 @@ class Settings:
         read_texts,
         "Dims of an argument that may vary, such as batch:0=2..64,1=16..4096 (dim=smallest..largest); repeatable.",
         metavar="DIMS",
+    )
+    at: tuple[str, ...] = setting(
+        (),
+        read_texts,
+        "Compare at this shape of --dynamic, such as 8x512: a size for each dim, in order; repeatable.",
+        metavar="SHAPE",
     )
     fit: str | None = setting(
         None,

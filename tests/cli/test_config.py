@@ -11,7 +11,7 @@ from neaptide.errors import InvalidBudget, UsageError
 from neaptide.settings import TABLE, Settings
 
 # In Python a comparison verifies unless it is told not to, as the command does; a run does not.
-NOT_OF_THE_API = {"verify", "dynamic"}
+NOT_OF_THE_API = {"verify", "dynamic", "at"}
 
 VALUES = {
     "peak": ("60%", "60%"),
@@ -40,6 +40,7 @@ VALUES = {
     "rewrite": ("a, b", ("a", "b")),
     "refresh": ("yes", True),
     "dynamic": ("batch:0=2..64, 1=16..", ("batch:0=2..64", "1=16..")),
+    "at": ("8x512, 4x16", ("8x512", "4x16")),
     "fit": ("24GiB", "24GiB"),
     "arena": ("yes", True),
     "arena_copies": ("none", "none"),

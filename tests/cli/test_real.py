@@ -109,6 +109,24 @@ def test_a_profile_over_a_range_of_shapes(call):
     assert "cannot be read" in call("profile", "zoo:mlp@tiny", "--dynamic", "batch:0=9..2").err
 
 
+@pytest.mark.slow
+@needs_varying_dims
+def test_a_comparison_at_some_shapes(call):
+    asked = ("compare", "zoo:mlp@tiny", "--dynamic", "batch:0=2..64", "--peak", "100%", "--repeats", "1")
+    found = json.loads(call(*asked, "--work-limit", "50", "--at", "3", "--at", "64", "--json").out)
+    assert [shape["sizes"] for shape in found["shapes"]] == [{"batch_0": 3}, {"batch_0": 64}]
+    for shape in found["shapes"]:
+        eager, plan, padded = shape["rows"]
+        assert (eager["name"], padded["name"]) == ("eager", "padded")
+        assert plan["bitwise_equal"]
+        for row in (plan, padded):
+            assert row["measured_peak_bytes"] == row["predicted_peak_bytes"]
+    assert "65" in call(*asked, "--at", "65").err
+    assert "1 dims vary" in call(*asked, "--at", "3x4").err
+    assert "exclude each other" in call(*asked, "--also", "early_updates").err
+    assert "no dim varies" in call("compare", "zoo:mlp@tiny", "--at", "3").err
+
+
 def test_the_largest_shapes_that_fit(call, tmp_path):
     picture = tmp_path / "peaks.svg"
     asked = ("profile", "zoo:mlp@tiny", "--dynamic", "batch:0=2..", "--fit", "1MiB")

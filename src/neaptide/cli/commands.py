@@ -14,7 +14,8 @@ from neaptide.cli.interrupts import asking_before_aborting
 from neaptide.cli.target_files import write_result
 from neaptide.errors import InfeasibleBudget, MissingExtra, TargetError, UsageError
 from neaptide.reading import is_there, place_of
-from neaptide.setting_readers import parse_dims
+from neaptide.setting_readers import parse_dims, parse_shapes
+from neaptide.settings import DEFAULTS
 from neaptide.units import parse_size
 
 if TYPE_CHECKING:
@@ -170,6 +171,12 @@ def compare(request: Request) -> int:
     budget = None
     if settings.peak is not None or settings.latency is not None or settings.host is not None:
         budget = Budget(peak=settings.peak, latency=settings.latency, host=settings.host)
+    if settings.dynamic:
+        return _compare_shapes(request)
+    if settings.at:
+        raise UsageError(
+            "--at names shapes, and no dim varies", next_step="name a dim, such as --dynamic batch:0=2..64"
+        )
     with console.user_code():
         # With another device nothing is run, so nothing needs weights.
         target = find_target(request.target, without_weights=device is not None)
@@ -203,6 +210,55 @@ def compare(request: Request) -> int:
             )
     _deliver(request, comparison, lambda: comparison_document(comparison))
     return exit_codes.DONE if is_within_budget(comparison) else exit_codes.OVER_BUDGET
+
+
+def _compare_shapes(request: Request) -> int:
+    """Runs a plan for all shapes at a few of them, beside eager and padding."""
+    from neaptide.cli.targets import find_target
+    from neaptide.planner.budget import Budget
+    from neaptide.report.text import shapes_comparison_document
+
+    settings, console = request.settings, request.console
+    beside = {
+        "--device": _device(settings.device) is not None,
+        "--also": bool(settings.also),
+        "--trials": settings.trials is not None,
+        "--arena": settings.arena,
+        "--rewrite": bool(settings.rewrite),
+        "--numerics": settings.numerics != DEFAULTS.numerics,
+        "no limit of bytes": settings.peak is None,
+    }
+    for what, is_given in beside.items():
+        if is_given:
+            raise UsageError(
+                f"--dynamic and {what} exclude each other", next_step="compare with --dynamic and --peak"
+            )
+    with console.user_code():
+        target = find_target(request.target)
+        from neaptide import api
+
+        with asking_before_aborting() as interrupt:
+            found = api.compare_shapes(
+                target.build,
+                budget=Budget(peak=settings.peak, latency=settings.latency, host=settings.host),
+                dynamic=parse_dims(settings.dynamic),
+                at=parse_shapes(settings.at),
+                repeats=settings.repeats,
+                eager=settings.eager,
+                verify=settings.verify is not False,
+                strategy=settings.strategy,
+                time_limit_s=settings.time_limit_s,
+                work_limit=settings.work_limit,
+                seed=settings.seed,
+                interrupt=interrupt,
+                progress=console.progress,
+                allow_nondeterministic=settings.allow_nondeterministic,
+                name=request.target,
+                slow=_slow_memory(settings),
+                own_processes=True,
+            )
+    _deliver(request, found, lambda: shapes_comparison_document(found))
+    return exit_codes.DONE
 
 
 def explain(request: Request) -> int:

@@ -116,7 +116,8 @@ cli = click.Group(
         make_command(
             "compare",
             commands.compare,
-            "Run eager, baseline and plan side by side.\n\nOne table: predicted and measured peaks, step times, differences in the numbers, bounds.",
+            "Run eager, baseline and plan side by side.\n\nOne table: predicted and measured peaks, step times, differences in the numbers, bounds. "
+            "With --dynamic, at a few shapes of the range: the plan for all of them, eager, and batches padded to the largest.",
             settings=(
                 *_PLANNING,
                 "allow_nondeterministic",
@@ -124,6 +125,8 @@ cli = click.Group(
                 "in_place",
                 "rewrite",
                 "trials",
+                "dynamic",
+                "at",
                 "also",
                 "repeats",
                 "eager",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping
+from dataclasses import replace
 
 from neaptide.cost.call_clock import CallClock
 from neaptide.errors import InfeasibleBudget
@@ -91,7 +92,9 @@ def compare_programs(
             runs = [make("eager", None)] if eager else []
             runs += [make(name, variant) for name, variant in variants.items()]
             measured, pace = _measured(runs, repeats, prepared.clock)
-    rows = [_eager_row(measured.get("eager"), eager_loss, repeats)] if eager and run else []
+    rows = (
+        [replace(measured_row("eager", measured["eager"], repeats), loss=eager_loss)] if eager and run else []
+    )
     factor = 1.0 if pace is None else pace.factor
     rows += [
         _row(
@@ -159,18 +162,17 @@ def _asks_for_bytes(asked: BudgetRecord) -> bool:
     return asked.peak is None and asked.latency is not None
 
 
-def _eager_row(measured: Measured | None, loss: float | None, repeats: int) -> ComparisonRow:
-    assert measured is not None
+def measured_row(name: str, measured: Measured, repeats: int) -> ComparisonRow:
+    """The row of a program of which nothing is predicted."""
     wall, cpu = contestants.median_seconds(measured.times)
     return ComparisonRow(
-        name="eager",
+        name=name,
         measured_peak_bytes=measured.memory.measured_peak_bytes,
         measured_allocator_peak_bytes=measured.memory.measured_allocator_peak_bytes,
         resident_bytes=measured.memory.resident_bytes,
         step_seconds=wall,
         step_cpu_seconds=cpu,
         repeats=repeats,
-        loss=loss,
     )
 
 

@@ -247,6 +247,42 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class ComparedShape:
+    """Programs side by side at one shape. `sizes` are by dim, `rows` one for each program."""
+
+    sizes: dict[str, int]
+    rows: tuple[ComparisonRow, ...]
+
+
+@dataclass(frozen=True)
+class ShapesComparison:
+    """A plan for all shapes beside eager, and beside batches padded to the largest shape.
+
+    Attributes:
+        name: of the target; `device` what costs were taken for.
+        dims: that vary, with their ranges.
+        limit_bytes: that the plan stays within at every shape.
+        shapes: that were compared.
+        repeats: timed steps of each program at each shape.
+        plan_seconds: time planning for all shapes took; `capture_seconds` the capture.
+        notes: what the reader should know.
+        versions: of neaptide, torch and Python; `seed` of the random numbers.
+    """
+
+    name: str
+    device: str
+    dims: tuple[str, ...]
+    limit_bytes: int
+    shapes: tuple[ComparedShape, ...]
+    repeats: int
+    plan_seconds: float
+    capture_seconds: float
+    notes: tuple[str, ...]
+    versions: dict[str, str]
+    seed: int
+
+
+@dataclass(frozen=True)
 class RunReport:
     """What happened when a plan was run.
 

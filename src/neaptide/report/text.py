@@ -11,6 +11,7 @@ from neaptide.report.model import Comparison, ProfileReport, RunReport
 from neaptide.report.plan_text import plan_document, plan_text
 from neaptide.report.profile_text import profile_document
 from neaptide.report.run_text import run_document
+from neaptide.report.shapes_comparison_text import shapes_comparison_document
 
 __all__ = [
     "Document",
@@ -23,6 +24,7 @@ __all__ = [
     "profile_text",
     "run_document",
     "run_text",
+    "shapes_comparison_document",
 ]
 
 

@@ -8,15 +8,30 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from neaptide.frontends.captured import CapturedProgram, CapturedStep
+from neaptide.frontends.dynamic_dims import Dynamic
 from neaptide.ir.graph import Graph
 from neaptide.ir.serial import fingerprint
 from neaptide.movers.slow_memory import SlowMemory
 from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
+
+
+@dataclass(frozen=True)
+class CapturedFor:
+    """How a step is captured whose programs are for a range of shapes.
+
+    Attributes:
+        factory: makes the step and the batch that it is captured with.
+        dynamic: dims that may vary.
+    """
+
+    factory: Callable[[], Any]
+    dynamic: Dynamic
 
 
 @dataclass(frozen=True)
@@ -29,6 +44,7 @@ class Wanted:
         seed: of the factory.
         threads: that PyTorch has.
         planned: what runs; None for eager.
+        captured_for: how the step is captured; None for with the factory's batch, for its shape.
     """
 
     name: str
@@ -36,6 +52,7 @@ class Wanted:
     seed: int
     threads: int
     planned: SentVariant | None
+    captured_for: CapturedFor | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +106,10 @@ def _fingerprints(programs: Sequence[CapturedProgram]) -> tuple[str, ...]:
     return tuple(fingerprint(program.graph) for program in programs)
 
 
+def _read_only(content: dict[Any, Any]) -> Mapping[Any, Any]:
+    return MappingProxyType(content)  # the class itself has no name that could be written
+
+
 class _Pickler(pickle.Pickler):
     """Writes the number of a captured program, or of its graph, in place of it."""
 
@@ -100,6 +121,10 @@ class _Pickler(pickle.Pickler):
     def persistent_id(self, one: Any) -> tuple[str, int] | None:
         """The number of what is not written."""
         return self._numbers.get(id(one)) if isinstance(one, (CapturedProgram, Graph)) else None
+
+    def reducer_override(self, one: Any) -> Any:
+        """How a read-only view of a dict is made again; for all else, what pickle does."""
+        return (_read_only, (dict(one),)) if isinstance(one, MappingProxyType) else NotImplemented
 
 
 class _Unpickler(pickle.Unpickler):

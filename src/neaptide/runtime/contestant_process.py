@@ -20,7 +20,7 @@ import torch
 
 from neaptide.errors import NeaptideError, ProgramError, UsageError
 from neaptide.planner.variants.processes.messages import read, write
-from neaptide.runtime.contestant_messages import Failed, SentVariant, Wanted
+from neaptide.runtime.contestant_messages import CapturedFor, Failed, SentVariant, Wanted
 from neaptide.runtime.contestants import (
     Factory,
     Rival,
@@ -43,13 +43,16 @@ _STDERR_CHARS: Final = 500
 
 
 @contextlib.contextmanager
-def rivals(factory: Factory, seed: int, *, own_processes: bool) -> Iterator[MakeRival]:
+def rivals(
+    factory: Factory, seed: int, *, own_processes: bool, captured_for: CapturedFor | None = None
+) -> Iterator[MakeRival]:
     """What makes the programs that are compared; their processes end with the block.
 
     Args:
         factory: makes the step and its batch.
         seed: of the factory.
         own_processes: run each in a process of its own, which makes the factory, and captures the step, once more.
+        captured_for: how the step was captured; None for with the factory's batch, for its shape.
 
     Raises:
         UsageError: another process cannot make the factory.
@@ -67,7 +70,9 @@ def rivals(factory: Factory, seed: int, *, own_processes: bool) -> Iterator[Make
 
         def make(name: str, variant: PlannedVariant | None) -> Rival:
             planned = None if variant is None else SentVariant.of(variant)
-            made = _RivalElsewhere(Wanted(name, factory, seed, torch.get_num_threads(), planned))
+            made = _RivalElsewhere(
+                Wanted(name, factory, seed, torch.get_num_threads(), planned, captured_for)
+            )
             stack.callback(made.close)
             return made
 

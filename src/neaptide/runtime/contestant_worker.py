@@ -43,8 +43,10 @@ def made(wanted: Wanted) -> Contestant:
     torch.set_num_threads(wanted.threads)
     if wanted.planned is None:
         return contestants.eager_contestant(wanted.factory, wanted.seed, wanted.name)
-    step, batch = contestants.build(wanted.factory, wanted.seed)
-    variant = wanted.planned.on(capture(step, (batch,), name=wanted.planned.name))
+    asked = wanted.captured_for
+    step, batch = contestants.build(wanted.factory if asked is None else asked.factory, wanted.seed)
+    dynamic = None if asked is None else asked.dynamic
+    variant = wanted.planned.on(capture(step, (batch,), name=wanted.planned.name, dynamic=dynamic))
     if variant is None:
         raise PlanMismatch(
             f"the program {wanted.name!r} is of another step in a process of its own",
