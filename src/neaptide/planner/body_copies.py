@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 from neaptide.analysis.loops import Binding, Bodies, body_schedule, trips
 from neaptide.analysis.sizes import evaluate_storage_bytes
-from neaptide.cost.devices import Link
+from neaptide.cost.devices import Device, Link
 from neaptide.cost.model import CostModel
 from neaptide.errors import UsageError
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.schedule import Schedule, StepKind
 from neaptide.schedule.loop_copies import Copying, LoopCopies, Running, TripStep
+from neaptide.schedule.timeline import copy_links_if_any
 
 
 class Links(NamedTuple):
@@ -26,6 +27,12 @@ class Links(NamedTuple):
 
     out: Link
     back: Link
+
+    @staticmethod
+    def of(device: Device) -> Links | None:
+        """Those of a device to where storages wait, and back; None where it has none."""
+        found = copy_links_if_any(device)
+        return None if found is None else Links(*found)
 
 
 def moves_storages(node: Node, bodies: Bodies) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.loops import Bodies
+from neaptide.analysis.transfer_legality import storages_in_collectives
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
@@ -16,8 +17,12 @@ from neaptide.ir.schedule import HostStay, Schedule
 from neaptide.outcome import Limits, Outcome, Termination
 from neaptide.planner import DEFAULT_STRATEGY
 from neaptide.planner.budget import Budget
+from neaptide.planner.failed_stages import attempt
 from neaptide.planner.graph_search import GraphSearch
 from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.offload.behind_search import before_stays, stays_behind
+from neaptide.planner.offload.carried import OffloadPlan
+from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.plan_graph import GraphPlan, PlanRequest, plan_graph
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
@@ -74,7 +79,7 @@ class BodyPlanner:
         Raises:
             SymbolicError: a dim has no value.
         """
-        return self._plan(graph, node, self.pricing, budget)
+        return self._plan(graph, node, self.pricing, budget, 0)
 
     def bodies(self, graph: Graph, budget: Budget = ORDER_ALONE) -> Bodies:
         """The order of each loop of a graph, by loop; `budget` as for `plan`."""
@@ -84,8 +89,9 @@ class BodyPlanner:
         """The plan of a graph with loops: its own, and those of the bodies in it.
 
         Bodies run in the best order found first, without repetitions. Where the graph then does not keep to its budget,
-        or takes longer to keep to it, its bodies are planned a second time, for what is left where they run; the better of
-        both plans is taken.
+        or takes longer to keep to it, its bodies are planned a second time, for what is left where they run, on the host
+        too; the better of both plans is taken. In an atomic step nothing in bodies is moved, as a copy can fail behind an
+        update.
 
         Args:
             graph: the program.
@@ -108,18 +114,19 @@ class BodyPlanner:
         found = planned(bodies)
         allowed = found.program.budget_bytes
         made, stays = planned_sequence(found), found.program.stays
-        tighter = self._tighter(graph, self.pricing, bodies, made, budget, allowed, stays)
+        on_host = 0 if asked.host is None or asked.atomic else asked.host.nbytes
+        tighter = self._tighter(graph, self.pricing, bodies, made, budget, allowed, stays, on_host)
         if tighter == bodies:
             return found
         again = planned(tighter)
         is_better = _rank(planned_sequence(again), budget, allowed) < _rank(made, budget, allowed)
         return again if is_better else found
 
-    def _plan(self, graph: Graph, node: Node, pricing: Pricing, budget: Budget) -> BodyPlan:
+    def _plan(self, graph: Graph, node: Node, pricing: Pricing, budget: Budget, on_host: int) -> BodyPlan:
         body, inside = node.regions[0].body, pricing.within(graph, node)
-        key = (fingerprint(body), inside.runs(), budget)
+        key = (fingerprint(body), inside.runs(), budget, on_host)
         if key not in self._known:
-            schedule, ended = self._searched(body, inside, budget)
+            schedule, ended = self._searched(body, inside, budget, on_host)
             bodies = {node.id: schedule}
             self._known[key] = BodyPlan(
                 schedule,
@@ -131,44 +138,63 @@ class BodyPlanner:
 
     def _bodies(self, graph: Graph, pricing: Pricing, asked: _Asked) -> Bodies:
         return {
-            node.id: self._plan(graph, node, pricing, asked.of(node.id)).schedule
+            node.id: self._plan(
+                graph, node, pricing, asked.of(node.id), asked.on_host.get(node.id, 0)
+            ).schedule
             for node in graph.nodes
             if node.regions
         }
 
-    def _searched(self, body: Graph, inside: Pricing, budget: Budget) -> tuple[Schedule, Termination]:
-        """The order of a body, and why the search ended."""
+    def _searched(
+        self, body: Graph, inside: Pricing, budget: Budget, on_host: int
+    ) -> tuple[Schedule, Termination]:
+        """The order of a body with so many bytes on the host, and why the search ended."""
         written = baseline(inside.problem(body))
         handed = inside.problem(body).resident_bytes
         allowed = budget.resolve(written.peak_with_workspace_bytes - handed) + handed
         bodies = self._bodies(body, inside, _Asked(ORDER_ALONE, {}))
         timed = _in_seconds(budget, inside.problem(body, bodies))
 
-        def planned(bodies: Bodies) -> Outcome[PlannedSequence]:
-            return self._search(body, inside, bodies, timed, allowed)
+        def planned(bodies: Bodies) -> Outcome[OffloadPlan]:
+            return self._search(body, inside, bodies, timed, allowed, on_host)
 
         outcome = planned(bodies)
-        tighter = self._tighter(body, inside, bodies, outcome.require(), timed, allowed)
+        found = outcome.require()
+        tighter = self._tighter(body, inside, bodies, found.planned, timed, allowed, found.stays, on_host)
         if tighter != bodies:
             again = planned(tighter)
-            if _rank(again.require(), timed, allowed) < _rank(outcome.require(), timed, allowed):
-                outcome, bodies = again, tighter
-        schedule = Schedule.from_nodes(body, outcome.require().sequence, bodies)
+            if _rank(again.require().planned, timed, allowed) < _rank(found.planned, timed, allowed):
+                outcome, found, bodies = again, again.require(), tighter
+        schedule = Schedule.from_nodes(body, found.planned.sequence, bodies).with_stays(found.stays)
         return schedule, outcome.termination
 
     def _search(
-        self, body: Graph, inside: Pricing, bodies: Bodies, budget: Budget, allowed: int
-    ) -> Outcome[PlannedSequence]:
-        def check(sequence: Sequence[int]) -> None:
-            schedule = Schedule.from_nodes(body, sequence, bodies)
+        self, body: Graph, inside: Pricing, bodies: Bodies, budget: Budget, allowed: int, on_host: int
+    ) -> Outcome[OffloadPlan]:
+        def check(sequence: Sequence[int], stays: Sequence[HostStay] = ()) -> None:
+            schedule = Schedule.from_nodes(body, sequence, bodies).with_stays(stays)
             loose = inside.allow_nondeterministic
             check_schedule(body, schedule, inside.registry, allow_nondeterministic=loose)
 
-        step = inside.problem(body, bodies)
+        host = _host_in_trips(body, inside, on_host)
+        # What the loop hands to its body is part of a storage around it, and stays on the device.
+        step = replace(inside.problem(body, bodies), state_bytes=())
+        limits = before_stays(self.limits, host)
         search = GraphSearch(
-            step, None, budget, allowed, self.limits, DEFAULT_STRATEGY, None, check, self.interrupt
+            step, None, budget, allowed, limits, DEFAULT_STRATEGY, None, check, self.interrupt
         )
-        return search.run()
+        outcome = search.run()
+        alone = Outcome(OffloadPlan(outcome.require()), outcome.termination)
+        if host is None:
+            return alone
+
+        def stored() -> Outcome[OffloadPlan]:
+            found = stays_behind(search, outcome, host, self.limits)
+            plan = found.require()
+            check(plan.planned.sequence, plan.stays)
+            return found
+
+        return attempt("the choice of stays on the host", stored, lambda: alone)
 
     def _tighter(
         self,
@@ -178,26 +204,33 @@ class BodyPlanner:
         found: PlannedSequence,
         budget: Budget,
         allowed: int,
-        stays: Sequence[HostStay] = (),
+        stays: Sequence[HostStay],
+        on_host: int,
     ) -> Bodies:
         """Orders of the bodies of a graph for the room that they have; `bodies` where they need not be others."""
         if not bodies or budget.is_none:
             return bodies
         step = pricing.problem(graph, bodies)
+        placed = evaluated_with_stays(step, found.sequence, stays)
+        left = {} if pricing.links is None or not on_host else _left_on_host(placed, bodies, on_host)
         if budget.is_min or budget.peak is None:
-            return self._bodies(graph, pricing, _Asked(_share_of_time(budget, step), {}))
-        rooms = _rooms(evaluated_with_stays(step, found.sequence, stays), bodies, allowed)
+            return self._bodies(graph, pricing, _Asked(_share_of_time(budget, step), {}, left))
+        rooms = _rooms(placed, bodies, allowed)
         if not rooms and found.seconds > baseline(step).seconds:
             rooms = _rooms(Evaluator(step, tuple(dict.fromkeys(found.sequence))), bodies, allowed)
-        return self._bodies(graph, pricing, _Asked(ORDER_ALONE, rooms)) if rooms else bodies
+        if not rooms:
+            return bodies
+        left = {loop: nbytes for loop, nbytes in left.items() if loop in rooms}
+        return self._bodies(graph, pricing, _Asked(ORDER_ALONE, rooms, left))
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """What is asked of the bodies of a graph: a budget of all, or bytes of some."""
+    """What is asked of the bodies of a graph: a budget of all, or bytes of some; and what some may have on the host."""
 
     budget: Budget
     rooms: Mapping[int, int]
+    on_host: Mapping[int, int] = field(default_factory=dict)
 
     def of(self, loop: int) -> Budget:
         return Budget(max(self.rooms[loop], 1)) if loop in self.rooms else self.budget
@@ -211,6 +244,30 @@ def _rooms(evaluator: Evaluator, loops: Iterable[int], allowed: int) -> dict[int
         if most > allowed:
             rooms[loop] = allowed - (most - evaluator.problem.workspace[loop])
     return rooms
+
+
+def _left_on_host(evaluator: Evaluator, loops: Iterable[int], nbytes: int) -> dict[int, int]:
+    """By loop, the bytes on the host that its body may take beside what waits there around it."""
+    away, inside = evaluator.host_bytes, evaluator.problem.body_host_bytes
+    left = {}
+    for loop in loops:
+        most = max(int(away[evaluator.places[e]]) for e in evaluator.executions[loop])
+        left[loop] = max(nbytes - (most - inside[loop]), 0)
+    return left
+
+
+def _host_in_trips(body: Graph, inside: Pricing, nbytes: int) -> HostSpace | None:
+    """The host as a body sees it, whose seconds are of all trips: each copy is made in every trip."""
+    if not nbytes or inside.links is None:
+        return None
+    count = sum(runs for runs, _ in inside.runs())
+    out, back = (
+        replace(
+            link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s / count, latency_s=link.latency_s * count
+        )
+        for link in inside.links
+    )
+    return HostSpace(nbytes, out, back, frozenset(storages_in_collectives(body)))
 
 
 def _in_seconds(budget: Budget, step: StepProblem) -> Budget:

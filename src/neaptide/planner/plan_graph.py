@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from neaptide.analysis.legality import check_bodies, check_schedule
 from neaptide.analysis.loops import Bodies
@@ -25,12 +24,12 @@ from neaptide.planner.graph_search import GraphSearch, check_strategy
 from neaptide.planner.judge_plan import judge_program
 from neaptide.planner.moved_plan import moved_outcome
 from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.offload.behind_search import before_stays, stays_behind
 from neaptide.planner.offload.carried import OffloadPlan
 from neaptide.planner.offload.copies import copies_record
 from neaptide.planner.offload.host import HostSpace
-from neaptide.planner.offload.lowest_peak import ChooseStays, lowest_peak
+from neaptide.planner.offload.lowest_peak import ChooseStays
 from neaptide.planner.offload.outcome import with_stays
-from neaptide.planner.offload.problem import OffloadProblem
 from neaptide.planner.offload.search import choose_stays
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.random_states import random_state_bytes
@@ -38,10 +37,8 @@ from neaptide.planner.record import planned_program
 from neaptide.planner.strategies import canonical_name
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import PlannedProgram
+from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.state_bounds import least_with_stays
-
-# Searches take all of their time where nothing is proved, and nothing would be left for stays.
-_SEARCHED: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -179,7 +176,7 @@ class _GraphPlanning:
             self.whole,
             asked.budget,
             allowed,
-            limits if asked.host is None else replace(limits, time_s=_part(limits.time_s)),
+            before_stays(limits, asked.host),
             canonical_name(asked.strategy_name),
             self._own(),
             self.check,
@@ -232,17 +229,9 @@ class _GraphPlanning:
             return None
         if self.whole is not None:
             host = replace(host, closed_from=self.whole.first_write)
-        time_s, longest = self.limits.time_s, search.longest()
-        left = None if time_s is None else max(time_s - outcome.seconds, 0.0)
-        limits = replace(search.limits, time_s=left)
-        known = [outcome.require()]
         name = search.strategy_name
         choose: ChooseStays = peer("strategies", name).choose_stays if name in WITH_STAYS else choose_stays
-        problem = OffloadProblem(search.searched, search.allowed, host, known, longest=longest)
-        if longest is None:
-            found = choose(problem, limits, search.interrupt)
-        else:
-            found = lowest_peak(problem, choose, limits, search.interrupt)
+        found = stays_behind(search, outcome, host, self.limits, choose)
         plan = found.require()
         if not plan.stays:
             return None
@@ -289,11 +278,13 @@ class _GraphPlanning:
             assumed=self.pricing.prices(graph).assumed,
             bodies=body_orders(asked.bodies),
         )
-        if stored is not None:
-            predictions = replace(
-                program.predictions, host_bytes=stored.host_bytes, exposed_seconds=stored.exposed_s
-            )
-            program = replace(program, predictions=predictions, stays=stored.stays)
+        if stored is None:
+            # Bodies of loops may have stays where the graph around them has none.
+            stored = OffloadPlan(found, host_bytes=Evaluator(step, found.sequence).peak_host_bytes)
+        predictions = replace(
+            program.predictions, host_bytes=stored.host_bytes, exposed_seconds=stored.exposed_s
+        )
+        program = replace(program, predictions=predictions, stays=stored.stays)
         if self.whole is not None:
             program = _with_atomic_cost(program, self.whole)
         made, searched = program.predictions, self.search.searched
@@ -318,11 +309,6 @@ class _GraphPlanning:
         if program.stays and asked.host is not None:
             program = replace(program, copies=copies_record(step, schedule, program.stays, asked.host))
         return GraphPlan(program, schedule)
-
-
-def _part(time_s: float | None) -> float | None:
-    """What the search for recomputations gets of a time where stays are looked for behind it."""
-    return None if time_s is None else _SEARCHED * time_s
 
 
 def _with_atomic_cost(program: PlannedProgram, whole: AtomicStep) -> PlannedProgram:

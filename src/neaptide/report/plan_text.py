@@ -274,7 +274,9 @@ def _bodies(program: PlannedProgram) -> str:
         again = len(order.sequence) - len(set(order.sequence))
         where = " in the body of node ".join(map(str, reversed(order.loops)))
         run = counted(len(order.sequence), "operation")
-        lines.append(f"Loop of node {where}: {run} in each trip, {again} of them run again.")
+        stored = len({(stay.storage, stay.occurrence) for stay in order.stays})
+        on_host = f", {counted(stored, 'storage')} on the host meanwhile" if stored else ""
+        lines.append(f"Loop of node {where}: {run} in each trip, {again} of them run again{on_host}.")
     return "\n".join(lines)
 
 

@@ -28,6 +28,7 @@ from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.ops import registry
 from neaptide.outcome import LimitGuard, Limits, Stopwatch
 from neaptide.planner import BITWISE, CLOSE
+from neaptide.planner.body_copies import Links
 from neaptide.planner.budget import Budget, allowed_bytes
 from neaptide.planner.graph_search import check_strategy
 from neaptide.planner.judge_plan import judge_program
@@ -107,7 +108,12 @@ class PreparedStep:
             if self.is_measured
             else EstimatedCost(self.device, registry())
         )
-        self.quick_pricing = Pricing(self._cost, registry(), allow_nondeterministic=allow_nondeterministic)
+        self.quick_pricing = Pricing(
+            self._cost,
+            registry(),
+            allow_nondeterministic=allow_nondeterministic,
+            links=Links.of(self.device),
+        )
         self.part_costs = PartCosts.on(self.device)
         self._choices: dict[int, Choices] = {}  # by graph, which their objection keeps
         self._problems: dict[int, StepProblem] = {}

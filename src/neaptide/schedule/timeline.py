@@ -64,17 +64,24 @@ def copy_links(device: Device) -> tuple[Link, Link]:
     Raises:
         UsageError: it has none.
     """
-    name, slow = device.main_space.name, device.slow_space
-    if device.kind == "cpu" and device.link(name, slow) is None:
-        device = device.with_disk(DISK_BYTES_PER_S)
-    out, back = device.link(name, slow), device.link(slow, name)
-    if out is None or back is None:
+    found = copy_links_if_any(device)
+    if found is None:
+        name, slow = device.main_space.name, device.slow_space
         raise UsageError(
             f"nothing can be stored on the host with device {device.name!r}",
             why=f"it has no link from {name!r} to {slow!r} and back",
             next_step="take a device with links, or add them to its file",
         )
-    return out, back
+    return found
+
+
+def copy_links_if_any(device: Device) -> tuple[Link, Link] | None:
+    """What `copy_links` gives; None where there are none."""
+    name, slow = device.main_space.name, device.slow_space
+    if device.kind == "cpu" and device.link(name, slow) is None:
+        device = device.with_disk(DISK_BYTES_PER_S)
+    out, back = device.link(name, slow), device.link(slow, name)
+    return None if out is None or back is None else (out, back)
 
 
 def simulate_timeline(step: StepProblem, schedule: Schedule, out: Link, back: Link) -> Timeline:

@@ -10,6 +10,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
 from neaptide.ops.declared import declared_rows
 from neaptide.outcome import Limits
+from neaptide.planner.body_copies import Links
 from neaptide.planner.loop_bodies import BodyPlanner
 from neaptide.planner.plan_graph import GraphPlan, PlanRequest
 from neaptide.planner.pricing import Pricing
@@ -47,12 +48,14 @@ class PricedTask:
         task: what is to be planned.
         cost: of its graph.
         allow_nondeterministic: as of the pricing.
+        links: of copies in the bodies of loops, as of the pricing.
         declared: operations that the user vouches for, each with whether it is deterministic.
     """
 
     task: PlanTask
     cost: KnownCost
     allow_nondeterministic: bool
+    links: Links | None = None
     declared: tuple[tuple[str, bool], ...] = ()
 
     @staticmethod
@@ -60,7 +63,7 @@ class PricedTask:
         """A task, priced. O(nodes)."""
         cost = KnownCost.of(pricing.cost, task.graph, pricing.binding)
         declared = tuple((row.name, row.deterministic) for row in declared_rows())
-        return PricedTask(task, cost, pricing.allow_nondeterministic, declared)
+        return PricedTask(task, cost, pricing.allow_nondeterministic, pricing.links, declared)
 
     def planned(self, registry: OpRegistry, interrupt: threading.Event | None = None) -> GraphPlan:
         """The plan: the same, under a limit of work, as that of the task by the pricing that it was made of."""
@@ -69,5 +72,6 @@ class PricedTask:
             registry,
             binding=dict(self.cost.sizes),
             allow_nondeterministic=self.allow_nondeterministic,
+            links=self.links,
         )
         return self.task.planned(pricing, interrupt)
