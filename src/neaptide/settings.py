@@ -79,6 +79,7 @@ class Settings:
         peak: highest bytes, a share of the baseline or a reduction of it.
         latency: longest step time, or an increase over the baseline.
         host: most bytes that storages may take on the host while they wait there; None: nothing is moved.
+        state_between_steps: parameters and optimizer states may stay on the host between two steps as well.
         host_rate: of copies to the file that storages of the CPU wait in, bytes per second each way.
         host_folder: of that file; None for the system's folder of temporary files.
         device: a preset's name; None for this machine.
@@ -129,6 +130,11 @@ class Settings:
         read_host,
         "Host memory for storages that wait there: 8GiB, say; by default nothing is moved.",
         metavar="SIZE",
+    )
+    state_between_steps: bool = setting(
+        False,
+        read_boolean,
+        "Parameters and optimizer states may stay on the host between two steps, too.",
     )
     host_rate: str = setting(
         "200MB",

@@ -17,6 +17,7 @@ VALUES = {
     "peak": ("60%", "60%"),
     "latency": ("+10%", "+10%"),
     "host": ("8GiB", "8GiB"),
+    "state_between_steps": ("true", True),
     "host_rate": ("1GB", "1GB"),
     "host_folder": ("/scratch", "/scratch"),
     "device": ("h100", "h100"),

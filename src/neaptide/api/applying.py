@@ -150,6 +150,7 @@ def compile_step(
             "atomic": options.atomic,
             "an arena": bool(arena),
             "a latency": options.budget.latency is not None,
+            "state_between_steps": options.budget.state_between_steps,
             "rewrites": bool(options.rewrites),
             "numerics": options.numerics != DEFAULTS.numerics,
             "trials": options.trials is not None,

@@ -96,14 +96,15 @@ def run(
     runner = PlannedStep(step, contestants.never_again, variant, on_mismatch="error")
     losses: list[float] = []
     seconds = []
-    for _ in range(steps):
-        began = time.perf_counter()
-        loss = contestants.one_number(runner(batch))
-        seconds.append(time.perf_counter() - began)
-        if loss is not None:
-            losses.append(loss)
-    say("measuring memory")
-    memory = contestants.measure_memory(runner, batch)
+    with runner.state_on_host():
+        for _ in range(steps):
+            began = time.perf_counter()
+            loss = contestants.one_number(runner(batch))
+            seconds.append(time.perf_counter() - began)
+            if loss is not None:
+                losses.append(loss)
+        say("measuring memory")
+        memory = contestants.measure_memory(runner, batch)
     if captured.sizes is not None:
         shape = captured.sizes.binding(pytree.tree_leaves(((batch,), {})))
         peak_bytes, with_workspace = predicted_at(variant.graphs[0], shape)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
+from neaptide.errors import UsageError
 from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
 from neaptide.planner.graph_search import check_strategy
@@ -57,6 +58,12 @@ def search_options(
     if trials is not None:
         check_setting("trials", trials)
         TrialLimit.of(asked)
+    if asked.state_between_steps and (atomic or trials is not None):
+        raise UsageError(
+            f"state_between_steps and {'atomic' if atomic else 'trials'} exclude each other",
+            why="state that leaves behind its update can no longer be put back as it was",
+            next_step="leave one of them out",
+        )
     check_rules(rule for rule in rewrites if isinstance(rule, str))
     return SearchOptions(
         asked,

@@ -20,6 +20,7 @@ from neaptide.units import parse_size
 
 if TYPE_CHECKING:
     from neaptide.movers.slow_memory import SlowMemory
+    from neaptide.planner.budget import Budget
     from neaptide.plans import Plan
     from neaptide.report.document import Document
     from neaptide.runtime.arena_plan import ArenaOptions, Copies
@@ -70,7 +71,6 @@ def profile(request: Request) -> int:
 def plan(request: Request) -> int:
     """Plans a step for a budget."""
     from neaptide.cli.targets import find_target
-    from neaptide.planner.budget import Budget
     from neaptide.plans import Plan
     from neaptide.report.text import plan_document
 
@@ -79,7 +79,7 @@ def plan(request: Request) -> int:
     if request.picture is not None:
         _check_range_picture(request.picture, settings)
     device = _device(settings.device)
-    budget = Budget(peak=settings.peak, latency=settings.latency, host=settings.host)
+    budget = _budget(settings)
     dynamic = parse_dims(settings.dynamic) if settings.dynamic else None
     if dynamic and settings.trials is not None:
         raise UsageError("--dynamic and --trials exclude each other", next_step="leave one of them out")
@@ -162,15 +162,15 @@ def run(request: Request) -> int:
 def compare(request: Request) -> int:
     """Runs eager, the program as captured and a plan side by side."""
     from neaptide.cli.targets import find_target
-    from neaptide.planner.budget import Budget
     from neaptide.report.text import comparison_document, is_within_budget
 
     require_torch()
     settings, console = request.settings, request.console
     device = _device(settings.device)
     budget = None
-    if settings.peak is not None or settings.latency is not None or settings.host is not None:
-        budget = Budget(peak=settings.peak, latency=settings.latency, host=settings.host)
+    asked = settings.peak, settings.latency, settings.host, settings.state_between_steps or None
+    if any(limit is not None for limit in asked):
+        budget = _budget(settings)
     if settings.dynamic:
         return _compare_shapes(request)
     if settings.at:
@@ -359,6 +359,17 @@ def _arena(settings: Settings) -> bool | ArenaOptions:
     from neaptide.runtime.arena_plan import ArenaOptions
 
     return ArenaOptions(copies=cast("Copies", settings.arena_copies))
+
+
+def _budget(settings: Settings) -> Budget:
+    from neaptide.planner.budget import Budget
+
+    return Budget(
+        peak=settings.peak,
+        latency=settings.latency,
+        host=settings.host,
+        state_between_steps=settings.state_between_steps,
+    )
 
 
 def _slow_memory(settings: Settings) -> SlowMemory:

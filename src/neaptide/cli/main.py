@@ -47,6 +47,7 @@ _PLANNING = (
     "peak",
     "latency",
     "host",
+    "state_between_steps",
     "host_rate",
     "host_folder",
     "device",

@@ -30,6 +30,7 @@ from neaptide.lower.torch_ops import resolve_operation
 from neaptide.lower.transfers import host_pools, transfer_lines
 from neaptide.lower.watches import copy_text, refuse_missed, watches_by_access
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
+from neaptide.movers.waiting_state import WaitingState
 
 __all__ = ["Watch", "lower", "resolve_operation"]
 
@@ -44,6 +45,7 @@ def lower(
     watches: Sequence[Watch] = (),
     places: Places = NO_PLACES,
     slow: SlowMemory = DEFAULT_SLOW_MEMORY,
+    waiting: WaitingState | None = None,
 ) -> Program:
     """Generate the program of a schedule. O(size of the schedule).
 
@@ -54,6 +56,7 @@ def lower(
         watches: values to copy on the way; the program then takes a second argument, a dict that it fills.
         places: where results lie in an arena, by step; without it every result is a tensor of its own.
         slow: where storages wait that the schedule stores.
+        waiting: holds what is on the host between two runs; by default a holder of this program alone.
 
     Raises:
         LoweringError: an operation that torch does not have, a size with a dim that no input tells, a kind of step
@@ -71,7 +74,7 @@ def lower(
             next_step="leave it out, or bind all dimensions before lowering",
         )
     pools = host_pools(graph, schedule, calls, slow)
-    writer = _Writer(calls, places, PlaceNames(calls.names), pools)
+    writer = _Writer(calls, places, PlaceNames(calls.names), pools, waiting or WaitingState())
     writer.function("program", graph, schedule, watches, dims)
     lines = writer.lines
     return Program(
@@ -104,7 +107,7 @@ def body_lines(
     if schedule.has_transfers:
         raise LoweringError("the body of a loop stores on the host, and its program has no pool for that")
     around = calls.dims
-    writer = _Writer(calls, NO_PLACES, PlaceNames(calls.names), {})
+    writer = _Writer(calls, NO_PLACES, PlaceNames(calls.names), {}, WaitingState())
     name = writer.loop_body(node, schedule, around)
     calls.dims = around
     return name, [(line.text, None if line.path is None else line.path[-1]) for line in writer.lines]
@@ -135,6 +138,7 @@ class _Writer:
     places: Places
     place_names: PlaceNames
     pools: Mapping[str, str]
+    waiting: WaitingState
     lines: list[_Line] = field(default_factory=list)
     outer: tuple[Node, ...] = ()
     functions: int = 0
@@ -175,7 +179,9 @@ class _Writer:
             self._watch(graph, None, due.pop(Access(storage, 0), ()))
         heading = ""
         liveness = compute_liveness(graph, schedule)
-        transfers = transfer_lines(graph, schedule, liveness, self.calls, self.pools)
+        transfers = transfer_lines(graph, schedule, liveness, self.calls, self.pools, self.waiting)
+        for text in transfers.get(-1, ()):
+            self._emit(text)
         for position, (step, dead) in enumerate(zip(liveness.steps, liveness.deaths, strict=True)):
             node = graph.nodes[step.target]
             here = f"{node.source.phase} {node.source.module}".strip()

@@ -15,6 +15,7 @@ from neaptide.ir.schedule import Schedule, Step, StepKind
 from neaptide.lower.torch_calls import CallWriter
 from neaptide.movers.host_pool import DEVICES, HostPool, make_mover
 from neaptide.movers.slow_memory import SlowMemory
+from neaptide.movers.waiting_state import WaitingState
 
 
 def host_pools(graph: Graph, schedule: Schedule, calls: CallWriter, slow: SlowMemory) -> Mapping[str, str]:
@@ -39,9 +40,16 @@ def host_pools(graph: Graph, schedule: Schedule, calls: CallWriter, slow: SlowMe
 
 
 def transfer_lines(
-    graph: Graph, schedule: Schedule, liveness: Liveness, calls: CallWriter, pools: Mapping[str, str]
+    graph: Graph,
+    schedule: Schedule,
+    liveness: Liveness,
+    calls: CallWriter,
+    pools: Mapping[str, str],
+    waiting: WaitingState,
 ) -> Mapping[int, list[str]]:
-    """The lines directly behind each step that runs a node, by its position. O(steps + bindings).
+    """The lines directly behind each step that runs a node, by its position; those at -1 are before the first.
+
+    O(steps + bindings).
 
     Args:
         graph: the program, or the body of a loop.
@@ -49,6 +57,7 @@ def transfer_lines(
         liveness: of them.
         calls: what knows the names.
         pools: of the program, as `host_pools` gives them.
+        waiting: holds what is on the host between two runs.
     """
     lines: dict[int, list[str]] = defaultdict(list)
     if not schedule.has_own_transfers:
@@ -56,21 +65,44 @@ def transfer_lines(
     bound, owned = _bound(liveness), set(graph.input_storages())
     used = {v for node in graph.nodes for v in (*node.inputs, *node.outputs)}
     stored: dict[tuple[int, int], str] = {}
-    away: set[tuple[int, int]] = set()
+    begins_away = schedule.away_at_begin()
+    away = {(storage, 0) for storage in begins_away}
+    is_last = _last_stores(schedule)
+    holder = calls.bind("waiting", waiting) if begins_away or is_last else ""
+    names = {
+        storage: next(v for v in graph.inputs if graph.values[v].storage == storage and v in used)
+        for storage in begins_away
+    }
+    if holder:
+        agreed = (
+            f"({graph.values[v].name!r}, {calls.names.variable(graph.values[v])}, "
+            f"{pools[graph.storages[storage].device]})"
+            for storage, v in names.items()
+        )
+        lines[-1].append(f"{holder}.agree({', '.join(agreed)})")
     position = -1
-    for step in schedule.steps:
+    for index, step in enumerate(schedule.steps):
         key = (step.target, step.occurrence)
         if step.runs_node:
             position += 1
         elif step.kind is StepKind.STORE:
-            # An input that nothing needs is not handed over.
-            value = next(v for v, start, end in bound[key] if start <= position < end - 1 and v in used)
+            # An input that nothing needs is not handed over. Inputs and outputs are still bound behind the last step.
+            kept = len(liveness.steps) if key in is_last else -1
+            value = next(
+                v
+                for v, start, end in bound[key]
+                if start <= position and (position < end - 1 or end == kept) and v in used
+            )
             name = calls.names.variable(graph.values[value])
             stored[key] = calls.names.fresh(f"stored_{name}", key)
             owned_as = f", {graph.values[value].name!r}" if step.target in owned else ""
             pool = pools[graph.storages[step.target].device]
             lines[position].append(f"{stored[key]} = {pool}.store({name}{owned_as})")
         elif step.kind is StepKind.LOAD:
+            if key not in stored:
+                name = calls.names.variable(graph.values[names[step.target]])
+                stored[key] = calls.names.fresh(f"stored_{name}", key)
+                lines[position].append(f"{stored[key]} = {holder}.take({name})")
             lines[position].append(f"{stored[key]}.load()")
         elif step.kind is StepKind.WAIT and key in away:
             away.remove(key)
@@ -78,7 +110,33 @@ def transfer_lines(
         elif step.kind is StepKind.WAIT:
             away.add(key)
             lines[position].append(f"{stored[key]}.leave()")
+            if is_last.get(key) == index:
+                value = next(v for v, _, end in bound[key] if end == len(liveness.steps) and v in used)
+                name = graph.values[value].name
+                lines[position] += [
+                    f"{holder}.keep({name!r}, {stored[key]})",
+                    f"del {stored.pop(key)}",
+                ]
     return lines
+
+
+def _last_stores(schedule: Schedule) -> dict[tuple[int, int], int]:
+    """Instances that are on the host when the schedule ends, with the index of the wait behind which they are."""
+    last = {
+        (step.target, step.occurrence): (index, step.kind)
+        for index, step in enumerate(schedule.steps)
+        if step.kind in {StepKind.STORE, StepKind.LOAD}
+    }
+    stored = {key: index for key, (index, kind) in last.items() if kind is StepKind.STORE}
+    return {
+        key: next(
+            index
+            for index in range(begun, len(schedule.steps))
+            if schedule.steps[index].kind is StepKind.WAIT
+            and (schedule.steps[index].target, schedule.steps[index].occurrence) == key
+        )
+        for key, begun in stored.items()
+    }
 
 
 def _pool(device: str, nbytes: int, slow: SlowMemory) -> HostPool:
@@ -90,7 +148,11 @@ def _most_bytes(graph: Graph, schedule: Schedule, sizes: Binding) -> dict[str, i
     """By device, the most bytes of its storages that the schedule has on the host at once, in all trips of its loops."""
     live: dict[str, int] = defaultdict(int)
     most: dict[str, int] = defaultdict(int)
-    away: set[tuple[int, int]] = set()
+    away = {(storage, 0) for storage in schedule.away_at_begin()}
+    for storage in schedule.away_at_begin():
+        device = _device(graph, Step(StepKind.LOAD, storage))
+        live[device] += graph.storages[storage].nbytes.evaluate(sizes)
+        most[device] = live[device]
     for step in schedule.steps:
         key = (step.target, step.occurrence)
         if step.runs_node:

@@ -12,6 +12,7 @@ from typing import Final
 import torch
 
 from neaptide.errors import TransferError
+from neaptide.movers._torch_private import storage_identity
 from neaptide.movers.extents import Extent, Extents
 from neaptide.movers.file_mover import FileMover
 from neaptide.movers.mover import Copying, Mover
@@ -129,10 +130,11 @@ class HostCopy:
 
     Attributes:
         nbytes: of the storage.
+        storage: which one it is: its identity.
         is_away: whether its bytes have left the device, or are not all back.
     """
 
-    __slots__ = ("__weakref__", "_extents", "_last", "_mover", "_tensor", "is_away", "nbytes")
+    __slots__ = ("__weakref__", "_extents", "_last", "_mover", "_tensor", "is_away", "nbytes", "storage")
 
     def __init__(
         self,
@@ -144,6 +146,7 @@ class HostCopy:
         self._last: list[Copying] = []
         weakref.finalize(self, _give_back, self._last, extents, returned).atexit = False
         self.nbytes = tensor.untyped_storage().nbytes()
+        self.storage = storage_identity(tensor.untyped_storage())
         self.is_away = False
         self._tensor = tensor
         self._extents = extents

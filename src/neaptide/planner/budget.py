@@ -26,6 +26,8 @@ class Budget:
         outside_bytes: what lives on the device outside the planned graph; it counts into the peak.
         host: most bytes that storages may take on the host while they wait there: a size such as `"8GiB"`, or a number
             of bytes. None: nothing is moved.
+        state_between_steps: parameters and optimizer states may stay there between two steps as well, so that a step
+            may use fewer bytes than all of them take. Steps then run inside `with step.state_on_host():`.
 
     Raises:
         InvalidBudget: for anything else, naming what was given and what is accepted.
@@ -38,6 +40,7 @@ class Budget:
     latency: str | float | None = None
     outside_bytes: int = 0
     host: str | int | None = None
+    state_between_steps: bool = False
 
     def __post_init__(self) -> None:
         if (
@@ -53,7 +56,11 @@ class Budget:
         if not self.is_share and not self.is_min:
             self._peak_bytes()
         self.resolve_latency(1.0)
-        _ = self.host_bytes
+        if not self.host_bytes and self.state_between_steps:
+            raise InvalidBudget(
+                "state is to stay on the host between two steps, and there is no room on the host",
+                next_step='say how many bytes there are: Budget(host="64GiB", state_between_steps=True)',
+            )
 
     def resolve(self, baseline_peak_bytes: int) -> int:
         """Bytes that the planned graph may use at its peak, given the predicted peak of its baseline.

@@ -174,7 +174,9 @@ def judge_budgets(
         PlanError: naming the field.
     """
     try:
-        budget = Budget(record.peak, record.latency, record.outside_bytes, record.host)
+        budget = Budget(
+            record.peak, record.latency, record.outside_bytes, record.host, record.state_between_steps
+        )
         first: int | None = None
         for program, peak in zip(programs, written_peaks, strict=True):
             allowed = allowed_bytes(budget, peak, first, record.least_bytes)
@@ -190,6 +192,11 @@ def judge_budgets(
                 raise wrong_field(
                     f"{program.role}.predictions.host_bytes",
                     f"is {on_host}, and the budget allows {budget.host_bytes} on the host",
+                )
+            is_between = any(stay.begins_before or stay.ends_behind for stay in program.stays)
+            if is_between and not budget.state_between_steps:
+                raise wrong_field(
+                    f"{program.role}.stays", "are between two steps, and the budget allows none there"
                 )
             first = allowed if first is None else first
     except InvalidBudget as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from neaptide.analysis.legality import check_bodies, check_schedule
 from neaptide.analysis.loops import Bodies
@@ -25,6 +26,7 @@ from neaptide.planner.judge_plan import judge_program
 from neaptide.planner.moved_plan import moved_outcome
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.offload.behind_search import before_stays, stays_behind
+from neaptide.planner.offload.between_steps import choose_with_state_between
 from neaptide.planner.offload.carried import OffloadPlan
 from neaptide.planner.offload.copies import copies_record
 from neaptide.planner.offload.host import HostSpace
@@ -206,7 +208,9 @@ class _GraphPlanning:
         outcome = self.search.run()
         stored = attempt("the choice of stays on the host", lambda: self._stored(outcome), lambda: None)
         if stored is not None:
-            return self.judged(with_stays(self.search, outcome, stored), None, stored.require())
+            assert self.asked.host is not None
+            ended = with_stays(self.search, outcome, stored, self.asked.host)
+            return self.judged(ended, None, stored.require())
         return self.laid_out(outcome)
 
     def laid_out(self, outcome: Outcome[PlannedSequence]) -> GraphPlan:
@@ -228,9 +232,12 @@ class _GraphPlanning:
         if host is None:
             return None
         if self.whole is not None:
-            host = replace(host, closed_from=self.whole.first_write)
+            # State that is away between two steps is stored behind the updates, where a copy can fail.
+            host = replace(host, closed_from=self.whole.first_write, may_be_between=frozenset())
         name = search.strategy_name
         choose: ChooseStays = peer("strategies", name).choose_stays if name in WITH_STAYS else choose_stays
+        if host.may_be_between:
+            choose = partial(choose_with_state_between, choose=choose)
         found = stays_behind(search, outcome, host, self.limits, choose)
         plan = found.require()
         if not plan.stays:

@@ -53,6 +53,7 @@ class BudgetRecord:
     least_bytes: _Count = 0
     host: str | _Count | None = None
     pace: _Factor = 1.0
+    state_between_steps: bool = False
 
 
 @dataclass(frozen=True, slots=True)

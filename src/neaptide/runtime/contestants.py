@@ -130,6 +130,8 @@ def planned_contestant(
     step, batch = build(factory, seed)
     variant = make(step, batch)
     runner = PlannedStep(step, never_again, variant, on_mismatch="error")
+    # Nobody else has these objects, so nothing is brought back.
+    runner.state_on_host().__enter__()
     return Contestant(
         name,
         lambda: runner(batch),
@@ -171,7 +173,10 @@ def _in_turns(rivals: Sequence[Rival], rounds: int, between: Step | None = None)
 
 
 def measure_memory(runner: PlannedStep, batch: Any) -> StepMeasurement:
-    """Peaks of a usual step of a planned one; what comes before that is run and not counted, as by `measure`."""
+    """Peaks of a usual step of a planned one; what comes before that is run and not counted, as by `measure`.
+
+    Inside of the same `state_on_host()` as a step before, where the plan keeps state there.
+    """
     for _ in range(_MOST_FIRST_STEPS):
         if runner.is_steady(batch):
             break

@@ -21,6 +21,7 @@ from neaptide.ir.schedule import StepKind
 from neaptide.lower.dims import DimReader
 from neaptide.lower.program import Program
 from neaptide.movers.host_pool import HostPool
+from neaptide.movers.waiting_state import WaitingState
 from neaptide.runtime._torch_private import direct_call
 
 _NUMBERS = itertools.count(1)
@@ -81,7 +82,13 @@ class Executable:
         self._inputs = len(program.graph.inputs)
         self._dims = DimReader(program.graph)
         self._pools = [thing for thing in program.names.values() if isinstance(thing, HostPool)]
+        self._waiting = [thing for thing in program.names.values() if isinstance(thing, WaitingState)]
         self._device_types = sorted({s.device.split(":")[0] for s in program.graph.storages})
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether it has state on the host when it begins, or when it ends."""
+        return bool(self._waiting)
 
     def run(self, inputs: list[Input], watched: dict[str, torch.Tensor] | None = None) -> tuple[Any, ...]:
         """Run once; gives the graph outputs.
@@ -165,7 +172,9 @@ class Executable:
 
     def _bring_back(self) -> tuple[str, ...]:
         """Have the caller's storages that wait on the host on the device again; names of those that are lost."""
-        return tuple(name for pool in self._pools for name in pool.bring_back())
+        lost = [name for pool in self._pools for name in pool.bring_back()]
+        lost += [name for holder in self._waiting for name in holder.bring_back()]
+        return tuple(dict.fromkeys(lost))
 
     def _lose(self, lost: tuple[str, ...], error: BaseException) -> None:
         """What could not be brought back holds anything, as what a step has written in part."""

@@ -60,6 +60,7 @@ def check_for_all_shapes(
         "atomic": options.atomic,
         "an arena": arena,
         "a latency": options.budget.latency is not None,
+        "state_between_steps": options.budget.state_between_steps,
         'peak="min"': options.budget.is_min,
         "rewrites": bool(options.rewrites),
         "trials": options.trials is not None,

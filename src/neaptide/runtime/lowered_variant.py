@@ -15,6 +15,7 @@ from neaptide.frontends.presence import Presence, fits
 from neaptide.frontends.step_slots import present_pattern
 from neaptide.lower.places import NO_PLACES
 from neaptide.lower.torch_code import Watch, lower
+from neaptide.movers.waiting_state import WaitingState
 from neaptide.ops import registry
 from neaptide.runtime.arena import Arenas
 from neaptide.runtime.binding import Binding
@@ -56,9 +57,10 @@ class Runnable:
 class LoweredVariant:
     """The programs of one capture, lowered when they are first needed; they run in one block."""
 
-    def __init__(self, planned: PlannedVariant, arenas: Arenas) -> None:
+    def __init__(self, planned: PlannedVariant, arenas: Arenas, waiting: WaitingState) -> None:
         self.planned = planned
         self._arenas = arenas
+        self._waiting = waiting
         self._presence = Presence(planned.captured.state)
         self._chosen: int | None = None
         self._runnable: dict[int, Runnable] = {}
@@ -158,7 +160,15 @@ class LoweredVariant:
             return self._with_points(planned, name, watches, beside)
         places = NO_PLACES if arena is None else arena.places
         slow = replace(self.planned.slow, capacity_bytes=planned.host_bytes)
-        lowered = lower(graph, planned.schedule, registry(), watches=watches, places=places, slow=slow)
+        lowered = lower(
+            graph,
+            planned.schedule,
+            registry(),
+            watches=watches,
+            places=places,
+            slow=slow,
+            waiting=self._waiting,
+        )
         tensors: Mapping[str, torch.Tensor] = {}
         if arena is not None:
             nbytes = arena.report.arena_bytes

@@ -89,10 +89,13 @@ def same_budget(plan: Plan, time_limit_s: float | None, leave_out: LeaveOut | No
         leave_out: told the rule and the reason where a rewrite is not legal any more; by default a warning is logged.
     """
     asked = plan.budget
-    budget = Budget(asked.peak, outside_bytes=asked.outside_bytes, host=asked.host)
+    between = asked.state_between_steps
+    budget = Budget(
+        asked.peak, outside_bytes=asked.outside_bytes, host=asked.host, state_between_steps=between
+    )
     if budget.peak is None or budget.is_share:
         planned = plan.programs if plan.all_shapes is None else plan.all_shapes.programs
-        budget = Budget(peak=planned[0].budget_bytes, host=asked.host)
+        budget = Budget(planned[0].budget_bytes, host=asked.host, state_between_steps=between)
     made = [rewrite for program in plan.programs for rewrite in program.rewrites]
     first = [
         rewrite for program in plan.programs[:1] for rewrite in program.rewrites if rewrite.rule != IN_PLACE

@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 import torch
 
-from neaptide.errors import StepInterrupted, StepMismatch
+from neaptide.errors import StepInterrupted, StepMismatch, UsageError
 from neaptide.frontends.step_state import TensorSlot
+from neaptide.movers.waiting_state import WaitingState
 from neaptide.planner.eviction.run import EvictionTotals
 from neaptide.plans import Plan
 from neaptide.runtime.arena import Arenas
@@ -20,6 +21,7 @@ from neaptide.runtime.lowered_variant import LoweredVariant, Runnable
 from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.points import PointExecutable, PointTotals
 from neaptide.runtime.restore_point import RestorePoint
+from neaptide.runtime.state_on_host import StateOnHost
 
 logger = logging.getLogger(__name__)
 
@@ -102,9 +104,12 @@ class PlannedStep:
         self._make_variant = make_variant
         self._on_mismatch = on_mismatch
         self._arenas = Arenas(self._let_go)
+        self._waiting = WaitingState()
+        self._on_host: StateOnHost | None = None
+        self._user_name: Callable[[str], str] = str
         self._variants: list[LoweredVariant] = []  # last used is last
         if variant is not None:
-            self._variants.append(LoweredVariant(variant, self._arenas))
+            self._variants.append(LoweredVariant(variant, self._arenas, self._waiting))
         self._interrupted: tuple[str, ...] = ()
         self._changing: frozenset[str] = frozenset()
         self.counts = CallCounts()
@@ -127,18 +132,58 @@ class PlannedStep:
             )
         variant, program = self._select(args, kwargs)
         if program is None:
+            self.bring_state_back()
             self.counts.eager += 1
             return self._step(*args, **kwargs)
         assert variant is not None
         if program.index == 0 and variant.planned.choice is not None:
             planned = variant.planned.choice.settle(self._step, args, kwargs)
-            variant = self._variants[-1] = LoweredVariant(planned, self._arenas)
+            variant = self._variants[-1] = LoweredVariant(planned, self._arenas, self._waiting)
             program = variant.runnable(program.index)
         return self._run(program, args, kwargs)
 
     def reset(self) -> None:
         """Say that the model has been put right after an interrupted step."""
         self._interrupted = ()
+
+    def state_on_host(self) -> StateOnHost:
+        """A context inside of which state is on the host between two steps, where the plan says so.
+
+        Outside of it everything is on the device. Inside, parameters and optimizer states that wait have no bytes from
+        the end of the first step on, and reading them is an error or worse. What asks for them by `state_dict()` or
+        `load_state_dict()` of the module or the optimizer, a call that runs eagerly, a new plan, an error and
+        `bring_state_back()` have all of them on the device until the next step. Steps of other plans need no context, and it
+        does nothing to them.
+
+        Raises:
+            UsageError: when it is entered: it is entered already.
+        """
+        return StateOnHost(self._hold, self.bring_state_back)
+
+    def bring_state_back(self) -> None:
+        """Have all state on the device until the next step.
+
+        Raises:
+            StepInterrupted: some of it is lost: the copies failed.
+        """
+        lost = tuple(map(self._user_name, self._waiting.bring_back()))
+        if lost:
+            self._interrupted = tuple(dict.fromkeys((*self._interrupted, *lost)))
+            raise StepInterrupted(
+                "state that was on the host between two steps could not be copied back",
+                updated=self._interrupted,
+                where=_named(lost),
+                why="the bytes of these tensors are lost",
+                next_step="load the last saved state and call reset()",
+            )
+
+    def _hold(self, context: StateOnHost | None) -> None:
+        if context is not None and self._on_host is not None:
+            raise UsageError("the state of this step is on the host already", next_step="leave that context")
+        self._on_host = context
+        if context is not None:
+            for variant in self._variants:
+                context.watch(variant.planned.captured.state)
 
     @property
     def plan(self) -> Plan | None:
@@ -238,7 +283,9 @@ class PlannedStep:
         return self._plan(args, kwargs)
 
     def _plan(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[LoweredVariant, Runnable]:
-        made = LoweredVariant(self._make_variant(args, kwargs, self._changing), self._arenas)
+        self.bring_state_back()
+        planned = self._make_variant(args, kwargs, self._changing)
+        made = LoweredVariant(planned, self._arenas, self._waiting)
         program = made.program_now((args, kwargs))
         if program is None:
             raise StepMismatch(
@@ -255,6 +302,8 @@ class PlannedStep:
             )
             del self._variants[0]
         self._variants.append(made)
+        if self._on_host is not None:
+            self._on_host.watch(made.planned.captured.state)
         self.counts.ranges = tuple(map(str, made.planned.captured.steady.graph.dims))
         return made, program
 
@@ -279,6 +328,14 @@ class PlannedStep:
         kwargs: Mapping[str, Any],
         watched: dict[str, torch.Tensor] | None = None,
     ) -> Any:
+        if program.executable.keeps_state and self._on_host is None:
+            raise UsageError(
+                "the plan of this step has state on the host between two steps, and nobody holds it there",
+                next_step="call the step inside of `with step.state_on_host():`",
+            )
+        self._user_name = program.binding.user_name
+        if not program.executable.keeps_state:
+            self.bring_state_back()
         program.first_writes.do()
         inputs = program.binding.read(args, kwargs)
         before = program.restore_point(inputs)

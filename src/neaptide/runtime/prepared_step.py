@@ -258,7 +258,8 @@ class PreparedStep:
             graphs.append(planned)
         asked = options.budget
         record = BudgetRecord(
-            asked.peak, asked.latency, asked.outside_bytes, options.least_bytes, asked.host, pace
+            *(asked.peak, asked.latency, asked.outside_bytes, options.least_bytes, asked.host, pace),
+            state_between_steps=asked.state_between_steps,
         )
         plan = Plan(
             programs=tuple(programs),
@@ -367,8 +368,10 @@ class PreparedStep:
         nbytes = options.budget.host_bytes
         if not nbytes:
             return None
-        host = HostSpace.of(graph, self.device, nbytes)
-        return replace(host, stuck=host.stuck | self._stuck(index, graph))
+        between = options.budget.state_between_steps
+        host = HostSpace.of(graph, self.device, nbytes, state_between_steps=between)
+        stuck = self._stuck(index, graph)
+        return replace(host, stuck=host.stuck | stuck, may_be_between=host.may_be_between - stuck)
 
     def _stuck(self, index: int, graph: Graph) -> frozenset[int]:
         """Storages of the caller's tensors that cannot give their bytes up: arrays, files or processes share them."""

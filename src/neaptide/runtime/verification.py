@@ -99,7 +99,8 @@ def record_planned(
     names = {id(slot.current()): slot.name for slot in state.tensors}
     torch.manual_seed(seed)
     for number in range(steps):
-        result, seen = planned.run_watched(*args)
+        with planned.state_on_host():
+            result, seen = planned.run_watched(*args)
         renamed = {
             slot.name: names[id(slot.current())]
             for slot in planned.state_slots()

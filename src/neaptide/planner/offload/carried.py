@@ -84,10 +84,11 @@ class Carried:
         return self._clock[1]
 
     def filled(self) -> list[IdleGap]:
-        """The chosen gaps that the sequence has, as they begin."""
+        """The chosen gaps that the sequence has, and those around each step, as they begin."""
         order, chosen = self.evaluator.order, self.chosen
         if self._filled is None or self._filled[0] is not order or self._filled[1] is not chosen:
-            self._filled = order, chosen, self.gaps.among(chosen)
+            found = [*self.gaps.among(chosen), *self.gaps.between()]
+            self._filled = order, chosen, sorted(found, key=IdleGap.as_they_begin)
         return self._filled[2][:]
 
     def place(self, *, rounds: int | None = None, most_seconds: float = math.inf) -> PlacedStays:
@@ -125,7 +126,7 @@ class Carried:
         """Most bytes on the host. O(positions + stays)."""
         placed = self.placed()
         spans = (
-            (store, back, gap.nbytes)
+            (store, len(self.evaluator.order) if gap.ends_behind else back, gap.nbytes)
             for gap, (store, _, _, back) in zip(placed.gaps, placed.places, strict=True)
         )
         return int(bytes_on_host(spans, self.evaluator.host_bytes_in_bodies).max(initial=0))
@@ -169,7 +170,7 @@ class Carried:
         """Keep on the device what fits there, with least time for its copies first. O(stays x positions in gaps)."""
         slack = self.budget - self.lowest()
         begins = self.clock().begins_s
-        gaps = self.filled()
+        gaps = [gap for gap in self.filled() if not gap.is_between]
         gaps.sort(key=lambda gap: (begins[gap.end] - begins[gap.start + 1]) / gap.nbytes)
         for gap in gaps:
             room = slack[gap.start + 1 : self._last(gap)]
@@ -252,7 +253,7 @@ class Carried:
 
     def _last(self, gap: IdleGap) -> int:
         """One past the last position at which a storage can be away."""
-        return min(gap.end, len(self.evaluator.order) - 1)
+        return gap.end if gap.ends_behind else min(gap.end, len(self.evaluator.order) - 1)
 
 
 def gaps_like(wanted: Iterable[tuple[int, int, int]], gaps: Sequence[IdleGap]) -> frozenset[GapKey]:

@@ -56,7 +56,14 @@ def placed_again(
         strategy: name of what found the sequence.
     """
     evaluator = Evaluator(step, sequence)
-    wanted = [(stay.storage, stay.store_behind, stay.back_before) for stay in stays]
+    known = tuple(stays)
+    between = frozenset(stay.storage for stay in known if stay.begins_before or stay.ends_behind)
+    host = replace(host, between=between)
+    wanted = [
+        (stay.storage, stay.store_behind, stay.back_before)
+        for stay in known
+        if not (stay.begins_before or stay.ends_behind)
+    ]
     carried = Carried(evaluator, host, budget_bytes, gaps_like(wanted, host.gaps(evaluator)))
     carried.drop_needless()
     return carried.plan(strategy)

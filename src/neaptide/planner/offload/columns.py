@@ -60,7 +60,7 @@ class StayColumns:
         self.columns: list[StayColumn] = []
         self._known: set[tuple[GapKey, int, int]] = set()
         for gap in wanted:
-            self.add(gap, gap.start, min(gap.end, len(self._begins) - 2))
+            self.add(gap, gap.start, self._latest(gap, gap.end))
             for store, load in SETTINGS.slacks:
                 self.add(gap, *self._away(gap, store, load))
 
@@ -71,8 +71,11 @@ class StayColumns:
             return False
         self._known.add(key)
         begins = self.clock.begins_s
-        stores = self.clock.out.seconds(gap.nbytes) - (begins[gone + 1] - begins[gap.start + 1])
-        loads = self.clock.back.seconds(gap.nbytes) - (begins[gap.end] - begins[load])
+        stores = loads = 0.0
+        if not gap.begins_before:
+            stores = self.clock.out.seconds(gap.nbytes) - (begins[gone + 1] - begins[gap.start + 1])
+        if not gap.ends_behind:
+            loads = self.clock.back.seconds(gap.nbytes) - (begins[gap.end] - begins[load])
         self.columns.append(StayColumn(gap, gone, load, max(stores, 0.0) + max(loads, 0.0)))
         return True
 
@@ -83,13 +86,20 @@ class StayColumns:
         back = self._begins[gap.end] - self.clock.back.seconds(gap.nbytes) - load * cell
         behind = max(int(np.searchsorted(self._begins, gone)) - 1, gap.start)
         before = min(int(np.searchsorted(self._begins, back, side="right")) - 1, gap.end)
-        return behind, min(before, len(self._begins) - 2)
+        return gap.start if gap.begins_before else behind, self._latest(gap, before)
+
+    def _latest(self, gap: IdleGap, load: int) -> int:
+        """A load begins before an operation; where there is none, the storage is away to the end."""
+        return gap.end if gap.ends_behind else min(load, len(self._begins) - 2)
 
     def windows(self, column: StayColumn) -> tuple[tuple[int, int], tuple[int, int]]:
-        """For each copy, the cell in which it may begin and the one in which it is done."""
+        """For each copy, the cell in which it may begin and the one in which it is done; no cells for one that is not made."""
         gap = column.gap
-        store = self._cell(gap.start + 1), self._cell(column.gone + 1, is_end=True)
-        load = self._cell(column.load), self._cell(gap.end, is_end=True)
+        store = load = (-1, SETTINGS.cells)
+        if not gap.begins_before:
+            store = self._cell(gap.start + 1), self._cell(column.gone + 1, is_end=True)
+        if not gap.ends_behind:
+            load = self._cell(column.load), self._cell(gap.end, is_end=True)
         return store, load
 
     def cell_of(self, position: int) -> int:
@@ -132,7 +142,9 @@ class StayProgram(RepetitionProgram):
     def _moments(self, pool: RepetitionPool) -> tuple[Ints, Ints]:
         """First and last moment at which the bytes of each column are away."""
         first = pool.first_moment
-        start = np.array([first[c.gone] + 1 for c in self.stays.columns], dtype=np.int64)
+        start = np.array(
+            [0 if c.gap.begins_before else first[c.gone] + 1 for c in self.stays.columns], dtype=np.int64
+        )
         end = np.array([first[c.load - 1] for c in self.stays.columns], dtype=np.int64)
         return start, end
 
@@ -149,13 +161,15 @@ class StayProgram(RepetitionProgram):
         return OtherColumns(variables, start, end, nbytes, seconds, waits)
 
     def _once(self, program: SparseProgram, columns: Sequence[StayColumn], variables: Ints) -> None:
-        """A gap is filled in one way."""
+        """A gap is filled in one way, and one of a storage that waits between two steps is filled."""
         of: dict[GapKey, list[int]] = {}
         for number, column in enumerate(columns):
             of.setdefault(column.gap.key, []).append(number)
         for numbers in of.values():
             if len(numbers) > 1:
                 program.add_row(variables[numbers], np.ones(len(numbers)), 1.0)
+            if columns[numbers[0]].gap.is_between:
+                program.add_row(variables[numbers], -np.ones(len(numbers)), -1.0)
 
     def _only_what_is_there(
         self, program: SparseProgram, pool: RepetitionPool, variables: Ints, start: Ints, end: Ints

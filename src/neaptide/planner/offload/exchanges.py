@@ -86,7 +86,7 @@ def _again_for(carried: Carried, key: GapKey) -> Insert | None:
 def _by_price(carried: Carried) -> list[GapKey]:
     """The gaps that are filled, with those that cost least to recompute for their bytes first."""
     problem = carried.evaluator.problem
-    gaps = carried.filled()
+    gaps = [gap for gap in carried.filled() if not gap.is_between]
 
     def price(gap: IdleGap) -> float:
         is_state = problem.state_bytes[gap.storage] > 0

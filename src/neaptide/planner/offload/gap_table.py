@@ -11,16 +11,18 @@ from collections.abc import Iterable
 import numpy as np
 
 from neaptide.linear.arrays import Flags
-from neaptide.planner.offload.gaps import GapKey, IdleGap, UsePair, least_length, use_pairs
+from neaptide.planner.offload.gaps import GapKey, IdleGap, UsePair, least_length, storage_gaps, use_pairs
 from neaptide.planner.offload.host import HostSpace
 from neaptide.schedule.evaluate import Evaluator, Ints
-from neaptide.schedule.transfers import TO_END
+from neaptide.schedule.transfers import AWAY, TO_END
 
 _STORAGE, _OCCURRENCE, _MADE, _LAST, _FOLLOWING, _BYTES, _COLUMNS = range(7)
 
 
 class GapTable:
     """Gaps that may be filled, of a sequence that repetitions are added to and taken from.
+
+    Those around a step are filled in any case, and have no rows.
 
     Attributes:
         evaluator: of the sequence.
@@ -65,6 +67,12 @@ class GapTable:
         )
         return sorted(found, key=IdleGap.as_they_begin)
 
+    def between(self) -> list[IdleGap]:
+        """Gaps around a step, of the storages that are on the host between two of them. O(their uses x log uses)."""
+        host, evaluator = self.host, self.evaluator
+        found = (gap for s in host.between for gap in storage_gaps(evaluator, s, is_between=True))
+        return [gap for gap in found if gap.is_between]
+
     def across(self, first: int, last: int, without: Iterable[GapKey]) -> tuple[Ints, Ints, Ints, Ints]:
         """Gaps beside some, inside of which lies one of the positions between two; as they begin.
 
@@ -101,7 +109,9 @@ class GapTable:
         if self._order is order:
             return
         for storage in self._changed(order):
-            self._replace(storage, use_pairs(evaluator, storage))
+            is_between = storage in self.host.between
+            pairs = use_pairs(evaluator, storage, is_between=is_between)
+            self._replace(storage, [pair for pair in pairs if AWAY not in pair[2:]])
         self._seen, self._order = evaluator.executions[:], order
         count, position = len(order), evaluator.position
         used = self._rows[: len(self._row_of)]

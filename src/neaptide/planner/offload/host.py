@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from neaptide.analysis.kinds import storages_between_steps
 from neaptide.analysis.transfer_legality import storages_in_collectives
 from neaptide.cost.devices import Device, Link
 from neaptide.ir.graph import Graph
@@ -13,6 +14,7 @@ from neaptide.linear.arrays import Flags
 from neaptide.planner.offload.gaps import IdleGap, idle_gaps
 from neaptide.schedule.evaluate import Evaluator, Ints
 from neaptide.schedule.problem import StepProblem
+from neaptide.schedule.state_bounds import lower_bound_with_state_between
 from neaptide.schedule.timeline import copy_links
 
 
@@ -27,6 +29,8 @@ class HostSpace:
         stuck: storages that stay on the device.
         borders: nodes that begin a later segment; everything is back by then.
         closed_from: node from whose first execution on everything is on the device; None where there is none.
+        may_be_between: storages that may be on the host between two steps.
+        between: those that are, in plans that are looked for now.
     """
 
     nbytes: int
@@ -35,10 +39,19 @@ class HostSpace:
     stuck: frozenset[int] = frozenset()
     borders: tuple[int, ...] = ()
     closed_from: int | None = None
+    may_be_between: frozenset[int] = frozenset()
+    between: frozenset[int] = frozenset()
 
     @staticmethod
-    def of(graph: Graph, device: Device, nbytes: int) -> HostSpace:
+    def of(graph: Graph, device: Device, nbytes: int, *, state_between_steps: bool = False) -> HostSpace:
         """Room on the host beside a device for the storages of a graph.
+
+        Args:
+            graph: the program.
+            device: with links.
+            nbytes: of the room.
+            state_between_steps: whether parameters and optimizer states may be there between two steps. Those of a graph
+                in segments may not: what lies between segments does not know of it.
 
         Raises:
             UsageError: the device has no links.
@@ -46,7 +59,9 @@ class HostSpace:
         out, back = copy_links(device)
         stuck = frozenset(storages_in_collectives(graph))
         borders = tuple(segment.start for segment in graph.segments[1:] if segment.start < segment.end)
-        return HostSpace(nbytes, out, back, stuck, borders)
+        may_be_between = state_between_steps and not borders
+        between = storages_between_steps(graph) - stuck if may_be_between else frozenset[int]()
+        return HostSpace(nbytes, out, back, stuck, borders, may_be_between=between)
 
     def copy_seconds(self, nbytes: int) -> float:
         """Seconds of a copy of a storage to the host and back, when nothing hides them."""
@@ -54,11 +69,18 @@ class HostSpace:
 
     def gaps(self, evaluator: Evaluator) -> list[IdleGap]:
         """Where storages of a sequence may wait on the host; transfers that it has are left out of account."""
-        gaps = [gap for gap in idle_gaps(evaluator, self.stuck) if gap.nbytes <= self.nbytes]
+        found = idle_gaps(evaluator, self.stuck, self.between)
+        gaps = [gap for gap in found if gap.nbytes <= self.nbytes]
         start = np.array([gap.start for gap in gaps], dtype=np.int64)
         end = np.array([gap.end for gap in gaps], dtype=np.int64)
         may_fill = self.may_fill(evaluator, start, end).tolist()
         return [gap for gap, may in zip(gaps, may_fill, strict=True) if may]
+
+    def least_bytes(self, step: StepProblem) -> int:
+        """No plan has a lower peak with workspace, whatever waits here meanwhile."""
+        if self.may_be_between:
+            return lower_bound_with_state_between(step)
+        return step.lower_bound_with_state_away
 
     def movable(self, step: StepProblem) -> list[int]:
         """Storages that may wait on the host where they are idle. O(storages)."""

@@ -45,7 +45,7 @@ def lowest_peak(
     search = _Halving(problem, choose, guard, interrupt)
     if search.best.planned.seconds <= problem.most_seconds:
         search.run()
-    best, least = search.best, problem.step.lower_bound_with_state_away
+    best, least = search.best, problem.host.least_bytes(problem.step)
     return guard.finish(best, best=best.planned.peak_with_workspace_bytes, bound=least)
 
 
@@ -63,7 +63,7 @@ class _Halving:
 
     def run(self) -> None:
         """Halve, then look for the least time at the lowest peak."""
-        low = self.problem.step.lower_bound_with_state_away - 1
+        low = self.problem.host.least_bytes(self.problem.step) - 1
         for left in range(STAYS.halvings, 0, -1):
             peak = self.best.planned.peak_with_workspace_bytes
             if peak - low <= max(SETTINGS.hardly_more * peak, 1.0) or self.guard.check_now():

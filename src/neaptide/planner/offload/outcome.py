@@ -10,6 +10,7 @@ from neaptide.outcome import Outcome, Termination, TerminationReason
 from neaptide.planner.graph_search import GraphSearch
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.offload.carried import OffloadPlan
+from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.recompute.curve.least_memory import LEAST_MEMORY, LOWEST_PEAK
 from neaptide.planner.recompute.settings import SETTINGS
 
@@ -17,7 +18,7 @@ _WITH_STAYS: Final = ", with stays on the host"
 
 
 def with_stays(
-    search: GraphSearch, outcome: Outcome[PlannedSequence], stored: Outcome[OffloadPlan]
+    search: GraphSearch, outcome: Outcome[PlannedSequence], stored: Outcome[OffloadPlan], host: HostSpace
 ) -> Outcome[PlannedSequence]:
     """The outcome of a search whose plan was improved by stays: its bounds are of recomputation alone, and do not hold.
 
@@ -25,6 +26,7 @@ def with_stays(
         search: what was asked.
         outcome: of it, without stays.
         stored: of the search for the better plan.
+        host: that it was for.
     """
     found, ended, step = stored.require().planned, outcome.termination, search.searched
     is_cut = ended.reason is TerminationReason.INTERRUPTED
@@ -38,7 +40,7 @@ def with_stays(
     if found.peak_with_workspace_bytes > search.allowed:
         reason = TerminationReason.INTERRUPTED if is_cut else TerminationReason.NO_SOLUTION_FOUND
         detail = LOWEST_PEAK + _WITH_STAYS
-        peak, bound = found.peak_with_workspace_bytes, step.lower_bound_with_state_away
+        peak, bound = found.peak_with_workspace_bytes, host.least_bytes(step)
         return replace(
             outcome, value=found, termination=Termination(reason, ended.limit, detail, peak, bound)
         )

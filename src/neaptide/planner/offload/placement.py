@@ -16,12 +16,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from neaptide.ir.schedule import BETWEEN
 from neaptide.linear.arrays import Floats
 from neaptide.planner.offload.gaps import IdleGap, away_bytes
 from neaptide.planner.offload.settings import SETTINGS
 from neaptide.schedule.evaluate import Evaluator, Ints
 from neaptide.schedule.stay_times import Places, StayClock, StayTimes
-from neaptide.schedule.transfers import Transfer
+from neaptide.schedule.transfers import AWAY, Transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +43,15 @@ class PlacedStays:
 
     def transfers(self, evaluator: Evaluator) -> tuple[Transfer, ...]:
         """The same as changes of the sequence that they were placed in."""
-        order = evaluator.order
+        order = evaluator.order.tolist()
         return tuple(
-            Transfer(gap.storage, gap.made, gap.last, int(order[gone]), int(order[load]))
+            Transfer(
+                gap.storage,
+                gap.made,
+                gap.last,
+                AWAY if gap.begins_before else order[gone],
+                AWAY if gap.ends_behind else order[load],
+            )
             for gap, (_, gone, load, _) in zip(self.gaps, self.places, strict=True)
         )
 
@@ -75,8 +82,8 @@ def place_stays(
     most = SETTINGS.rounds if rounds is None else rounds
     count = len(gaps)
     by_need = sorted(range(count), key=lambda k: (gaps[k].end, k))
-    stores = [_Request(k, is_load=False) for k in range(count)]
-    loads = [_Request(k, is_load=True) for k in by_need]
+    stores = [_Request(k, is_load=False) for k in range(count) if not gaps[k].begins_before]
+    loads = [_Request(k, is_load=True) for k in by_need if not gaps[k].ends_behind]
     best: _Placing | None = None
     for first in ([*stores, *loads], [*loads, *stores]):
         placing = _Placing(profile, gaps, budget_bytes, clock, by_need)
@@ -138,7 +145,7 @@ class _Placing:
         self.clock, self.by_need = clock, by_need
         count = len(profile)
         self.gone = [gap.start for gap in gaps]
-        self.load = [min(gap.end, count - 1) for gap in gaps]
+        self.load = [gap.end if gap.ends_behind else min(gap.end, count - 1) for gap in gaps]
         self.slack: Ints = budget_bytes - profile + away_bytes(gaps, count)
         self.times = StayTimes((), (), (), 0.0)
 
@@ -172,7 +179,10 @@ class _Placing:
     def places(self) -> tuple[Places, ...]:
         """Of all stays."""
         return tuple(
-            (gap.start, gone, load, gap.end)
+            (
+                *((BETWEEN, BETWEEN) if gap.begins_before else (gap.start, gone)),
+                *((BETWEEN, BETWEEN) if gap.ends_behind else (load, gap.end)),
+            )
             for gap, gone, load in zip(self.gaps, self.gone, self.load, strict=True)
         )
 
@@ -194,6 +204,9 @@ class _Placing:
         free = 0.0
         found = []
         for gap in self.gaps:
+            if gap.begins_before:
+                found.append(gap.start)
+                continue
             free = max(begins[gap.start + 1], free) + self.clock.out.seconds(gap.nbytes)
             found.append(bisect_left(begins, free) - 1)
         return found
@@ -204,6 +217,8 @@ class _Placing:
         found = [0] * len(self.gaps)
         for k in reversed(self.by_need):
             gap = self.gaps[k]
+            if gap.ends_behind:
+                continue
             latest = min(begins[gap.end], latest) - self.clock.back.seconds(gap.nbytes)
             found[k] = bisect_right(begins, latest) - 1
         return found

@@ -33,6 +33,7 @@ from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.planner.recompute.stage_units import stage_units
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.stay_times import StayClock
+from neaptide.schedule.transfers import AWAY
 
 NAME: Final = "offload"
 
@@ -57,7 +58,9 @@ def choose_stays(
     is_free = best.planned.peak_with_workspace_bytes <= budget_bytes
     if step.node_count and not (is_free and len(best.planned.sequence) == step.node_count):
         search = _Search(problem, guard)
-        least = offload_bound(step, budget_bytes, problem.host, search.order, time_s=guard.remaining_s())
+        least = step.baseline_seconds
+        if not problem.host.between:
+            least = offload_bound(step, budget_bytes, problem.host, search.order, time_s=guard.remaining_s())
         margin = SETTINGS.contradiction * step.baseline_seconds
         if problem.longest is None or not (least == math.inf or least > problem.longest + margin):
             search.run(least + SETTINGS.close_enough * step.baseline_seconds)
@@ -170,13 +173,14 @@ class _Search:
         gaps = [
             gap
             for gap in self.host.gaps(evaluator)
-            if gap.nbytes >= worthwhile and high[gap.end] > high[gap.start + 1]
+            if not gap.is_between and gap.nbytes >= worthwhile and high[gap.end] > high[gap.start + 1]
         ]
         gaps.sort(key=lambda gap: -gap.nbytes * (begins[gap.end] - begins[gap.start + 1]))
         # The state of a step is idle for longest, and would take the places of all others.
         state = [gap for gap in gaps if self.step.state_bytes[gap.storage]]
         others = [gap for gap in gaps if not self.step.state_bytes[gap.storage]]
         chosen = others[: STAYS.most_gaps] + state[: STAYS.most_gaps // STAYS.state_part]
+        chosen += [gap for gap in self.host.gaps(evaluator) if gap.is_between]
         return sorted(chosen, key=IdleGap.as_they_begin)
 
     def _carried(self, pool: RepetitionPool, values: Floats, columns: StayColumns, shares: Floats) -> Carried:
@@ -193,7 +197,7 @@ class _Search:
         wanted = [
             (storage, places[last], places[following] if following >= 0 else len(places))
             for (storage, last, following), share in whole.items()
-            if share > HALF
+            if share > HALF and AWAY not in {last, following}
         ]
         carried = Carried(evaluator, self.host, self.budget)
         carried.chosen = gaps_like(wanted, self.host.gaps(evaluator))
@@ -213,9 +217,16 @@ class _Search:
         placed = carried.placed()
         for gap, (_, gone, load, _) in zip(placed.gaps, placed.places, strict=True):
             own = by_key.get(gap.key)
-            leaves, returns = int(order[gone]), anchor_of(int(order[load]))
-            if own is not None and leaves < count and returns < count:
-                columns.add(own, position[leaves], position[returns])
+            if own is None:
+                continue
+            leaves = None if gap.begins_before else int(order[gone])
+            returns = None if gap.ends_behind else anchor_of(int(order[load]))
+            if (leaves or 0) < count and (returns or 0) < count:
+                columns.add(
+                    own,
+                    own.start if leaves is None else position[leaves],
+                    own.end if returns is None else position[returns],
+                )
 
     def _items_of(self, sequence: Iterable[int]) -> set[Item]:
         """The repetitions of a sequence that are in the space of plans in stages."""

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from example_counts import examples
+from neaptide.analysis.kinds import storages_between_steps
+from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.corpus.training_steps import toy_registry
+from neaptide.ir.builder import GraphBuilder
+from neaptide.ir.schedule import Schedule
+from neaptide.ir.values import Kind
+from neaptide.outcome import Limits
+from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.offload.between_steps import choose_with_state_between
+from neaptide.planner.offload.carried_over import placed_again
+from neaptide.planner.offload.host import HostSpace
+from neaptide.planner.offload.problem import OffloadProblem
+from neaptide.schedule.problem import compile_problem
+from neaptide.schedule.timeline import simulate_timeline
+from offload_play import links, recomputed
+from strategies import graphs
+
+REGISTRY = toy_registry()
+
+
+def judged(graph, step, found, host):
+    """The profile of a plan that is legal, and that says of itself what the judges say."""
+    schedule = Schedule.from_nodes(graph, found.planned.sequence).with_stays(found.stays)
+    check_schedule(graph, schedule, REGISTRY)
+    profile = memory_profile(graph, schedule)
+    assert profile.peak_with_workspace_bytes == found.planned.peak_with_workspace_bytes
+    assert profile.peak_host_bytes == found.host_bytes <= host.nbytes
+    played = simulate_timeline(step, schedule, host.out, host.back)
+    assert played.exposed_s == pytest.approx(found.exposed_s)
+    return profile
+
+
+@settings(max_examples=examples(40))
+@given(st.data())
+def test_plans_with_state_between_steps_are_what_the_judges_say(data):
+    graph = data.draw(graphs(min_nodes=4, max_nodes=12))
+    owned, handed_back = set(graph.input_storages()), set(graph.output_storages())
+    kinds = dict.fromkeys(handed_back, Kind.OPTIMIZER_STATE) | dict.fromkeys(owned, Kind.PARAMETER)
+    graph = replace(graph, storages=tuple(replace(s, kind=kinds.get(s.id, s.kind)) for s in graph.storages))
+    step = compile_problem(graph, REGISTRY)
+    out, back = links(data.draw(st.sampled_from([1.0, 256.0])))
+    between = storages_between_steps(graph)
+    host = HostSpace(data.draw(st.sampled_from([40, 1 << 40])), out, back, may_be_between=between)
+    least = host.least_bytes(step)
+    known = recomputed(step, step.lower_bound_bytes)
+    budget = data.draw(st.integers(least, max(least, known.peak_with_workspace_bytes)))
+    found = choose_with_state_between(OffloadProblem(step, budget, host, [known]), Limits()).require()
+    assert judged(graph, step, found, host).peak_with_workspace_bytes >= least
+    assert found.rank(budget) <= known.rank(budget)
+    if budget <= known.peak_with_workspace_bytes:
+        again = placed_again(
+            step, found.planned.sequence, found.stays, host, found.planned.peak_with_workspace_bytes, ""
+        )
+        assert judged(graph, step, again, host).peak_bytes <= found.planned.peak_bytes
+
+
+def test_state_of_three_layers_leaves_so_that_one_of_them_is_there_at_a_time():
+    """Each update touches its own state; all of them together are more than the budget."""
+    b = GraphBuilder("updates", REGISTRY)
+    x = b.input("x", (1,), kind=Kind.INPUT)
+    states = [b.input(f"m{k}", (100,), kind=Kind.OPTIMIZER_STATE) for k in range(3)]
+    for k, state in enumerate(states):
+        (g,) = b.node("toy.mix", x, outputs=[f"g{k}: f32[100]"])
+        b.node("toy.add_", state, g, outputs=[f"n{k}: f32[100] @m{k}"])
+        (x,) = b.node("toy.mix", x, outputs=[f"y{k}: f32[1]"])
+    b.output(x)
+    graph = b.finish()
+    step = compile_problem(graph, REGISTRY)
+    out, back = links(1e9)
+    host = HostSpace(1 << 20, out, back, may_be_between=storages_between_steps(graph))
+    assert (step.resident_bytes, host.least_bytes(step)) == (1204, 804)
+    known = PlannedSequence.evaluate(step, range(step.node_count), "")
+    found = choose_with_state_between(OffloadProblem(step, 820, host, [known]), Limits()).require()
+    profile = judged(graph, step, found, host)
+    assert profile.peak_bytes <= 820 < profile.resident_bytes
+    assert {s.storage for s in found.stays if s.begins_before} == {
+        s.storage for s in found.stays if s.ends_behind
+    }
+    with_all = choose_with_state_between(OffloadProblem(step, 2000, host, [known]), Limits()).require()
+    assert not with_all.stays
