@@ -110,3 +110,14 @@ def test_a_search_over_variants_compares_plans_with_stays(spec, peak):
         without.seconds,
     )
     check_run(factory, found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("spec", "work"), [("gpt2@tiny", 100), ("unet@tiny", 50)])
+def test_bodies_of_loops_take_storages_to_the_host_in_each_trip(spec, work):
+    factory = zoo.factory(spec)
+    limits = Limits(work=work, seed=0)
+    options = SearchOptions(Budget("min", host="64MiB"), limits=limits, numerics=CLOSE, workers=1)
+    found = prepared(factory).plan(options)
+    assert any(order.stays for order in found.plan.programs[0].bodies)
+    check_run(factory, found)
