@@ -1,0 +1,219 @@
+"""Lowest peaks over a grid of shapes, with parts by shape: `python benchmarks/parts_by_shape.py [--quote]`.
+
+Training steps are captured once, with a batch and a length that vary. Beside each other stand, at each shape of a grid, the
+lowest predicted peaks with workspace of
+
+* recompute alone: the program with points, without parts;
+* fixed parts: the same region as in the next line, in 2, 4 or 8 parts at every shape, with recomputation around it;
+* parts by shape: what `compile_step(dynamic=..., numerics="close")` runs, where each call chooses.
+
+Then the step is planned for the lowest peak found at the largest shape, and run at shapes of the grid. The measured peak of
+storages must be the predicted one, and the loss within a tolerance of eager's. The result is `results/parts_by_shape.json`; its table
+is put into `docs/explanation/dynamic-shapes.md`, with `--quote` alone without anything measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from bench_record import RESULTS, recorded, save, say, table
+from quote_bars import quote_into
+
+if TYPE_CHECKING:
+    from neaptide.runtime.prepared_step import PreparedStep
+
+SEED: Final = 0
+MODELS: Final = ("llama@tiny,layers=1", "gpt2@tiny,layers=1")
+BATCHES: Final = (2, 3, 8)
+LENGTHS: Final = (6, 25, 64)
+RANGE: Final = {"batch": {0: (2, 8), 1: (2, 64)}}
+FIXED: Final = (2, 4, 8)
+RUN: Final = ((8, 64), (3, 25), (8, 25), (2, 6))
+TOLERANCE: Final = 1e-5
+KIB: Final = 1024
+PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "dynamic-shapes.md"
+BEGIN: Final = "<!-- parts_by_shape:begin -->"
+END: Final = "<!-- parts_by_shape:end -->"
+COLUMNS: Final = (
+    "step",
+    "batch x length",
+    "program order (KiB)",
+    "recompute alone",
+    *(f"{count} parts" for count in FIXED),
+    "parts by shape",
+    "parts",
+    "exact",
+)
+
+Row = dict[str, Any]
+
+
+def measured(model: str) -> list[Row]:
+    """One step at all shapes of the grid."""
+    from neaptide.outcome import Limits
+    from neaptide.planner.budget import Budget
+    from neaptide.planner.points.parts import part_lengths
+    from neaptide.runtime.for_all_shapes import planned_within
+    from neaptide.runtime.search_options import SearchOptions
+    from neaptide.runtime.shapes_plan import in_program_order
+
+    prepared = _prepared(_factory(model))
+    options = SearchOptions(Budget("100%"), limits=Limits(seed=SEED), numerics="close")
+    planned = planned_within(prepared.captured.steady, prepared, options, 0)
+    in_order, choice = in_program_order(planned.graph, prepared), planned.choice()
+    alone, parts = choice.decisions[0], choice.decisions[-1]
+    (axis,) = part_lengths(parts.plan.shaped.graph)
+    rows = []
+    for sizes in itertools.product(BATCHES, LENGTHS):
+        shape = {dim.name: size for dim, size in zip(planned.graph.dims, sizes, strict=True)}
+        lengths = parts.in_parts(shape, 0)
+        rows.append(
+            {
+                "model": model,
+                "shape": list(sizes),
+                "program_order_peak_bytes": in_order.at(shape).peak_bytes,
+                "recompute_peak_bytes": alone.at(shape, 0).script.peak_bytes,
+                "fixed_peak_bytes": {
+                    count: parts.of({**shape, axis.dim: axis.in_parts(count, shape)}, 0).script.peak_bytes
+                    for count in FIXED
+                },
+                "peak_bytes": choice.at(shape, 0).script.peak_bytes,
+                "parts": -(-axis.length.evaluate(shape) // lengths[axis.dim])
+                if choice.number(shape, 0)
+                else 1,
+                "region_nodes": len(planned.in_parts.rewrites[-1].nodes) if planned.in_parts else 0,
+            }
+        )
+        say(f"{model} {sizes}: {rows[-1]}")
+    limit = next(row["peak_bytes"] for row in rows if tuple(row["shape"]) == RUN[0])
+    found = runs(model, limit)
+    for row in rows:
+        row["run"] = found.get(tuple(row["shape"]))
+    return rows
+
+
+def runs(model: str, limit: int) -> dict[tuple[int, ...], Row]:
+    """Real steps under a limit: the peak beside the predicted one, the loss beside eager's, by shape."""
+    from neaptide.outcome import Limits
+    from neaptide.planner.budget import Budget
+    from neaptide.runtime.for_all_shapes import for_all_shapes
+    from neaptide.runtime.meter import LiveBytesMeter
+    from neaptide.runtime.planned_step import PlannedStep
+    from neaptide.runtime.search_options import SearchOptions
+    from neaptide.runtime.shape_predictions import predicted_at
+
+    eager, step = _factory(model), _factory(model)
+    prepared = _prepared(step)
+    options = SearchOptions(Budget(limit), limits=Limits(seed=SEED), numerics="close")
+    variant = for_all_shapes(prepared, options)
+    fast = PlannedStep(step, lambda *_: variant)
+    fast(_batch(RUN[-1])), eager(_batch(RUN[-1]))
+    found = {}
+    for sizes in RUN:
+        given = _batch(sizes)
+        with LiveBytesMeter([*given.values(), *fast.resident()]) as meter:
+            loss = float(fast(given))
+        shape = {dim.name: size for dim, size in zip(variant.graphs[0].graph.dims, sizes, strict=True)}
+        predicted, with_workspace = predicted_at(variant.graphs[0], shape)
+        found[sizes] = {
+            "limit_bytes": limit,
+            "measured_peak_bytes": meter.peak_bytes,
+            "predicted_peak_bytes": predicted,
+            "predicted_peak_with_workspace_bytes": with_workspace,
+            "relative_difference_of_loss": abs(loss / float(eager(given)) - 1),
+        }
+        say(f"{model} {sizes} ran: {found[sizes]}")
+    return found
+
+
+def _factory(model: str) -> Any:
+    import torch
+
+    from neaptide import zoo
+
+    torch.manual_seed(SEED)
+    return zoo.factory(f"{model},batch={BATCHES[-1]},seq={LENGTHS[-1]}")()[0]
+
+
+def _batch(sizes: tuple[int, ...]) -> dict[str, Any]:
+    import torch
+
+    chance = torch.Generator().manual_seed(sum(sizes))
+    tokens = torch.randint(0, 64, sizes, generator=chance)
+    return {"input_ids": tokens, "labels": tokens.clone()}
+
+
+def _prepared(step: Any) -> PreparedStep:
+    from neaptide.runtime.prepared_step import prepare
+
+    return prepare(step, (_batch((3, 25)),), run_operations=False, dynamic=RANGE)
+
+
+def lines(result: Row) -> list[tuple[str, ...]]:
+    """The cells of the table."""
+    found = []
+    for row in result["rows"]:
+        ran = row["run"]
+        exact = "-" if ran is None else _exact(ran)
+        found.append(
+            (
+                row["model"],
+                " x ".join(map(str, row["shape"])),
+                f"{row['program_order_peak_bytes'] / KIB:.1f}",
+                f"{row['recompute_peak_bytes'] / KIB:.1f}",
+                *(f"{nbytes / KIB:.1f}" for nbytes in row["fixed_peak_bytes"].values()),
+                f"{row['peak_bytes'] / KIB:.1f}",
+                str(row["parts"]),
+                exact,
+            )
+        )
+    return found
+
+
+def _exact(ran: Row) -> str:
+    if ran["measured_peak_bytes"] != ran["predicted_peak_bytes"]:
+        return f"{ran['measured_peak_bytes'] / ran['predicted_peak_bytes'] - 1:+.2%}"
+    return "yes" if ran["relative_difference_of_loss"] <= TOLERANCE else "other numbers"
+
+
+def in_markdown(result: Row) -> str:
+    """The table of the page."""
+    text = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    text += ["| " + " | ".join(cells) + " |" for cells in lines(result)]
+    rows = result["rows"]
+    least = [min(row["recompute_peak_bytes"], *row["fixed_peak_bytes"].values()) for row in rows]
+    above = [row["peak_bytes"] / best - 1 for row, best in zip(rows, least, strict=True)]
+    worst = max(row["run"]["relative_difference_of_loss"] for row in rows if row["run"])
+    text += [
+        "",
+        f"Beside the lowest of all others at its shape: {min(above):+.1%} to {max(above):+.1%}.",
+        f"Losses differ from eager's by at most {worst:.1e} of them; made {result['made'][:10]}.",
+    ]
+    return "\n".join(text)
+
+
+def main() -> None:
+    """Measure, print a table and write the JSON."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--models", nargs="+", default=list(MODELS))
+    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the JSON")
+    parser.add_argument("--quote", action="store_true", help="put the kept result into the page")
+    asked = parser.parse_args()
+    path = asked.output / "parts_by_shape.json"
+    if not asked.quote:
+        rows = [row for model in asked.models for row in measured(model)]
+        save(path.stem, recorded(rows, seed=SEED, repeats=1, range=RANGE), asked.output)
+    result = json.loads(path.read_text(encoding="utf-8"))
+    print(table(COLUMNS, lines(result)))
+    if asked.output == RESULTS:
+        quote_into(PAGE, in_markdown(result), BEGIN, END)
+
+
+if __name__ == "__main__":
+    main()
