@@ -110,6 +110,19 @@ def eager_peaks(captured: CapturedStep, loader: Loader) -> list[int]:
     return [peaks.peak_bytes({dim.name: max(lengths)}) for lengths in loader.lengths]
 
 
+def _begun(
+    samples: int, share: float, batches: int, first_peak: int
+) -> tuple[Loader, list[int], list[_Program], _Room]:
+    """Batches, their lengths, our programs and the room that there is; arguments as of `timed`."""
+    import torch
+
+    torch.set_num_threads(1)
+    loader = Loader(samples, batches)
+    widths = [max(lengths) for lengths in loader.lengths]
+    ours = [_for_all(name, samples, share, first_peak, loader) for name in (POINTS, BY_SHAPE)]
+    return loader, widths, ours, _Room.of(ours[0].unplanned, share, first_peak)
+
+
 def timed(samples: int, share: float, batches: int, first_peak: int) -> Row:
     """One number of samples: all programs that the device has room for, batch by batch in turns.
 
@@ -119,13 +132,7 @@ def timed(samples: int, share: float, batches: int, first_peak: int) -> Row:
         batches: how many.
         first_peak: what eager takes with the first number of samples; 0 where this is it.
     """
-    import torch
-
-    torch.set_num_threads(1)
-    loader = Loader(samples, batches)
-    widths = [max(lengths) for lengths in loader.lengths]
-    ours = [_for_all(name, samples, share, first_peak, loader) for name in (POINTS, BY_SHAPE)]
-    room = _Room.of(ours[0].unplanned, share, first_peak)
+    loader, widths, ours, room = _begun(samples, share, batches, first_peak)
     padded = _Padded(samples, widths, room.allowed_bytes)
     programs: list[_Program] = [*ours, padded]
     eager_step, _ = made(samples, LONGEST)
@@ -157,13 +164,7 @@ def peaks(samples: int, share: float, batches: int, first_peak: int) -> Row:
         batches: how many.
         first_peak: what eager takes with the first number of samples; 0 where this is it.
     """
-    import torch
-
-    torch.set_num_threads(1)
-    loader = Loader(samples, batches)
-    widths = [max(lengths) for lengths in loader.lengths]
-    ours = [_for_all(name, samples, share, first_peak, loader) for name in (POINTS, BY_SHAPE)]
-    room = _Room.of(ours[0].unplanned, share, first_peak)
+    loader, widths, ours, room = _begun(samples, share, batches, first_peak)
     return {
         "samples": samples,
         "batches": batches,

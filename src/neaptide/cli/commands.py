@@ -215,7 +215,6 @@ def compare(request: Request) -> int:
 def _compare_shapes(request: Request) -> int:
     """Runs a plan for all shapes at a few of them, beside eager and padding."""
     from neaptide.cli.targets import find_target
-    from neaptide.planner.budget import Budget
     from neaptide.report.text import shapes_comparison_document
 
     settings, console = request.settings, request.console
@@ -240,7 +239,7 @@ def _compare_shapes(request: Request) -> int:
         with asking_before_aborting() as interrupt:
             found = api.compare_shapes(
                 target.build,
-                budget=Budget(peak=settings.peak, latency=settings.latency, host=settings.host),
+                budget=_budget(settings),
                 dynamic=parse_dims(settings.dynamic),
                 at=parse_shapes(settings.at),
                 repeats=settings.repeats,
