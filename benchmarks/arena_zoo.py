@@ -21,6 +21,7 @@ from bench_record import MIB, RESULTS, recorded, save, table
 from model_rows import measured_rows
 from neaptide import zoo
 from neaptide.runtime.arena_plan import Copies
+from neaptide.runtime.arena_variant import in_arenas
 
 SEED = 0
 PAIRS = 41
@@ -66,7 +67,7 @@ def measure(spec: str, pairs: int, budget: str | None, copies: Copies, *, in_pla
     plain = prepared.baseline_variant()
     if budget is not None:
         plain = prepared.plan(SearchOptions(Budget(budget), limits=Limits(work=2000, seed=SEED))).variant
-    inside = prepared.in_arenas(plain, ArenaOptions(copies, in_place=in_place))
+    inside = in_arenas(prepared, plain, ArenaOptions(copies, in_place=in_place))
     report = inside.graphs[0].arena.report
     del step, batch
     outcome, _ = verify_planned(factory, SEED, contestants.rebind(inside), verify_eager(factory, SEED))

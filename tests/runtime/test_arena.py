@@ -22,6 +22,7 @@ from neaptide.runtime import arena as arena_module
 from neaptide.runtime import contestants
 from neaptide.runtime.arena import Arena, Arenas
 from neaptide.runtime.arena_plan import ArenaOptions
+from neaptide.runtime.arena_variant import in_arenas
 from neaptide.runtime.planned_step import PlannedStep
 from neaptide.runtime.prepared_step import prepare
 from neaptide.runtime.search_options import SearchOptions
@@ -41,9 +42,9 @@ def variant_of(factory, budget=None, options=None, *, atomic=False, strategy="de
     """A plan inside its arenas; program order without a budget."""
     made = prepared(factory)
     if budget is None:
-        return made.in_arenas(made.baseline_variant(), options)
+        return in_arenas(made, made.baseline_variant(), options)
     search = SearchOptions(Budget(budget), strategy=strategy, limits=LIMITS, atomic=atomic)
-    return made.in_arenas(made.plan(search).variant, options)
+    return in_arenas(made, made.plan(search).variant, options)
 
 
 def planned(factory, variant):
@@ -185,7 +186,7 @@ def test_a_larger_batch_gets_a_larger_block_and_the_old_one_goes():
 
     def make(args, kwargs, changing):
         ready = prepare(step, args, kwargs, changing=changing)
-        return ready.in_arenas(ready.baseline_variant())
+        return in_arenas(ready, ready.baseline_variant())
 
     runner = PlannedStep(step, make)
     eager, same = contestants.build(steps.mlp, 0)
@@ -201,7 +202,7 @@ def test_an_arena_is_for_the_machine_that_runs():
     step, batch = contestants.build(steps.mlp, 0)
     ready = prepare(step, (batch,), device="a100-80g")
     with pytest.raises(UsageError, match="machine"):
-        ready.in_arenas(ready.baseline_variant())
+        in_arenas(ready, ready.baseline_variant())
 
 
 # -- the block

@@ -23,6 +23,7 @@ from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.strategies import strategy
 from neaptide.runtime import contestants
 from neaptide.runtime.evicting import EvictionOptions
+from neaptide.runtime.evicting_variant import evicting_variant
 from neaptide.runtime.planned_step import PlannedStep
 from neaptide.runtime.prepared_step import prepare
 from neaptide.runtime.search_options import SearchOptions
@@ -62,7 +63,7 @@ CASES = {
 def evicting(factory, share, options=None, *, measured=True):
     step, batch = contestants.build(factory, 0)
     prepared = prepare(step, (batch,), run_operations=measured)
-    return prepared.evicting(SearchOptions(Budget(share)), options or EvictionOptions())
+    return evicting_variant(prepared, SearchOptions(Budget(share)), options or EvictionOptions())
 
 
 def runner_of(factory, variant):

@@ -17,6 +17,7 @@ from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
 from neaptide.planner.graph_search import DEFAULT_STRATEGY
 from neaptide.runtime import contestants
+from neaptide.runtime.arena_variant import in_arenas
 from neaptide.runtime.prepared_step import PreparedStep, prepare
 from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.step_plan import StepPlan
@@ -109,7 +110,7 @@ def test_dropout_is_recomputed_with_the_same_mask(atomic):
 def test_dropout_is_recomputed_in_an_arena_within_the_predicted_bytes():
     prepared, found = planned(dropped, "35%", measured=True)
     assert repeated(found)["aten.bernoulli_.float"]
-    assert_same_bits(dropped, prepared.in_arenas(found.variant))
+    assert_same_bits(dropped, in_arenas(prepared, found.variant))
     runner = contestants.planned_contestant("plan", dropped, 0, contestants.rebind(found.variant))
     runner.run()
     runner.run()

@@ -17,12 +17,14 @@ from neaptide.plans import Plan
 from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.arguments import check_on_mismatch, check_plan
 from neaptide.runtime.capturing import capture_for_call
+from neaptide.runtime.costed_step import Progress
 from neaptide.runtime.evicting import EvictionOptions, eviction_options
+from neaptide.runtime.evicting_variant import evicting_variant
 from neaptide.runtime.for_all_shapes import BY_SHAPE, check_for_all_shapes, for_all_shapes, varies
 from neaptide.runtime.plan_matching import fits, matched, same_budget, warn_of_left_out
 from neaptide.runtime.planned_graph import LeaveOut, PlannedVariant
 from neaptide.runtime.planned_step import OnMismatch, PlannedStep
-from neaptide.runtime.prepared_step import PreparedStep, Progress, prepare
+from neaptide.runtime.prepared_step import PreparedStep, prepare
 from neaptide.runtime.seen_sizes import SeenSizes
 from neaptide.runtime.shapes_matching import dims_of_plan, matched_for_all_shapes
 from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS
@@ -198,7 +200,7 @@ def compile_step(
             first_bytes = first_bytes or variant.graphs[0].limit_bytes
             return variant
         if evicting is not None:
-            variant = prepared.evicting(allowed, evicting)
+            variant = evicting_variant(prepared, allowed, evicting)
             decided = variant.graphs[0].eviction
             first_bytes = first_bytes or (0 if decided is None else decided.budget_bytes)
             return variant

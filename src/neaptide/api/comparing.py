@@ -21,7 +21,8 @@ from neaptide.report.profiling import over_budget
 from neaptide.runtime import contestants
 from neaptide.runtime.arena_plan import ArenaOptions, arena_options
 from neaptide.runtime.contestants import Factory
-from neaptide.runtime.prepared_step import Progress, prepare
+from neaptide.runtime.costed_step import Progress
+from neaptide.runtime.prepared_step import prepare
 from neaptide.runtime.step_plan import StepPlan
 from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS
 from neaptide.transform.rewrite import Rewrite

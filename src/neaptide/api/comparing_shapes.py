@@ -22,8 +22,9 @@ from neaptide.report.shapes_comparison import compare_at_shapes
 from neaptide.runtime import contestants
 from neaptide.runtime.contestant_messages import CapturedFor
 from neaptide.runtime.contestants import Factory
+from neaptide.runtime.costed_step import Progress
 from neaptide.runtime.for_all_shapes import check_for_all_shapes, for_all_shapes, varies
-from neaptide.runtime.prepared_step import PreparedStep, Progress, prepare
+from neaptide.runtime.prepared_step import PreparedStep, prepare
 from neaptide.runtime.shape_batches import FactoryOfShape
 from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS
 from neaptide.symbolic.size_expr import SizeExpr

@@ -13,8 +13,9 @@ from neaptide.frontends.dynamic_dims import Dynamic, find_dims
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.planner.budget import Budget
 from neaptide.plans import Plan
+from neaptide.runtime.costed_step import Progress
 from neaptide.runtime.for_all_shapes import BY_SHAPE, check_for_all_shapes, varies
-from neaptide.runtime.prepared_step import Progress, prepare
+from neaptide.runtime.prepared_step import prepare
 from neaptide.runtime.shapes_plan import plan_for_all_shapes
 from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS
 from neaptide.transform.rewrite import Rewrite

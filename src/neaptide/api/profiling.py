@@ -13,7 +13,8 @@ from neaptide.report.model import ProfileReport
 from neaptide.report.profiling import profile_report
 from neaptide.report.shape_ranges import shape_curves, shape_ranges
 from neaptide.runtime.capturing import capture
-from neaptide.runtime.prepared_step import Progress, prepare
+from neaptide.runtime.costed_step import Progress
+from neaptide.runtime.prepared_step import prepare
 from neaptide.settings import DEFAULTS, check_setting
 from neaptide.units import parse_size
 

@@ -19,10 +19,11 @@ from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.arguments import check_plan
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.contestants import Factory
+from neaptide.runtime.costed_step import Progress
 from neaptide.runtime.plan_facts import versions
 from neaptide.runtime.plan_matching import matched
 from neaptide.runtime.planned_step import PlannedStep
-from neaptide.runtime.prepared_step import PreparedStep, Progress
+from neaptide.runtime.prepared_step import PreparedStep
 from neaptide.runtime.shape_predictions import predicted_at
 from neaptide.runtime.shapes_matching import dims_of_plan, matched_for_all_shapes
 from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS, check_setting

@@ -13,6 +13,7 @@ from neaptide.planner.graph_search import check_strategy
 from neaptide.planner.variants import check_variants, inner_strategy
 from neaptide.report.profiling import over_budget, over_bytes
 from neaptide.runtime.arena_plan import ArenaOptions, arena_options
+from neaptide.runtime.arena_variant import in_arenas
 from neaptide.runtime.open_choice import OpenChoice
 from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.prepared_step import PreparedStep
@@ -114,4 +115,4 @@ def open_choice(
 def placed(prepared: PreparedStep, variant: PlannedVariant, arena: bool | ArenaOptions) -> PlannedVariant:
     """A variant inside arenas, where they are wanted."""
     options = arena_options(arena)
-    return variant if options is None else prepared.in_arenas(variant, options)
+    return variant if options is None else in_arenas(prepared, variant, options)

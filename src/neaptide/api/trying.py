@@ -14,8 +14,9 @@ from neaptide.plans import Plan
 from neaptide.report.profiling import over_budget, over_bytes
 from neaptide.runtime import contestants
 from neaptide.runtime.contestants import Factory
+from neaptide.runtime.costed_step import Progress
 from neaptide.runtime.open_choice import OpenChoice
-from neaptide.runtime.prepared_step import PreparedStep, Progress, prepare
+from neaptide.runtime.prepared_step import PreparedStep, prepare
 from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.searched_front import plans_to_try
 from neaptide.runtime.step_plan import StepPlan

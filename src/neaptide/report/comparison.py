@@ -16,12 +16,14 @@ from neaptide.report.device_notes import predicted_only
 from neaptide.report.model import Comparison, ComparisonRow
 from neaptide.runtime import contestants
 from neaptide.runtime.arena_plan import ArenaOptions
+from neaptide.runtime.arena_variant import in_arenas
 from neaptide.runtime.contestant_process import rivals
 from neaptide.runtime.contestants import Factory, Measured, Rival
+from neaptide.runtime.costed_step import Progress
 from neaptide.runtime.pace import Pace, PaceReadings
 from neaptide.runtime.plan_facts import versions
 from neaptide.runtime.planned_graph import PlannedVariant
-from neaptide.runtime.prepared_step import PreparedStep, Progress
+from neaptide.runtime.prepared_step import PreparedStep
 from neaptide.runtime.step_plan import StepPlan
 from neaptide.runtime.verification import Verification, verify_eager, verify_planned
 from neaptide.schedule.problem import StepProblem
@@ -71,7 +73,7 @@ def compare_programs(
     variants |= {name: found.variant for name, found in plans.items()}
     if arena is not None:
         inside = next(iter(plans), "baseline")
-        variants[ARENA] = prepared.in_arenas(variants[inside], arena)
+        variants[ARENA] = in_arenas(prepared, variants[inside], arena)
         plans = {**plans, ARENA: plans[inside]} if plans else plans
     measured: dict[str, Measured] = {}
     pace: Pace | None = None
