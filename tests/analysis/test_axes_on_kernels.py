@@ -7,8 +7,7 @@ import pytest
 from neaptide import zoo
 from run_elsewhere import told_by
 
-# Batch norm in training needs the batch whole; the recurrent layers hand a workspace of their own from forward to
-# backward, whose parts nobody knows.
+# Batch norm in training needs the batch whole. Dim 0 of the tokens of a recurrent model is time.
 WHOLE = {
     "aten.native_batch_norm.default: whole",
     "aten.native_batch_norm_backward.default: whole",

@@ -100,11 +100,11 @@ class Sample:
             if window is not None and slot in window.operands and Need.HALO in axis.needs:
                 return self.read(tensor, dim, window, begin, end)
             inner = tensor.shape[dim] // length
-            return tensor.narrow(dim, begin * inner, (end - begin) * inner)
+            return tensor.narrow(dim, begin * inner, (end - begin) * inner).contiguous()
 
         args, kwargs = self.with_operands(cut)
         if axis.own:
-            args = (*args[:-1], torch.ops.aten.max_pool2d_with_indices(*args[1:7])[1])
+            args = (*args[:-1], own_of(self.op, args))
         return tensors(self.run(self.resized(axis, args, length, end - begin), kwargs))
 
     def read(self, tensor, dim, window, begin, end):
@@ -146,7 +146,10 @@ class Sample:
         return torch.cat(parts, how)
 
     def compare(self, found, expected):
-        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11, check_stride=False, equal_nan=True)
+        near = (1e-5, 1e-6) if expected.dtype == torch.float32 else (1e-9, 1e-11)
+        torch.testing.assert_close(
+            found, expected, rtol=near[0], atol=near[1], check_stride=False, equal_nan=True
+        )
 
     def parallel_axes(self):
         """Axes that can be run: neither needed whole nor with numbers that no two runs share."""
@@ -183,6 +186,15 @@ class Sample:
                 torch.testing.assert_close(a + b, expected)
             else:
                 self.compare(a + b, expected)
+
+
+def own_of(op, args):
+    """What the forward of a part keeps for the backward of the same part, which is the last argument."""
+    if op is torch.ops.aten.mkldnn_rnn_layer_backward.default:
+        _, mode, width, layers, biases, train, both, packing, first = args[13:22]
+        options = (args[13], packing, mode, width, layers, biases, both, first, train)
+        return torch.ops.aten.mkldnn_rnn_layer(*args[:7], *options)[3]
+    return torch.ops.aten.max_pool2d_with_indices(*args[1:7])[1]
 
 
 def _refs(arg):

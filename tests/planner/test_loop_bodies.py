@@ -275,6 +275,18 @@ def test_what_a_body_assumes_is_part_of_the_plan():
         edited = replace(found, assumed=replace(found.assumed, in_bodies=paths))
         with pytest.raises(PlanError, match=field):
             problem_of(edited, graph, REGISTRY, allow_nondeterministic=False)
+    body = loop_of(graph).regions[0].body
+    handed, made = min(body.input_storages()), body.created_storages(body.nodes[0])
+    for path in ((loop, 10**6), (loop, handed), (loop,)):
+        edited = replace(found, assumed=replace(found.assumed, storages_in_bodies=((path, 4),)))
+        with pytest.raises(PlanError, match="storages_in_bodies"):
+            problem_of(edited, graph, REGISTRY, allow_nondeterministic=False)
+    larger = replace(found.assumed, storages_in_bodies=(((loop, made[0]), 10**6),))
+    with_larger = replace(found, assumed=larger)
+    step = problem_of(with_larger, graph, REGISTRY, allow_nondeterministic=False)
+    assert step.workspace[loop] > 10**6
+    with pytest.raises(PlanError, match=r"predictions\.peak_bytes"):  # it is no scratch
+        judge_program(with_larger, graph, step, REGISTRY)
     edited = replace(found, assumed=replace(found.assumed, workspace=((loop, 4),)))
     with pytest.raises(PlanError, match="has the loop"):
         problem_of(edited, graph, REGISTRY, allow_nondeterministic=False)

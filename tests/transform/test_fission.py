@@ -478,5 +478,5 @@ def test_places_within_a_part_are_used_within_it():
 
 @pytest.mark.parametrize(("outputs", "nodes"), [(("%back", "%places"), [0, 1, 2]), (("%back",), [0, 1])])
 def test_places_within_a_part_must_not_leave_it(outputs, nodes):
-    with pytest.raises(RewriteError, match="%places count from the start of their part"):
+    with pytest.raises(RewriteError, match="%places means something within its part only"):
         in_rows(pooled(*outputs), nodes)

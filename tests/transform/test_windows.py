@@ -264,7 +264,7 @@ def test_intervals_of_a_chain():
         (lambda: nn.MaxPool2d(3, 2, ceil_mode=True), "needs the whole axis"),
         (lambda: nn.AvgPool2d(3, 1, 1, count_include_pad=False), "needs the whole axis"),
         (lambda: nn.Upsample(scale_factor=3), "needs the whole axis"),
-        (lambda: nn.MaxPool2d(3, 1, return_indices=True), "count from the start of their part"),
+        (lambda: nn.MaxPool2d(3, 1, return_indices=True), "means something within its part only"),
         # The result has an odd number of rows, two of which stand for a row of the smaller image.
         (lambda: nn.Sequential(nn.Upsample(scale_factor=2), nn.Conv2d(3, 3, 2)), "no multiple of 2"),
     ],

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from neaptide.analysis.loops import NO_SCRATCH, Binding, Scratch, in_body, trips
+from neaptide.analysis.loops import NOTHING_IN_BODIES, Binding, InBodies, trips
 from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device
 from neaptide.ir.dependencies import needed_inputs, predecessors
 from neaptide.ir.graph import Graph
@@ -23,7 +23,7 @@ def lower_bound_bytes(
     workspace: Mapping[int, int] | None = None,
     storage_bytes: Mapping[int, int] | None = None,
     device: str | None = None,
-    in_bodies: Scratch = NO_SCRATCH,
+    in_bodies: InBodies = NOTHING_IN_BODIES,
     in_parts: Mapping[tuple[int, int], int] = _WHOLE,
 ) -> int:
     """No legal schedule, with any recomputation, has a lower peak. O(size of the graph).
@@ -31,7 +31,7 @@ def lower_bound_bytes(
     The largest of: what the caller owns plus one op with its operands, outputs and workspace; what the caller
     owns plus all outputs together. With an empty workspace it bounds the peak of storages alone; a workspace that
     is not given counts as none; a loop that is not in it is charged with this bound of its body, for which `in_bodies`
-    has the workspace of its nodes. `in_parts` has the bytes, by node and storage, that must be there of a storage while
+    has what is known beside its graph. `in_parts` has the bytes, by node and storage, that must be there of a storage while
     the node runs, where that may be less than all of it.
     """
     facts = _Facts(graph, binding, workspace, storage_bytes, device, lower_bound_bytes, in_bodies)
@@ -51,7 +51,7 @@ def order_lower_bound_bytes(
     workspace: Mapping[int, int] | None = None,
     storage_bytes: Mapping[int, int] | None = None,
     device: str | None = None,
-    in_bodies: Scratch = NO_SCRATCH,
+    in_bodies: InBodies = NOTHING_IN_BODIES,
 ) -> int:
     """No legal order of the nodes, each run once, has a lower peak. O(nodes x storages / 64).
 
@@ -109,7 +109,7 @@ class _Facts:
         storage_bytes: Mapping[int, int] | None,
         device: str | None,
         bound: Callable[..., int],
-        in_bodies: Scratch,
+        in_bodies: InBodies,
     ) -> None:
         sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
         where = device if device is not None else main_device(graph, sizes)
@@ -136,7 +136,7 @@ def least_loop_bytes(
     graph: Graph,
     binding: Binding | None,
     bound: Callable[..., int],
-    in_bodies: Scratch = NO_SCRATCH,
+    in_bodies: InBodies = NOTHING_IN_BODIES,
 ) -> dict[int, int]:
     """By loop, what its body cannot go below by one of the two bounds, beyond what the body is handed.
 
@@ -144,19 +144,24 @@ def least_loop_bytes(
         graph: where the loops are.
         binding: values of symbolic dims.
         bound: `lower_bound_bytes` or `order_lower_bound_bytes`.
-        in_bodies: workspace of nodes in bodies, by path.
+        in_bodies: what is known of bodies beside their graphs.
     """
     least: dict[int, int] = {}
     for node in graph.nodes:
         for loop in node.regions:
-            scratch = in_body(in_bodies, node.id)
-            held = {path[0]: nbytes for path, nbytes in scratch.items() if len(path) == 1}
+            known = in_bodies.within(node.id)
             owned = loop.body.input_storages()
             for _, sizes in trips(graph, node, loop, binding):
                 nbytes = evaluate_storage_bytes(loop.body, sizes, None)
                 device = main_device(loop.body, nbytes)
                 resident = sum(nbytes[s] for s in owned if loop.body.storages[s].device == device)
-                found = bound(loop.body, binding=sizes, workspace=held, in_bodies=scratch)
+                found = bound(
+                    loop.body,
+                    binding=sizes,
+                    workspace=known.own_workspace,
+                    storage_bytes=known.own_storages,
+                    in_bodies=known,
+                )
                 least[node.id] = max(least.get(node.id, 0), found - resident)
     return least
 

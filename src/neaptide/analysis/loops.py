@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from neaptide.ir.loop_maps import Binding, trips
@@ -10,15 +11,14 @@ from neaptide.ir.nodes import ADD_OP, Loop, Node
 from neaptide.ir.schedule import Schedule
 
 __all__ = [
+    "NOTHING_IN_BODIES",
     "NO_BODIES",
-    "NO_SCRATCH",
     "Binding",
     "Bodies",
+    "InBodies",
     "Path",
-    "Scratch",
     "body_schedule",
     "first_trip_writes",
-    "in_body",
     "trips",
 ]
 
@@ -28,17 +28,81 @@ Bodies = Mapping[int, Schedule]
 NO_BODIES: Bodies = MappingProxyType({})
 
 Path = tuple[int, ...]
-"""Where a node is in the bodies of loops: ids of the loops around it, outermost first, then its own."""
-
-Scratch = Mapping[Path, int]
-"""Workspace bytes of nodes in the bodies of loops, of any trip the most; loops have none of their own."""
-
-NO_SCRATCH: Scratch = MappingProxyType({})
+"""Where a node or a storage is in the bodies of loops: ids of the loops around it, outermost first, then its own."""
 
 
-def in_body(scratch: Scratch, node: int) -> dict[Path, int]:
-    """What is known of the nodes in the body of a loop, by their paths from there."""
-    return {path[1:]: nbytes for path, nbytes in scratch.items() if path[0] == node}
+@dataclass(frozen=True, slots=True)
+class InBodies:
+    """What is known of the bytes in the bodies of loops beside their graphs, of any trip the most.
+
+    Attributes:
+        workspace: scratch bytes of nodes, by path; loops have none of their own.
+        storages: sizes of storages, by path, that replace the recorded ones.
+    """
+
+    workspace: Mapping[Path, int]
+    storages: Mapping[Path, int]
+
+    @staticmethod
+    def here(workspace: Mapping[int, int], storages: Mapping[int, int]) -> InBodies:
+        """What is known of nodes and storages of the graph that paths begin in."""
+        return InBodies(_one_long(workspace), _one_long(storages))
+
+    def within(self, loop: int) -> InBodies:
+        """What is known of the body of a loop and of those inside it, by paths from there. O(size)."""
+        return InBodies(_behind(self.workspace, loop), _behind(self.storages, loop))
+
+    def around(self, loop: int) -> InBodies:
+        """The same by paths from the graph in which the body is that of a loop. O(size)."""
+        return InBodies(
+            {(loop, *path): nbytes for path, nbytes in self.workspace.items()},
+            {(loop, *path): nbytes for path, nbytes in self.storages.items()},
+        )
+
+    def most(self, other: InBodies) -> InBodies:
+        """Of both the most. O(size)."""
+        return InBodies(
+            _most_of(self.workspace, other.workspace),
+            _most_of(self.storages, other.storages),
+        )
+
+    def renumbered(self, loops: Mapping[int, int]) -> InBodies:
+        """What is known of the bodies of some loops, by what these are called now. O(size)."""
+        return InBodies(_renumbered(self.workspace, loops), _renumbered(self.storages, loops))
+
+    @property
+    def of_storages(self) -> InBodies:
+        """What is known of storages alone."""
+        return InBodies({}, self.storages)
+
+    @property
+    def own_workspace(self) -> dict[int, int]:
+        """Scratch bytes by node of the graph that paths begin in."""
+        return {path[0]: nbytes for path, nbytes in self.workspace.items() if len(path) == 1}
+
+    @property
+    def own_storages(self) -> dict[int, int]:
+        """Sizes by storage of the graph that paths begin in."""
+        return {path[0]: nbytes for path, nbytes in self.storages.items() if len(path) == 1}
+
+
+NOTHING_IN_BODIES = InBodies(MappingProxyType({}), MappingProxyType({}))
+
+
+def _one_long(known: Mapping[int, int]) -> dict[Path, int]:
+    return {(number,): nbytes for number, nbytes in known.items()}
+
+
+def _behind(known: Mapping[Path, int], loop: int) -> dict[Path, int]:
+    return {path[1:]: nbytes for path, nbytes in known.items() if path[0] == loop and len(path) > 1}
+
+
+def _renumbered(known: Mapping[Path, int], loops: Mapping[int, int]) -> dict[Path, int]:
+    return {(loops[path[0]], *path[1:]): nbytes for path, nbytes in known.items() if path[0] in loops}
+
+
+def _most_of(one: Mapping[Path, int], other: Mapping[Path, int]) -> dict[Path, int]:
+    return {path: max(one.get(path, 0), other.get(path, 0)) for path in {**one, **other}}
 
 
 def body_schedule(node: Node, bodies: Bodies = NO_BODIES) -> Schedule:

@@ -14,12 +14,11 @@ from itertools import accumulate
 from neaptide.analysis.kinds import storage_kinds
 from neaptide.analysis.loops import (
     NO_BODIES,
-    NO_SCRATCH,
+    NOTHING_IN_BODIES,
     Binding,
     Bodies,
-    Scratch,
+    InBodies,
     body_schedule,
-    in_body,
     trips,
 )
 from neaptide.analysis.play_bytes import PlayedInstance, Presence, play
@@ -97,6 +96,7 @@ def memory_profile(
     workspace: Mapping[int, int] | None = None,
     storage_bytes: Mapping[int, int] | None = None,
     device: str | None = None,
+    in_bodies: InBodies = NOTHING_IN_BODIES,
 ) -> MemoryProfile:
     """Play a schedule and count the bytes of storages at every step.
 
@@ -110,10 +110,11 @@ def memory_profile(
             in it is charged with these storages.
         storage_bytes: sizes by storage id that replace the recorded ones.
         device: whose bytes are wanted; by default the one with the largest total of storages.
+        in_bodies: what is known of bytes in bodies beside their graphs; of it the sizes of storages are of use.
     """
     sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
     wanted = device if device is not None else main_device(graph, sizes)
-    in_bodies = loop_workspaces(graph, binding, schedule.bodies)
+    of_loops = loop_workspaces(graph, binding, schedule.bodies, in_bodies.of_storages)
     played = play(graph, schedule)
     kinds = storage_kinds(graph)
 
@@ -126,9 +127,9 @@ def memory_profile(
         for s in (p.instance.storage,)
     ]
     held += [
-        _Held(at, at + 1, in_bodies[node.id], node_device(graph, node), Kind.TEMPORARY)
+        _Held(at, at + 1, of_loops[node.id], node_device(graph, node), Kind.TEMPORARY)
         for at, node in enumerate(running)
-        if node.id in in_bodies
+        if node.id in of_loops
     ]
     on_device: dict[str, list[_Held]] = {storage.device: [] for storage in graph.storages}
     for item in held:
@@ -145,7 +146,7 @@ def memory_profile(
 
     scratch = workspace or {}
     workspace_at = [
-        max(scratch.get(node.id, 0) - in_bodies.get(node.id, 0), 0)
+        max(scratch.get(node.id, 0) - of_loops.get(node.id, 0), 0)
         if node_device(graph, node) == wanted
         else 0
         for node in running
@@ -184,11 +185,11 @@ def loop_workspaces(
     graph: Graph,
     binding: Binding | None = None,
     bodies: Bodies = NO_BODIES,
-    scratch: Scratch = NO_SCRATCH,
+    known: InBodies = NOTHING_IN_BODIES,
 ) -> dict[int, int]:
-    """By loop of a graph, what `loop_workspace_bytes` says of it; `scratch` is of all nodes in bodies, by path."""
+    """By loop of a graph, what `loop_workspace_bytes` says of it; `known` is of all bodies."""
     return {
-        node.id: loop_workspace_bytes(graph, node, binding, in_body(scratch, node.id), bodies)
+        node.id: loop_workspace_bytes(graph, node, binding, known.within(node.id), bodies)
         for node in graph.nodes
         if node.regions
     }
@@ -198,7 +199,7 @@ def loop_workspace_bytes(
     graph: Graph,
     node: Node,
     binding: Binding | None = None,
-    scratch: Scratch = NO_SCRATCH,
+    known: InBodies = NOTHING_IN_BODIES,
     bodies: Bodies = NO_BODIES,
 ) -> int:
     """Most bytes that a trip of a loop holds beyond what it is handed and what it writes its results to.
@@ -207,17 +208,23 @@ def loop_workspace_bytes(
         graph: where the loop is.
         node: the loop.
         binding: values of symbolic dims around it.
-        scratch: workspace of nodes of the body and of the bodies inside it; none by default, and then only storages
-            are counted.
+        known: of the body and of the bodies inside it; nothing by default, and then only storages are counted, as large
+            as the graph says.
         bodies: by node, the order of one trip of its loop.
     """
     most = 0
     for loop in node.regions:
         order = body_schedule(node, bodies)
         for _, sizes in trips(graph, node, loop, binding):
-            held = {path[0]: nbytes for path, nbytes in scratch.items() if len(path) == 1}
-            held |= loop_workspaces(loop.body, sizes, order.bodies, scratch)
-            body = memory_profile(loop.body, order, binding=sizes, workspace=held)
+            held = {**known.own_workspace, **loop_workspaces(loop.body, sizes, order.bodies, known)}
+            body = memory_profile(
+                loop.body,
+                order,
+                binding=sizes,
+                workspace=held,
+                storage_bytes=known.own_storages,
+                in_bodies=known,
+            )
             most = max(most, body.peak_with_workspace_bytes - body.resident_bytes)
     return most
 

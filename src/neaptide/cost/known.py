@@ -8,7 +8,7 @@ from functools import cached_property
 
 from neaptide.analysis.loops import NO_BODIES, Binding, Bodies, trips
 from neaptide.analysis.profile_bytes import loop_workspace_bytes
-from neaptide.cost.loops import loop_scratch, loop_seconds
+from neaptide.cost.loops import known_in_loop, loop_seconds
 from neaptide.cost.model import CostModel
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
@@ -26,12 +26,14 @@ class KnownNodes:
         sizes: values of symbolic dims.
         seconds: by node id; zero for loops, whose seconds depend on the order of their bodies.
         workspace: bytes, by node id; zero for loops likewise.
+        storages: bytes, by storage id, of those whose real size is not what the graph says.
     """
 
     graph: Graph
     sizes: Sizes
     seconds: tuple[float, ...]
     workspace: tuple[int, ...]
+    storages: Mapping[int, int]
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,6 @@ class KnownCost:
     Attributes:
         known: of the graph, and of each body under the sizes of each kind of trip.
         sizes: values of symbolic dims around all loops; in the body of a loop those of a trip.
-        sizes_of_storages: bytes, by id, of storages of the graph, as the cost model says it.
         call_s: seconds of a call that computes nothing.
         is_measured: whether the numbers were taken on a real machine.
         description: where the numbers come from.
@@ -49,7 +50,6 @@ class KnownCost:
 
     known: tuple[KnownNodes, ...]
     sizes: Sizes
-    sizes_of_storages: Mapping[int, int]
     call_s: float
     is_measured: bool
     description: str
@@ -78,7 +78,6 @@ class KnownCost:
         return KnownCost(
             tuple(known.values()),
             _key(binding),
-            dict(cost.storage_bytes(graph)),
             cost.call_s,
             cost.is_measured,
             cost.describe(),
@@ -95,20 +94,21 @@ class KnownCost:
         """Most bytes allocated during one execution; of a loop what its body holds at its peak."""
         if node.regions:
             binding = dict(self.sizes)
-            scratch = loop_scratch(graph, node, binding, self._workspace)
-            return loop_workspace_bytes(graph, node, binding, scratch, bodies)
+            known = known_in_loop(graph, node, binding, self._workspace, self._storages)
+            return loop_workspace_bytes(graph, node, binding, known, bodies)
         return self._by_graph[id(graph), self.sizes].workspace[node.id]
 
     def under(self, sizes: Binding) -> KnownCost:
         """The same for the body of a loop in a trip."""
-        return replace(self, sizes=_key(sizes), sizes_of_storages={})
+        return replace(self, sizes=_key(sizes))
 
     def storage_bytes(self, graph: Graph, nodes: Iterable[Node] | None = None) -> Mapping[int, int]:
         """Bytes, by storage id, of those storages of the graph whose real size is not what the graph says."""
+        known = self._by_graph[id(graph), self.sizes].storages
         if nodes is None:
-            return self.sizes_of_storages
+            return known
         created = {storage for node in nodes for storage in graph.created_storages(node)}
-        return {storage: nbytes for storage, nbytes in self.sizes_of_storages.items() if storage in created}
+        return {storage: nbytes for storage, nbytes in known.items() if storage in created}
 
     def describe(self) -> str:
         """Where the numbers come from."""
@@ -120,6 +120,9 @@ class KnownCost:
     def _workspace(self, graph: Graph, node: Node, binding: Binding) -> int:
         return self._by_graph[id(graph), _key(binding)].workspace[node.id]
 
+    def _storages(self, graph: Graph, binding: Binding) -> Mapping[int, int]:
+        return self._by_graph[id(graph), _key(binding)].storages
+
 
 def _levels(cost: CostModel, graph: Graph, binding: Binding) -> Iterator[KnownNodes]:
     """The numbers of a graph, and of all bodies in it."""
@@ -128,6 +131,7 @@ def _levels(cost: CostModel, graph: Graph, binding: Binding) -> Iterator[KnownNo
         _key(binding),
         tuple(0.0 if node.regions else cost.seconds(graph, node) for node in graph.nodes),
         tuple(0 if node.regions else cost.workspace_bytes(graph, node) for node in graph.nodes),
+        dict(cost.storage_bytes(graph)),
     )
     for node in graph.nodes:
         for loop in node.regions:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from neaptide.analysis.loops import NO_BODIES, Binding, Bodies, Path, body_schedule, trips
+from neaptide.analysis.loops import (
+    NO_BODIES,
+    NOTHING_IN_BODIES,
+    Binding,
+    Bodies,
+    InBodies,
+    body_schedule,
+    trips,
+)
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 
 NodeSeconds = Callable[[Graph, Node, Binding], float]
 NodeBytes = Callable[[Graph, Node, Binding], int]
+StorageSizes = Callable[[Graph, Binding], Mapping[int, int]]
 
 
 def loop_seconds(
@@ -49,25 +58,30 @@ def loop_seconds(
     return total
 
 
-def loop_scratch(graph: Graph, node: Node, binding: Binding, inner: NodeBytes) -> dict[Path, int]:
-    """Workspace of the nodes in a loop's body and in the bodies inside it, of any trip the most, by path from the body.
+def known_in_loop(
+    graph: Graph, node: Node, binding: Binding, inner: NodeBytes, sizes_of: StorageSizes | None = None
+) -> InBodies:
+    """What is known of bytes in a loop's body and in the bodies inside it, of any trip the most, by path from the body.
 
     Args:
         graph: where the loop is.
         node: the loop.
         binding: values of symbolic dims around it.
         inner: what a node of the body needs that is no loop.
+        sizes_of: storages of a body that are not as large as it says; none by default.
     """
-    found: dict[Path, int] = {}
+    found = NOTHING_IN_BODIES
     for loop in node.regions:
         for _, sizes in trips(graph, node, loop, binding):
+            scratch = {
+                part.id: nbytes
+                for part in loop.body.nodes
+                if not part.regions and (nbytes := inner(loop.body, part, sizes))
+            }
+            own = {} if sizes_of is None else sizes_of(loop.body, sizes)
+            found = found.most(InBodies.here(scratch, own))
             for part in loop.body.nodes:
                 if part.regions:
-                    nested = loop_scratch(loop.body, part, sizes, inner)
-                    here = {(part.id, *path): nbytes for path, nbytes in nested.items()}
-                else:
-                    here = {(part.id,): inner(loop.body, part, sizes)}
-                for path, nbytes in here.items():
-                    if nbytes:
-                        found[path] = max(found.get(path, 0), nbytes)
+                    nested = known_in_loop(loop.body, part, sizes, inner, sizes_of)
+                    found = found.most(nested.around(part.id))
     return found

@@ -15,7 +15,7 @@ from neaptide.cost.cache import OpCostCache
 from neaptide.cost.calibrate import this_machine
 from neaptide.cost.call_clock import CallClock
 from neaptide.cost.graph_calls import GraphCalls, KeyedCalls, ResolvedCalls, keyed_call
-from neaptide.cost.loops import loop_scratch, loop_seconds
+from neaptide.cost.loops import known_in_loop, loop_seconds
 from neaptide.cost.model import HOST_SCALAR_S, CostModel, EstimatedCost, is_host_arithmetic
 from neaptide.cost.op_key import OpCall, digest
 from neaptide.cost.op_record import OpRecord
@@ -179,8 +179,8 @@ class MeasuredCost:
     def workspace_under(self, sizes: Binding, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
         """The same as `workspace_bytes` under other values of dims."""
         if node.regions:
-            scratch = loop_scratch(graph, node, sizes, self._workspace_bytes)
-            return loop_workspace_bytes(graph, node, sizes, scratch, bodies)
+            known = known_in_loop(graph, node, sizes, self._workspace_bytes, self.storage_bytes_under)
+            return loop_workspace_bytes(graph, node, sizes, known, bodies)
         return self._workspace_bytes(graph, node, sizes)
 
     def under(self, sizes: Binding) -> CostModel:
@@ -189,9 +189,15 @@ class MeasuredCost:
 
     def storage_bytes(self, graph: Graph, nodes: Iterable[Node] | None = None) -> Mapping[int, int]:
         """Sizes of storages created by some nodes, by default all, that are not what the graph says. O(nodes)."""
+        return self.storage_bytes_under(graph, self._binding, nodes)
+
+    def storage_bytes_under(
+        self, graph: Graph, binding: Binding, nodes: Iterable[Node] | None = None
+    ) -> Mapping[int, int]:
+        """The same as `storage_bytes` under other values of dims."""
         sizes: dict[int, int] = {}
         for node in graph.nodes if nodes is None else nodes:
-            record = self.record(graph, node)
+            record = self._record(graph, node, binding)
             if record is None:
                 continue
             created = graph.created_storages(node)
@@ -199,7 +205,7 @@ class MeasuredCost:
                 storage = graph.values[value].storage
                 if storage is None or storage not in created or facts is None or facts.operand is not None:
                     continue
-                if facts.nbytes != graph.storages[storage].nbytes.evaluate(self._binding):
+                if facts.nbytes != graph.storages[storage].nbytes.evaluate(binding):
                     sizes[storage] = facts.nbytes
         return sizes
 
@@ -366,12 +372,8 @@ class _InTrip:
     def workspace_bytes(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
         return self.whole.workspace_under(self.sizes, graph, node, bodies)
 
-    def storage_bytes(
-        self,
-        graph: Graph,  # noqa: ARG002 - the protocol's signature
-        nodes: Iterable[Node] | None = None,  # noqa: ARG002 - likewise
-    ) -> Mapping[int, int]:
-        return {}
+    def storage_bytes(self, graph: Graph, nodes: Iterable[Node] | None = None) -> Mapping[int, int]:
+        return self.whole.storage_bytes_under(graph, self.sizes, nodes)
 
     def under(self, sizes: Binding) -> CostModel:
         return _InTrip(self.whole, sizes)

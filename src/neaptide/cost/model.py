@@ -11,7 +11,7 @@ from neaptide.analysis.loops import NO_BODIES, Binding, Bodies
 from neaptide.analysis.profile_bytes import loop_workspace_bytes
 from neaptide.cost import roofline
 from neaptide.cost.devices import Device
-from neaptide.cost.loops import loop_scratch, loop_seconds
+from neaptide.cost.loops import known_in_loop, loop_seconds
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import Call, OpRegistry, Trait, tensor_traffic
@@ -108,8 +108,8 @@ class EstimatedCost:
             SymbolicError: a dim has no value.
         """
         if node.regions:
-            scratch = loop_scratch(graph, node, self.binding, self._workspace_bytes)
-            return loop_workspace_bytes(graph, node, self.binding, scratch, bodies)
+            known = known_in_loop(graph, node, self.binding, self._workspace_bytes)
+            return loop_workspace_bytes(graph, node, self.binding, known, bodies)
         return self._workspace_bytes(graph, node, self.binding)
 
     def under(self, sizes: Binding) -> EstimatedCost:

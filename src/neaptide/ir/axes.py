@@ -27,6 +27,7 @@ class Merge(StrEnum):
     MAX = "max"
     MIN = "min"
     SAME = "same"  # every part makes the whole result
+    OWN = "own"  # every part makes one of its own, which only the same part can read: nothing of the whole
 
 
 class Need(StrEnum):
@@ -85,8 +86,9 @@ class OpAxis:
         window: where operands and results differ in extent, how one is read for the other.
         whole: the axis runs through the operation, which needs all of it at once, as softmax does: it does not run in
             parts, but its results can be cut.
-        private: results whose numbers mean something within their part only, such as places counted from its start.
-        own: slots of operands that must be such numbers of the same part.
+        private: results that mean something within their part only, such as places counted from its start, or what a
+            library keeps for the backward in a form of its own (`Merge.OWN`).
+        own: slots of operands that must be such results of the same part.
     """
 
     operands: Mapping[int, int]

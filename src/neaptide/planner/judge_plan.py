@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from neaptide.analysis.legality import check_bodies, check_schedule
-from neaptide.analysis.loops import NO_BODIES, Binding, Bodies
+from neaptide.analysis.loops import NO_BODIES, Binding, Bodies, InBodies, Path
 from neaptide.analysis.profile_bytes import MemoryProfile, loop_workspaces, memory_profile
 from neaptide.analysis.sizes import evaluate_storage_bytes
 from neaptide.errors import InvalidBudget, PlanError, VerifyError
@@ -71,11 +71,15 @@ def problem_of(
             raise wrong_field(f"{field}.{name}", f"has ids that do not rise, or go beyond {count}")
     if loops := [node for node, _ in assumed.workspace if graph.nodes[node].regions]:
         raise wrong_field(f"{field}.workspace", f"has the loop {loops[0]}, which needs what its body needs")
-    paths = [path for path, _ in assumed.in_bodies]
-    if paths != sorted(set(paths)) or not all(_is_in_body(graph, path) for path in paths):
-        raise wrong_field(
-            f"{field}.in_bodies", "has paths that do not rise, or lead to no operation of a body"
-        )
+    for name, known, leads, what in (
+        ("in_bodies", assumed.in_bodies, _is_in_body, "operation"),
+        ("storages_in_bodies", assumed.storages_in_bodies, _is_made_in_body, "storage"),
+    ):
+        paths = [path for path, _ in known]
+        if paths != sorted(set(paths)) or not all(leads(graph, path) for path in paths):
+            raise wrong_field(
+                f"{field}.{name}", f"has paths that do not rise, or lead to no {what} of a body"
+            )
     return compile_problem(
         graph,
         registry,
@@ -84,7 +88,7 @@ def problem_of(
         storage_bytes=dict(assumed.storages),
         allow_nondeterministic=allow_nondeterministic,
         bodies=bodies,
-        in_bodies=dict(assumed.in_bodies),
+        in_bodies=_known_in_bodies(assumed),
     )
 
 
@@ -121,7 +125,7 @@ def plan_workspace(
         bodies: by loop, the order of its body.
         binding: values of symbolic dims.
     """
-    return {**dict(assumed.workspace), **loop_workspaces(graph, binding, bodies, dict(assumed.in_bodies))}
+    return {**dict(assumed.workspace), **loop_workspaces(graph, binding, bodies, _known_in_bodies(assumed))}
 
 
 def judge_program(
@@ -319,6 +323,7 @@ class _Judge:
             workspace=plan_workspace(self.program.assumed, self.graph, schedule.bodies, self.binding),
             storage_bytes=self.storages,
             device=self.step.device,
+            in_bodies=_known_in_bodies(self.program.assumed),
         )
 
     def _before(self, bodies: Bodies) -> MemoryProfile:
@@ -335,6 +340,7 @@ class _Judge:
             workspace=plan_workspace(assumed, captured, binding=self.binding),
             storage_bytes=dict(assumed.storages),
             device=self.step.device,
+            in_bodies=_known_in_bodies(assumed),
         )
 
     def _judge_arena(self, schedule: Schedule) -> None:
@@ -355,14 +361,32 @@ class _Judge:
             )
 
 
-def _is_in_body(graph: Graph, path: tuple[int, ...]) -> bool:
+def _known_in_bodies(assumed: AssumedBytes) -> InBodies:
+    return InBodies(dict(assumed.in_bodies), dict(assumed.storages_in_bodies))
+
+
+def _is_in_body(graph: Graph, path: Path) -> bool:
     """Whether a path leads through loops to a node of a body that is no loop."""
+    inside = _body_at(graph, path)
+    return inside is not None and path[-1] < len(inside.nodes) and not inside.nodes[path[-1]].regions
+
+
+def _is_made_in_body(graph: Graph, path: Path) -> bool:
+    """Whether a path leads through loops to a storage of a body that the body makes."""
+    inside = _body_at(graph, path)
+    if inside is None or path[-1] >= len(inside.storages):
+        return False
+    return path[-1] not in inside.input_storages()
+
+
+def _body_at(graph: Graph, path: Path) -> Graph | None:
+    """The body that a path leads to through loops; None where it does not."""
     inside = graph
     for loop in path[:-1]:
         if loop >= len(inside.nodes) or not inside.nodes[loop].regions:
-            return False
+            return None
         inside = inside.nodes[loop].regions[0].body
-    return len(path) > 1 and path[-1] < len(inside.nodes) and not inside.nodes[path[-1]].regions
+    return inside if len(path) > 1 else None
 
 
 def _in_one_line(error: VerifyError) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from neaptide.analysis.loops import Scratch
+from neaptide.analysis.loops import NOTHING_IN_BODIES, InBodies
 from neaptide.plans import AssumedBytes
 
 
@@ -17,14 +17,14 @@ class Prices:
         seconds: by node.
         workspace: scratch bytes by node id, where there are any; of a loop all that its body needs, storages included.
         storage_bytes: sizes by storage id that replace the recorded ones.
-        in_bodies: scratch bytes of the nodes in the bodies of loops, by path.
+        in_bodies: what is known of bytes in the bodies of loops beside their graphs.
         loops: nodes with a loop.
     """
 
     seconds: tuple[float, ...]
     workspace: Mapping[int, int]
     storage_bytes: Mapping[int, int]
-    in_bodies: Scratch = field(default_factory=dict)
+    in_bodies: InBodies = NOTHING_IN_BODIES
     loops: frozenset[int] = frozenset()
 
     @property
@@ -38,7 +38,8 @@ class Prices:
         return AssumedBytes(
             tuple(sorted(self.own_workspace.items())),
             tuple(sorted(self.storage_bytes.items())),
-            tuple(sorted(self.in_bodies.items())),
+            tuple(sorted(self.in_bodies.workspace.items())),
+            tuple(sorted(self.in_bodies.storages.items())),
         )
 
 

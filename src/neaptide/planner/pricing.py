@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from neaptide.analysis.loops import NO_BODIES, Binding, Bodies, Path, Scratch, in_body, trips
+from neaptide.analysis.loops import NO_BODIES, NOTHING_IN_BODIES, Binding, Bodies, InBodies, trips
 from neaptide.analysis.profile_bytes import loop_workspace_bytes
 from neaptide.analysis.replay import Repeat, repeat_rule
 from neaptide.analysis.sizes import evaluate_storage_bytes
@@ -147,8 +147,7 @@ class Pricing:
             node: the loop.
             bodies: by loop, the order of its body.
         """
-        scratch = in_body(self.prices(graph).in_bodies, node.id)
-        return self._loop_bytes(graph, node, scratch, bodies)
+        return self._loop_bytes(graph, node, self.prices(graph).in_bodies.within(node.id), bodies)
 
     def after(self, before: Graph, edited: Edited, bodies: Bodies = NO_BODIES) -> StepProblem:
         """The integer problem of an edited graph: what `problem(edited.graph)` is, but only what is new is priced.
@@ -218,7 +217,7 @@ class Pricing:
             again += _RANDOM_STATE_SECONDS
         if node.regions:
             workspace = self._loop_bytes(
-                graph, node, self._inside(graph, node).scratch(node.regions[0].body), bodies
+                graph, node, self._inside(graph, node).known(node.regions[0].body), bodies
             )
         else:
             workspace = self._workspace(graph, node)
@@ -269,19 +268,21 @@ class Pricing:
         found._runs, found._is_inside = runs, True
         return found
 
-    def scratch(self, graph: Graph) -> dict[Path, int]:
-        """Scratch bytes of the nodes of a graph and of those in the bodies of its loops, by path. Loops have none."""
-        found: dict[Path, int] = {}
+    def known(self, graph: Graph) -> InBodies:
+        """What is known of bytes in a graph and in the bodies of its loops beside them, by path. O(nodes)."""
+        scratch = {
+            node.id: nbytes
+            for node in graph.nodes
+            if not node.regions and (nbytes := self._workspace(graph, node))
+        }
+        found = InBodies.here(scratch, self._true_sizes(graph))
         for node in graph.nodes:
             if node.regions:
-                inner = self._inside(graph, node).scratch(node.regions[0].body)
-                found |= {(node.id, *path): nbytes for path, nbytes in inner.items()}
-            elif nbytes := self._workspace(graph, node):
-                found[node.id,] = nbytes
+                found = found.most(self._inside(graph, node).known(node.regions[0].body).around(node.id))
         return found
 
-    def _loop_bytes(self, graph: Graph, node: Node, scratch: Scratch, bodies: Bodies) -> int:
-        return max(loop_workspace_bytes(graph, node, run.binding, scratch, bodies) for run in self._runs)
+    def _loop_bytes(self, graph: Graph, node: Node, known: InBodies, bodies: Bodies) -> int:
+        return max(loop_workspace_bytes(graph, node, run.binding, known, bodies) for run in self._runs)
 
     # -- prices
 
@@ -309,6 +310,17 @@ class Pricing:
     def _workspace(self, graph: Graph, node: Node) -> int:
         return max(run.cost.workspace_bytes(graph, node) for run in self._runs)
 
+    def _true_sizes(self, graph: Graph, nodes: Iterable[Node] | None = None) -> dict[int, int]:
+        """Sizes of storages that are not what the graph says in some run; of all runs the most."""
+        seen = [(run.binding, run.cost.storage_bytes(graph, nodes)) for run in self._runs]
+        return {
+            storage: max(
+                sizes[storage] if storage in sizes else graph.storages[storage].nbytes.evaluate(binding)
+                for binding, sizes in seen
+            )
+            for storage in dict.fromkeys(s for _, sizes in seen for s in sizes)
+        }
+
     def _scheduled(self, graph: Graph, bodies: Bodies) -> _Scheduled:
         priced, orders = self._priced(graph), body_orders(bodies)
         if orders not in priced.by_orders:
@@ -320,7 +332,7 @@ class Pricing:
         for number in plain.loops.intersection(bodies):
             node = graph.nodes[number]
             seconds[number] = self._seconds(graph, node, bodies)
-            workspace[number] = self._loop_bytes(graph, node, in_body(plain.in_bodies, number), bodies)
+            workspace[number] = self._loop_bytes(graph, node, plain.in_bodies.within(number), bodies)
         return replace(plain, seconds=tuple(seconds), workspace=workspace)
 
     def _priced(self, graph: Graph) -> _Priced:
@@ -331,19 +343,19 @@ class Pricing:
         """Prices of some nodes of a graph, asked for; the seconds of all others are zero."""
         seconds = [0.0] * len(graph.nodes)
         workspace: dict[int, int] = {}
-        in_bodies: dict[Path, int] = {}
+        in_bodies = NOTHING_IN_BODIES
         for node in nodes:
             seconds[node.id] = self._seconds(graph, node)
             if node.regions:
-                scratch = self._inside(graph, node).scratch(node.regions[0].body)
-                in_bodies |= {(node.id, *path): nbytes for path, nbytes in scratch.items()}
-                needed = self._loop_bytes(graph, node, scratch, NO_BODIES)
+                known = self._inside(graph, node).known(node.regions[0].body)
+                in_bodies = in_bodies.most(known.around(node.id))
+                needed = self._loop_bytes(graph, node, known, NO_BODIES)
             else:
                 needed = self._workspace(graph, node)
             if needed:
                 workspace[node.id] = needed
         loops = frozenset(node.id for node in nodes if node.regions)
-        sizes = dict(self.cost.storage_bytes(graph, None if nodes is graph.nodes else nodes))
+        sizes = self._true_sizes(graph, None if nodes is graph.nodes else nodes)
         return Prices(tuple(seconds), workspace, sizes, in_bodies, loops)
 
     def _remember(self, graph: Graph, prices: Prices) -> _Priced:
@@ -374,10 +386,7 @@ class Pricing:
             tuple(seconds),
             {**asked.workspace, **{kept[n]: nbytes for n, nbytes in old.workspace.items() if n in kept}},
             {**sizes, **asked.storage_bytes},
-            {
-                **asked.in_bodies,
-                **{(kept[p[0]], *p[1:]): n for p, n in old.in_bodies.items() if p[0] in kept},
-            },
+            asked.in_bodies.most(old.in_bodies.renumbered(kept)),
             asked.loops.union(kept[node] for node in old.loops if node in kept),
         )
 

@@ -158,11 +158,13 @@ class AssumedBytes:
         storages: (storage id, bytes), ascending, where an operation really makes another size than its graph says.
         in_bodies: (path, scratch bytes), ascending, of nodes in the bodies of loops: ids of the loops around the node,
             outermost first, then its own. Of any trip the most.
+        storages_in_bodies: (path, bytes), ascending, of storages in the bodies of loops, likewise: as `storages`.
     """
 
     workspace: tuple[tuple[_Count, _Count], ...] = ()
     storages: tuple[tuple[_Count, _Count], ...] = ()
     in_bodies: tuple[tuple[tuple[_Count, ...], _Count], ...] = ()
+    storages_in_bodies: tuple[tuple[tuple[_Count, ...], _Count], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

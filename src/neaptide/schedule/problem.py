@@ -11,7 +11,7 @@ from typing import Final
 from neaptide.analysis.alias import is_pure_view, values_by_storage
 from neaptide.analysis.bounds import least_loop_bytes, lower_bound_bytes, order_lower_bound_bytes
 from neaptide.analysis.kinds import state_storages
-from neaptide.analysis.loops import NO_BODIES, NO_SCRATCH, Bodies, Scratch
+from neaptide.analysis.loops import NO_BODIES, NOTHING_IN_BODIES, Bodies, InBodies
 from neaptide.analysis.profile_bytes import loop_host_bytes, loop_workspaces
 from neaptide.analysis.replay import repeat_rule
 from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device
@@ -208,7 +208,7 @@ def compile_problem(
     allow_nondeterministic: bool = False,
     random_state_seconds: float = 0.0,
     bodies: Bodies = NO_BODIES,
-    in_bodies: Scratch = NO_SCRATCH,
+    in_bodies: InBodies = NOTHING_IN_BODIES,
     body_copies: Mapping[int, LoopCopies] = MappingProxyType({}),
 ) -> StepProblem:
     """The integer problem of a graph. O(size of the graph + nodes x storages / 64).
@@ -225,7 +225,7 @@ def compile_problem(
         random_state_seconds: what it takes to repeat a draw of random numbers, beside the operation itself.
         bodies: by node, the order in which its loop's body runs; program order for the others. The bounds hold for all
             orders of bodies, but `order_lower_bound_bytes` is not above what these need.
-        in_bodies: scratch bytes of nodes in bodies, by path.
+        in_bodies: what is known of bytes in bodies beside their graphs.
         body_copies: by loop whose body moves anything, when it does.
     """
     sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
@@ -244,10 +244,10 @@ def compile_problem(
         repeat_rule(graph, node, registry, allow_nondeterministic=allow_nondeterministic)
         for node in graph.nodes
     ]
-    held = loop_workspaces(graph, binding, bodies)
+    held = loop_workspaces(graph, binding, bodies, in_bodies.of_storages)
     away = loop_host_bytes(graph, bodies, where, binding)
     given = {**(workspace or {})}
-    needed = loop_workspaces(graph, binding, bodies, in_bodies) if in_bodies else held
+    needed = loop_workspaces(graph, binding, bodies, in_bodies)
     scratch = {**given, **{loop: max(nbytes, given.get(loop, 0)) for loop, nbytes in needed.items()}}
     least = least_loop_bytes(graph, binding, lower_bound_bytes, in_bodies)
     least = {loop: max(nbytes, given.get(loop, 0)) for loop, nbytes in least.items()}

@@ -61,8 +61,9 @@ class Carried:
             each part.
         conditions: what must be seen to before all members may run in parts.
         barriers: nodes that depend on the axis and do not run in parts.
-        private: values that carry the axis, and whose numbers mean something within their part only: they must neither
-            enter nor leave the nodes that run in parts together.
+        private: values that mean something within their part only: they must neither enter nor leave the nodes that run
+            in parts together. Some carry the axis, such as places counted from the start of the part; others have no dim
+            that it could lie in, such as what a library keeps for the backward.
         behind: values that depend on the axis and are made by barriers, or from what barriers make.
         untouched: nodes that do not depend on the axis.
     """

@@ -162,8 +162,11 @@ class _Walk:
         terms = frozenset(
             s for s, v in enumerate(operands) if s not in shape_only and (v in self.sums or v in self.maxima)
         )
+        own = {s for s, v in enumerate(operands) if v in self.private and s not in shape_only}
         if -1 in operands:
             self._bar(node, Why.WHOLE, "reads what was written through a view")
+        elif own and not required:
+            self._bar_private(node)
         elif required or optional:
             self._member(node, operands, required, optional, terms)
         elif terms:
@@ -240,9 +243,10 @@ class _Walk:
                 if isinstance(how, Along):
                     self.axes[node.outputs[k]] = how
             return
-        own = {s for s in line.operands if operands[s] in self.private}
+        shape_only = self.lines.shape_only(node)
+        own = {s for s, v in enumerate(operands) if v in self.private and s not in shape_only}
         if own != set(line.axis.own):
-            self._bar(node, Why.WHOLE, f"needs numbers that are counted within a part: {self._listed(node)}")
+            self._bar_private(node)
             return
         late = terms - set(line.axis.unread)
         blocked = [s for s in late if s in line.operands]
@@ -275,6 +279,8 @@ class _Walk:
                     self.private.add(value)
             elif how is Merge.SUM:
                 self.sums.add(value)
+            elif how is Merge.OWN:
+                self.private.add(value)
             elif how is not Merge.SAME:
                 self.maxima.add(value)
 
@@ -304,6 +310,9 @@ class _Walk:
         self.barriers.append(Barrier(node.id, why, reason))
         self.behind.update(node.outputs)
         self._pin_results(node)
+
+    def _bar_private(self, node: Node) -> None:
+        self._bar(node, Why.WHOLE, f"needs what means something within a part only: {self._listed(node)}")
 
     def _pin_results(self, node: Node) -> None:
         """Whole values that somebody cuts."""

@@ -172,13 +172,14 @@ class RegionFinder:
             complete = self._complete(carried)
             members = convex_members(self.graph, wanted, complete, self.sizes, self.before)
             # What nothing in the region cuts any more would run whole in each part.
-            wanted = set(members - self._idle(members, carried))
+            wanted = set(members - self._idle(members, carried) - self._torn(members, carried))
             self._leave_writers_with_what_they_write(wanted)
         in_parts = frozenset(
             storage
             for n in members
             for v in self._created(self.graph.nodes[n])
-            if v in carried.axes and (storage := self.graph.values[v].storage) is not None
+            if (v in carried.axes or v in carried.private)
+            and (storage := self.graph.values[v].storage) is not None
         )
         nbytes = sum(self.sizes[storage] for storage in in_parts)
         name = self.graph.values[value].name
@@ -211,6 +212,17 @@ class RegionFinder:
             return members
         again = self._follow(self._handed(members, carried), carried.length, members)
         return frozenset(again.untouched & members)
+
+    def _torn(self, members: frozenset[int], carried: Carried) -> frozenset[int]:
+        """Members that make what only the same part can read, for a node outside, or that need it from there."""
+        inside = {v for n in members for v in self.graph.nodes[n].outputs} & carried.private
+        left = {v for n in self.graph.nodes if n.id not in members for v in n.inputs} | {*self.graph.outputs}
+        torn = (inside & left) | (carried.private - inside)
+        return frozenset(
+            n
+            for n in members
+            if not torn.isdisjoint((*self.graph.nodes[n].inputs, *self.graph.nodes[n].outputs))
+        )
 
     def _handed(self, members: frozenset[int], carried: Carried) -> dict[int, Along]:
         """Values made outside that members take in parts."""

@@ -72,5 +72,5 @@ def window_region(
     region = find_region(graph, registry, nodes, axes)
     if private := axis.private.intersection(region.outputs):
         name = graph.values[min(private)].name
-        raise RewriteError(f"the numbers of %{name} count from the start of their part, and leave the region")
+        raise RewriteError(f"%{name} means something within its part only, and leaves the region")
     return region, axis, find_intervals(graph, region, axis)

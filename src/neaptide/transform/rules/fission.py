@@ -194,7 +194,7 @@ def followed(
         )
     if (outside := _used_outside(graph, nodes, carried.private)) is not None:
         raise RewriteError(
-            f"the numbers of %{graph.values[outside].name} count from the start of their part, and leave the region"
+            f"%{graph.values[outside].name} means something within its part only, and leaves the region"
         )
     return carried
 
