@@ -237,6 +237,22 @@ def test_a_file_that_was_cut_is_an_error_and_no_crash():
     assert "the file ends before" in caught.value.why
 
 
+def test_a_file_that_was_cut_is_not_filled_with_zeros_by_the_next_copy():
+    pool = pool_of(800)
+    first, second = torch.randn(100), torch.randn(100)
+    expected = second.clone()
+    copy = pool.store(first)
+    copy.leave()
+    os.ftruncate(pool._mover._file._number, 0)
+    other = pool.store(second)
+    with pytest.raises(TransferError, match="storing 400 B failed"):
+        other.leave()
+    copy.load()
+    with pytest.raises(TransferError, match="loading 400 B failed"):
+        copy.arrive()
+    assert torch.equal(second, expected)
+
+
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="needs signals of threads")
 def test_an_interrupt_in_the_middle_of_a_copy(held, request):
     # A worker of a parallel test run ignores the signal.

@@ -32,6 +32,8 @@ def _resize_storage(tensor: torch.Tensor, nbytes: int) -> None:
 
 DEVICES: Final = ("cpu", "cuda")
 """Kinds of devices whose storages can wait on the host."""
+# A disk may fail for a moment, and what the caller owns is nowhere else.
+_LOADS: Final = 2
 
 
 def make_mover(device: torch.device, capacity_bytes: int, slow: SlowMemory) -> Mover:
@@ -58,8 +60,7 @@ class HostPool:
         self._extents = Extents(capacity_bytes)
         # Other threads and the garbage collector give back at any time, so only `append` is theirs.
         self._returned: deque[tuple[Extent, ...]] = deque()
-        # The program holds its copies, and when it dies, its frames do.
-        self._of_caller: list[tuple[str, weakref.ref[HostCopy]]] = []
+        self._of_caller = OwnedCopies()
 
     @property
     def live_bytes(self) -> int:
@@ -96,26 +97,50 @@ class HostPool:
         self.peak_bytes = max(self.peak_bytes, used + nbytes)
         copy = HostCopy(tensor, extents, self._mover, self._returned)
         if owned_as:
-            self._of_caller = [entry for entry in self._of_caller if entry[1]() is not None]
-            self._of_caller.append((owned_as, weakref.ref(copy)))
+            self._of_caller.add(owned_as, copy)
         return copy
 
     def bring_back(self) -> tuple[str, ...]:
         """Have all that the caller owns on the device again; the names of what is lost."""
-        lost = []
-        while self._of_caller:
-            name, known = self._of_caller[-1]
+        return self._of_caller.bring_back()
+
+
+class OwnedCopies:
+    """Copies of what the caller owns, which somebody else keeps: a program does, and when it dies, its frames do."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[str, weakref.ref[HostCopy]]] = []
+
+    def add(self, name: str, copy: HostCopy) -> None:
+        """Know one more copy, by the name of what it is of."""
+        self._known = [entry for entry in self._known if entry[1]() is not None]
+        self._known.append((name, weakref.ref(copy)))
+
+    def clear(self) -> None:
+        """Know none any more."""
+        self._known.clear()
+
+    def bring_back(self) -> tuple[str, ...]:
+        """Have all on the device again, the last one first; the names of what is lost. A load that fails is tried again once."""
+        lost: list[str] = []
+        failures = 0
+        while self._known:
+            name, known = self._known[-1]
             copy = known()
             if copy is not None and copy.is_away:
                 try:
                     copy.load()
                     copy.arrive()
                 except TransferError:
+                    failures += 1
+                    if failures < _LOADS:
+                        continue
                     lost.append(name)
                 except KeyboardInterrupt:
-                    # The run dies in any case; it does so with its state.
+                    # Whoever interrupts has the state back first.
                     continue
-            self._of_caller.pop()
+            failures = 0
+            self._known.pop()
         return tuple(reversed(lost))
 
 

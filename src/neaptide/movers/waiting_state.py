@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import weakref
-
 import torch
 
-from neaptide.errors import TransferError
 from neaptide.movers._torch_private import storage_identity
-from neaptide.movers.host_pool import HostCopy, HostPool
+from neaptide.movers.host_pool import HostCopy, HostPool, OwnedCopies
 
 
 class WaitingState:
@@ -19,8 +16,7 @@ class WaitingState:
 
     def __init__(self) -> None:
         self._waiting: dict[int, tuple[str, HostCopy]] = {}
-        # A program holds what it took, and when it dies, its frames do.
-        self._taken: list[tuple[str, weakref.ref[HostCopy]]] = []
+        self._taken = OwnedCopies()
 
     @property
     def nbytes(self) -> int:
@@ -52,7 +48,7 @@ class WaitingState:
     def take(self, tensor: torch.Tensor) -> HostCopy:
         """The copy of a storage, which its program loads."""
         name, copy = self._waiting.pop(storage_identity(tensor.untyped_storage()))
-        self._taken.append((name, weakref.ref(copy)))
+        self._taken.add(name, copy)
         return copy
 
     def keep(self, name: str, copy: HostCopy) -> None:
@@ -66,25 +62,8 @@ class WaitingState:
 
     def bring_back(self) -> tuple[str, ...]:
         """Have everything on the device again; the names of what is lost."""
-        lost = []
-        while self._taken or self._waiting:
-            if self._taken:
-                name, known = self._taken[-1]
-                copy = known()
-            else:
-                key = next(iter(self._waiting))
-                name, copy = self._waiting[key]
-            if copy is not None and copy.is_away:
-                try:
-                    copy.load()
-                    copy.arrive()
-                except TransferError:
-                    lost.append(name)
-                except KeyboardInterrupt:
-                    # Whoever interrupts has the state back first, as when a run dies.
-                    continue
-            if self._taken:
-                self._taken.pop()
-            else:
-                del self._waiting[key]
-        return tuple(lost)
+        for name, copy in self._waiting.values():
+            self._taken.add(name, copy)
+        lost = self._taken.bring_back()
+        self._waiting.clear()
+        return lost
