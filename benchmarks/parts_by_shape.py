@@ -8,7 +8,8 @@ lowest predicted peaks with workspace of
 * parts by shape: what `compile_step(dynamic=..., numerics="close")` runs, where each call chooses.
 
 Then the step is planned for the lowest peak found at the largest shape, and run at shapes of the grid. The measured peak of
-storages must be the predicted one, and the loss within a tolerance of eager's. The result is `results/parts_by_shape.json`; its table
+storages must be the predicted one, and the loss within a tolerance of eager's. Decisions are timed at shapes that are drawn from
+the upper part of the ranges, under limits between the lowest peak and program order's, in processor time. The result is `results/parts_by_shape.json`; its table
 is put into `docs/explanation/dynamic-shapes.md`, with `--quote` alone without anything measured.
 """
 
@@ -17,6 +18,9 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import random
+import statistics
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +28,8 @@ from bench_record import RESULTS, recorded, save, say, table
 from quote_bars import quote_into
 
 if TYPE_CHECKING:
+    from neaptide.planner.points.choice import Choice
+    from neaptide.runtime.planned_graph import PlannedGraph
     from neaptide.runtime.prepared_step import PreparedStep
 
 SEED: Final = 0
@@ -34,6 +40,14 @@ RANGE: Final = {"batch": {0: (2, 8), 1: (2, 64)}}
 FIXED: Final = (2, 4, 8)
 RUN: Final = ((8, 64), (3, 25), (8, 25), (2, 6))
 TOLERANCE: Final = 1e-5
+REPEATS: Final = 30
+DECIDED: Final = 12  # shapes that are drawn for each limit
+SHARES: Final = (
+    5,
+    30,
+    60,
+    90,
+)  # of the way from the lowest peak at the largest shape to that in program order
 KIB: Final = 1024
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "dynamic-shapes.md"
 BEGIN: Final = "<!-- parts_by_shape:begin -->"
@@ -89,11 +103,39 @@ def measured(model: str) -> list[Row]:
             }
         )
         say(f"{model} {sizes}: {rows[-1]}")
+    rows[-1]["decisions"] = decisions(planned)
     limit = next(row["peak_bytes"] for row in rows if tuple(row["shape"]) == RUN[0])
     found = runs(model, limit)
     for row in rows:
         row["run"] = found.get(tuple(row["shape"]))
     return rows
+
+
+def decisions(planned: PlannedGraph) -> Row:
+    """Processor seconds of decisions for shapes that are new and for the same shapes when they were seen."""
+    largest = {dim.name: dim.high or dim.low for dim in planned.graph.dims}
+    choice, draw = planned.choice(), random.Random(SEED)
+    low = choice.at(largest, 0).script.peak_bytes
+    high = choice.decisions[0].plan.shaped.at(largest).peak_bytes
+    new, seen = [], []
+    for share in SHARES:
+        limit = low + (high - low) * share // 100
+        for _ in range(DECIDED):
+            shape = {dim: draw.randint(size * 6 // 10, size) for dim, size in largest.items()}
+            choice = planned.choice()
+            new.append(_seconds(choice, shape, limit))
+            seen += [_seconds(choice, shape, limit) for _ in range(REPEATS)]
+    return {
+        "new_shape_seconds": statistics.median(new),
+        "new_shape_seconds_highest": max(new),
+        "seen_shape_seconds": statistics.median(seen),
+    }
+
+
+def _seconds(choice: Choice, shape: dict[str, int], limit: int) -> float:
+    began = time.thread_time_ns()
+    choice.at(shape, limit)
+    return (time.thread_time_ns() - began) / 1e9
 
 
 def runs(model: str, limit: int) -> dict[tuple[int, ...], Row]:
@@ -187,10 +229,16 @@ def in_markdown(result: Row) -> str:
     rows = result["rows"]
     least = [min(row["recompute_peak_bytes"], *row["fixed_peak_bytes"].values()) for row in rows]
     above = [row["peak_bytes"] / best - 1 for row, best in zip(rows, least, strict=True)]
+    decided = [row["decisions"] for row in rows if "decisions" in row]
+    median, highest = (
+        max(one[name] for one in decided) * 1e3 for name in ("new_shape_seconds", "new_shape_seconds_highest")
+    )
+    seen = max(one["seen_shape_seconds"] for one in decided) * 1e6
     worst = max(row["run"]["relative_difference_of_loss"] for row in rows if row["run"])
     text += [
         "",
         f"Beside the lowest of all others at its shape: {min(above):+.1%} to {max(above):+.1%}.",
+        f"A shape that is new is decided in {median:.1f} ms, at most {highest:.1f} ms; one that was seen in {seen:.1f} us.",
         f"Losses differ from eager's by at most {worst:.1e} of them; made {result['made'][:10]}.",
     ]
     return "\n".join(text)

@@ -12,6 +12,9 @@ from neaptide.errors import InfeasibleBudget
 from neaptide.ir.loop_maps import chosen_dims
 from neaptide.planner.budget import Budget
 from neaptide.planner.points.choice import Choice
+from neaptide.planner.points.decide import script_rank
+from neaptide.planner.points.parts import numbers_of_parts, part_lengths
+from neaptide.planner.points.plan import Decisions
 from neaptide.runtime.for_all_shapes import for_all_shapes
 from neaptide.runtime.meter import LiveBytesMeter
 from neaptide.runtime.planned_graph import PlannedVariant
@@ -96,6 +99,29 @@ def test_no_shape_is_served_worse_than_without_parts(variant, limit):
     for tokens in (2, 5, 12):
         shape = {"B": 6, "T": tokens}
         assert planned.choice().rank(shape, limit) <= alone.rank(shape, limit)
+
+
+@pytest.mark.parametrize("share", [0, 60, 75, 90])
+def test_searches_that_end_early_choose_as_if_all_were_carried_to_their_end(variant, share):
+    planned = variant.graphs[0]
+    for shape in ({"B": 6, "T": 12}, {"B": 5, "T": 9}):
+        limit = planned.points.plan.shaped.at(shape).peak_bytes * share // 100
+        lengths = numbers_of_parts(part_lengths(planned.in_parts.graph), shape)
+        ranks = []
+        for points in planned.with_points:
+            for each in lengths if points is planned.in_parts.points else [{}]:
+                made = Decisions(points.plan).of({**shape, **each}, limit)
+                above, spent = script_rank(made.script, made.sizes, limit, None)
+                ranks.append((above, made.sizes.seconds + spent))
+        choice = planned.choice()
+        above, seconds, peak = choice.rank(shape, limit)
+        made = choice.at(shape, limit)
+        assert peak == made.script.peak_bytes
+        assert above == max(made.script.peak_bytes - limit, 0)
+        # Not every number of parts is looked at, so the best of all of them may be a little better.
+        assert min(ranks) <= (above, seconds)
+        assert above or seconds <= min(ranks)[1] * 1.1
+        assert (above == 0) == (min(ranks)[0] == 0)
 
 
 def test_the_measured_peak_of_parts_is_the_predicted_one(variant):

@@ -8,7 +8,7 @@ from neaptide.cost.devices import Device
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.of_shapes import CostOfShapes
 from neaptide.ops import registry
-from neaptide.planner.points.script import make_script
+from neaptide.planner.points.script import ScriptWriter
 from neaptide.runtime.planned_graph import PlannedGraph
 
 
@@ -23,7 +23,7 @@ def predicted_at(planned: PlannedGraph, shape: Mapping[str, int]) -> tuple[int, 
     shaped, sizes = decisions.plan.shaped, decisions.in_parts(shape, limit)
     decision = decisions.of(sizes, limit)
     plain = decision.sizes.with_storages_alone(shaped.units.order, shaped.bytes_in_bodies(sizes))
-    script = make_script(shaped, plain, decision.script.evictions)
+    script = ScriptWriter(shaped, plain).script(decision.script.evictions)
     return script.peak_bytes, decision.script.peak_bytes
 
 

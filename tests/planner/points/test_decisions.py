@@ -19,7 +19,7 @@ from neaptide.ops import registry
 from neaptide.planner.points.candidates import all_candidates
 from neaptide.planner.points.decide import POLICIES, policy
 from neaptide.planner.points.plan import Decisions, point_plan
-from neaptide.planner.points.script import make_script
+from neaptide.planner.points.script import ScriptWriter
 from neaptide.planner.points.search import Priced, Search, Situation
 from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.planner.pricing import Pricing
@@ -110,7 +110,7 @@ def test_no_policy_beats_or_belies_exhaustive_search(sizes, share):
             search = Search(Priced(situation), {})
             for number in chosen:
                 search.add(search.candidates.index(largest[number]))
-            script = make_script(STEP.shaped, found, search.evictions())
+            script = ScriptWriter(STEP.shaped, found).script(search.evictions())
             if script.peak_bytes <= budget:
                 seconds = seconds_of(found, script)
                 least = seconds if least is None else min(least, seconds)

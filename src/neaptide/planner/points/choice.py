@@ -46,9 +46,17 @@ class Choice:
         if found is None:
             if len(self._known) >= _CHOICES_REMEMBERED:
                 self._known.clear()
-            ranks = [self._rank(one, shape, budget_bytes) for one in self.decisions]
-            found = self._known[key] = ranks.index(min(ranks))
+            found = self._known[key] = self._chosen(shape, budget_bytes)
         return found
+
+    def _chosen(self, shape: Mapping[str, int], budget_bytes: int) -> int:
+        """Those with regions in parts first: they mostly keep the budget at once, and the others need not search for long."""
+        ranks: dict[int, tuple[int, float, int]] = {}
+        for number in reversed(range(len(self.decisions))):
+            above, seconds, _ = min(ranks.values(), default=(1, 0.0, 0))
+            to_beat = None if above else seconds
+            ranks[number] = self._rank(self.decisions[number], shape, budget_bytes, to_beat)
+        return min(sorted(ranks), key=ranks.__getitem__)
 
     def at(self, shape: Mapping[str, int], budget_bytes: int) -> Decision:
         """What is decided for a shape, in the program that runs; see `number`."""
@@ -59,8 +67,12 @@ class Choice:
         return self._rank(self.decisions[self.number(shape, budget_bytes)], shape, budget_bytes)
 
     def _rank(
-        self, decisions: Decisions, shape: Mapping[str, int], budget_bytes: int
+        self,
+        decisions: Decisions,
+        shape: Mapping[str, int],
+        budget_bytes: int,
+        to_beat: float | None = None,
     ) -> tuple[int, float, int]:
-        made = decisions.at(shape, budget_bytes)
+        made = decisions.at(shape, budget_bytes, to_beat)
         above, spent = script_rank(made.script, made.sizes, budget_bytes, decisions.plan.host)
         return above, made.sizes.seconds + spent, made.script.peak_bytes

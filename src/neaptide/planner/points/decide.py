@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeAlias
 from neaptide.errors import UsageError
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.points.candidates import Candidate
-from neaptide.planner.points.script import Script, Way, make_script
+from neaptide.planner.points.script import Script, Way
 from neaptide.planner.points.search import Priced, Score, Search, Situation
 from neaptide.planner.points.shaped import ShapeSizes
 
@@ -41,6 +41,7 @@ def least_cost_cover(situation: Situation) -> Script:
     """Cover what is above the budget by candidates of least cost: the best of covers by several scores and of those that
     are chosen on the fly, then exchanges: the dearest evictions are forbidden, one after another.
 
+    Where no cover keeps the budget and `situation.to_beat` is given, nothing else is tried.
     O(exchanges x evictions x (positions + candidates)).
     """
     ways: list[_Choosing] = [partial(Search.cover, score=score) for score in _SCORES]
@@ -50,7 +51,10 @@ def least_cost_cover(situation: Situation) -> Script:
     best = _decide(priced, ways[0])
     if rank(best) == (0, 0.0):
         return best
-    best = min((best, *(_decide(priced, choose) for choose in [*ways[1:], *others])), key=rank)
+    best = min((best, *(_decide(priced, choose) for choose in ways[1:])), key=rank)
+    if situation.to_beat is not None and rank(best) >= (0, situation.to_beat):
+        return best
+    best = min((best, *(_decide(priced, choose) for choose in others)), key=rank)
     forbidden, tried = _NOTHING, {eviction.candidate for eviction in situation.gone}
     for _ in range(situation.most_exchanges):
         open_ones = [e.candidate for e in best.evictions if e.candidate not in tried]
@@ -120,13 +124,12 @@ def policy(name: str) -> Policy:
 
 def _decide(priced: Priced, choose: _Choosing, forbidden: frozenset[Candidate] = _NOTHING) -> Script:
     situation = priced.situation
-    shaped, sizes, start = situation.shaped, situation.sizes, situation.start
     best: Script | None = None
     extra: dict[int, int] = {}
     for _ in range(_ROUNDS):
         search = Search(priced, extra, forbidden)
         choose(search)
-        script = make_script(shaped, sizes, search.evictions(), start)
+        script = priced.writer.script(search.evictions(), situation.start)
         if best is None or script.peak_bytes < best.peak_bytes:
             best = script
         if script.peak_bytes <= situation.budget_bytes or not search.learn(script, extra):

@@ -201,12 +201,15 @@ class Decisions:
         self._told = sorted(told.difference(part.dim for part in self._parts))
         self._dims = [*self._told, *(part.dim for part in self._parts)]
 
-    def in_parts(self, binding: Mapping[str, int], budget_bytes: int) -> Mapping[str, int]:
+    def in_parts(
+        self, binding: Mapping[str, int], budget_bytes: int, to_beat: float | None = None
+    ) -> Mapping[str, int]:
         """The dims of a shape with lengths of the parts of loops. One look-up for a shape that was seen under this budget.
 
         Args:
             binding: what the arguments tell.
             budget_bytes: highest peak with workspace.
+            to_beat: seconds of a run of another program within the budget: slower ones need not be found.
 
         Raises:
             SymbolicError: a dim has no value.
@@ -218,29 +221,36 @@ class Decisions:
         if found is None:
             if len(self._lengths) >= _SCRIPTS_REMEMBERED:
                 self._lengths.clear()
-            found = self._lengths[key] = self._chosen(binding, budget_bytes)
+            found = self._lengths[key] = self._chosen(binding, budget_bytes, to_beat)
         return {**binding, **found}
 
-    def _chosen(self, binding: Mapping[str, int], budget_bytes: int) -> Lengths:
-        """The lengths whose script is within the budget at the least seconds of loops, repetitions and copies."""
-        shaped, host = self.plan.shaped, self.plan.host
+    def _chosen(self, binding: Mapping[str, int], budget_bytes: int, to_beat: float | None) -> Lengths:
+        """The lengths whose script is within the budget at the least seconds of a run.
+
+        Most parts first: where these keep the budget, fewer are searched for only as long as they may be faster.
+        """
 
         def peak(lengths: Lengths) -> int:
-            return shaped.at({**binding, **lengths}).peak_bytes
+            return self.plan.shaped.at({**binding, **lengths}).peak_bytes
 
-        def rank(lengths: Lengths) -> tuple[int, float]:
-            made = self.of({**binding, **lengths}, budget_bytes)
-            above, spent = script_rank(made.script, made.sizes, budget_bytes, host)
-            return above, spent + sum(made.sizes.repeat_seconds[loop] for loop in shaped.loops)
+        lengths = tried(numbers_of_parts(self._parts, binding), peak, budget_bytes)
+        ranks: dict[int, tuple[int, float]] = {}
+        for number in reversed(range(len(lengths))):
+            made = self.of({**binding, **lengths[number]}, budget_bytes, to_beat)
+            above, spent = script_rank(made.script, made.sizes, budget_bytes, self.plan.host)
+            seconds = made.sizes.seconds + spent
+            ranks[number] = above, seconds
+            if not above:
+                to_beat = seconds if to_beat is None else min(to_beat, seconds)
+        return lengths[min(sorted(ranks), key=ranks.__getitem__)]
 
-        return min(tried(numbers_of_parts(self._parts, binding), peak, budget_bytes), key=rank)
-
-    def of(self, binding: Mapping[str, int], budget_bytes: int) -> Decision:
+    def of(self, binding: Mapping[str, int], budget_bytes: int, to_beat: float | None = None) -> Decision:
         """The decision of a shape. One look-up for a shape that was seen under this budget.
 
         Args:
             binding: all dims, as `in_parts` gives them.
             budget_bytes: highest peak with workspace.
+            to_beat: seconds of a run of another program within the budget: slower ones need not be found.
 
         Raises:
             SymbolicError: a dim has no value.
@@ -248,22 +258,28 @@ class Decisions:
         key = (tuple([binding[dim] for dim in self._dims]), budget_bytes)
         found = self._known.get(key)
         if found is None:
-            if len(self._known) >= _SCRIPTS_REMEMBERED:
-                self._known.clear()
-            found = self._known[key] = self._decided(self.plan.shaped.at(binding), budget_bytes)
+            sizes = self.plan.shaped.at(binding)
+            spare = None if to_beat is None else to_beat - sizes.seconds
+            found = self._decided(sizes, budget_bytes, to_beat=spare)
+            rank = script_rank(found.script, sizes, budget_bytes, self.plan.host)
+            if spare is None or rank < (0, spare):  # else the search was not carried to its end
+                if len(self._known) >= _SCRIPTS_REMEMBERED:
+                    self._known.clear()
+                self._known[key] = found
         return found
 
-    def at(self, shape: Mapping[str, int], budget_bytes: int) -> Decision:
+    def at(self, shape: Mapping[str, int], budget_bytes: int, to_beat: float | None = None) -> Decision:
         """The decision of a shape in the parts that are chosen for it.
 
         Args:
             shape: what the arguments tell.
             budget_bytes: highest peak with workspace.
+            to_beat: seconds of a run of another program within the budget: slower ones need not be found.
 
         Raises:
             SymbolicError: a dim has no value.
         """
-        return self.of(self.in_parts(shape, budget_bytes), budget_bytes)
+        return self.of(self.in_parts(shape, budget_bytes, to_beat), budget_bytes, to_beat)
 
     def again(
         self, sizes: ShapeSizes, budget_bytes: int, position: int, gone: tuple[Eviction, ...]
@@ -284,8 +300,11 @@ class Decisions:
         budget_bytes: int,
         start: int = 0,
         gone: tuple[Eviction, ...] = (),
+        to_beat: float | None = None,
     ) -> Decision:
         plan = self.plan
-        situation = Situation(plan.shaped, plan.candidates, sizes, budget_bytes, plan.host, start, gone)
+        situation = Situation(
+            plan.shaped, plan.candidates, sizes, budget_bytes, plan.host, start, gone, to_beat=to_beat
+        )
         script = self._policy(situation)
         return Decision(sizes, script, tuple(sorted(script.actions)))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+
+import numpy as np
 
 from neaptide.planner.points.candidates import Candidate
 from neaptide.planner.points.shaped import ShapedProgram, ShapeSizes
@@ -92,74 +94,96 @@ class Script:
         return tuple(e for e in self.evictions if e.begin < position <= e.back)
 
 
-def make_script(
-    shaped: ShapedProgram, sizes: ShapeSizes, evictions: Iterable[Eviction], start: int = 0
-) -> Script:
-    """Write down what some decisions mean. O(positions + actions).
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """What it takes to recompute some units at a point.
+
+    Attributes:
+        actions: that do it.
+        nodes: that run again, in order.
+        most_bytes: beyond what is there before, at any moment.
+    """
+
+    actions: tuple[Action, ...]
+    nodes: tuple[int, ...]
+    most_bytes: int
+
+
+class ScriptWriter:
+    """Writes scripts of one shape; what is recomputed together at a point is worked out once for all of them.
 
     Args:
         shaped: the program.
         sizes: of the shape.
-        evictions: the decisions; those that begin before `start` have been carried out up to there.
-        start: position from which on the script is needed.
     """
-    decided = sorted(evictions, key=lambda e: (e.begin, e.candidate.unit))
-    writer = _Writer(shaped, sizes)
-    during = sizes.during.copy()
-    host = [0] * (shaped.problem.node_count + 2)
-    for eviction in decided:
-        nbytes = sum(sizes.storage_bytes[s] for s in eviction.candidate.storages)
-        during[max(eviction.begin, 0) : eviction.back] -= nbytes
-        if eviction.way is Way.RELOAD:
-            host[eviction.begin] += nbytes
-            host[eviction.back] -= nbytes
-        writer.leaving[eviction.begin].append(eviction)
-        writer.returning[eviction.back].append(eviction)
-    at_points: dict[int, int] = {}
-    stored = most = 0
-    for change in host:
-        stored += change
-        most = max(most, stored)
-    for position in sorted(writer.leaving.keys() | writer.returning.keys()):
-        at_points[position] = writer.point(position, is_past=position < start)
-    peak = max(int(during[start:].max()), *at_points.values(), 0)
-    actions = {position: tuple(found) for position, found in writer.actions.items() if found}
-    return Script(tuple(decided), actions, during, at_points, peak, most, tuple(writer.repeated))
-
-
-class _Writer:
-    """Plays the points in order; keeps the bytes that are evicted."""
 
     def __init__(self, shaped: ShapedProgram, sizes: ShapeSizes) -> None:
         self.shaped, self.sizes = shaped, sizes
-        self.leaving: dict[int, list[Eviction]] = defaultdict(list)
-        self.returning: dict[int, list[Eviction]] = defaultdict(list)
-        self.actions: dict[int, list[Action]] = {}
-        self.repeated: list[int] = []
-        self.away = 0
+        self._known: dict[tuple[int, frozenset[Candidate]], Recomputed] = {}
 
-    def point(self, position: int, *, is_past: bool) -> int:
-        """Most bytes at a point; 0 where it lies in the past and only the bytes count."""
-        nbytes = self.sizes.storage_bytes
-        actions: list[Action] = []
-        for eviction in self.leaving.get(position, ()):
-            self.away += sum(nbytes[s] for s in eviction.candidate.storages)
-            kind = Kind.STORE if eviction.way is Way.RELOAD else Kind.DROP
-            actions += [Action(kind, s) for s in eviction.candidate.storages]
-        now = int(self.sizes.before[position]) - self.away
-        returning = self.returning.get(position, ())
-        for eviction in returning:
-            self.away -= sum(nbytes[s] for s in eviction.candidate.storages)
-            if eviction.way is Way.RELOAD:
-                actions += [Action(Kind.LOAD, s) for s in eviction.candidate.storages]
-                now += sum(nbytes[s] for s in eviction.candidate.storages)
-        again = [e.candidate for e in returning if e.way is Way.RECOMPUTE]
-        if is_past:
-            return 0
-        self.actions[position] = actions
-        return max(now, self._recompute(again, position, now)) if again else now
+    def script(self, evictions: Iterable[Eviction], start: int = 0) -> Script:
+        """Write down what some decisions mean. O(positions + actions).
 
-    def _recompute(self, again: Sequence[Candidate], position: int, now: int) -> int:
+        Args:
+            evictions: the decisions; those that begin before `start` have been carried out up to there.
+            start: position from which on the script is needed.
+        """
+        decided = sorted(evictions, key=lambda e: (e.begin, e.candidate.unit))
+        change = np.zeros(len(self.sizes.during) + 1, dtype=np.int64)
+        leaving: dict[int, list[tuple[Eviction, int]]] = defaultdict(list)
+        returning: dict[int, list[tuple[Eviction, int]]] = defaultdict(list)
+        for eviction in decided:
+            nbytes = sum(self.sizes.storage_bytes[s] for s in eviction.candidate.storages)
+            if eviction.back > eviction.begin:
+                change[eviction.begin] -= nbytes
+                change[eviction.back] += nbytes
+            leaving[eviction.begin].append((eviction, nbytes))
+            returning[eviction.back].append((eviction, nbytes))
+        during = self.sizes.during + np.cumsum(change[:-1])
+        at_points: dict[int, int] = {}
+        actions: dict[int, tuple[Action, ...]] = {}
+        repeated: list[int] = []
+        away = stored = most_stored = 0
+        for position in sorted(leaving.keys() | returning.keys()):
+            found: list[Action] = []
+            for eviction, nbytes in leaving.get(position, ()):
+                away += nbytes
+                is_stored = eviction.way is Way.RELOAD
+                stored += nbytes if is_stored else 0
+                kind = Kind.STORE if is_stored else Kind.DROP
+                found += [Action(kind, s) for s in eviction.candidate.storages]
+            now = int(self.sizes.before[position]) - away
+            again = []
+            for eviction, nbytes in returning.get(position, ()):
+                away -= nbytes
+                if eviction.way is Way.RELOAD:
+                    found += [Action(Kind.LOAD, s) for s in eviction.candidate.storages]
+                    now += nbytes
+                    stored -= nbytes
+                else:
+                    again.append(eviction.candidate)
+            most_stored = max(most_stored, stored)
+            if position < start:
+                at_points[position] = 0  # it lies in the past, and only the bytes count
+                continue
+            if again:
+                recomputed = self._recomputed(position, frozenset(again))
+                found += recomputed.actions
+                repeated += recomputed.nodes
+                now += recomputed.most_bytes
+            at_points[position] = now
+            if found:
+                actions[position] = tuple(found)
+        peak = max(int(during[start:].max()), *at_points.values(), 0)
+        return Script(tuple(decided), actions, during, at_points, peak, most_stored, tuple(repeated))
+
+    def _recomputed(self, position: int, again: frozenset[Candidate]) -> Recomputed:
+        key = position, again
+        if key not in self._known:
+            self._known[key] = self._work_out(position, again)
+        return self._known[key]
+
+    def _work_out(self, position: int, again: frozenset[Candidate]) -> Recomputed:
         units, problem = self.shaped.units, self.shaped.problem
         nbytes, workspace = self.sizes.storage_bytes, self.sizes.workspace
         kept = {s for candidate in again for s in candidate.storages}
@@ -177,13 +201,14 @@ class _Writer:
         ends: dict[int, list[int]] = defaultdict(list)
         for storage in taken - kept:
             ends[last[storage]].append(storage)
-        peak, found = now, frozenset(taken)
+        now = most = 0
+        actions, found = [], frozenset(taken)
         for step, node in enumerate(order):
-            self.actions[position].append(Action(Kind.RUN, node, found))
-            peak = max(peak, now + sum(nbytes[s] for s in problem.created[node]) + workspace[node])
-            now += sum(nbytes[s] for s in problem.created[node] if s in taken)
+            actions.append(Action(Kind.RUN, node, found))
+            made = problem.created[node]
+            most = max(most, now + sum(nbytes[s] for s in made) + workspace[node])
+            now += sum(nbytes[s] for s in made if s in taken)
             for storage in sorted(ends.get(step, ())):
-                self.actions[position].append(Action(Kind.DROP, storage))
+                actions.append(Action(Kind.DROP, storage))
                 now -= nbytes[storage]
-        self.repeated += order
-        return peak
+        return Recomputed(tuple(actions), tuple(order), most)

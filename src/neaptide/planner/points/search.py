@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.points.candidates import Candidate
-from neaptide.planner.points.script import Eviction, Script, Way
+from neaptide.planner.points.script import Eviction, Script, ScriptWriter, Way
 from neaptide.planner.points.shaped import ShapedProgram, ShapeSizes
 from neaptide.symbolic.stacked import Ints
 
 _IN_BULK = 32  # candidates chosen at a time when there are many
 
+Floats: TypeAlias = NDArray[np.float64]
 Score: TypeAlias = Callable[[Ints, Ints], Ints]
 """By candidate, what it is worth: from the bytes it frees of those that are too many, and at how many positions."""
 
@@ -35,6 +37,8 @@ class Situation:
         gone: what has been evicted by then and is not back.
         most_choices: of one candidate at a time in a search; then they are chosen in bulk, so that it ends.
         most_exchanges: evictions that are forbidden, one after another, to see whether others are better.
+        to_beat: seconds of repetitions and copies from which on a script is of no use, nor is one above the budget:
+            another program keeps to it; None where each is of use.
     """
 
     shaped: ShapedProgram
@@ -46,6 +50,7 @@ class Situation:
     gone: tuple[Eviction, ...] = ()
     most_choices: int = 256
     most_exchanges: int = 4
+    to_beat: float | None = None
 
 
 class Priced:
@@ -63,11 +68,14 @@ class Priced:
         cost: by candidate, seconds of that; infinite where there is no way, or nothing is left to decide.
         users: by unit, candidates that are recomputed from it.
         of_unit: by unit, its candidates.
+        sources: by candidate, those that its recomputation reads.
+        writer: of scripts.
     """
 
     def __init__(self, situation: Situation) -> None:
         sizes, start = situation.sizes, situation.start
         self.situation = situation
+        self.writer = ScriptWriter(situation.shaped, sizes)
         self.gone = {e.candidate: e for e in situation.gone}
         self.candidates = [
             c for c in situation.candidates if c in self.gone or c.end > max(c.start + 1, start)
@@ -86,6 +94,10 @@ class Priced:
             if self.ways[number] is Way.RECOMPUTE:
                 for source in candidate.sources:
                     self.users[source].append(number)
+        self.sources = [
+            [n for source in c.sources for n in self.of_unit.get(source, ())] if way is Way.RECOMPUTE else []
+            for c, way in zip(self.candidates, self.ways, strict=True)
+        ]
 
     def _price(self, number: int, candidate: Candidate) -> None:
         situation = self.situation
@@ -122,7 +134,7 @@ class Search:
         for position, nbytes in extra.items():
             self.during[position] += nbytes
         self.candidates, self.gone, self.nbytes = priced.candidates, priced.gone, priced.nbytes
-        self.ways, self.users, self.of_unit = priced.ways, priced.users, priced.of_unit
+        self.ways, self.users, self.sources = priced.ways, priced.users, priced.sources
         self.begin = list(priced.begin)
         self.back = [c.end for c in self.candidates]
         self.cost = list(priced.cost)
@@ -159,14 +171,13 @@ class Search:
         while waiting:
             user = waiting.pop()
             position = self.back[user]
-            if self.ways[user] is not Way.RECOMPUTE or position <= self.begin[user]:
+            if position <= self.begin[user]:
                 continue
-            for source in self.candidates[user].sources:
-                for other in self.of_unit.get(source, ()):
-                    if other in self.chosen and self.begin[other] <= position < self.back[other]:
-                        self.during[position : self.back[other]] += self.nbytes[other]
-                        self.back[other] = position
-                        waiting.append(other)
+            for other in self.sources[user]:
+                if other in self.chosen and self.begin[other] <= position < self.back[other]:
+                    self.during[position : self.back[other]] += self.nbytes[other]
+                    self.back[other] = position
+                    waiting.append(other)
 
     def put_back(self) -> None:
         """Give up what is not needed, dearest first, and whose bytes fit."""
@@ -241,34 +252,37 @@ class Search:
 
     def by_bytes(self) -> None:
         """Position by position, by seconds for each byte."""
-        self._on_the_fly(lambda number, _position: self.cost[number] / self.nbytes[number])
+        by_byte = self._seconds_by_byte()
+        self._on_the_fly(lambda _position: by_byte)
 
     def by_staleness(self) -> None:
         """Position by position, by seconds for each byte and each second since the last use."""
         seconds, order = self.situation.sizes.repeat_seconds, self.shaped.units.order
         clock = np.concatenate(([0.0], np.cumsum([seconds[node] for node in order])))
+        used, by_byte = clock[[c.start for c in self.candidates]], self._seconds_by_byte()
 
-        def rank(number: int, position: int) -> float:
-            stale = float(clock[position] - clock[self.candidates[number].start])
-            return self.cost[number] / (self.nbytes[number] * stale) if stale > 0 else float("inf")
+        def ranks(position: int) -> Floats:
+            stale = clock[position] - used
+            return np.where(stale > 0, by_byte / np.where(stale > 0, stale, 1.0), np.inf)
 
-        self._on_the_fly(rank)
+        self._on_the_fly(ranks)
 
-    def _on_the_fly(self, rank: Callable[[int, int], float]) -> None:
-        budget = self.situation.budget_bytes
-        able = [n for n, cost in enumerate(self.cost) if self.nbytes[n] and cost < float("inf")]
-        for position in range(self.situation.start, len(self.during)):
+    def _seconds_by_byte(self) -> Floats:
+        return np.array(self.cost) / np.maximum(self.nbytes, 1)
+
+    def _on_the_fly(self, ranks: Callable[[int], Floats]) -> None:
+        budget, first = self.situation.budget_bytes, self.situation.start
+        begins, ends = np.array(self.begin, dtype=np.intp), np.array([c.end for c in self.candidates])
+        able = np.isfinite(self.cost) & (np.array(self.nbytes) > 0)
+        able[list(self.chosen)] = False
+        for position in range(first, len(self.during)):
             while self.during[position] > budget:
-                idle = [
-                    n
-                    for n in able
-                    if n not in self.chosen
-                    and self.begin[n] <= position < self.candidates[n].end
-                    and self._fits_host(n)
-                ]
-                if not idle:
+                idle = np.flatnonzero(able & (begins <= position) & (position < ends))
+                idle = idle[np.array([self._fits_host(n) for n in idle.tolist()], dtype=bool)]
+                if not len(idle):
                     break
-                number = min(idle, key=lambda n: (rank(n, position), n))
+                number = int(idle[ranks(position)[idle].argmin()])
+                able[number] = False
                 self.begin[number] = position
                 self.add(number)
 
