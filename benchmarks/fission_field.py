@@ -25,7 +25,7 @@ STEPS: Final = 3
 LOSS_TOLERANCE: Final = 1e-3
 TOLERANCE: Final = 0.03
 """By so much a measured time may be above its limit, since times are noisy."""
-TRIAL_ROUNDS: Final = 3
+TRIAL_ROUNDS: Final = 7
 OURS: Final = "ours"
 NAIVE: Final = "micro_batch"
 RECOMPUTE: Final = "recompute"

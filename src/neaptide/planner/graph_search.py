@@ -60,6 +60,7 @@ class GraphSearch:
             worse.
         check: raises for a sequence that is not legal; a part of the search that gives one has failed.
         interrupt: set it to get the best so far.
+        known: plans of the step that were found before; a search for the lowest peak begins with them.
     """
 
     step: StepProblem
@@ -71,6 +72,7 @@ class GraphSearch:
     own: PlannedSequence | None
     check: Callable[[Sequence[int]], None]
     interrupt: threading.Event | None
+    known: tuple[PlannedSequence, ...] = ()
 
     @property
     def searched(self) -> StepProblem:
@@ -134,7 +136,7 @@ class GraphSearch:
                 self.interrupt,
                 strategy_name=None if is_default else self.strategy_name,
                 order=None if self.whole is None else self.whole.order,
-                known=() if self.own is None or self.whole is not None else (self.own,),
+                known=self._known(),
                 check=self.check,
             )
         problem = PlanningProblem(self.searched, self.allowed, start=self.start)
@@ -152,6 +154,12 @@ class GraphSearch:
                 check=self.check,
             )
         return self._no_worse_than_own(outcome)
+
+    def _known(self) -> tuple[PlannedSequence, ...]:
+        """Plans that there are before the search; none of an atomic step, which has other steps."""
+        if self.whole is not None:
+            return ()
+        return self.known if self.own is None else (self.own, *self.known)
 
     def _no_worse_than_own(self, outcome: Outcome[PlannedSequence]) -> Outcome[PlannedSequence]:
         own = self.own

@@ -93,9 +93,13 @@ class BodyPlanner:
         too; the better of both plans is taken. In an atomic step nothing in bodies is moved, as a copy can fail behind an
         update.
 
+        Where plans for other limits are known, the orders of bodies of the best that keeps to the budget take the place of
+        the first ones.
+
         Args:
             graph: the program.
-            asked: what for; orders of bodies in it are not looked at.
+            asked: what for; orders of bodies in it are not looked at. Plans are known for limits of time alone, without
+                a host.
 
         Raises:
             UsageError: no such strategy.
@@ -103,6 +107,8 @@ class BodyPlanner:
         loops = [node.id for node in graph.nodes if node.regions]
         if not loops:
             return plan_graph(graph, self.pricing, asked, self.limits, interrupt=self.interrupt)
+        if asked.known:
+            return self._from_known(graph, asked)
         bodies = self.bodies(graph)
         step = self.pricing.problem(graph, bodies)
         budget = _in_seconds(asked.budget, step)
@@ -122,11 +128,46 @@ class BodyPlanner:
         is_better = _rank(planned_sequence(again), budget, allowed) < _rank(made, budget, allowed)
         return again if is_better else found
 
-    def _plan(self, graph: Graph, node: Node, pricing: Pricing, budget: Budget, on_host: int) -> BodyPlan:
+    def _from_known(self, graph: Graph, asked: PlanRequest) -> GraphPlan:
+        """The best plan with the bodies of a known one, and with bodies for the time that is asked for."""
+        assert asked.host is None
+        step = self.pricing.problem(graph)
+        budget = _in_seconds(asked.budget, step)
+        longest = budget.resolve_latency(0.0)
+        orders: dict[int, list[Schedule]] = {}
+        for known in asked.known:
+            for loop, schedule in known.schedule.bodies.items():
+                orders.setdefault(loop, []).append(schedule)
+        share = _Asked(_share_of_time(budget, step), {}, known=orders)
+        bodies = [self._bodies(graph, self.pricing, share)]
+        start = min(asked.known, key=lambda one: _rank_within(planned_sequence(one), longest))
+        if _rank_within(planned_sequence(start), longest)[0] == 0.0 and start.schedule.bodies != bodies[0]:
+            bodies.append(start.schedule.bodies)
+        found = [
+            plan_graph(
+                graph,
+                self.pricing,
+                replace(asked, budget=budget, bodies=one),
+                self.limits,
+                interrupt=self.interrupt,
+            )
+            for one in bodies
+        ]
+        return min(found, key=lambda one: _rank_within(planned_sequence(one), longest))
+
+    def _plan(
+        self,
+        graph: Graph,
+        node: Node,
+        pricing: Pricing,
+        budget: Budget,
+        on_host: int,
+        known: Sequence[Schedule] = (),
+    ) -> BodyPlan:
         body, inside = node.regions[0].body, pricing.within(graph, node)
         key = (fingerprint(body), inside.runs(), budget, on_host)
         if key not in self._known:
-            schedule, ended = self._searched(body, inside, budget, on_host)
+            schedule, ended = self._searched(body, inside, budget, on_host, known)
             bodies = {node.id: schedule}
             self._known[key] = BodyPlan(
                 schedule,
@@ -139,14 +180,19 @@ class BodyPlanner:
     def _bodies(self, graph: Graph, pricing: Pricing, asked: _Asked) -> Bodies:
         return {
             node.id: self._plan(
-                graph, node, pricing, asked.of(node.id), asked.on_host.get(node.id, 0)
+                graph,
+                node,
+                pricing,
+                asked.of(node.id),
+                asked.on_host.get(node.id, 0),
+                asked.known.get(node.id, ()),
             ).schedule
             for node in graph.nodes
             if node.regions
         }
 
     def _searched(
-        self, body: Graph, inside: Pricing, budget: Budget, on_host: int
+        self, body: Graph, inside: Pricing, budget: Budget, on_host: int, known: Sequence[Schedule]
     ) -> tuple[Schedule, Termination]:
         """The order of a body with so many bytes on the host, and why the search ended."""
         written = baseline(inside.problem(body))
@@ -156,7 +202,7 @@ class BodyPlanner:
         timed = _in_seconds(budget, inside.problem(body, bodies))
 
         def planned(bodies: Bodies) -> Outcome[OffloadPlan]:
-            return self._search(body, inside, bodies, timed, allowed, on_host)
+            return self._search(body, inside, bodies, timed, allowed, on_host, known)
 
         outcome = planned(bodies)
         found = outcome.require()
@@ -169,7 +215,14 @@ class BodyPlanner:
         return schedule, outcome.termination
 
     def _search(
-        self, body: Graph, inside: Pricing, bodies: Bodies, budget: Budget, allowed: int, on_host: int
+        self,
+        body: Graph,
+        inside: Pricing,
+        bodies: Bodies,
+        budget: Budget,
+        allowed: int,
+        on_host: int,
+        known: Sequence[Schedule],
     ) -> Outcome[OffloadPlan]:
         def check(sequence: Sequence[int], stays: Sequence[HostStay] = ()) -> None:
             schedule = Schedule.from_nodes(body, sequence, bodies).with_stays(stays)
@@ -180,8 +233,12 @@ class BodyPlanner:
         # What the loop hands to its body is part of a storage around it, and stays on the device.
         step = replace(inside.problem(body, bodies), state_bytes=())
         limits = before_stays(self.limits, host)
+        before = tuple(
+            PlannedSequence.evaluate(step, [one.target for one in order.node_steps()], DEFAULT_STRATEGY)
+            for order in known
+        )
         search = GraphSearch(
-            step, None, budget, allowed, limits, DEFAULT_STRATEGY, None, check, self.interrupt
+            step, None, budget, allowed, limits, DEFAULT_STRATEGY, None, check, self.interrupt, before
         )
         outcome = search.run()
         alone = Outcome(OffloadPlan(outcome.require()), outcome.termination)
@@ -226,11 +283,15 @@ class BodyPlanner:
 
 @dataclass(frozen=True)
 class _Asked:
-    """What is asked of the bodies of a graph: a budget of all, or bytes of some; and what some may have on the host."""
+    """What is asked of the bodies of a graph: a budget of all, or bytes of some; and what some may have on the host.
+
+    `known` are orders of them that were found for other limits.
+    """
 
     budget: Budget
     rooms: Mapping[int, int]
     on_host: Mapping[int, int] = field(default_factory=dict)
+    known: Mapping[int, Sequence[Schedule]] = field(default_factory=dict)
 
     def of(self, loop: int) -> Budget:
         return Budget(max(self.rooms[loop], 1)) if loop in self.rooms else self.budget
@@ -289,6 +350,12 @@ def _rank(made: PlannedSequence, budget: Budget, allowed: int) -> tuple[float, .
     if budget.is_min or budget.peak is None:
         return made.peak_with_workspace_bytes, made.seconds
     return made.rank(allowed)
+
+
+def _rank_within(made: PlannedSequence, longest: float | None) -> tuple[float, ...]:
+    """Lower is better: the seconds beyond a limit, the peak, the seconds."""
+    above = 0.0 if longest is None else max(made.seconds - longest, 0.0)
+    return above, made.peak_with_workspace_bytes, made.seconds
 
 
 def planned_sequence(plan: GraphPlan) -> PlannedSequence:

@@ -40,6 +40,7 @@ from neaptide.planner.strategies import canonical_name
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import PlannedProgram
 from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.state_bounds import least_with_stays
 
 
@@ -61,6 +62,7 @@ class PlanRequest:
             baseline mean, they mean under these orders.
         host: where storages may wait; None where nothing is moved. In an atomic step all are back before the first
             update.
+        known: plans of this very graph that were found for other limits; a search for the lowest peak begins with them.
     """
 
     budget: Budget
@@ -72,6 +74,7 @@ class PlanRequest:
     own: PlannedSequence | None = None
     bodies: Bodies = field(default_factory=dict)
     host: HostSpace | None = None
+    known: tuple[GraphPlan, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,10 @@ class GraphPlan:
 
     program: PlannedProgram
     schedule: Schedule
+
+    def on(self, step: StepProblem) -> PlannedSequence:
+        """What its sequence comes to in a problem of the same nodes, such as one with other orders of bodies. O(its length)."""
+        return PlannedSequence.evaluate(step, self.program.sequence, self.program.strategy)
 
 
 def plan_graph(
@@ -183,6 +190,7 @@ class _GraphPlanning:
             self._own(),
             self.check,
             interrupt,
+            tuple(one.on(self.step) for one in asked.known),
         )
 
     def _own(self) -> PlannedSequence | None:

@@ -24,6 +24,7 @@ from neaptide.planner.plan_graph import GraphPlan, PlanRequest, plan_graph
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.rewritten_plan import of_captured, replayed
 from neaptide.planner.variants import inner_strategy
+from neaptide.planner.variants.met import MetPlans
 from neaptide.plans import BudgetRecord, Plan, PlannedProgram, described_role
 from neaptide.runtime.capturing import capture_for_call
 from neaptide.runtime.costed_step import CostedStep, Progress
@@ -70,8 +71,12 @@ class PreparedStep(CostedStep):
             self._rewritten[index, asked] = planned
         return self._rewritten[index, asked]
 
-    def plan(self, options: SearchOptions) -> StepPlan:
+    def plan(self, options: SearchOptions, met: MetPlans | None = None) -> StepPlan:
         """Plan every program of the step for one limit in bytes.
+
+        Args:
+            options: of the searches.
+            met: what searches for other limits of the usual program met, as of `plan_program`.
 
         Raises:
             UsageError: no such strategy or rule.
@@ -88,7 +93,8 @@ class PreparedStep(CostedStep):
             with keeping() if programs else nullcontext():
                 allowed = self.allowed(inside, index, limit)
                 part = replace(inside, limits=self._part(options.limits, index, guard))
-                program, planned = self.plan_program(index, part, allowed, graphs[0] if graphs else None)
+                like, known = (graphs[0], None) if graphs else (None, met)
+                program, planned = self.plan_program(index, part, allowed, like, known)
             limit = allowed if limit is None else limit
             programs.append(program)
             graphs.append(planned)
@@ -129,7 +135,12 @@ class PreparedStep(CostedStep):
         return replace(limits, time_s=max(left / (others - index + 1), least))
 
     def plan_program(
-        self, index: int, options: SearchOptions, allowed: int, like: PlannedGraph | None = None
+        self,
+        index: int,
+        options: SearchOptions,
+        allowed: int,
+        like: PlannedGraph | None = None,
+        met: MetPlans | None = None,
     ) -> tuple[PlannedProgram, PlannedGraph]:
         """The plan of one of the programs, and what then runs.
 
@@ -138,6 +149,7 @@ class PreparedStep(CostedStep):
             options: of its search.
             allowed: bytes that it may use.
             like: the usual program as it was decided: another one is rewritten in the same way.
+            met: what searches for other limits of this program met, where sums may be taken in another order.
         """
         role = "steady" if index == 0 else f"first_{index}"
         planned = self.rewritten(index, options.rewrites, options.leave_out)
@@ -156,6 +168,7 @@ class PreparedStep(CostedStep):
                 self.part_costs,
                 self.choices(planned),
                 like,
+                met,
             )
         else:
             searched, request, watch = planned, asked(planned), Stopwatch()

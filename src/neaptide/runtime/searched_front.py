@@ -11,7 +11,10 @@ from neaptide.planner import CLOSE
 from neaptide.planner.budget import Budget
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.front import VariantFront, part_of, variants_front
+from neaptide.planner.variants.goal import Goal
+from neaptide.planner.variants.met import MetPlans, for_limit
 from neaptide.plans import PlannedProgram
+from neaptide.runtime.planned_graph import PlannedGraph
 from neaptide.runtime.prepared_step import PreparedStep
 from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.step_plan import StepPlan
@@ -32,10 +35,11 @@ def searched_front(prepared: PreparedStep, options: SearchOptions, count: int) -
     Raises:
         UsageError: fewer than two searches.
     """
+    met = MetPlans()
 
     def search(longest: float | None, limits: Limits) -> PlannedProgram:
         wanted = replace(options, budget=Budget("min", latency=longest), limits=limits)
-        return prepared.plan_program(0, wanted, prepared.allowed(wanted, 0, None))[0]
+        return prepared.plan_program(0, wanted, prepared.allowed(wanted, 0, None), met=met)[0]
 
     return variants_front(search, _with_regions_found(prepared, options), count)
 
@@ -44,6 +48,8 @@ def plans_for(
     prepared: PreparedStep, options: SearchOptions, others: Sequence[Budget]
 ) -> tuple[StepPlan, ...]:
     """The plan that is asked for, and for each of some other budgets one whose usual program is searched within that.
+
+    Each search begins with what those before it met, and each plan counts for all budgets that it keeps.
 
     The programs of the first steps are the same in all, as they are asked for.
 
@@ -54,20 +60,37 @@ def plans_for(
     """
     options = replace(options, limits=_with_regions_found(prepared, options))
     first = _WITH_FIRST_STEPS if prepared.captured.first else 1.0
-    share = 1 / (first + len(others))
-    asked = prepared.plan(replace(options, limits=part_of(options.limits, first * share)))
+    share, met = 1 / (first + len(others)), MetPlans()
+    asked = prepared.plan(replace(options, limits=part_of(options.limits, first * share)), met)
     wanted = replace(options, limits=part_of(options.limits, share))
-    allowed = asked.plan.programs[0].budget_bytes
-    found = [asked]
+    searched = [(asked.plan.programs[0], asked.variant.graphs[0])]
     for budget in others:
         inside = replace(wanted, budget=budget)
-        program, graph = prepared.plan_program(0, inside, prepared.allowed(inside, 0, None))
-        # What it may use is what was asked for: fewer bytes were a wish of ours.
-        program = replace(program, budget_bytes=allowed)
-        plan = replace(asked.plan, programs=(program, *asked.plan.programs[1:]))
-        variant = replace(asked.variant, graphs=(graph, *asked.variant.graphs[1:]), plan=plan)
-        found.append(StepPlan(plan, variant))
+        searched.append(prepared.plan_program(0, inside, prepared.allowed(inside, 0, None), met=met))
+    found = []
+    for number, budget in enumerate((_at_pace(options.budget, asked.plan.budget.pace), *others)):
+        inside = replace(wanted, budget=budget)
+        goal = Goal.of(budget, prepared.allowed(inside, 0, None), searched[0][0].predictions.baseline_seconds)
+        own = searched[number]
+        program, graph = min([own, *searched], key=lambda one: goal.rank_of(one[0]))
+        if program is not own[0]:
+            program = for_limit(program, goal)
+        found.append(_with_usual(asked, program, graph))
     return tuple(found)
+
+
+def _at_pace(budget: Budget, pace: float) -> Budget:
+    """A budget whose limit in seconds is one at the pace that costs are kept at."""
+    return budget if budget.seconds is None else replace(budget, latency=budget.seconds / pace)
+
+
+def _with_usual(asked: StepPlan, program: PlannedProgram, graph: PlannedGraph) -> StepPlan:
+    """A plan of a step with another plan of its usual program."""
+    # What it may use is what was asked for: fewer bytes were a wish of ours.
+    allowed = asked.plan.programs[0].budget_bytes
+    program = replace(program, budget_bytes=allowed)
+    plan = replace(asked.plan, programs=(program, *asked.plan.programs[1:]))
+    return StepPlan(plan, replace(asked.variant, graphs=(graph, *asked.variant.graphs[1:]), plan=plan))
 
 
 def _with_regions_found(prepared: PreparedStep, options: SearchOptions) -> Limits:

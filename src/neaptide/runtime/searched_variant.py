@@ -18,8 +18,10 @@ from neaptide.planner.variants.closer import closer_variant
 from neaptide.planner.variants.estimate import PartCosts
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.looked_at import parts_record
+from neaptide.planner.variants.met import MetPlans
 from neaptide.planner.variants.on_operands import OnOperands, on_operands
-from neaptide.planner.variants.search import PricingOf, Request, plan_variants
+from neaptide.planner.variants.planning import PricingOf, Request
+from neaptide.planner.variants.search import plan_variants
 from neaptide.planner.variants.variant_plan import VariantPlan
 from neaptide.runtime.planned_graph import PlannedGraph
 from neaptide.runtime.search_options import SearchOptions
@@ -40,6 +42,7 @@ def searched_variant(
     costs: PartCosts,
     choices: Choices,
     like: PlannedGraph | None = None,
+    met: MetPlans | None = None,
 ) -> tuple[PlannedGraph, GraphPlan]:
     """A program after the rewrites that the search over variants chose, in program order, and the plan of it.
 
@@ -52,6 +55,7 @@ def searched_variant(
         costs: of parts, to rank variants by before one was priced.
         choices: of all searches for this program.
         like: another program of the step, which was searched for: what was decided there is done here.
+        met: what searches for other limits of this program met.
     """
     made = _found(
         planned,
@@ -62,6 +66,7 @@ def searched_variant(
         costs,
         choices,
         like,
+        met,
     )
     for tried in made.tried:
         peak, seconds = format_bytes(tried.peak_bytes), format_seconds(tried.seconds)
@@ -86,6 +91,7 @@ def _found(
     costs: PartCosts,
     choices: Choices,
     like: PlannedGraph | None,
+    met: MetPlans | None,
 ) -> VariantPlan:
     """What the strategy that is asked for finds; arguments as of `searched_variant`. Peers search for each program."""
     if options.strategy in COMBINATIONS:
@@ -115,6 +121,7 @@ def _found(
         interrupt=options.interrupt,
         workers=options.workers,
         like=None if like is None else like.decisions,
+        met=met,
     )
 
 

@@ -1,0 +1,98 @@
+"""What one search met counts for the next: no answer is worse than a plan that was met, and the same is found again."""
+
+from __future__ import annotations
+
+import pytest
+
+from neaptide.cost.model import EstimatedCost
+from neaptide.cost.presets import get_device
+from neaptide.frontends.torch_step import capture_step
+from neaptide.ops import registry
+from neaptide.outcome import Limits
+from neaptide.planner.budget import Budget
+from neaptide.planner.plan_graph import PlanRequest
+from neaptide.planner.pricing import Pricing
+from neaptide.planner.strategies.program_order import baseline
+from neaptide.planner.variants.goal import Goal
+from neaptide.planner.variants.met import MetPlans, for_limit
+from neaptide.planner.variants.search import plan_variants
+from wide_rows import rows_step
+
+
+@pytest.fixture(scope="module")
+def graph():
+    step, batch = rows_step()
+    return capture_step(step, (batch,)).steady.graph
+
+
+PRICING = Pricing(EstimatedCost(get_device("rtx3090"), registry()), registry())
+
+
+def asked_for(graph, ratio):
+    before = baseline(PRICING.problem(graph))
+    return Budget(None, latency=ratio * before.seconds), before.peak_with_workspace_bytes
+
+
+def searched(graph, ratio, met, work):
+    budget, allowed = asked_for(graph, ratio)
+    return plan_variants(
+        graph,
+        lambda _: PlanRequest(budget, budget_bytes=allowed),
+        Limits(None, work),
+        quick=PRICING,
+        exact=lambda _: PRICING,
+        objection=lambda _: None,
+        met=met,
+    )
+
+
+def front(graph, works):
+    met = MetPlans()
+    return met, [searched(graph, ratio, met, work) for ratio, work in works]
+
+
+def figures(plan):
+    made = plan.found.program.predictions
+    return made.peak_with_workspace_bytes, made.seconds
+
+
+@pytest.mark.parametrize(("before", "ratio"), [(1.5, 1.4), (1000.0, 900.0)])
+def test_a_search_begins_with_what_was_met(graph, before, ratio):
+    met = MetPlans()
+    searched(graph, before, met, 600)
+    goal = Goal.of(*asked_for(graph, ratio), baseline(PRICING.problem(graph)).seconds)
+    best = met.best(goal)
+    later = searched(graph, ratio, met, 1)  # a unit of work finds nothing by itself
+    assert figures(later)[1] <= goal.longest
+    assert goal.rank(*figures(later)) <= goal.rank(*figures(best))
+    assert later.variant.rewrites in [plan.variant.rewrites for plan in met.variants()]
+    assert any("parts" in plan.label for plan in met.variants()) == (ratio > 2)
+
+
+def test_the_same_is_met_again(graph):
+    again = [[figures(plan) for plan in front(graph, [(1.2, 400), (1.6, 400)])[1]] for _ in range(2)]
+    assert again[0] == again[1]
+
+
+def test_plans_of_a_variant_are_kept_where_none_beats_them(graph):
+    met, plans = front(graph, [(1.2, 400), (1.6, 400)])
+    for plan in plans:
+        kept = [one.program.predictions for one in met.of(plan.variant)]
+        points = [(one.seconds, one.peak_with_workspace_bytes) for one in kept]
+        assert points == sorted(points)
+        assert [peak for _, peak in points] == sorted({peak for _, peak in points}, reverse=True)
+        peak, seconds = figures(plan)
+        assert any(one <= seconds and other <= peak for one, other in points)
+
+
+def test_bounds_of_another_limit_are_dropped(graph):
+    _, (plan,) = front(graph, [(1.5, 400)])
+    program = plan.found.program
+    made = program.predictions
+    peak, seconds = made.peak_with_workspace_bytes, made.seconds
+    within = for_limit(program, Goal(peak, 2 * seconds)).termination
+    assert (within.reason, within.best, within.bound) == ("feasible", peak, None)
+    timed = for_limit(program, Goal(peak, None)).termination
+    assert (timed.reason, timed.best, timed.bound) == ("feasible", seconds, None)
+    for beyond in (Goal(peak, seconds / 2), Goal(peak - 1, None)):
+        assert for_limit(program, beyond).termination.reason == "no_solution_found"
