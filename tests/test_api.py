@@ -310,6 +310,7 @@ def test_an_interrupt_while_planning_gives_the_best_so_far():
     assert found.program("steady").predictions.peak_bytes
 
 
+@pytest.mark.slow
 def test_a_killed_planning_run_leaves_a_cache_that_works(tmp_path):
     script = """
         _, _, step, batch = deep()

@@ -34,6 +34,7 @@ def test_where_no_plan_measures_within_the_limit_the_fastest_is_told():
     assert "so the fastest is taken" in caught.value.plan.explain()
 
 
+@pytest.mark.slow
 def test_compare_shows_the_plan_that_was_taken():
     found = neaptide.compare(deep_factory, budget="80%", repeats=1, verify=False, **QUICK)
     (row,) = [row for row in found.rows if row.name == "plan"]

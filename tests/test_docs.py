@@ -1,7 +1,8 @@
 """The documentation is run: code blocks of the README, the tutorials and the how-to pages, and the text form's page.
 
 Blocks of one page share a folder, which holds the example scripts, and their Python blocks share a namespace. A block
-behind `<!-- not run: reason -->` is skipped. Of the output that a page shows, lines outside tables, labels of table
+behind `<!-- not run: reason -->` is skipped. `neaptide compare` runs each program in a process of its own: the how-to pages
+that show it are run whole by the slow tests, and without it by the others. Of the output that a page shows, lines outside tables, labels of table
 rows, and what is said of eager and the baseline must be in what the command prints; the rest depends on the machine.
 """
 
@@ -39,6 +40,10 @@ class Block:
     text: str
     line: int
 
+    @property
+    def compares(self) -> bool:
+        return "$ neaptide compare " in self.text
+
 
 def blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
@@ -47,6 +52,11 @@ def blocks(page: Path) -> list[Block]:
         for found in BLOCK.finditer(text)
         if not found[1]
     ]
+
+
+COMPARING = {
+    page for page in PAGES if page.parent.name == "how-to" and any(block.compares for block in blocks(page))
+}
 
 
 def cells(row: str) -> list[str]:
@@ -136,10 +146,7 @@ def folder(tmp_path, monkeypatch):
             del sys.modules[name]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_block_of_a_page_runs(page, folder, monkeypatch, printed_before):
-    found = blocks(page)
-    assert found
+def run_blocks(found: list[Block], page: Path, monkeypatch, printed_before) -> None:
     namespace = {"__name__": "page"}
     for block in found:
         if block.language == "python":
@@ -149,6 +156,24 @@ def test_every_block_of_a_page_runs(page, folder, monkeypatch, printed_before):
                 exec(code, namespace)
         else:
             run_console(block, monkeypatch, printed_before)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_block_of_a_page_runs(page, folder, monkeypatch, printed_before):
+    found = blocks(page)
+    assert found
+    run_blocks(
+        [block for block in found if page not in COMPARING or not block.compares],
+        page,
+        monkeypatch,
+        printed_before,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", sorted(COMPARING), ids=lambda page: page.stem)
+def test_a_page_with_comparisons_runs_whole(page, folder, monkeypatch, printed_before):
+    run_blocks(blocks(page), page, monkeypatch, printed_before)
 
 
 @pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))

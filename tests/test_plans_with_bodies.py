@@ -101,6 +101,7 @@ def test_a_body_recomputes_within_its_own_budget(captured, found):
     assert made.seconds >= sum(pricing.prices(graph, bodies).seconds) * (1 - 1e-9)
 
 
+@pytest.mark.slow
 def test_it_runs_in_another_process_as_predicted(found, tmp_path):
     found.plan.save(tmp_path / "plan.json")
     differences, predicted, measured = run_elsewhere(

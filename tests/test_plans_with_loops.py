@@ -54,6 +54,7 @@ def planned():
     )
 
 
+@pytest.mark.slow
 def test_a_plan_with_a_loop_runs_in_another_process_as_predicted(tmp_path):
     made = planned()
     (rewrite,) = made.programs[0].rewrites

@@ -49,6 +49,7 @@ for path in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_rewritten_plans_run_in_another_process_as_predicted(tmp_path, plan):
     plans = [plan, planned(budget="75%")]
     files = [str(tmp_path / f"plan_{number}.json") for number in range(len(plans))]

@@ -180,6 +180,7 @@ def test_ladder_of_a_graph(call, tmp_path):
         assert word in shown
 
 
+@pytest.mark.slow
 def test_the_ladder_says_what_norms_would_save(call, tmp_path):
     pytest.importorskip("torch")
     content = json.loads(call("layout", "zoo:vit@tiny", "--ladder", "--json").out)["norms_from_output"]

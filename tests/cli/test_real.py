@@ -77,6 +77,7 @@ def test_a_step_that_cannot_be_captured_names_the_line(call, tmp_path):
     assert "torch.where" in ending.err
 
 
+@pytest.mark.slow
 def test_plans_are_tried_where_that_is_asked_for(call, tmp_path):
     asked = (
         "plan",

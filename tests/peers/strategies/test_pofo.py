@@ -98,7 +98,7 @@ def never_worse(seed, length):
                 assert found.seconds <= other.seconds * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))])
 def test_ours_is_never_worse_on_chains(seed):
     never_worse(seed, 6)
 
