@@ -21,7 +21,7 @@ from neaptide.planner.budget import Budget
 from neaptide.planner.graph_search import STRATEGIES, GraphSearch, check_strategy
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.offload.search import choose_stays
-from neaptide.planner.plan_graph import PlanRequest, plan_graph
+from neaptide.planner.plan_graph import PlanRequest, finished_plan, plan_graph
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
@@ -252,3 +252,32 @@ def test_a_peer_with_stays_is_asked_for_the_lowest_peak(graph):
     found = plan(graph, Budget("min"), strategy_name="pofo", host=HostSpace(2**30, out, back)).program
     alone = plan(graph, Budget("min"), strategy_name="pofo").program
     assert found.predictions.peak_with_workspace_bytes <= alone.predictions.peak_with_workspace_bytes
+
+
+def finished(graph, draft, budget):
+    pricing = given_pricing(REGISTRY, [1e-6] * len(graph.nodes))
+    return finished_plan(graph, pricing, PlanRequest(budget), LIMITS, draft)
+
+
+def test_a_draft_that_is_finished_is_the_plan(graph):
+    budget = Budget(None, latency="+50%")
+    draft, whole = plan(graph, budget, is_draft=True), plan(graph, budget)
+    assert draft.is_draft
+    assert not draft.program.fingerprint
+    assert draft.program.predictions.arena_bytes == 0 < whole.program.predictions.arena_bytes
+    assert draft.program.sequence == whole.program.sequence
+    assert finished(graph, draft, budget) == whole
+    assert finished(graph, whole, budget) is whole
+
+
+def test_a_plan_with_stays_or_of_an_atomic_step_is_no_draft(graph):
+    assert not plan(graph, Budget("90%"), atomic=True, is_draft=True).is_draft
+
+
+def test_a_search_begins_with_known_plans(graph):
+    """Given nothing to search with, it answers with the best of them that is fast enough."""
+    longer, shorter = (plan(graph, Budget(None, latency=share)) for share in ("+60%", "+20%"))
+    least = plan(graph, Budget(None, latency="+40%"), limits=Limits(work=1), known=(longer, shorter))
+    peaks = [one.program.predictions.peak_with_workspace_bytes for one in (longer, shorter, least)]
+    assert peaks[2] <= peaks[1]
+    assert least.program.predictions.seconds <= 1.4 * least.program.predictions.baseline_seconds

@@ -35,7 +35,7 @@ from neaptide.planner.offload.outcome import with_stays
 from neaptide.planner.offload.search import choose_stays
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.random_states import random_state_bytes
-from neaptide.planner.record import planned_program
+from neaptide.planner.record import ended_as, planned_program
 from neaptide.planner.strategies import canonical_name
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import PlannedProgram
@@ -63,6 +63,8 @@ class PlanRequest:
         host: where storages may wait; None where nothing is moved. In an atomic step all are back before the first
             update.
         known: plans of this very graph that were found for other limits; a search for the lowest peak begins with them.
+        is_draft: the plan is one of several to choose from: it is neither laid out nor judged, and `finished_plan` does both.
+            Plans with stays on the host and of atomic steps are never drafts.
     """
 
     budget: Budget
@@ -75,6 +77,7 @@ class PlanRequest:
     bodies: Bodies = field(default_factory=dict)
     host: HostSpace | None = None
     known: tuple[GraphPlan, ...] = ()
+    is_draft: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,10 +87,12 @@ class GraphPlan:
     Attributes:
         program: the entry of the plan file.
         schedule: the order in which the nodes run, and those in the bodies of loops.
+        is_draft: it is neither laid out nor judged; its program has no fingerprint and no bounds of its arena.
     """
 
     program: PlannedProgram
     schedule: Schedule
+    is_draft: bool = False
 
     def on(self, step: StepProblem) -> PlannedSequence:
         """What its sequence comes to in a problem of the same nodes, such as one with other orders of bodies. O(its length)."""
@@ -124,6 +129,37 @@ def plan_graph(
     return attempt("the judge of the plan found", planning.settled, planning.nothing_found, can_be_cut=False)
 
 
+def finished_plan(
+    graph: Graph,
+    pricing: Pricing,
+    asked: PlanRequest,
+    limits: Limits,
+    draft: GraphPlan,
+    *,
+    interrupt: threading.Event | None = None,
+) -> GraphPlan:
+    """A draft, laid out and judged; any other plan as it is.
+
+    Args:
+        graph: the program.
+        pricing: of its nodes and storages.
+        asked: what for.
+        limits: of the layout.
+        draft: a plan of the graph.
+        interrupt: set it to lay out no further.
+
+    Raises:
+        PlanError: not even program order stands before the judge (a fault of ours).
+    """
+    if not draft.is_draft:
+        return draft
+    asked = replace(asked, bodies=draft.schedule.bodies, known=(), is_draft=False)
+    planning = _GraphPlanning(graph, pricing, asked, limits, interrupt)
+    outcome = Outcome(draft.on(planning.step), ended_as(draft.program.termination))
+    stage = "the judge of the plan found"
+    return attempt(stage, lambda: planning.laid_out(outcome), planning.nothing_found, can_be_cut=False)
+
+
 def plan_of_outcome(
     graph: Graph,
     pricing: Pricing,
@@ -154,7 +190,7 @@ def plan_of_outcome(
     planning.check(found.require().sequence)
     if stored is not None and stored.stays:
         return planning.judged(found, None, stored)
-    return planning.laid_out(found)
+    return planning.ended(found)
 
 
 class _GraphPlanning:
@@ -176,6 +212,7 @@ class _GraphPlanning:
             allow_nondeterministic=pricing.allow_nondeterministic,
         )
         self.step = pricing.problem(graph, asked.bodies).named(asked.names)
+        self._legal: tuple[int, ...] | None = None
         self.whole = atomic_step(self.step, pricing.storage_bytes(graph)) if asked.atomic else None
         allowed = asked.budget_bytes
         if allowed is None:
@@ -201,7 +238,9 @@ class _GraphPlanning:
         return PlannedSequence.evaluate(self.step, own.sequence, own.strategy)
 
     def check(self, sequence: Sequence[int]) -> None:
-        """Refuse a sequence that is not legal."""
+        """Refuse a sequence that is not legal; one that was found to be so last is not looked at again."""
+        if tuple(sequence) == self._legal:
+            return
         check_schedule(
             self.graph,
             Schedule.from_nodes(self.graph, sequence),
@@ -210,6 +249,7 @@ class _GraphPlanning:
         )
         if self.whole is not None:
             check_atomic(self.whole, sequence)
+        self._legal = tuple(sequence)
 
     def settled(self) -> GraphPlan:
         """What the search finds, with stays on the host where they are asked for or laid out, and judged."""
@@ -219,7 +259,15 @@ class _GraphPlanning:
             assert self.asked.host is not None
             ended = with_stays(self.search, outcome, stored, self.asked.host)
             return self.judged(ended, None, stored.require())
-        return self.laid_out(outcome)
+        return self.ended(outcome)
+
+    def ended(self, outcome: Outcome[PlannedSequence]) -> GraphPlan:
+        """A sequence that was found to be legal: as a draft where one is asked for, else laid out and judged."""
+        if not self.asked.is_draft or self.whole is not None:
+            return self.laid_out(outcome)
+        program = self._program(outcome, fingerprint="")
+        schedule = Schedule.from_nodes(self.graph, program.sequence, self.asked.bodies)
+        return GraphPlan(program, schedule, is_draft=True)
 
     def laid_out(self, outcome: Outcome[PlannedSequence]) -> GraphPlan:
         """A sequence, laid out and judged; steps may be moved for the layout."""
@@ -281,18 +329,7 @@ class _GraphPlanning:
         """A sequence, with its layout or its stays if there are any, as the entry of a plan file and judged."""
         graph, step, asked, allowed = self.graph, self.step, self.asked, self.search.allowed
         found = outcome.require()
-        program = planned_program(
-            step,
-            outcome,
-            fingerprint=fingerprint(graph),
-            budget_bytes=found.peak_with_workspace_bytes if asked.budget.is_min else allowed,
-            role=asked.role,
-            name=graph.name,
-            arena=arena,
-            random_state_bytes=random_state_bytes(graph, found.sequence),
-            assumed=self.pricing.prices(graph).assumed,
-            bodies=body_orders(asked.bodies),
-        )
+        program = self._program(outcome, fingerprint(graph), arena)
         if stored is None:
             # Bodies of loops may have stays where the graph around them has none.
             stored = OffloadPlan(found, host_bytes=Evaluator(step, found.sequence).peak_host_bytes)
@@ -324,6 +361,24 @@ class _GraphPlanning:
         if program.stays and asked.host is not None:
             program = replace(program, copies=copies_record(step, schedule, program.stays, asked.host))
         return GraphPlan(program, schedule)
+
+    def _program(
+        self, outcome: Outcome[PlannedSequence], fingerprint: str, arena: PlannedArena | None = None
+    ) -> PlannedProgram:
+        """The entry of a plan file, as the search sees it."""
+        graph, asked, found = self.graph, self.asked, outcome.require()
+        return planned_program(
+            self.step,
+            outcome,
+            fingerprint=fingerprint,
+            budget_bytes=found.peak_with_workspace_bytes if asked.budget.is_min else self.search.allowed,
+            role=asked.role,
+            name=graph.name,
+            arena=arena,
+            random_state_bytes=random_state_bytes(graph, found.sequence),
+            assumed=self.pricing.prices(graph).assumed,
+            bodies=body_orders(asked.bodies),
+        )
 
 
 def _with_atomic_cost(program: PlannedProgram, whole: AtomicStep) -> PlannedProgram:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from neaptide.ir.body_orders import BodyOrder
-from neaptide.outcome import Outcome, Termination
+from neaptide.outcome import Outcome, Termination, TerminationReason
 from neaptide.planner.arena_order import PlannedArena
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.recompute.recomputations import recompute_units
@@ -107,6 +107,12 @@ def told_recomputations(step: StepProblem, sequence: Sequence[int]) -> tuple[Rec
         )
         for unit in recompute_units(Evaluator(step, sequence))
     )
+
+
+def ended_as(record: TerminationRecord) -> Termination:
+    """What a plan keeps of the end of a search, as it was told."""
+    reason = TerminationReason(record.reason)
+    return Termination(reason, record.limit, record.detail, record.best, record.bound)
 
 
 def _record(termination: Termination) -> TerminationRecord:

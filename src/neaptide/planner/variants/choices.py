@@ -17,7 +17,7 @@ from neaptide.planner.variants.levels import Level, levels_of
 from neaptide.planner.variants.settings import SETTINGS
 from neaptide.planner.variants.variant import Decision, Variant
 from neaptide.transform.fission.amplifiers import Amplifier, amplifiers
-from neaptide.transform.fission.candidates import Candidate, RegionFinder, candidates
+from neaptide.transform.fission.candidates import Candidate, RegionFinder, candidates, means_in_regions
 from neaptide.transform.fission.own_views import with_own_views
 from neaptide.transform.fission.spans import BACKWARD
 from neaptide.transform.fission.twins import amplified, twins_apart
@@ -110,7 +110,7 @@ class Choices:
 
     def _means(self, graph: Graph) -> list[int]:
         """Those between the forward and its loss, which lies in all regions."""
-        return sorted({node for region in candidates(graph, self.registry, most=1) for node in region.means})
+        return list(means_in_regions(graph, self.registry))
 
     def after(self, variant: Variant) -> tuple[Choice, ...]:
         """What may follow from a variant, those that make most bytes in parts first."""

@@ -10,7 +10,7 @@ from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.outcome import Limits
 from neaptide.planner.objective import PlannedSequence
-from neaptide.planner.plan_graph import GraphPlan, PlanRequest
+from neaptide.planner.plan_graph import GraphPlan, PlanRequest, finished_plan
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choices
@@ -60,16 +60,33 @@ class VariantPlanning:
         met: MetPlans,
         interrupt: threading.Event | None,
     ) -> None:
-        self.graph, self.asked, self.exact, self.choices = graph, asked, exact, choices
+        self.graph, self._asked, self.exact, self.choices = graph, asked, exact, choices
         self.merging, self.met, self.interrupt = merging, met, interrupt
         self.shares = Shares(limits, interrupt)
         self.before = baseline(exact(graph).problem(graph))
         self.plain = Variant.captured(graph)
-        first = asked(self.plain.edited)
+        first = self.asked(self.plain.edited)
         assert first.budget_bytes is not None
         self.goal = Goal.of(first.budget, first.budget_bytes, self.before.seconds)
         self.tried: list[TriedVariant] = []
         self.pool: WorkerPool | None = None
+
+    def asked(self, edited: Edited) -> PlanRequest:
+        """What is asked of a variant: a draft, where plans are laid out and judged alone."""
+        request = self._asked(edited)
+        return replace(request, is_draft=request.host is None and not request.atomic)
+
+    def finish(self, best: VariantPlan) -> VariantPlan:
+        """The answer, laid out and judged."""
+        found = finished_plan(
+            best.variant.graph,
+            self.exact(best.variant.graph),
+            self.asked(best.variant.edited),
+            self.shares.part(max(self.shares.left(), SETTINGS.search_share)),
+            best.found,
+            interrupt=self.interrupt,
+        )
+        return replace(best, found=found)
 
     def close(self) -> None:
         """End the workers."""

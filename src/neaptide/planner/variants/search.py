@@ -31,6 +31,7 @@ from neaptide.planner.variants.settings import SETTINGS
 from neaptide.planner.variants.shares import searches_of
 from neaptide.planner.variants.variant import Decision, Variant
 from neaptide.planner.variants.variant_plan import VariantPlan
+from neaptide.transform.rewrite import Rewrite
 
 
 def plan_variants(
@@ -79,8 +80,8 @@ def plan_variants(
     )
     try:
         if like is not None:
-            return search.run_like(like)
-        return search.run_on() if search.met.of(search.plain) else search.run(workers)
+            return search.finish(search.run_like(like))
+        return search.finish(search.run_on() if search.met.of(search.plain) else search.run(workers))
     finally:
         search.close()
 
@@ -132,16 +133,20 @@ class _Search(VariantPlanning):
         return replace(best, tried=tuple(self.tried), begun=begun, choices=choices)
 
     def run_on(self) -> VariantPlan:
-        """What was met for other limits, planned for this one, and what else may follow from the graph with the time left."""
+        """The variant that was met for other limits and promises most, planned for this one; others, as long as time is left.
+
+        What is found here for the first time gets little: the search for the next limit plans it at length.
+        """
         best = self._best_met()
         begun = self.choices.begun(self.graph)
         if not self.is_free(best):
-            price = self._price_met()
-            for one in self._met_by_promise(price)[: Round.first().choices]:
-                if self.shares.left() > Round.first().begun:
-                    best = self._better(self._again(one), best)
+            price, again = self._price_met(), set[tuple[Rewrite, ...]]()
+            best = self._best_again(price, best, again)
             if self.shares.left() > Round.later().begun:
                 best = self._best_of_all(begun, self.choices.after(begun), price, best, Round.later())
+            for _ in range(Round.first().choices - 1):
+                if self.shares.left() > Round.behind().begun:
+                    best = self._best_again(price, best, again)
             best = self.once_more(best)
         return replace(best, tried=tuple(self.tried), begun=begun, choices=self.choices.after(begun))
 
@@ -159,26 +164,37 @@ class _Search(VariantPlanning):
         plain = min(self.met.of(self.plain), key=lambda found: self.goal.rank_of(found.program))
         return Price.of(self.before, planned_sequence(plain))
 
-    def _met_by_promise(self, price: Price) -> list[VariantPlan]:
-        """A plan of each variant that was met, those first that recomputation would bring furthest."""
+    def _best_again(self, price: Price, best: VariantPlan, again: set[tuple[Rewrite, ...]]) -> VariantPlan:
+        """The better of a plan and of the variant that was met and promises most, planned for this limit.
+
+        Args:
+            price: of recomputation.
+            best: the plan.
+            again: rewrites of variants that were planned again before; those of this one are added.
+        """
 
         def promise(one: VariantPlan) -> tuple[float, ...]:
-            plans = [planned_sequence(found) for found in self.met.of(one.variant)]
-            return min(
+            plans = map(planned_sequence, self.met.of(one.variant))
+            brought = (
                 price.brought(made.peak_with_workspace_bytes, made.seconds, self.goal) for made in plans
             )
+            return min(brought)
 
         # Where results lie on top of operands in one sequence follows from it: there the graph as it is stands for them.
-        known = self.met.variants()
-        own = [one for one in known if not (one.variant.rewrites and one.label.startswith(AS_IT_IS))]
-        return sorted(own, key=promise)
-
-    def _again(self, one: VariantPlan) -> VariantPlan:
-        """A variant that was met, planned for this limit."""
+        found = [
+            one
+            for one in self.met.variants()
+            if one.variant.rewrites not in again
+            and not (one.variant.rewrites and one.label.startswith(AS_IT_IS))
+        ]
+        one = min(found, key=promise, default=None)
+        if one is None:
+            return best
+        again.add(one.variant.rewrites)
         share = SETTINGS.whole_part * self.shares.left() / searches_of(one.variant.graph)
-        if one.label.startswith(AS_IT_IS):
-            return self.as_it_is(AS_IT_IS, share)
-        return self.planned(one.label, one.variant, share, one.begins)
+        if one.variant.rewrites:
+            return self._better(self.planned(one.label, one.variant, share, one.begins), best)
+        return self._better(self.as_it_is(AS_IT_IS, share), best)
 
     def _better(self, one: VariantPlan, other: VariantPlan) -> VariantPlan:
         return one if self.is_better(one, other) else other

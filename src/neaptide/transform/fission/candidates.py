@@ -8,7 +8,7 @@ backward, all of it, and what lies between narrow places around its widest.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
@@ -34,6 +34,9 @@ from neaptide.transform.rules.made_again import Again
 # A region that makes fewer bytes than this share of all that forward and backward make is not worth a loop.
 _SMALL: Final = 0.02
 MOST_SUFFIXES: Final = 8
+
+MeansWanted = Callable[[Collection[int]], bool]
+"""Told the nodes that take a mean along an axis; says whether a region along it is of interest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,22 @@ def candidates(graph: Graph, registry: OpRegistry, most: int = MOST_SUFFIXES) ->
     return tuple(sorted(found.values(), key=lambda made: (-made.nbytes, made.origin)))
 
 
+def means_in_regions(graph: Graph, registry: OpRegistry) -> tuple[int, ...]:
+    """Nodes that take a mean along the axis of a region of the whole step, or of the shortest suffix; ascending.
+
+    Regions are found only until all means along their axes are known.
+
+    Args:
+        graph: static.
+        registry: what its operations mean.
+    """
+    finder = RegionFinder(graph, registry)
+    found: set[int] = set()
+    for made in finder.spans(1, lambda means: not found.issuperset(means)):
+        found.update(made.means)
+    return tuple(sorted(found))
+
+
 class RegionFinder:
     """Finds what may run in parts among some nodes of a graph.
 
@@ -111,8 +130,13 @@ class RegionFinder:
         step = whole_step(self.graph)
         return 0.0 if step is None else _SMALL * self._all_made_bytes(range(step.start, step.end))
 
-    def spans(self, most: int) -> Iterator[Candidate]:
-        """Regions of the whole step and of suffixes."""
+    def spans(self, most: int, wanted: MeansWanted = lambda _: True) -> Iterator[Candidate]:
+        """Regions of the whole step and of suffixes.
+
+        Args:
+            most: suffixes that are looked at.
+            wanted: asked before a region is found, by the means along its axis, whether it is of interest.
+        """
         step = whole_step(self.graph)
         if step is None:
             return
@@ -120,13 +144,13 @@ class RegionFinder:
         # What holds a loop already is no region: a loop is not split from outside.
         loops = [node.id for node in self.graph.nodes if node.regions]
         for value in () if loops else self.batch():
-            yield from self._along_dims("step", step, value, least)
+            yield from self._along_dims("step", step, value, least, wanted)
         free = [span for span in suffixes(self.graph) if not any(span.start <= n < span.end for n in loops)]
         for span in _spread(free, most):
-            yield from self._along_dims("suffix", span, span.crossing[0], least)
+            yield from self._along_dims("suffix", span, span.crossing[0], least, wanted)
         for span in self.free_stretches():
             for value in span.crossing[:1] or self.batch():
-                yield from self._along_dims("stretch", span, value, least)
+                yield from self._along_dims("stretch", span, value, least, wanted)
 
     def free_stretches(self) -> list[Span]:
         """Stretches of a graph without a backward that hold no loop."""
@@ -142,14 +166,23 @@ class RegionFinder:
                 found.append(number)
         return found
 
-    def _along_dims(self, kind: str, span: Span, value: int, least: float) -> Iterator[Candidate]:
+    def _along_dims(
+        self, kind: str, span: Span, value: int, least: float, wanted: MeansWanted
+    ) -> Iterator[Candidate]:
         for dim, extent in enumerate(self.graph.values[value].shape):
             if extent.is_constant and extent.constant_value() > 1:
-                made = self.found(kind, range(span.start, span.end), value, dim)
+                made = self.found(kind, range(span.start, span.end), value, dim, wanted)
                 if made is not None and made.nbytes > least:
                     yield made
 
-    def found(self, kind: str, nodes: Collection[int], value: int, dim: int) -> Candidate | None:
+    def found(
+        self,
+        kind: str,
+        nodes: Collection[int],
+        value: int,
+        dim: int,
+        wanted: MeansWanted = lambda _: True,
+    ) -> Candidate | None:
         """Those of some nodes that may run in parts along a dim of a value that is handed to them; None if there is no such region.
 
         Args:
@@ -157,6 +190,7 @@ class RegionFinder:
             nodes: to choose from.
             value: that names the axis.
             dim: of it; its extent is the length of the axis.
+            wanted: as of `spans`.
         """
         length = self.graph.values[value].shape[dim].constant_value()
         try:
@@ -164,16 +198,18 @@ class RegionFinder:
         except RewriteError:
             return None  # the axis contradicts itself: no region along it
         means = tuple(c.node for c in carried.conditions if c.need is Need.MEAN)
+        if not wanted(means):
+            return None
         left_out = {c.node for c in carried.conditions if c.need not in (Need.COMPLETE, Need.MEAN)}
-        wanted = {n for n in carried.members if n not in left_out and self._may_repeat(self.graph.nodes[n])}
+        left = {n for n in carried.members if n not in left_out and self._may_repeat(self.graph.nodes[n])}
         members: frozenset[int] = frozenset()
-        while members != wanted:
-            self._leave_writers_with_what_they_write(wanted)
+        while members != left:
+            self._leave_writers_with_what_they_write(left)
             complete = self._complete(carried)
-            members = convex_members(self.graph, wanted, complete, self.sizes, self.before)
+            members = convex_members(self.graph, left, complete, self.sizes, self.before)
             # What nothing in the region cuts any more would run whole in each part.
-            wanted = set(members - self._idle(members, carried) - self._torn(members, carried))
-            self._leave_writers_with_what_they_write(wanted)
+            left = set(members - self._idle(members, carried) - self._torn(members, carried))
+            self._leave_writers_with_what_they_write(left)
         in_parts = frozenset(
             storage
             for n in members

@@ -35,26 +35,29 @@ def convex_members(
         before: by node, those that it depends on, where they are known.
     """
     found = predecessors(graph) if before is None else before
-    return _Choice(graph, set(wanted), complete, sizes, found).made()
+    made = [sum(sizes[storage] for storage in graph.created_storages(node)) for node in graph.nodes]
+    return _Choice(set(wanted), complete, made, found).made()
 
 
 @dataclass
 class _Choice:
-    graph: Graph
+    """The arguments of `convex_members`; `made_bytes` are what each node makes."""
+
     members: set[int]
     complete: Mapping[int, Collection[int]]
-    sizes: Sequence[int]
+    made_bytes: Sequence[int]
     before: Sequence[Sequence[int]]
 
     def made(self) -> frozenset[int]:
+        nbytes = sum(self.made_bytes[node] for node in self.members)
         while True:
             needed, blocked = self._conflicts()
-            light = _LIGHT * sum(map(self._made_bytes, self.members))
             cones = (self._cone(node) for node in sorted(needed))
-            cone = next((c for c in cones if sum(map(self._made_bytes, c)) <= light), None)
+            cone = next((c for c in cones if self._all_made(c) <= _LIGHT * nbytes), None)
             if cone is None:
                 return frozenset(self.members - blocked)
             self.members -= cone
+            nbytes -= self._all_made(cone)
 
     def _conflicts(self) -> tuple[set[int], set[int]]:
         """Nodes that a member needs complete and that need a member, or are one; and members that cannot be members."""
@@ -89,5 +92,5 @@ class _Choice:
                         found.add(other)
         return found
 
-    def _made_bytes(self, node: int) -> int:
-        return sum(self.sizes[storage] for storage in self.graph.created_storages(self.graph.nodes[node]))
+    def _all_made(self, nodes: Collection[int]) -> int:
+        return sum(self.made_bytes[node] for node in nodes)
