@@ -59,7 +59,7 @@ def test_a_run_in_an_arena_is_verified_and_told(plan):
     assert json.loads(to_json(report))["arena"]["arena_bytes"] == report.arena.arena_bytes
 
 
-@pytest.mark.parametrize("budget", ["70%", None])
+@pytest.mark.parametrize("budget", [pytest.param("70%", marks=pytest.mark.slow), None])
 def test_a_comparison_has_a_row_for_it(budget):
     found = neaptide.compare(deep_factory, budget=budget, repeats=1, arena=True, **QUICK)
     row = found.row("arena")

@@ -188,6 +188,7 @@ def test_a_limit_on_time_that_cannot_be_kept_says_so_in_time():
     assert "over the baseline" in caught.value.why
 
 
+@pytest.mark.slow
 def test_a_comparison_out_of_budget_measures_the_lowest_plan():
     compared = neaptide.compare(deep_factory, budget="20%", repeats=1, **QUICK)
     row = compared.row("plan")

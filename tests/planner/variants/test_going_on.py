@@ -104,6 +104,7 @@ def test_an_interrupt_keeps_the_best_so_far():
     assert made.peak_with_workspace_bytes <= made.baseline_peak_with_workspace_bytes
 
 
+@pytest.mark.slow
 def test_under_a_work_limit_the_same_is_found_again():
     found = [searched(Limits(None, 1000)) for _ in range(2)]
     assert found[0].rewrites == found[1].rewrites
