@@ -176,6 +176,8 @@ class Evaluator:
     @property
     def host_bytes_in_bodies(self) -> Ints:
         """Most bytes that the body of a loop has on the host, by position. O(steps)."""
+        if not any(self.problem.body_host_bytes):
+            return np.zeros(len(self.order), dtype=np.int64)
         of_node: Ints = np.array(self.problem.body_host_bytes, dtype=np.int64)
         return of_node[np.array(self.node_of, dtype=np.int64)[self.order]]
 
@@ -222,6 +224,8 @@ class Evaluator:
         if self.problem.state_bytes[storage]:
             touched_by = tuple(dict.fromkeys((int(self.order[0]), *events)))
             return [InstanceUses(touched_by, is_kept=True, is_owned=True, needed_by=tuple(events))]
+        if len(events) == len(self.problem.roles[storage]):
+            return [InstanceUses(tuple(events), storage in self._instances.outputs)]
         touched, kept = self._instances.replay(storage, events, self.node_of)
         return [InstanceUses(tuple(uses), n in kept) for n, uses in enumerate(touched)]
 

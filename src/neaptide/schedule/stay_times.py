@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from neaptide.cost.devices import Link
 from neaptide.ir.schedule import BETWEEN
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.loop_copies import Busy, LoopCopies
 
+Floats: TypeAlias = NDArray[np.float64]
 Places: TypeAlias = tuple[int, int, int, int]
 """Positions of the store, of the wait behind it, of the load, and of the wait for that, as in `HostStay`; `BETWEEN` for
 those that there are not."""
@@ -65,12 +66,13 @@ class StayClock:
 
     Attributes:
         begins_s: by position, when its operation begins if nothing waits; one more entry for the end.
+        begins: the same as an array.
         loops: by position, the copies of the loop there; only where there are any.
     """
 
     def __init__(
         self,
-        seconds: Sequence[float],
+        seconds: Sequence[float] | Floats,
         out: Link,
         back: Link,
         loops: Mapping[int, LoopCopies] = MappingProxyType({}),
@@ -84,18 +86,20 @@ class StayClock:
             loops: as the attribute.
         """
         self.loops = loops
-        self.begins_s: tuple[float, ...] = tuple(accumulate(seconds, initial=0.0))
+        self.begins: Floats = np.concatenate(([0.0], np.cumsum(np.asarray(seconds, dtype=np.float64))))
+        self.begins_s: list[float] = self.begins.tolist()
         self.out, self.back = out, back
 
     @staticmethod
     def of(evaluator: Evaluator, out: Link, back: Link) -> StayClock:
         """The clock of a sequence. O(positions)."""
         problem, order = evaluator.problem, evaluator.order
-        nodes = np.array(evaluator.node_of, dtype=np.int64)[order]
-        first = np.array(problem.seconds)[nodes]
-        again = np.array(problem.repeat_seconds)[nodes]
+        seconds: Floats = np.zeros(len(evaluator.node_of))
+        seconds[: problem.node_count] = problem.seconds
         # Execution ids from the node count on are repetitions.
-        seconds = np.where(order < problem.node_count, first, again).tolist()
+        again = [problem.repeat_seconds[node] for node in evaluator.node_of[problem.node_count :]]
+        seconds[problem.node_count :] = again
+        seconds = seconds[order]
         return StayClock(seconds, out, back, loops_with_copies(evaluator))
 
     def play(self, places: Sequence[Places], nbytes: Sequence[int]) -> StayTimes:

@@ -54,17 +54,19 @@ def offload_bound(
         return step.baseline_seconds
     spread = np.linspace(0, len(high) - 1, SETTINGS.bound_steps).astype(np.int64)
     positions = {int(profile.argmax()), *high[spread].tolist()}
-    added = max(_Step(evaluator, host, p).added_seconds(budget_bytes, time_s) for p in sorted(positions))
+    clock = StayClock.of(evaluator, host.out, host.back)
+    added = max(
+        _Step(evaluator, host, clock, p).added_seconds(budget_bytes, time_s) for p in sorted(positions)
+    )
     return step.baseline_seconds + added
 
 
 class _Step:
     """What the first execution at one position leaves open: how each storage that is there before it comes by."""
 
-    def __init__(self, evaluator: Evaluator, host: HostSpace, position: int) -> None:
+    def __init__(self, evaluator: Evaluator, host: HostSpace, clock: StayClock, position: int) -> None:
         step = evaluator.problem
-        self.step, self.host, self.position = step, host, position
-        self.clock = StayClock.of(evaluator, host.out, host.back)
+        self.step, self.host, self.clock, self.position = step, host, clock, position
         places = evaluator.places
         here = int(evaluator.order[position])
         self.storages = [
@@ -100,18 +102,26 @@ class _Step:
         )
         before, behind = program.variables(np.ones(2, dtype=bool)).tolist()
         number = {storage: k for k, storage in enumerate(self.storages)}
-        for k, storage in enumerate(self.storages):
-            if self.next_use[k] >= 0:
-                some = [held[k], away[k]]
-                if step.creator[storage] >= 0:
-                    some.append(again_of[step.creator[storage]])
-                program.add_row(np.array(some), -np.ones(len(some)), -1.0)
-        for creator in creators:
-            for storage in storages_needed(step, creator):
-                if storage in number and step.creator[storage] not in (creator, OWNED):
-                    k = number[storage]
-                    ways = np.array([again_of[creator], held[k], away[k], again_of[step.creator[storage]]])
-                    program.add_row(ways, np.array([1.0, -1.0, -1.0, -1.0]), 0.0)
+        used = np.flatnonzero(np.array(self.next_use) >= 0)
+        again = np.array([again_of.get(step.creator[s], -1) for s in self.storages], dtype=np.int64)
+        made = np.flatnonzero(again[used] >= 0)
+        every = np.arange(len(used))
+        program.add_entries(
+            np.concatenate((every, every, made)),
+            np.concatenate((held[used], away[used], again[used][made])),
+            -np.ones(2 * len(used) + len(made)),
+            -np.ones(len(used)),
+        )
+        pairs = [
+            (again_of[creator], number[storage])
+            for creator in creators
+            for storage in storages_needed(step, creator)
+            if storage in number and step.creator[storage] not in (creator, OWNED)
+        ]
+        reader, operand = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        program.add_rows(
+            [(reader, 1.0), (held[operand], -1.0), (away[operand], -1.0), (again[operand], -1.0)], 0.0
+        )
         nbytes = np.array([step.moved_bytes(s) for s in self.storages], dtype=np.float64)
         scale = float(max(budget_bytes, 1))
         program.add_row(held, nbytes / scale, (budget_bytes - self.fixed_bytes) / scale)

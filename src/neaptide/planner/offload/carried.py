@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -16,10 +16,11 @@ from neaptide.planner.offload.gap_table import GapTable
 from neaptide.planner.offload.gaps import GapKey, IdleGap, away_bytes
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.offload.placement import PlacedStays, place_stays
+from neaptide.planner.offload.settings import SETTINGS
 from neaptide.schedule.changes import Change
 from neaptide.schedule.evaluate import Evaluator, Ints
 from neaptide.schedule.replays import Replays
-from neaptide.schedule.stay_times import StayClock, loops_with_copies
+from neaptide.schedule.stay_times import StayClock
 from neaptide.schedule.transfers import bytes_on_host
 
 # What is known of one order, and of one choice of gaps.
@@ -66,8 +67,6 @@ class Carried:
         self.replays = Replays(evaluator)
         self.gaps = GapTable(evaluator, host)
         self.chosen: frozenset[GapKey] = frozenset(chosen)
-        self._first_s = np.array(evaluator.problem.seconds)
-        self._again_s = np.array(evaluator.problem.repeat_seconds)
         self._filled: _Filled | None = None
         self._placed: _Placed | None = None
         self._clock: _Clock | None = None
@@ -76,11 +75,7 @@ class Carried:
         """Of the sequence as it is."""
         order = self.evaluator.order
         if self._clock is None or self._clock[0] is not order:
-            nodes = np.array(self.evaluator.node_of, dtype=np.int64)[order]
-            is_first = order < self.evaluator.problem.node_count
-            seconds = np.where(is_first, self._first_s[nodes], self._again_s[nodes])
-            loops = loops_with_copies(self.evaluator)
-            self._clock = order, StayClock(seconds.tolist(), self.host.out, self.host.back, loops)
+            self._clock = order, StayClock.of(self.evaluator, self.host.out, self.host.back)
         return self._clock[1]
 
     def filled(self) -> list[IdleGap]:
@@ -103,7 +98,7 @@ class Carried:
             rounds=rounds,
             most_exposed_s=most_exposed_s,
         )
-        is_careful = rounds is None and most_exposed_s == math.inf
+        is_careful = rounds is None and SETTINGS.hopeless * placed.times.exposed_s <= most_exposed_s
         self._placed = self.evaluator.order, self.chosen, placed, is_careful
         return placed
 
@@ -149,7 +144,7 @@ class Carried:
             return True
         beside = self.chosen if without is None else self.chosen | {without}
         rows, start, end, nbytes = self.gaps.across(int(high[0]), int(high[-1]), beside)
-        begins = np.array(self.clock().begins_s)
+        begins = self.clock().begins
         longest = np.lexsort((-nbytes, begins[start + 1] - begins[end]))
         rows, start, nbytes = rows[longest], start[longest], nbytes[longest]
         stop = np.minimum(end[longest], len(low) - 1)
@@ -182,7 +177,7 @@ class Carried:
         self,
         change: Change | None,
         *,
-        made: Iterable[int] = (),
+        made: Collection[int] = (),
         without: GapKey | None = None,
         guard: LimitGuard | None = None,
     ) -> bool:
@@ -194,7 +189,7 @@ class Carried:
             change: of the repetitions; None for none.
             made: storages of which new gaps are filled where there is no room for them.
             without: a gap that is no longer filled.
-            guard: where it is given, any gaps are filled until the budget is met.
+            guard: where it is given, and those new gaps do not help, any gaps are filled until the budget is met.
         """
         evaluator, seconds, before = self.evaluator, self.seconds(), self._state()
         own = {gap.key for storage in made for gap in self.gaps.of(storage)}
@@ -202,21 +197,30 @@ class Carried:
             evaluator.apply(change)
         # A sequence that takes as long without any waiting is not faster.
         if self.clock().begins_s[-1] < seconds:
-            self.chosen = self._still_there(self.chosen - {without})
-            if int(self.lowest().max(initial=0)) > self.budget:
-                new = {gap.key for storage in made for gap in self.gaps.of(storage)}
-                self.chosen |= new - own
-                if guard is not None and self.fill_until_within(guard, without):
+            self.chosen = left = self._still_there(self.chosen - {without})
+            is_full = int(self.lowest().max(initial=0)) > self.budget
+            if is_full and made:
+                self.chosen |= {gap.key for storage in made for gap in self.gaps.of(storage)} - own
+            is_faster = self._is_faster(seconds)
+            if not is_faster and is_full and guard is not None:
+                self.chosen = left
+                if self.fill_until_within(guard, without):
                     self.drop_needless()
-            if int(self.lowest().max(initial=0)) <= self.budget:
-                self.place(rounds=1, most_seconds=seconds)
-                if self.is_within() and self.seconds() < seconds:
-                    evaluator.forget_undo()
-                    return True
+                    is_faster = self._is_faster(seconds)
+            if is_faster:
+                evaluator.forget_undo()
+                return True
         if change is not None:
             evaluator.undo()
         self.chosen, self._filled, self._placed, self._clock = before
         return False
+
+    def _is_faster(self, seconds: float) -> bool:
+        """Whether the sequence with what is chosen fits, and takes less than some seconds."""
+        if int(self.lowest().max(initial=0)) > self.budget:
+            return False
+        self.place(rounds=1, most_seconds=seconds)
+        return self.is_within() and self.seconds() < seconds
 
     def _state(self) -> tuple[frozenset[GapKey], _Filled | None, _Placed | None, _Clock | None]:
         """What a change replaces beside the sequence, to have it again."""

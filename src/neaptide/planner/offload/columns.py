@@ -8,18 +8,20 @@ one machine's preemptive relaxation; exact times come with the placement of the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from neaptide.linear.arrays import Flags, Floats
+from neaptide.linear.arrays import Floats
 from neaptide.linear.sparse_program import SparseProgram
+from neaptide.planner.offload.engine_rows import add_engine_rows
 from neaptide.planner.offload.gaps import GapKey, IdleGap
 from neaptide.planner.offload.settings import SETTINGS
 from neaptide.planner.recompute.pool.pool import RepetitionPool
-from neaptide.planner.recompute.pool.program import OtherColumns, RepetitionProgram
+from neaptide.planner.recompute.pool.program import OtherColumns, PoolAnswer, RepetitionProgram
 from neaptide.schedule.evaluate import Ints
 from neaptide.schedule.stay_times import StayClock
 
@@ -47,17 +49,27 @@ class StayColumns:
     Attributes:
         clock: of that order.
         columns: so far.
+        windows: of each, for each copy the cell in which it may begin and the one in which it is done; no cells for one
+            that is not made.
     """
 
-    def __init__(self, gaps: Iterable[IdleGap], clock: StayClock) -> None:
-        """O(gaps x log positions)."""
+    def __init__(self, gaps: Iterable[IdleGap], clock: StayClock, most_s: float = math.inf) -> None:
+        """O(gaps x log positions).
+
+        Args:
+            gaps: that may be filled.
+            clock: of the order.
+            most_s: a way of being away that is waited for longer, even alone, is left out; not one that has to be taken.
+        """
         self.clock = clock
-        self._begins = np.array(clock.begins_s)
+        self._most_s = most_s
+        self._begins = clock.begins
         wanted = list(gaps)
         first = min((gap.start + 1 for gap in wanted), default=0)
         end = max((gap.end for gap in wanted), default=0)
         self.borders_s: Floats = np.linspace(self._begins[first], self._begins[end], SETTINGS.cells + 1)
         self.columns: list[StayColumn] = []
+        self.windows: list[tuple[tuple[int, int], tuple[int, int]]] = []
         self._known: set[tuple[GapKey, int, int]] = set()
         for gap in wanted:
             self.add(gap, gap.start, self._latest(gap, gap.end))
@@ -65,7 +77,7 @@ class StayColumns:
                 self.add(gap, *self._away(gap, store, load))
 
     def add(self, gap: IdleGap, gone: int, load: int) -> bool:
-        """Have a way of being away among the columns; whether it is new and takes bytes from any step."""
+        """Have a way of being away among the columns; whether it is new, takes bytes from any step and is not too slow."""
         key = gap.key, gone, load
         if load - gone < 2 or key in self._known:
             return False
@@ -76,7 +88,11 @@ class StayColumns:
             stores = self.clock.out.seconds(gap.nbytes) - (begins[gone + 1] - begins[gap.start + 1])
         if not gap.ends_behind:
             loads = self.clock.back.seconds(gap.nbytes) - (begins[gap.end] - begins[load])
-        self.columns.append(StayColumn(gap, gone, load, max(stores, 0.0) + max(loads, 0.0)))
+        seconds = max(stores, 0.0) + max(loads, 0.0)
+        if seconds > self._most_s and not gap.is_between:
+            return False
+        self.columns.append(StayColumn(gap, gone, load, seconds))
+        self.windows.append(self._windows(self.columns[-1]))
         return True
 
     def _away(self, gap: IdleGap, store: int, load: int) -> tuple[int, int]:
@@ -92,14 +108,17 @@ class StayColumns:
         """A load begins before an operation; where there is none, the storage is away to the end."""
         return gap.end if gap.ends_behind else min(load, len(self._begins) - 2)
 
-    def windows(self, column: StayColumn) -> tuple[tuple[int, int], tuple[int, int]]:
-        """For each copy, the cell in which it may begin and the one in which it is done; no cells for one that is not made."""
+    def _windows(self, column: StayColumn) -> tuple[tuple[int, int], tuple[int, int]]:
+        """As in `windows`."""
         gap = column.gap
         store = load = (-1, SETTINGS.cells)
         if not gap.begins_before:
-            store = self._cell(gap.start + 1), self._cell(column.gone + 1, is_end=True)
+            begin = self._cell(gap.start + 1)
+            # The border of two cells belongs to both, so a copy that is waited for at once may end where it begins.
+            store = begin, max(self._cell(column.gone + 1, is_end=True), begin)
         if not gap.ends_behind:
-            load = self._cell(column.load), self._cell(gap.end, is_end=True)
+            done = self._cell(gap.end, is_end=True)
+            load = min(self._cell(column.load), done), done
         return store, load
 
     def cell_of(self, position: int) -> int:
@@ -129,6 +148,13 @@ class StayProgram(RepetitionProgram):
         first = pool.variables + 1
         return values[first : first + len(self.stays.columns)]
 
+    def seconds(self, pool: RepetitionPool, answer: PoolAnswer) -> float:
+        """What an answer adds to the order, by repetitions, slow copies and waiting for busy engines."""
+        first, count = pool.variables + 1, len(self.stays.columns)
+        shares, waits = answer.values[first : first + count], answer.values[first + count :][: SETTINGS.cells]
+        alone = np.array([column.seconds for column in self.stays.columns])
+        return float(answer.seconds + alone @ shares + waits.sum())
+
     def _profile(self, pool: RepetitionPool, values: Floats) -> Floats:
         shares = self.shares(pool, values)
         start, end = self._moments(pool)
@@ -155,10 +181,10 @@ class StayProgram(RepetitionProgram):
         start, end = self._moments(pool)
         self._once(program, columns, variables)
         self._only_what_is_there(program, pool, variables, start, end)
-        self._engines(program, pool, variables, waits)
+        sums = self._engines(program, pool, variables, waits)
         nbytes = np.array([c.gap.nbytes for c in columns], dtype=np.float64)
         seconds = np.array([c.seconds for c in columns], dtype=np.float64)
-        return OtherColumns(variables, start, end, nbytes, seconds, waits)
+        return OtherColumns(variables, start, end, nbytes, seconds, waits, sums)
 
     def _once(self, program: SparseProgram, columns: Sequence[StayColumn], variables: Ints) -> None:
         """A gap is filled in one way, and one of a storage that waits between two steps is filled."""
@@ -191,25 +217,32 @@ class StayProgram(RepetitionProgram):
                     alive = np.array([variable, stretch.variable])
                     program.add_row(alive, np.array([1.0, -1.0]), 0.0)
 
-    def _engines(self, program: SparseProgram, pool: RepetitionPool, variables: Ints, waits: Ints) -> None:
-        """What an engine has to do within each run of cells takes no longer than these."""
+    def _engines(self, program: SparseProgram, pool: RepetitionPool, variables: Ints, waits: Ints) -> Ints:
+        """What an engine has to do within each run of cells takes no longer than these; the sums that say so."""
         stays = self.stays
-        windows = [stays.windows(column) for column in stays.columns]
+        windows = np.array(stays.windows, dtype=np.int64).reshape(-1, 2, 2)
+        nbytes = np.array([column.gap.nbytes for column in stays.columns], dtype=np.float64)
+        cell_s = max(float(stays.borders_s[1] - stays.borders_s[0]), 1e-12)
+        relief = program.variables(np.ones(SETTINGS.cells, dtype=bool))
+        every = np.arange(SETTINGS.cells)
         cells = np.array([stays.cell_of(stage) for stage, _ in pool.items], dtype=np.int64)
+        program.add_entries(
+            np.concatenate((every, every, cells)),
+            np.concatenate((relief, waits, np.arange(len(cells)))),
+            np.concatenate(
+                (np.ones(SETTINGS.cells), np.full(SETTINGS.cells, -1.0 / cell_s), -pool.seconds / cell_s)
+            ),
+            np.zeros(SETTINGS.cells),
+        )
+        number: dict[GapKey, int] = {}
+        gap = np.array(
+            [number.setdefault(column.gap.key, len(number)) for column in stays.columns], dtype=np.int64
+        )
+        sums = [relief]
         for engine, link in enumerate((stays.clock.out, stays.clock.back)):
-            begin = np.array([window[engine][0] for window in windows], dtype=np.int64)
-            done = np.array([window[engine][1] for window in windows], dtype=np.int64)
-            seconds = np.array([link.seconds(column.gap.nbytes) for column in stays.columns])
-            for first in range(SETTINGS.cells):
-                for last in range(first, SETTINGS.cells):
-                    inside: Flags = (begin >= first) & (done <= last)
-                    if not inside.any():
-                        continue
-                    running = np.flatnonzero((cells >= first) & (cells <= last))
-                    columns = np.concatenate((variables[inside], running, waits[first : last + 1]))
-                    entries = np.concatenate(
-                        (seconds[inside] / self.use, -pool.seconds[running], -np.ones(last + 1 - first))
-                    )
-                    room = float(stays.borders_s[last + 1] - stays.borders_s[first])
-                    scale = max(room, 1e-12)
-                    program.add_row(columns, entries / scale, room / scale)
+            begin, done = windows[:, engine].T
+            seconds = link.latency_s + nbytes / link.bandwidth_bytes_per_s
+            sums.append(
+                add_engine_rows(program, variables, gap, begin, done, seconds / (self.use * cell_s), relief)
+            )
+        return np.concatenate(sums)

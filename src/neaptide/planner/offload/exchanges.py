@@ -60,7 +60,7 @@ def _not_again(carried: Carried, unit: RecomputeUnit, guard: LimitGuard) -> bool
     if removal is None or unit.creator not in removal.nodes:
         return False
     made = carried.evaluator.problem.created[unit.creator]
-    return carried.change(removal, made=made) or carried.change(removal, guard=guard)
+    return carried.change(removal, made=made, guard=guard)
 
 
 def _not_away(carried: Carried, key: GapKey, guard: LimitGuard) -> bool:

@@ -7,6 +7,8 @@ goes, so the rows of a storage are found again only where they do; positions are
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import compress, count
+from operator import is_not
 
 import numpy as np
 
@@ -41,6 +43,7 @@ class GapTable:
         self._rows_of: dict[int, list[int]] = {}
         self._rows: Ints = np.zeros((len(self.movable) + 1, _COLUMNS), dtype=np.int64)
         self._is_there: Flags = np.zeros(len(self._rows), dtype=bool)
+        self._written: dict[int, tuple[int, int]] = {}
         self._seen: list[list[int]] = []
         self._order: Ints | None = None
         self._start: Ints = np.zeros(0, dtype=np.int64)
@@ -113,12 +116,12 @@ class GapTable:
             pairs = use_pairs(evaluator, storage, is_between=is_between)
             self._replace(storage, [pair for pair in pairs if AWAY not in pair[2:]])
         self._seen, self._order = evaluator.executions[:], order
-        count, position = len(order), evaluator.position
+        length, position = len(order), evaluator.position
         used = self._rows[: len(self._row_of)]
         # Executions of rows that are not there may be gone; what is read for them is not looked at.
         self._start = position[used[:, _LAST]]
         is_to_end = used[:, _FOLLOWING] == TO_END
-        self._end = np.where(is_to_end, count, position[used[:, _FOLLOWING]])
+        self._end = np.where(is_to_end, length, position[used[:, _FOLLOWING]])
         least = np.where(is_to_end, least_length(is_to_end=True), least_length(is_to_end=False))
         is_idle: Flags = self._end - self._start > least
         may_fill = self.host.may_fill(evaluator, self._start, self._end)
@@ -128,13 +131,9 @@ class GapTable:
         """Storages that other executions touch than before."""
         if self._order is None:
             return self.movable
-        found = dict.fromkeys(
-            storage
-            # These lists are replaced, never changed.
-            for node, (seen, now) in enumerate(zip(self._seen, self.evaluator.executions, strict=True))
-            if seen is not now
-            for storage in self._touched_by.get(node, ())
-        )
+        # These lists are replaced, never changed.
+        changed = compress(count(), map(is_not, self._seen, self.evaluator.executions))
+        found = dict.fromkeys(storage for node in changed for storage in self._touched_by.get(node, ()))
         if self._order[0] != order[0]:
             # The state of a step is there from the first execution on.
             state = self.evaluator.problem.state_bytes
@@ -150,8 +149,10 @@ class GapTable:
             if row >= len(self._rows):
                 self._rows = np.concatenate((self._rows, np.zeros_like(self._rows)))
                 self._is_there = np.concatenate((self._is_there, np.zeros_like(self._is_there)))
-            nbytes = self.evaluator.problem.moved_bytes(storage)
-            self._rows[row] = storage, occurrence, made, last, following, nbytes
-            self._is_there[row] = True
             rows.append(row)
+            if self._written.get(row) != (occurrence, made):
+                self._written[row] = occurrence, made
+                nbytes = self.evaluator.problem.moved_bytes(storage)
+                self._rows[row] = storage, occurrence, made, last, following, nbytes
+        self._is_there[rows] = True
         self._rows_of[storage] = rows

@@ -191,7 +191,7 @@ class _Placing:
         late = np.zeros(len(self.clock.begins_s))
         for wait in self.times.waits:
             late[wait.position] += wait.seconds
-        begins: Floats = np.array(self.clock.begins_s) + np.cumsum(late)
+        begins: Floats = self.clock.begins + np.cumsum(late)
         return [*begins.tolist()]
 
     def placed(self) -> PlacedStays:

@@ -1,7 +1,7 @@
 """Stays on the host chosen together with recomputations, by prices of every moment, then one exact change at a time.
 
-Plans by recomputation alone are the start. Their repetitions and the gaps of their order are the columns of one linear
-program, which grows by repetitions that pay at its prices and by ways of being away that placements have found. Each
+Plans by recomputation alone are the start: their recomputations are exchanged for stays. Their repetitions and the gaps of
+their order are the columns of one linear program, which grows by repetitions that pay at its prices and by ways of being away that placements have found. Each
 answer is rounded and carried out exactly. Small steps that are chains have the answers of a chain program beside these.
 Then recomputations and stays of the best plans are exchanged, one at a time, wherever that is faster and fits.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -36,6 +36,8 @@ from neaptide.schedule.stay_times import StayClock
 from neaptide.schedule.transfers import AWAY
 
 NAME: Final = "offload"
+
+_Rounded: TypeAlias = tuple[tuple[Item, ...], tuple[GapKey, ...]]
 
 
 def choose_stays(
@@ -90,7 +92,7 @@ class _Search:
             enough_seconds: a plan within the budget that takes no longer need not be improved.
         """
         self.enough_seconds = max(self.enough_seconds, enough_seconds)
-        for part in (self.by_stays_alone, self.by_prices, self.by_chain, self.by_exchanges):
+        for part in (self.by_stays_alone, self.from_known, self.by_prices, self.by_chain, self.by_exchanges):
             if not self.is_enough():
                 part()
 
@@ -104,6 +106,7 @@ class _Search:
         carried = Carried(Evaluator(self.step, self.order), self.host, self.budget)
         if carried.fill_until_within(self.guard):
             carried.drop_needless()
+            self._place(carried)
             self.starts.append(carried)
             self._take(carried)
 
@@ -118,9 +121,13 @@ class _Search:
     def by_prices(self) -> None:
         """Answers of the linear program, carried out."""
         evaluator = Evaluator(self.step, self.order)
-        columns = StayColumns(self._wanted(evaluator), StayClock.of(evaluator, self.host.out, self.host.back))
+        clock = StayClock.of(evaluator, self.host.out, self.host.back)
+        columns = StayColumns(
+            self._wanted(evaluator, clock), clock, self._slowest() - self.step.baseline_seconds
+        )
         program = StayProgram(self.budget, self.step.baseline_seconds, columns)
         items: set[Item] = set().union(*(self._items_of(plan.sequence) for plan in self.known))
+        rounded: set[_Rounded] = set()
         for use in STAYS.uses:
             program.use = use
             if self.guard.exhausted(STAYS.tries) or self.is_enough():
@@ -129,24 +136,35 @@ class _Search:
             answer = program.relax(pool, self.guard.remaining_s())
             if answer is None:
                 return
+            if self.step.baseline_seconds + program.seconds(pool, answer) >= self._slowest():
+                # Busier engines only make it slower.
+                return
             shares = program.shares(pool, answer.values)
-            carried = self._carried(pool, answer.values, columns, shares)
-            self.starts.append(carried)
-            self._take(carried)
             new: set[Item] = set()
             if self.may_recompute:
                 new = set(RepetitionPrices(pool, answer).missing(STAYS.new_items)) - items
             items |= new
+            chosen = self._rounded(pool, answer.values, columns, shares)
+            if chosen in rounded:
+                continue
+            rounded.add(chosen)
+            carried = self._carried(chosen)
+            self.starts.append(carried)
+            self._take(carried)
             self._ways_found(carried, columns)
             if not carried.placed().times.waits and not new:
                 return
 
+    def from_known(self) -> None:
+        """Stays for recomputations in the plans that are known: quick, and where copies hide often all that there is to win."""
+        self._exchange(Carried(Evaluator(self.step, p.sequence), self.host, self.budget) for p in self.known)
+
     def by_exchanges(self) -> None:
         """Recomputations and stays of plans so far against each other."""
-        starts = [
-            *sorted(self.starts, key=Carried.seconds)[: STAYS.most_starts],
-            *(Carried(Evaluator(self.step, plan.sequence), self.host, self.budget) for plan in self.known),
-        ]
+        self._exchange(self._different_starts())
+
+    def _exchange(self, starts: Iterable[Carried]) -> None:
+        """Descend from some plans, those that are within the budget."""
         most = max(STAYS.most_swaps * STAYS.nodes // max(self.step.node_count, 1), STAYS.most_swaps // 2)
         tries = LimitGuard(Limits(work=most))
         for carried in starts:
@@ -154,6 +172,26 @@ class _Search:
                 descend(carried, self.guard, tries)
                 carried.drop_needless()
                 self._take(carried)
+
+    def _different_starts(self) -> list[Carried]:
+        """The plans so far that are no slower than those that are known, the fastest first."""
+        without = [plan for plan in self.known if plan.peak_with_workspace_bytes <= self.budget]
+        slowest = min((plan.seconds for plan in without), default=math.inf)
+        found: dict[object, Carried] = {}
+        for carried in sorted(self.starts, key=Carried.seconds):
+            if carried.seconds() <= slowest:
+                found.setdefault((carried.evaluator.sequence(), carried.placed().places), carried)
+        return [*found.values()][: STAYS.most_starts]
+
+    def _place(self, carried: Carried) -> float:
+        """Place a plan, not with much care where it is far behind the best; its seconds."""
+        carried.place(most_seconds=self._slowest())
+        return carried.seconds()
+
+    def _slowest(self) -> float:
+        """Seconds of the best plan so far, beyond which nothing is of use; infinite where it is above the budget."""
+        best = self.best.planned
+        return best.seconds if best.peak_with_workspace_bytes <= self.budget else math.inf
 
     def _take(self, carried: Carried) -> None:
         """Have a plan as the best if it is."""
@@ -165,14 +203,15 @@ class _Search:
             return
         self.best = plan
 
-    def _wanted(self, evaluator: Evaluator) -> list[IdleGap]:
+    def _wanted(self, evaluator: Evaluator, clock: StayClock) -> list[IdleGap]:
         """Gaps across a position above the budget, the largest times how long they last."""
         high = np.concatenate(([0], np.cumsum(evaluator.bytes > self.budget)))
-        begins = StayClock.of(evaluator, self.host.out, self.host.back).begins_s
+        begins = clock.begins_s
         worthwhile = SETTINGS.worthwhile * (evaluator.peak - self.budget)
+        there = self.host.gaps(evaluator)
         gaps = [
             gap
-            for gap in self.host.gaps(evaluator)
+            for gap in there
             if not gap.is_between and gap.nbytes >= worthwhile and high[gap.end] > high[gap.start + 1]
         ]
         gaps.sort(key=lambda gap: -gap.nbytes * (begins[gap.end] - begins[gap.start + 1]))
@@ -180,32 +219,42 @@ class _Search:
         state = [gap for gap in gaps if self.step.state_bytes[gap.storage]]
         others = [gap for gap in gaps if not self.step.state_bytes[gap.storage]]
         chosen = others[: STAYS.most_gaps] + state[: STAYS.most_gaps // STAYS.state_part]
-        chosen += [gap for gap in self.host.gaps(evaluator) if gap.is_between]
+        chosen += [gap for gap in there if gap.is_between]
         return sorted(chosen, key=IdleGap.as_they_begin)
 
-    def _carried(self, pool: RepetitionPool, values: Floats, columns: StayColumns, shares: Floats) -> Carried:
-        """An answer in whole numbers, with more gaps where it is too high, and fewer where they are not needed."""
-        by_stage: list[list[int]] = [[] for _ in range(self.units.stages)]
-        for (stage, unit), share in zip(pool.items, values[: len(pool.items)].tolist(), strict=True):
-            if share > HALF:
-                by_stage[stage].append(unit)
-        evaluator = Evaluator(self.step, self.units.sequence(by_stage))
+    def _rounded(
+        self, pool: RepetitionPool, values: Floats, columns: StayColumns, shares: Floats
+    ) -> _Rounded:
+        """Repetitions and gaps of an answer, in whole numbers."""
+        items = zip(pool.items, values[: len(pool.items)].tolist(), strict=True)
         whole: dict[GapKey, float] = {}
         for column, share in zip(columns.columns, shares.tolist(), strict=True):
             whole[column.gap.key] = whole.get(column.gap.key, 0.0) + share
+        return (
+            tuple(item for item, share in items if share > HALF),
+            tuple(key for key, share in whole.items() if share > HALF and AWAY not in key[1:]),
+        )
+
+    def _carried(self, chosen: _Rounded) -> Carried:
+        """An answer in whole numbers, with more gaps where it is too high, and fewer where they are not needed."""
+        items, gaps = chosen
+        by_stage: list[list[int]] = [[] for _ in range(self.units.stages)]
+        for stage, unit in items:
+            by_stage[stage].append(unit)
+        evaluator = Evaluator(self.step, self.units.sequence(by_stage))
         places = evaluator.places
         wanted = [
             (storage, places[last], places[following] if following >= 0 else len(places))
-            for (storage, last, following), share in whole.items()
-            if share > HALF and AWAY not in {last, following}
+            for storage, last, following in gaps
         ]
         carried = Carried(evaluator, self.host, self.budget)
-        carried.chosen = gaps_like(wanted, self.host.gaps(evaluator))
+        carried.chosen = gaps_like(wanted, [g for s in {s for s, _, _ in wanted} for g in carried.gaps.of(s)])
         carried.fill_until_within(self.guard)
-        full, seconds = carried.chosen, carried.seconds()
+        full, seconds = carried.chosen, self._place(carried)
         carried.drop_needless()
-        if carried.seconds() > seconds:
+        if carried.chosen != full and self._place(carried) > seconds:
             carried.chosen = full
+            self._place(carried)
         return carried
 
     def _ways_found(self, carried: Carried, columns: StayColumns) -> None:

@@ -54,6 +54,7 @@ class OtherColumns:
         nbytes: of each.
         seconds: that each costs by itself.
         waits: variables in seconds, which cost as much.
+        sums: variables that stand for sums of others, of any size and without a cost.
     """
 
     variables: Ints = field(default_factory=_none)
@@ -62,6 +63,7 @@ class OtherColumns:
     nbytes: Floats = field(default_factory=lambda: np.zeros(0))
     seconds: Floats = field(default_factory=lambda: np.zeros(0))
     waits: Ints = field(default_factory=_none)
+    sums: Ints = field(default_factory=_none)
 
 
 class RepetitionProgram:
@@ -203,5 +205,7 @@ class RepetitionProgram:
         lows[:count], highs[:count], highs[above] = low, high, _DEAR
         cost[other.variables] = other.seconds * per_second
         cost[other.waits], highs[other.waits] = per_second, _DEAR * max(self._baseline_seconds, 1.0)
-        program.close(cost, lows, highs, always_in_part=[int(above), *other.waits.tolist()])
+        highs[other.sums] = _DEAR * _DEAR
+        in_part = [int(above), *other.waits.tolist(), *other.sums.tolist()]
+        program.close(cost, lows, highs, always_in_part=in_part)
         return program, per_second
