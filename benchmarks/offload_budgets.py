@@ -20,6 +20,7 @@ from neaptide import zoo
 
 if TYPE_CHECKING:
     from neaptide.planner.offload.carried import OffloadPlan
+    from neaptide.planner.offload.host import HostSpace
 
 RESULT: Final = "offload_budgets"
 SEED: Final = 0
@@ -71,11 +72,7 @@ def collect(model: str) -> dict[str, Any]:
         order = PlannedSequence.evaluate(problem, tuple(dict.fromkeys(alone.sequence)), "")
         for link, rate in LINKS:
             say(f"{share:.0%} of the way to the floor, {link}")
-            out, back = (
-                replace(one, bandwidth_bytes_per_s=rate * one.bandwidth_bytes_per_s)
-                for one in (whole.out, whole.back)
-            )
-            host = replace(whole, out=out, back=back)
+            host = with_rate(whole, rate)
             began = time.process_time()
             both = choose_stays(OffloadProblem(problem, budget, host, [alone]), limits).require()
             both_s = alone_s + time.process_time() - began
@@ -86,7 +83,7 @@ def collect(model: str) -> dict[str, Any]:
             rows.append(
                 {
                     "link": link,
-                    "bytes_per_s": out.bandwidth_bytes_per_s,
+                    "bytes_per_s": host.out.bandwidth_bytes_per_s,
                     "share": share,
                     "budget_bytes": budget,
                     "baseline_seconds": before.seconds,
@@ -96,6 +93,14 @@ def collect(model: str) -> dict[str, Any]:
                 }
             )
     return recorded(rows, seed=SEED, repeats=1, model=model, device=DEVICE, work=WORK)
+
+
+def with_rate(host: HostSpace, rate: float) -> HostSpace:
+    """A host behind links of so many times the rate."""
+    out, back = (
+        replace(one, bandwidth_bytes_per_s=rate * one.bandwidth_bytes_per_s) for one in (host.out, host.back)
+    )
+    return replace(host, out=out, back=back)
 
 
 def _judge(graph: Any, problem: Any, host: Any) -> Callable[[OffloadPlan], dict[str, Any]]:

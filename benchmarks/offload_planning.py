@@ -1,155 +1,161 @@
-"""Planning with stays on the host against planning without: `python benchmarks/offload_planning.py [--models llama ...]`.
+"""Planning with stays on the host against planning without: `python benchmarks/offload_planning.py [--keep] [model ...]`.
 
-Models of the zoo on the meta device, planned for an A100 with its own link and with one of a sixteenth of its rate.
-Budgets are shares of the way from the peak of program order down to the least bytes that any schedule needs. Both plans are
-whole ones: priced, searched, laid out where nothing is moved, and judged. Seconds are of the processor, the least of
-some runs in turns. Nothing is run, so seconds of steps are predictions.
+Models of the zoo on the meta device, for an A100 with its own link and with one of a sixteenth of its rate. The budget of
+each lies at a part of the way from the peak of program order down to the least bytes that any schedule needs. Recomputations
+are searched for once without a host. The search with one begins with that plan, so its time is that of both. Seconds are
+of the processor. Nothing is run, so seconds of steps are predictions. Each model has a process of its own, and its row is
+kept as soon as it is there. `quote_offload.py` puts the table into the page.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
+import sys
 import time
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from bench_record import RESULTS, recorded, run_part, save, say, table
+from bench_record import RESULTS, recorded, save, say, table
+from model_rows import measured_rows
 from neaptide import zoo
+from offload_budgets import DEVICE, HOST_BYTES, LINKS, SEED, WORK, with_rate
 
 RESULT: Final = "offload_planning"
-SEED: Final = 0
-DEVICE: Final = "a100-80g"
 SIZE: Final = "small"
-SHARES: Final = (0.2, 0.4, 0.6, 0.8)
-LINKS: Final = (("PCIe 4 x16", 1.0), ("PCIe 4 x1", 1 / 16))
-ROUNDS: Final = 2
-WORK: Final = 16_000
-HOST_BYTES: Final = 1 << 40
+SHARE: Final = 0.4
+RATES: Final = (LINKS[0], LINKS[-1])
 BAR: Final = 3.0
-PART_S: Final = 900.0
 COLUMNS: Final = (
     "model",
-    "link",
     "operations",
     "without (s)",
-    "with (s)",
-    "median ratio",
-    "highest ratio",
-    "time saved",
+    *(f"{link}: with" for link, _ in RATES),
+    "recompute alone",
+    *(f"{link}: both" for link, _ in RATES),
 )
+PART_S: Final = 3600.0
+
+Row = dict[str, Any]
 
 
-def planned(spec: str) -> list[dict[str, Any]]:
-    """A row for each link and budget of a model."""
+def planned(spec: str, work: int) -> Row:
+    """One model, without a host and with one behind each link."""
     from neaptide.outcome import Limits
-    from neaptide.planner.budget import Budget
+    from neaptide.planner.offload.host import HostSpace
+    from neaptide.planner.offload.problem import OffloadProblem
+    from neaptide.planner.offload.search import choose_stays
+    from neaptide.planner.portfolio import plan_sequence
     from neaptide.planner.strategies.program_order import baseline
     from neaptide.runtime.prepared_step import prepare
-    from neaptide.runtime.search_options import SearchOptions
 
     step, batch = zoo.factory(spec, device="meta")()
     prepared = prepare(step, (batch,), device=DEVICE, name=spec)
-    usual, problem = prepared.device, prepared.problem()
-    peak = baseline(problem).peak_with_workspace_bytes
-    rows = []
-    for link, rate in LINKS:
-        links = tuple(
-            replace(one, bandwidth_bytes_per_s=rate * one.bandwidth_bytes_per_s) for one in usual.links
-        )
-        prepared.device = replace(usual, links=links)
-        for share in SHARES:
-            say(f"{spec}, {link}, {share:.0%} of the way to the floor")
-            bytes_ = peak - int(share * (peak - problem.lower_bound_bytes))
-            best = {}
-            for _ in range(ROUNDS):
-                for way, host in (("without", None), ("with", HOST_BYTES)):
-                    options = SearchOptions(Budget(bytes_, host=host), limits=Limits(work=WORK, seed=SEED))
-                    began = time.process_time()
-                    predicted = prepared.plan(options).plan.programs[0].predictions
-                    seconds = time.process_time() - began
-                    best[way] = min(seconds, best.get(way, (seconds,))[0]), predicted
-            rows.append(
-                {
-                    "link": link,
-                    "share": share,
-                    "operations": problem.node_count,
-                    "budget_bytes": bytes_,
-                    **{f"{way}_planning_s": found[0] for way, found in best.items()},
-                    **{f"{way}_seconds": found[1].seconds for way, found in best.items()},
-                    **{
-                        f"{way}_peak_bytes": found[1].peak_with_workspace_bytes for way, found in best.items()
-                    },
-                    "baseline_seconds": best["with"][1].baseline_seconds,
-                }
-            )
-    return rows
+    problem = prepared.problem()
+    host = HostSpace.of(prepared.captured.steady.graph, prepared.device, HOST_BYTES)
+    before = baseline(problem)
+    peak = before.peak_with_workspace_bytes
+    budget = peak - int(SHARE * (peak - problem.lower_bound_bytes))
+    limits = Limits(work=work, seed=SEED)
+    say(f"{spec}: {problem.node_count} operations, without a host")
+    began = time.process_time()
+    alone = plan_sequence(problem, budget, limits).require()
+    alone_s = time.process_time() - began
+    links = {}
+    for link, rate in RATES:
+        say(f"{spec}: {link}")
+        began = time.process_time()
+        both = choose_stays(OffloadProblem(problem, budget, with_rate(host, rate), [alone]), limits).require()
+        links[link] = {
+            "planning_s": alone_s + time.process_time() - began,
+            "seconds": both.planned.seconds,
+            "peak_with_workspace_bytes": both.planned.peak_with_workspace_bytes,
+            "stays": len(both.stays),
+        }
+    return {
+        "operations": problem.node_count,
+        "budget_bytes": budget,
+        "baseline_seconds": before.seconds,
+        "alone": {
+            "planning_s": alone_s,
+            "seconds": alone.seconds,
+            "peak_with_workspace_bytes": alone.peak_with_workspace_bytes,
+        },
+        "links": links,
+    }
 
 
-def collect(models: list[str], size: str) -> dict[str, Any]:
-    """All rows; a model that fails is a row with its `failure`."""
-    rows: list[dict[str, Any]] = []
-    for model in models:
-        spec = f"{model}@{size}"
-        found = run_part("offload_planning.py", "--one", spec, timeout_s=PART_S)
-        made = [{"spec": spec, **found}] if "failure" in found else found["rows"]
-        rows += [{"spec": spec, **row} for row in made]
-    return recorded(rows, seed=SEED, repeats=ROUNDS, device=DEVICE, work=WORK)
-
-
-def ratio(row: dict[str, Any]) -> float:
+def ratio(row: Mapping[str, Any], link: str) -> float:
     """Planning time with stays over that without."""
-    return float(row["with_planning_s"] / row["without_planning_s"])
+    return float(row["links"][link]["planning_s"] / row["alone"]["planning_s"])
 
 
-def lines(rows: list[dict[str, Any]]) -> list[list[str]]:
-    """A line for each model and link."""
-    found = []
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault((row["spec"], row.get("link", "-")), []).append(row)
-    for (spec, link), group in groups.items():
-        if "failure" in group[0]:
-            found.append([spec, "failed", *["-"] * (len(COLUMNS) - 2)])
-            continue
-        ratios = [ratio(row) for row in group]
-        saved = [(row["without_seconds"] - row["with_seconds"]) / row["baseline_seconds"] for row in group]
-        found.append(
-            [
-                spec,
-                link,
-                str(group[0]["operations"]),
-                f"{sum(row['without_planning_s'] for row in group):.1f}",
-                f"{sum(row['with_planning_s'] for row in group):.1f}",
-                f"{statistics.median(ratios):.1f}x",
-                f"{max(ratios):.1f}x",
-                f"{statistics.median(saved):.1%}",
-            ]
-        )
-    return found
+def added(row: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
+    """Seconds over program order, as a share; a dash where the budget is not met."""
+    if plan["peak_with_workspace_bytes"] > row["budget_bytes"]:
+        return "-"
+    return f"+{plan['seconds'] / row['baseline_seconds'] - 1.0:.2%}"
 
 
-def main() -> None:
-    """Make the table, write it and print it."""
+def lines(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Cells of the table, a model a line; models that failed have none."""
+    return [
+        [
+            row["spec"].partition("@")[0],
+            f"{row['operations']:,}",
+            f"{row['alone']['planning_s']:.1f}",
+            *(f"{ratio(row, link):.1f}x" for link, _ in RATES),
+            added(row, row["alone"]),
+            *(added(row, row["links"][link]) for link, _ in RATES),
+        ]
+        for row in rows
+        if "failure" not in row
+    ]
+
+
+def said(result: Mapping[str, Any]) -> str:
+    """What stands below the table, beside the machine."""
+    made = [row for row in result["rows"] if "failure" not in row]
+    missing = sorted(set(zoo.names()) - {row["spec"].partition("@")[0] for row in made})
+    most = [max(ratio(row, link) for link, _ in RATES) for row in made]
+    told = (
+        f"Each search has {result['settings']['work']:,} units of work. "
+        f"{sum(one <= BAR for one in most)} of {len(most)} models take at most {BAR:.0f}x."
+    )
+    return f"{told} Not run: {', '.join(missing)}." if missing else told
+
+
+def main() -> int:
+    """All models, or one here."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--models", nargs="*", default=list(zoo.names()), help="of the zoo")
-    parser.add_argument("--size", default=SIZE)
+    parser.add_argument("models", nargs="*", help="of the zoo (default: all)")
+    parser.add_argument("--size", default=SIZE, help="of all models (default: %(default)s)")
+    parser.add_argument("--work", type=int, default=WORK, help="units of each search (default: %(default)s)")
+    parser.add_argument("--keep", action="store_true", help="take rows that an earlier run has kept")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the JSON")
-    parser.add_argument("--one", metavar="SPEC", help="plan one model here; print JSON")
+    parser.add_argument("--one", metavar="SPEC", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.one:
-        print(json.dumps({"rows": planned(asked.one)}))
-        return
-    result = collect(asked.models, asked.size)
+        print(json.dumps(planned(asked.one, asked.work)))
+        return 0
+    rows = measured_rows(
+        "offload_planning.py",
+        asked.models or list(zoo.names()),
+        asked.output / "parts",
+        size=asked.size,
+        options=(f"--work={asked.work}",),
+        keep=asked.keep,
+        timeout_s=PART_S,
+        prefix="offload-planning-",
+    )
+    result = recorded(rows, seed=SEED, repeats=1, device=DEVICE, share=SHARE, work=asked.work)
     save(RESULT, result, asked.output)
-    print(table(COLUMNS, lines(result["rows"])))
-    whole = [row for row in result["rows"] if "failure" not in row]
-    print(f"{sum(ratio(row) <= BAR for row in whole)} of {len(whole)} plans take at most {BAR:.0f}x")
+    print(table(COLUMNS, lines(rows)))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
