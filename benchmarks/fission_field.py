@@ -293,7 +293,8 @@ def described(rewrite: Any) -> str:
     settings = dict(rewrite.settings)
     if "parts" not in settings:
         return f"{rewrite.rule} at {len(rewrite.nodes)}"
-    return f"{len(rewrite.nodes)} operations in {settings['parts']} parts of {settings['length']}"
+    of = f"of {settings['length']}" if "length" in settings else "that overlap"
+    return f"{len(rewrite.nodes)} operations in {settings['parts']} parts {of}"
 
 
 def measured(spec: str, rounds: int, time_limit_s: float, latencies: list[int]) -> dict[str, Any]:

@@ -60,7 +60,10 @@ class Sample:
         return args, kwargs
 
     def length(self, axis):
-        """Elements that parts are counted in: of the result where windows overlap, else the fewest."""
+        """Elements that parts are counted in: where windows overlap, of the result or of what is added up; else the fewest."""
+        if Need.HALO in axis.needs and axis.results[0] is Merge.SUM:
+            slot, dim = next((s, d) for s, d in axis.operands.items() if s not in axis.window.operands)
+            return self.call.inputs()[slot].shape[dim].constant_value()
         if Need.HALO in axis.needs:
             return self.call.output().shape[axis.results[0]].constant_value()
         return min(self.extents(axis))
@@ -132,7 +135,8 @@ class Sample:
                     a * part // length if d == dim and a != -1 else a for d, a in enumerate(arg)
                 ]
         for position, place in axis.window.padding if Need.HALO in axis.needs else ():
-            found[position] = [0 if k == place else pad for k, pad in enumerate(found[position])]
+            part_of = axis.window.padding_in_part
+            found[position] = [part_of if k == place else pad for k, pad in enumerate(found[position])]
         return tuple(found)
 
     def merged(self, parts, how):

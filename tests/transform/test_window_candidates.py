@@ -116,7 +116,7 @@ def test_a_bound_holds_for_parts_that_overlap():
     assert 0 < bound <= min(peaks) < peak(graph)
 
 
-def test_a_training_step_has_no_stretches():
+def test_a_training_step_has_no_stretches_and_runs_in_parts_as_a_whole():
     model = nn.Conv2d(3, 3, 3)
 
     def step(image):
@@ -126,4 +126,5 @@ def test_a_training_step_has_no_stretches():
 
     graph = capture(step, (torch.zeros(1, 3, 8, 8),)).steady.graph
     assert not stretches(graph)
-    assert not window_candidates(graph, registry())
+    made, *_ = window_candidates(graph, registry())
+    assert (made.kind, made.origin, made.length) == ("step", ("batch_0", HEIGHT), 6)

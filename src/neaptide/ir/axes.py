@@ -50,8 +50,8 @@ class Window:
         dilation: distance between elements that are read.
         before: elements of padding in front of the operand.
         fill: the number that stands where a window reaches beyond the operand, in front of it or behind.
-        padding: arguments that say how much padding there is, as (position, place in its list): 0 for a part that holds
-            all that its windows read.
+        padding: arguments that say how much padding there is, as (position, place in its list).
+        padding_in_part: what they say for a part that holds all that its windows read.
         operands: slots of the operands that are read so; the others are read like the result.
         inverse: the result has `stride` elements for one of the operand, each made of that one alone.
     """
@@ -64,6 +64,7 @@ class Window:
     inverse: bool = False
     fill: float = 0.0
     padding: tuple[tuple[int, int], ...] = ()
+    padding_in_part: int = 0
 
     @property
     def halo(self) -> int:

@@ -133,10 +133,42 @@ def _convolution_backward(call: Call) -> Iterator[OpAxis]:
             [(to_input, 1), (to_weight, 0), (to_bias, 0)],
             sizes=(9, 3) if to_bias is not None else (9,),
         )
+    if to_input is None or grad is None:
+        yield from _weight_gradient_windows(call, [(grad, 0), (given, 1)], added)
+    elif to_weight is None and to_bias is None:
+        yield from _input_gradient_windows(call, grad, given)
+    else:
+        for dim, window in _windows(call, 2, 4, (1,)):
+            parallel = window.halo == 0 and window.before == 0
+            for axis in op_axis(call, [(grad, dim), (given, dim)], [(to_input, dim), *added]):
+                yield OpAxis(axis.operands, axis.results, window=window, whole=not parallel)
+
+
+def _weight_gradient_windows(
+    call: Call, here: list[tuple[int | None, int]], added: list[tuple[int | None, int | Merge]]
+) -> Iterator[OpAxis]:
+    """Each element of the gradient that arrives meets what its window read, and adds to all of the weight's."""
     for dim, window in _windows(call, 2, 4, (1,)):
-        parallel = window.halo == 0 and window.before == 0
-        for axis in op_axis(call, [(grad, dim), (given, dim)], [(to_input, dim), *added]):
-            yield OpAxis(axis.operands, axis.results, window=window, whole=not parallel)
+        for axis in op_axis(call, [(s, dim) for s, _ in here], added, *_halo(window)):
+            yield OpAxis(axis.operands, axis.results, axis.needs, window=window)
+
+
+def _input_gradient_windows(call: Call, grad: int, given: int | None) -> Iterator[OpAxis]:
+    """Without a stride, each element adds up those of the gradient that arrives whose windows read it: a window as well.
+
+    Of the input the shape alone matters.
+    """
+    for dim, window in _windows(call, 2, 4, (1,)):
+        reach = window.dilation * (window.kernel - 1)
+        reads = replace(window, before=reach - window.before, operands=(grad,), padding_in_part=reach)
+        may_overlap = window.stride == 1 and 0 <= window.before <= reach
+        is_parallel = window.halo == 0 and window.before == 0
+        unread = () if given is None else (given,)
+        for axis in op_axis(call, [(grad, dim), (given, dim)], [(0, dim)], *_halo(reads), unread=unread):
+            if may_overlap:
+                yield replace(axis, window=reads)
+            else:
+                yield replace(axis, needs=(), window=window, whole=not is_parallel)
 
 
 def _attention(call: Call) -> Iterator[OpAxis]:

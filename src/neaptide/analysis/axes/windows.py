@@ -43,11 +43,15 @@ class WindowAxis:
         values: those that carry it, and where; some are made outside, and can be cut.
         members: by node that may run on parts, what its row says; a view has nothing but operand and result.
         private: values whose numbers count from the start of a part, as the places of a maximum do.
+        sums: values of which each part makes a term, of its own elements alone.
+        means: nodes that take a mean along the axis: to be members, they must take a sum first.
     """
 
     values: Mapping[int, Scaled]
     members: Mapping[int, OpAxis]
     private: frozenset[int]
+    sums: frozenset[int] = frozenset()
+    means: frozenset[int] = frozenset()
 
     def side_by_side(self, graph: Graph) -> Carried:
         """As if parts did not overlap: at least one element of all that carries the axis, for a bound. O(values)."""
@@ -62,7 +66,7 @@ class WindowAxis:
         }
         length = max((graph.values[v].shape[a.dim].constant_value() for v, a in axes.items()), default=1)
         none: frozenset[int] = frozenset()
-        return Carried(length, axes, none, none, lines, (), (), self.private, none, none)
+        return Carried(length, axes, self.sums, none, lines, (), (), self.private, none, none)
 
 
 def follow_windows(
@@ -70,7 +74,8 @@ def follow_windows(
 ) -> WindowAxis:
     """Follow an axis from some values through nodes whose rows know a window, or an axis that stays as it is.
 
-    A node that does not depend on the seeds, needs the whole axis, adds up over it or draws random numbers is no member.
+    A node that does not depend on the seeds, needs the whole axis or draws random numbers is no member, and neither is one
+    that adds up over it beside what it makes in parts: what two parts make would be added twice.
     Operands beside those that carry the axis are cut where the row says so, and carry it from then on. O(rounds * nodes).
 
     Args:
@@ -90,7 +95,13 @@ def follow_windows(
         # A value cannot be handed to one node in parts and to another whole.
         both = {n for n in walk.members if walk.takes_whole(graph.nodes[n])}
         if not both and walk.pinned == pins:
-            return WindowAxis(walk.values, walk.members, frozenset(walk.private))
+            return WindowAxis(
+                walk.values,
+                walk.members,
+                frozenset(walk.private),
+                frozenset(walk.sums),
+                frozenset(walk.means),
+            )
         pins, refused = walk.pinned, refused | both
     return WindowAxis({}, {}, frozenset())
 
@@ -107,6 +118,8 @@ class _Walk:
     pinned: dict[int, Scaled] = field(init=False)
     members: dict[int, OpAxis] = field(default_factory=dict)
     private: set[int] = field(default_factory=set)
+    sums: set[int] = field(default_factory=set)
+    means: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.pinned = dict(self.values)
@@ -154,8 +167,10 @@ class _Walk:
         if any(axis.operands.get(slot) != at.dim for slot, at in seen.items()):
             return None
         if axis.whole or axis.own or axis.addends or set(axis.needs) - {Need.HALO}:
+            if axis.needs == (Need.MEAN,):
+                self.means.add(node.id)
             return None
-        if any(how is not Merge.SAME for how in axis.results.values() if isinstance(how, Merge)):
+        if not _merges_apart(axis):
             return None
         if axis.window is None and not self._has_one_extent(node, axis):
             return None
@@ -188,6 +203,22 @@ class _Walk:
                 self.values[node.outputs[k]] = Scaled(at, scale)
                 if k in axis.private:
                     self.private.add(node.outputs[k])
+            elif at is Merge.SUM:
+                self.sums.add(node.outputs[k])
+
+
+def _merges_apart(axis: OpAxis) -> bool:
+    """Whether results are all sums, of operands some of which each element is met once, or none is merged."""
+    found = set(axis.results.values())
+    if found == {Merge.SUM}:
+        return bool(counted(axis))
+    return all(how is Merge.SAME for how in found if isinstance(how, Merge))
+
+
+def counted(axis: OpAxis) -> tuple[int, ...]:
+    """Of a node that adds up over the axis, slots of the operands whose elements each part must have for itself."""
+    windowed = () if axis.window is None else axis.window.operands
+    return tuple(slot for slot in axis.operands if slot not in windowed)
 
 
 def times_of(axis: OpAxis, slot: int) -> Fraction:

@@ -19,12 +19,13 @@ from neaptide.planner.variants.variant import Decision, Variant
 from neaptide.transform.fission.amplifiers import Amplifier, amplifiers
 from neaptide.transform.fission.candidates import Candidate, RegionFinder, candidates, means_in_regions
 from neaptide.transform.fission.own_views import with_own_views
-from neaptide.transform.fission.spans import BACKWARD
+from neaptide.transform.fission.spans import has_backward
 from neaptide.transform.fission.twins import amplified, twins_apart
-from neaptide.transform.fission.window_candidates import window_candidates
+from neaptide.transform.fission.window_candidates import window_candidates, window_means
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
+from neaptide.transform.rules.gradients_apart import gradients_apart
 from neaptide.transform.rules.made_again import made_again
 from neaptide.transform.rules.mean_as_sum import mean_as_sum
 from neaptide.transform.rules.windows import windows
@@ -67,7 +68,7 @@ class Choice:
         """In words, in parts or as it is: `forward and backward in 4 parts along dim 0 of batch_0`."""
         name, dim = self.regions[0].origin
         what = _KINDS[self.regions[0].kind].format(name)
-        if self.regions[0].kind == "step" and all(n.source.phase != BACKWARD for n in self.begun.graph.nodes):
+        if self.regions[0].kind == "step" and not has_backward(self.begun.graph):
             what = "the forward"
         like = f" and its like ({len(self.regions)} regions)" if len(self.regions) > 1 else ""
         where = " in each part" if self.within else ""
@@ -157,15 +158,28 @@ class Choices:
     def _in(self, variant: Variant, level: Level) -> Iterator[Choice]:
         """Regions of the graph of a variant, or of the body of a loop in it."""
         cut = level.cut_before()
-        for region in candidates(level.full, self.registry):
+        beside = candidates(level.full, self.registry)
+        for region in beside:
             again = any((value, along.dim) in cut for value, along in region.seeds.items())
             # All of a part in parts, along the axis that makes the part, is the same in more parts.
             if not (again and region.kind == "step" and region.share > SETTINGS.all_of_body):
                 yield Choice(variant, (region,), level.within)
         # Overlapping parts do not fill what a loop around puts together.
-        for region in () if level.within else window_candidates(level.graph, self.registry):
-            yield Choice(variant, (region,))
+        if not level.within:
+            yield from self._overlapping(variant, beside)
         yield from self._amplified(variant, level)
+
+    def _overlapping(self, variant: Variant, beside: Sequence[Candidate]) -> Iterator[Choice]:
+        """Regions whose parts overlap. Of a training step only where most of it has no parts that lie side by side."""
+        if has_backward(variant.graph):
+            if any(region.kind == "step" and region.share > 0.5 for region in beside):
+                return
+            apart = gradients_apart(variant.graph)
+            variant = variant if apart is None else variant.then(self.registry, [apart])
+            while means := window_means(variant.graph, self.registry):
+                variant = variant.then(self.registry, [mean_as_sum(means)])
+        for region in window_candidates(variant.graph, self.registry):
+            yield Choice(variant, (region,))
 
     def _amplified(self, variant: Variant, level: Level) -> Iterator[Choice]:
         """Families of amplifiers with their twins, along each axis."""

@@ -1,5 +1,7 @@
 """Which elements of each value a part of a region with windows makes and reads.
 
+What is added up over the axis, as the gradient of a weight is, takes a part's own elements alone, so that each counts once.
+
 A part stands for the units `[first, last)` of the axis. Of a value with `scale` elements for a unit it makes the elements
 `[scale * first - before, scale * last + after)`: its own, and those of its neighbours that windows behind it read. Some of
 them lie outside the value, in front of its first element or behind its last. Those hold any number, and each window
@@ -8,12 +10,12 @@ that reads them puts its own filling there first. So all parts run the same oper
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from math import gcd, lcm
 
-from neaptide.analysis.axes.windows import WindowAxis
+from neaptide.analysis.axes.windows import WindowAxis, counted
 from neaptide.errors import RewriteError
 from neaptide.ir.axes import Merge, OpAxis, Window
 from neaptide.ir.graph import Graph
@@ -80,7 +82,8 @@ class _Finder:
     def run(self) -> Intervals:
         units = self._units()
         for value in self.region.outputs:
-            self._need(value, Interval(self.scale[value], 0, 0))
+            if value not in self.axis.sums:
+                self._need(value, Interval(self.scale[value], 0, 0))
         for _ in range(_MOST_PASSES):
             before = dict(self.made)
             for number in reversed(self.region.members):
@@ -99,9 +102,11 @@ class _Finder:
         return Intervals(units, made, self.read)
 
     def _units(self) -> int:
-        """Length of the axis: results begin and end with it."""
+        """Length of the axis: results begin and end with it, and so does what is added up."""
         found = set()
-        for value in self.region.outputs:
+        for value in (*self.region.outputs, *self._added_up()):
+            if value in self.axis.sums:
+                continue
             if value not in self.scale:
                 raise RewriteError(
                     f"%{self.graph.values[value].name} leaves the region, and does not carry the axis"
@@ -118,6 +123,13 @@ class _Finder:
             raise RewriteError("the results of the region do not end at the same place of the axis")
         return found.pop()
 
+    def _added_up(self) -> Iterator[int]:
+        """Operands that members add up along the axis, each element once."""
+        for number in self.region.members:
+            node = self.graph.nodes[number]
+            if not self.axis.sums.isdisjoint(node.outputs):
+                yield from (node.inputs[slot] for slot in counted(self.axis.members[number]))
+
     def _of(self, value: int) -> Interval | None:
         storage = self.graph.values[value].storage
         return None if storage is None else self.made.get(storage)
@@ -133,12 +145,14 @@ class _Finder:
     def _visit(self, node: Node) -> None:
         axis = self.axis.members[node.id]
         results = [v for k, v in enumerate(node.outputs) if not isinstance(axis.results[k], Merge)]
-        # A node that hands nothing on writes to its operands.
-        asked = [found for v in results or node.inputs if (found := self._of(v)) is not None]
-        if not asked:
-            return
-        wanted = reduce(Interval.joined, asked)
-        wanted = _made_at_once(axis, wanted)
+        if not self.axis.sums.isdisjoint(node.outputs):
+            wanted = Interval(self.scale[node.inputs[counted(axis)[0]]], 0, 0)
+        else:
+            # A node that hands nothing on writes to its operands.
+            asked = [found for v in results or node.inputs if (found := self._of(v)) is not None]
+            if not asked:
+                return
+            wanted = _made_at_once(axis, reduce(Interval.joined, asked))
         for value in results:
             self._need(value, wanted)
         for slot in axis.operands:

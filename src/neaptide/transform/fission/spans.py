@@ -49,7 +49,7 @@ def suffixes(graph: Graph, binding: Mapping[str, int] | None = None) -> tuple[Sp
         binding: values of symbolic dims.
     """
     forward = [node.id for node in graph.nodes if node.source.phase == FORWARD]
-    if not forward or not any(node.source.phase == BACKWARD for node in graph.nodes):
+    if not forward or not has_backward(graph):
         return ()
     crossing = _Crossing(graph, evaluate_storage_bytes(graph, binding))
     spans: dict[int, Span] = {}  # by end: of two that end alike, one holds hardly more than the other
@@ -70,6 +70,11 @@ def whole_step(graph: Graph) -> Span | None:
     return Span(0, last + 1, (), 0) if last > 0 else None
 
 
+def has_backward(graph: Graph) -> bool:
+    """Whether a graph is a training step."""
+    return any(node.source.phase == BACKWARD for node in graph.nodes)
+
+
 def stretches(graph: Graph, binding: Mapping[str, int] | None = None) -> tuple[Span, ...]:
     """What lies between two narrow places of a graph without a backward, around its widest place, the longest first.
 
@@ -80,7 +85,7 @@ def stretches(graph: Graph, binding: Mapping[str, int] | None = None) -> tuple[S
         binding: values of symbolic dims.
     """
     forward = [node.id for node in graph.nodes if node.source.phase == FORWARD]
-    if not forward or any(node.source.phase == BACKWARD for node in graph.nodes):
+    if not forward or has_backward(graph):
         return ()
     crossing = _Crossing(graph, evaluate_storage_bytes(graph, binding))
     widest = max(range(crossing.end), key=lambda position: crossing.nbytes[position])

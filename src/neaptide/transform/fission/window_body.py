@@ -105,7 +105,8 @@ class _WindowBody(PartBody):
             if any(access.storage == self.graph.values[value].storage for access in node.effects.writes):
                 raise RewriteError(f"{node.op} overwrites a part of what others read")
             number = self._crop(number, self._dim(value), made, read)
-            if not (spec.is_a(Trait.ELEMENTWISE) or spec.is_a(Trait.COPY)):
+            is_unread = slot in self.shapes.axes[node.id].unread
+            if not (is_unread or spec.is_a(Trait.ELEMENTWISE) or spec.is_a(Trait.COPY)):
                 whole = replace(self.graph.values[value], offset=_ZERO)
                 number = self.copied(number, self.shapes.cut(whole, self.shapes.count(read)))
         window = self.shapes.axes[node.id].window
@@ -114,7 +115,9 @@ class _WindowBody(PartBody):
         return number
 
     def _result(self, value: int) -> int:
-        """The part's own elements of what leaves the region."""
+        """The part's own elements of what leaves the region, or its term of a sum."""
+        if value in self.shapes.split.sums:
+            return self.number[value]
         made = self.shapes.intervals.made[value]
         return self._crop(self.number[value], self._dim(value), made, Interval(made.scale, 0, 0))
 

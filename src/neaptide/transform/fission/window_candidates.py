@@ -1,4 +1,4 @@
-"""Regions of a forward that may run in parts which overlap: along the axes that convolutions and pools read by windows."""
+"""Regions that may run in parts which overlap: along the axes that convolutions, their gradients and pools read by windows."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from neaptide.transform.fission.candidates import Candidate, RegionFinder
 from neaptide.transform.fission.intervals import Intervals
 from neaptide.transform.fission.members import convex_members
 from neaptide.transform.fission.region import Region
-from neaptide.transform.fission.spans import Span
+from neaptide.transform.fission.spans import Span, has_backward, whole_step
 from neaptide.transform.fission.window_loop import window_region
 
 
 def window_candidates(graph: Graph, registry: OpRegistry) -> tuple[Candidate, ...]:
-    """Regions of a graph without a backward whose windows overlap, those that make the most bytes first.
+    """Regions of a graph whose windows overlap, those that make the most bytes first.
 
-    All of the graph, and what lies between narrow places around its widest, along each axis of what crosses where the
-    region begins. O(stretches x axes x nodes).
+    All of the graph, and of one without a backward what lies between narrow places around its widest, along each axis of
+    what crosses where the region begins. O(stretches x axes x nodes).
 
     Args:
         graph: static.
@@ -34,17 +34,50 @@ def window_candidates(graph: Graph, registry: OpRegistry) -> tuple[Candidate, ..
     return tuple(sorted(found.values(), key=lambda made: (-made.nbytes, made.origin)))
 
 
+def window_means(graph: Graph, registry: OpRegistry) -> tuple[int, ...]:
+    """Nodes of a training step that take a mean along an axis that windows read; as sums, they may run in parts.
+
+    Args:
+        graph: static.
+        registry: what its operations mean.
+    """
+    return tuple(sorted(_WindowFinder(graph, registry).means()))
+
+
 class _WindowFinder(RegionFinder):
+    def means(self) -> set[int]:
+        """Of all regions of a step, those that take a mean."""
+        found: set[int] = set()
+        for span in self._steps():
+            for value in self.batch():
+                for dim in self._dims(value):
+                    seeds = {value: Scaled(dim, Fraction(1))}
+                    axis = follow_windows(self.graph, self.registry, seeds, range(span.start, span.end))
+                    if any(Need.HALO in member.needs for member in axis.members.values()):
+                        found |= axis.means
+        return found
+
     def stretches(self) -> Iterator[Candidate]:
         """Regions of all stretches along all dims."""
         least = self.least_bytes()
-        for span in self.free_stretches():
+        for span in self._steps() or self.free_stretches():
             for value in span.crossing[:1] or self.batch():
-                for dim, extent in enumerate(self.graph.values[value].shape):
-                    if extent.is_constant and extent.constant_value() > 1:
-                        made = self._overlapping(span, value, dim)
-                        if made is not None and made.nbytes > least:
-                            yield made
+                for dim in self._dims(value):
+                    made = self._overlapping(span, value, dim)
+                    if made is not None and made.nbytes > least:
+                        yield made
+
+    def _dims(self, value: int) -> list[int]:
+        """Dims of a value that can be cut."""
+        shape = self.graph.values[value].shape
+        return [d for d, extent in enumerate(shape) if extent.is_constant and extent.constant_value() > 1]
+
+    def _steps(self) -> list[Span]:
+        """Forward and backward of a training step, if it holds no loop."""
+        step = whole_step(self.graph) if has_backward(self.graph) else None
+        if step is None or any(node.regions for node in self.graph.nodes[step.start : step.end]):
+            return []
+        return [step]
 
     def _overlapping(self, span: Span, value: int, dim: int) -> Candidate | None:
         """The region of a stretch along a dim of a value; None where windows do not overlap along it, or it is no region."""
@@ -74,7 +107,7 @@ class _WindowFinder(RegionFinder):
         along = {number: Along(seeds[number].dim) for number in here}
         scales = {number: Fraction(intervals.made[number].scale) for number in here}
         return Candidate(
-            "stretch",
+            "step" if has_backward(graph) else "stretch",
             origin,
             intervals.units,
             along,

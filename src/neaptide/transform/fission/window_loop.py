@@ -43,7 +43,7 @@ def extract_window_loop(
         raise RewriteError(f"an axis of {units} cannot be split into {parts} parts")
     sizes = {node: line.sizes for node, line in axis.members.items()}
     axes = {value: Along(axis.values[value].dim) for value in intervals.made}
-    split = Split(SizeExpr.const(units), -(-units // parts), axes, frozenset(), sizes)
+    split = Split(SizeExpr.const(units), -(-units // parts), axes, region.sums, sizes)
     shapes = WindowShapes(graph, registry, split, intervals, axis.members)
     body, beside = window_body(graph, registry, region, shapes)
     return put_loop(graph, region, shapes, body, beside)
@@ -69,7 +69,7 @@ def window_region(
             f"{node.op} needs the whole axis, or does not depend on it", where=node.source.location or None
         )
     axes = {value: Along(at.dim) for value, at in axis.values.items()}
-    region = find_region(graph, registry, nodes, axes)
+    region = find_region(graph, registry, nodes, axes, axis.sums)
     if private := axis.private.intersection(region.outputs):
         name = graph.values[min(private)].name
         raise RewriteError(f"%{name} means something within its part only, and leaves the region")

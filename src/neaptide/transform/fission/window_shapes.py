@@ -74,7 +74,7 @@ class WindowShapes(PartShapes):
         return self.graph.values[number].shape[self.split.axes[number].dim].constant_value()
 
     def arguments(self, node: Node) -> tuple[tuple[Arg, ...], tuple[tuple[str, Arg], ...]]:
-        """As `PartShapes.arguments`; what windows read beyond the edge is among the operands, so nothing is padded."""
+        """As `PartShapes.arguments`; what windows read beyond the edge is among the operands."""
         args, kwargs = super().arguments(node)
         window = self.axes[node.id].window
         if window is None or window.inverse:
@@ -86,7 +86,7 @@ class WindowShapes(PartShapes):
         changed = list(args)
         for position, place in window.padding:
             if position < len(changed) and isinstance(padding := changed[position], tuple):
-                changed[position] = (*padding[:place], 0, *padding[place + 1 :])
+                changed[position] = (*padding[:place], window.padding_in_part, *padding[place + 1 :])
         return tuple(changed), kwargs
 
     def _extents(self, node: Node, arg: Arg) -> Arg:

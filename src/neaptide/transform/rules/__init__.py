@@ -13,6 +13,7 @@ from neaptide.transform.rules.copied_once import CopiedOnce
 from neaptide.transform.rules.equal_operations import EqualOperations
 from neaptide.transform.rules.fission import Fission
 from neaptide.transform.rules.fission_by_shape import FissionByShape
+from neaptide.transform.rules.gradients_apart import GradientsApart
 from neaptide.transform.rules.in_place import InPlace
 from neaptide.transform.rules.made_again import MadeAgain
 from neaptide.transform.rules.mean_as_sum import MeanAsSum
@@ -28,6 +29,7 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
             EqualOperations(),
             Fission(),
             FissionByShape(),
+            GradientsApart(),
             InPlace(),
             MadeAgain(),
             MeanAsSum(),
