@@ -66,7 +66,8 @@ def test_a_search_begins_with_what_was_met(graph, before, ratio):
     assert figures(later)[1] <= goal.longest
     assert goal.rank(*figures(later)) <= goal.rank(*figures(best))
     assert later.variant.rewrites in [plan.variant.rewrites for plan in met.variants()]
-    assert any("parts" in plan.label for plan in met.variants()) == (ratio > 2)
+    in_parts = [one for one in met.variants() if "parts" in one.label]
+    assert any(met.of(one.variant) for one in in_parts) == (ratio > 2)
 
 
 def test_the_same_is_met_again(graph):
@@ -96,3 +97,17 @@ def test_bounds_of_another_limit_are_dropped(graph):
     assert (timed.reason, timed.best, timed.bound) == ("feasible", seconds, None)
     for beyond in (Goal(peak, seconds / 2), Goal(peak - 1, None)):
         assert for_limit(program, beyond).termination.reason == "no_solution_found"
+
+
+def test_what_was_priced_is_planned_for_another_limit(graph):
+    """A variant that takes too long for one limit is priced for it, and planned for a longer one at once."""
+    met = MetPlans()
+    searched(graph, 1.2, met, 600)
+    in_parts = [one for one in met.variants() if "parts" in one.label]
+    assert in_parts
+    for one in in_parts:
+        assert not met.of(one.variant)
+        assert one.plans == (baseline(PRICING.problem(one.variant.graph)),)
+    found = searched(graph, 1000.0, met, 600)
+    assert any(met.of(one.variant) for one in in_parts)
+    assert "parts" in found.label

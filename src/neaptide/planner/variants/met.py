@@ -2,17 +2,55 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from neaptide.outcome import TerminationReason
+from neaptide.planner.loop_bodies import planned_sequence
+from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.plan_graph import GraphPlan
+from neaptide.planner.variants.estimate import Estimate
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.variant import Variant
 from neaptide.planner.variants.variant_plan import VariantPlan
 from neaptide.plans import PlannedProgram, TerminationRecord
+from neaptide.transform.rewrite import Rewrite
 
 _ELSEWHERE: Final = "met in a search for another limit"
+
+
+@dataclass(frozen=True, slots=True)
+class PricedVariant:
+    """What a choice in a number of parts comes to before it is planned.
+
+    Attributes:
+        estimate: that was made of it; it keeps its choice.
+        begins: what a further choice would follow from.
+        variant: that with what is done last.
+        written: the variant in program order.
+    """
+
+    estimate: Estimate
+    begins: Variant
+    variant: Variant
+    written: PlannedSequence
+
+
+@dataclass(frozen=True, slots=True)
+class MetVariant:
+    """A variant that was met.
+
+    Attributes:
+        label: what was done, in words.
+        variant: what is planned and run.
+        begins: what a further choice would follow from; None where none does.
+        plans: sequences of it; program order alone where it was not planned yet.
+    """
+
+    label: str
+    variant: Variant
+    begins: Variant | None
+    plans: tuple[PlannedSequence, ...]
 
 
 class MetPlans:
@@ -20,6 +58,15 @@ class MetPlans:
 
     def __init__(self) -> None:
         self._plans: list[VariantPlan] = []
+        self._priced: dict[tuple[int, int], PricedVariant] = {}
+
+    def remember(self, priced: PricedVariant) -> None:
+        """Remember what a choice in a number of parts comes to."""
+        self._priced[_key(priced.estimate)] = priced
+
+    def priced(self, estimate: Estimate) -> PricedVariant | None:
+        """What the choice of an estimate, in its number of parts, comes to; None where nobody looked."""
+        return self._priced.get(_key(estimate))
 
     def note(self, plan: VariantPlan) -> None:
         """Remember a plan."""
@@ -41,9 +88,17 @@ class MetPlans:
                 kept.append(plan)
         return tuple(kept)
 
-    def variants(self) -> tuple[VariantPlan, ...]:
-        """One plan of each variant: the one that was met first."""
-        return tuple({plan.variant.rewrites: plan for plan in reversed(self._plans)}.values())[::-1]
+    def variants(self) -> tuple[MetVariant, ...]:
+        """Each variant that was planned or priced once, in the order in which they were. O(plans^2)."""
+        met: dict[tuple[Rewrite, ...], MetVariant] = {}
+        for plan in self._plans:
+            if plan.variant.rewrites not in met:
+                plans = tuple(map(planned_sequence, self.of(plan.variant)))
+                met[plan.variant.rewrites] = MetVariant(plan.label, plan.variant, plan.begins, plans)
+        for one in self._priced.values():
+            known = MetVariant(one.variant.label, one.variant, one.begins, (one.written,))
+            met.setdefault(one.variant.rewrites, known)
+        return tuple(met.values())
 
 
 def for_limit(program: PlannedProgram, goal: Goal) -> PlannedProgram:
@@ -57,6 +112,10 @@ def for_limit(program: PlannedProgram, goal: Goal) -> PlannedProgram:
     is_timed = goal.longest is None and not beyond
     best = made.seconds if is_timed else made.peak_with_workspace_bytes
     return replace(program, termination=TerminationRecord(str(reason), ended.limit, _ELSEWHERE, best))
+
+
+def _key(estimate: Estimate) -> tuple[int, int]:
+    return id(estimate.choice), estimate.parts
 
 
 def _time_and_peak(program: PlannedProgram) -> tuple[float, int]:

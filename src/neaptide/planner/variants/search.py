@@ -22,7 +22,7 @@ from neaptide.planner.variants.choices import Choice, Choices, Objection
 from neaptide.planner.variants.estimate import ON_A_CPU, Estimate, PartCosts, estimates
 from neaptide.planner.variants.following import followed
 from neaptide.planner.variants.joins import joins, with_one_join_more, without_joins
-from neaptide.planner.variants.met import MetPlans
+from neaptide.planner.variants.met import MetPlans, MetVariant, PricedVariant
 from neaptide.planner.variants.planning import AS_IT_IS, MERGED, PricingOf, Request, VariantPlanning
 from neaptide.planner.variants.price import Price
 from neaptide.planner.variants.processes.pool import started_pool
@@ -147,7 +147,8 @@ class _Search(VariantPlanning):
             for _ in range(Round.first().choices - 1):
                 if self.shares.left() > Round.behind().begun:
                     best = self._best_again(price, best, again)
-            best = self.once_more(best)
+            if best.variant.rewrites not in again:
+                best = self.once_more(best)
         return replace(best, tried=tuple(self.tried), begun=begun, choices=self.choices.after(begun))
 
     def _best_met(self) -> VariantPlan:
@@ -173,12 +174,10 @@ class _Search(VariantPlanning):
             again: rewrites of variants that were planned again before; those of this one are added.
         """
 
-        def promise(one: VariantPlan) -> tuple[float, ...]:
-            plans = map(planned_sequence, self.met.of(one.variant))
-            brought = (
-                price.brought(made.peak_with_workspace_bytes, made.seconds, self.goal) for made in plans
+        def promise(one: MetVariant) -> tuple[float, ...]:
+            return min(
+                price.brought(made.peak_with_workspace_bytes, made.seconds, self.goal) for made in one.plans
             )
-            return min(brought)
 
         # Where results lie on top of operands in one sequence follows from it: there the graph as it is stands for them.
         found = [
@@ -188,7 +187,7 @@ class _Search(VariantPlanning):
             and not (one.variant.rewrites and one.label.startswith(AS_IT_IS))
         ]
         one = min(found, key=promise, default=None)
-        if one is None:
+        if one is None or promise(one) >= self.goal.rank_of(best.found.program):
             return best
         again.add(one.variant.rewrites)
         share = SETTINGS.whole_part * self.shares.left() / searches_of(one.variant.graph)
@@ -335,17 +334,20 @@ class _Search(VariantPlanning):
     def _priced(self, looking: Looking, estimate: Estimate, best: VariantPlan) -> Picked | None:
         """A variant of which an estimate was made, priced exactly; None where it is not worth a plan."""
         looking.looked.remove(estimate)
-        begins = self.choices.taken(estimate.choice, estimate.parts)
-        if begins is None:
-            looking.drop(estimate.choice)
-            return None
-        variant = self.finished(begins)
-        seconds = self.in_program_order(variant).seconds
-        looking.price = looking.price.seen(estimate, seconds)
-        if self._is_too_slow(seconds, best):
+        made = self.met.priced(estimate)
+        if made is None:
+            begins = self.choices.taken(estimate.choice, estimate.parts)
+            if begins is None:
+                looking.drop(estimate.choice)
+                return None
+            variant = self.finished(begins)
+            made = PricedVariant(estimate, begins, variant, self.in_program_order(variant))
+            self.met.remember(made)
+        looking.price = looking.price.seen(estimate, made.written.seconds)
+        if self._is_too_slow(made.written.seconds, best):
             return None
         looking.planned.append(estimate.choice)
-        return Picked(estimate.choice, begins, variant)
+        return Picked(estimate.choice, made.begins, made.variant)
 
     def _may_pick(self, wanted: Round, looking: Looking) -> bool:
         """Whether time or work is left for one more variant; the very first is planned in any case."""
