@@ -12,7 +12,7 @@ from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import MergeMap, Ref, SliceMap
 from neaptide.ir.schedule import Schedule
 from neaptide.lower.out_variants import out_variants
-from neaptide.lower.places import Place, StepPlaces, is_dense
+from neaptide.lower.places import Place, StepPlaces
 from neaptide.lower.program import Watch
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
@@ -182,11 +182,3 @@ def test_a_result_that_the_program_leaves_out_has_no_place_to_go():
     b.output(v)
     with pytest.raises(LoweringError, match="leaves out"):
         run(b.finish(), [torch.randn(4, 4)], {0: StepPlaces((None,), out_variants("aten.topk.default")[0])})
-
-
-@pytest.mark.parametrize(
-    ("shape", "strides", "dense"),
-    [((), (), True), ((0, 3), (3, 1), True), ((2, 1, 3), (3, 7, 1), True), ((2, 2), (1, 1), False)],
-)
-def test_which_geometries_fill_their_bytes(shape, strides, dense):
-    assert is_dense(shape, strides) is dense

@@ -196,7 +196,7 @@ def compile_step(
         )
         allowed = replace(options, least_bytes=first_bytes, leave_out=leave_out if first_bytes else None)
         if varies(prepared):
-            variant = for_all_shapes(prepared, allowed)
+            variant = placed(prepared, for_all_shapes(prepared, allowed), arena)
             first_bytes = first_bytes or variant.graphs[0].limit_bytes
             return variant
         if evicting is not None:
@@ -243,7 +243,7 @@ def _runner(
     has_begun = False
     allowed = plan.allow_nondeterministic and allow_nondeterministic
     leave_out = _warn_once()
-    dynamic = dims_of_plan(plan, arena=bool(arena))
+    dynamic = dims_of_plan(plan)
 
     def make(args: tuple[Any, ...], kwargs: Mapping[str, Any], changing: frozenset[str]) -> PlannedVariant:
         nonlocal has_begun
@@ -258,12 +258,12 @@ def _runner(
             has_begun = True
             return first
         if is_of_plan and varies(prepared):
-            found = matched_for_all_shapes(plan, prepared)
+            found = placed(prepared, matched_for_all_shapes(plan, prepared), arena)
             has_begun = True
             return found
         options = same_budget(plan, time_limit_s, leave_out)
         if varies(prepared):
-            return for_all_shapes(prepared, options)
+            return placed(prepared, for_all_shapes(prepared, options), arena)
         return placed(prepared, plan_within_budget(prepared, options).variant, arena)
 
     return PlannedStep(step, make, on_mismatch=on_mismatch)

@@ -65,7 +65,7 @@ def run(
     check_setting("steps", steps)
     check_setting("seed", seed)
     plan = check_plan(plan)
-    dynamic = dims_of_plan(plan, arena=bool(arena))
+    dynamic = dims_of_plan(plan)
     say = progress or (lambda _text: None)
     step, batch = contestants.build(factory, seed)
     say("capturing the step")

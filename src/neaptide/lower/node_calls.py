@@ -15,8 +15,9 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule
 from neaptide.lower.dims import DimReader
 from neaptide.lower.names import Names
+from neaptide.lower.places import NOWHERE, ToldPlaces
 from neaptide.lower.program import Program, Watch
-from neaptide.lower.torch_calls import CallWriter
+from neaptide.lower.torch_calls import CallWriter, put_call
 from neaptide.lower.watches import copy_text
 
 RUNNER = "run_nodes"
@@ -31,11 +32,13 @@ class NodeFunction:
         name: in the program's source; it returns the node's outputs as a tuple.
         arguments: values that it takes, in order.
         dims: that it takes behind them, in order.
+        places: outputs of the node, for each of which it takes a tensor to put it in behind these, in order.
     """
 
     name: str
     arguments: tuple[int, ...]
     dims: tuple[str, ...] = ()
+    places: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +95,13 @@ class FunctionWriter:
         self.lines: list[str] = []
         self.nodes: list[int | None] = []
 
-    def function(self, node: Node, *, again: bool) -> NodeFunction:
+    def function(self, node: Node, *, again: bool, told: ToldPlaces = NOWHERE) -> NodeFunction:
         """Write the function of a node, or of its repetition.
+
+        Args:
+            node: without a loop.
+            again: whether it is run again.
+            told: results that lie where the function is told.
 
         Raises:
             LoweringError: a loop, an operation that torch does not have, or a size that no input tells.
@@ -108,7 +116,10 @@ class FunctionWriter:
         name = calls.names.fresh(f"{'again' if again else 'node'}_{node.id}")
         arguments = tuple(dict.fromkeys(needed_inputs(graph, node)))
         calls.dims_used.clear()
-        call = calls.write(graph, node, again=again)
+        places = {
+            slot: calls.names.fresh("place", (node.id, slot)) for slot, has in enumerate(told.inside) if has
+        }
+        call, to_copy = put_call(graph, node, calls, told.out, places, again=again)
         dims = tuple(calls.dims_used)
         outputs = [calls.names.variable(graph.values[v]) for v in node.outputs]
         if not outputs:
@@ -116,9 +127,12 @@ class FunctionWriter:
         elif call.results == Ref(0):
             body = [f"return ({call.text},)"]
         else:
-            body = [f"{self._target(node, call.results)} = {call.text}", f"return ({', '.join(outputs)},)"]
-        self.define(node.id, name, [*self.variables(arguments), *(self.dims[dim] for dim in dims)], body)
-        return NodeFunction(name, arguments, dims)
+            body = [f"{self._target(node, call.results)} = {call.text}"]
+            body += [f"{outputs[slot]} = {place}.copy_({outputs[slot]})" for slot, place in to_copy.items()]
+            body.append(f"return ({', '.join(outputs)},)")
+        taken = [*self.variables(arguments), *(self.dims[dim] for dim in dims), *places.values()]
+        self.define(node.id, name, taken, body)
+        return NodeFunction(name, arguments, dims, tuple(places))
 
     def variables(self, values: Sequence[int]) -> list[str]:
         """Variables that hold values in these functions."""

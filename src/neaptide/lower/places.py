@@ -61,6 +61,21 @@ class StepPlaces:
     out: OutVariant | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ToldPlaces:
+    """The results of a node that have a place in an arena, where each run is told the places.
+
+    Attributes:
+        inside: by output of the node, whether it has a place.
+        out: as in `StepPlaces`.
+    """
+
+    inside: tuple[bool, ...]
+    out: OutVariant | None = None
+
+
+NOWHERE: Final = ToldPlaces(())
+"""No result of a node has a place."""
 Places: TypeAlias = Mapping[int, StepPlaces]
 """By position among the steps that run nodes; a step that is missing has no place."""
 NO_PLACES: Final[Places] = MappingProxyType({})
@@ -77,17 +92,3 @@ class PlaceNames:
         found = self._names.fresh(f"place_of_{value.name}", ("place", place))
         self.used[found] = place
         return found
-
-
-def is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether a geometry fills its bytes without holes and without overlaps. O(n log n).
-
-    >>> is_dense((2, 3), (1, 2)), is_dense((2, 3), (4, 1)), is_dense((2, 3), (0, 1))
-    (True, False, False)
-    """
-    expected = 1
-    for stride, length in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n != 1):
-        if stride != expected:
-            return False
-        expected *= length
-    return True

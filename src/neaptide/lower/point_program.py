@@ -7,9 +7,10 @@ less. A point at which there is nothing to do costs one comparison.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 
 from neaptide.analysis.liveness import with_frees
 from neaptide.analysis.loops import NO_BODIES, Bodies, body_schedule
@@ -23,9 +24,10 @@ from neaptide.lower.dims import parameters
 from neaptide.lower.loops import write_loop
 from neaptide.lower.names import Names
 from neaptide.lower.node_calls import FunctionWriter, NodeFunction
+from neaptide.lower.places import NOWHERE, ToldPlaces
 from neaptide.lower.program import Program, Watch
 from neaptide.lower.random_states import random_state
-from neaptide.lower.torch_calls import CallWriter
+from neaptide.lower.torch_calls import CallWriter, put_call
 from neaptide.lower.torch_code import body_lines
 from neaptide.lower.watches import copy_text, refuse_missed, watches_by_access
 
@@ -58,6 +60,8 @@ def point_program(
     last_use: Sequence[int],
     bodies: Bodies = NO_BODIES,
     watches: Sequence[Watch] = (),
+    told: Mapping[int, ToldPlaces] = MappingProxyType({}),
+    told_again: Mapping[int, ToldPlaces] = MappingProxyType({}),
 ) -> PointProgram:
     """Write a program with points. O(size of the graph).
 
@@ -72,6 +76,8 @@ def point_program(
         last_use: by storage, the position behind which it is dropped; the number of nodes for what is handed back.
         bodies: by loop, the order of one trip; program order for those without one.
         watches: values to copy on the way; the program then takes a second argument, a dict that it fills.
+        told: by node, which of its results lie where `begin` says: what that returns then has a list `places` by value.
+        told_again: the same of repetitions, whose functions take the places.
 
     Raises:
         LoweringError: a loop that may be run again, an operation that torch does not have, a size that no input tells, or a watch of
@@ -79,11 +85,15 @@ def point_program(
     """
     functions = FunctionWriter(graph, registry)
     again = {
-        node: functions.function(graph.nodes[node], again=bool(graph.nodes[node].effects.writes))
+        node: functions.function(
+            graph.nodes[node],
+            again=bool(graph.nodes[node].effects.writes),
+            told=told_again.get(node, NOWHERE),
+        )
         for node in sorted(repeatable)
     }
     held = held_values(graph, repeatable, evictable)
-    writer = _Writer(graph, functions, frozenset(repeatable), held)
+    writer = _Writer(graph, functions, frozenset(repeatable), held, told)
     writer.write_bodies(bodies)
     writer.write(order, frozenset(points), last_use, watches)
     schedule = replace(Schedule.from_nodes(graph, order), bodies=bodies)
@@ -133,12 +143,17 @@ class _HeldNames(Names):
 
 class _Writer:
     def __init__(
-        self, graph: Graph, functions: FunctionWriter, repeatable: frozenset[int], held: frozenset[int]
+        self,
+        graph: Graph,
+        functions: FunctionWriter,
+        repeatable: frozenset[int],
+        held: frozenset[int],
+        told: Mapping[int, ToldPlaces],
     ) -> None:
         names = functions.calls.names
         self.graph, self.functions, self.repeatable = graph, functions, repeatable
-        self.held_values = held
-        self.begin, self.held, self.point = (names.fresh(word) for word in ("begin", "held", "point"))
+        self.held_values, self.told = held, told
+        self.begin, self.held, self.point, self.place = map(names.fresh, ("begin", "held", "point", "place"))
         outer = functions.calls
         self.calls = CallWriter(
             _HeldNames(names, self.held, held), outer.registry, globals=outer.globals, dims=functions.dims
@@ -171,6 +186,8 @@ class _Writer:
             self._emit(f"[{', '.join(variable(graph.values[v]) for v in graph.inputs)}] = args")
             self._emit("args.clear()")
         self._emit(f"{self.point} = {self.begin}({held}, {{{sizes}}})")
+        if self.told:
+            self._emit(f"{self.place} = {self.point}.places")
         dying = self._dying(order, last_use)
         due = watches_by_access(graph, watches)
         for storage in graph.input_storages():
@@ -222,21 +239,26 @@ class _Writer:
             self._emit(f"if {self.point}.due <= {position}: {self.point}.act({position})")
 
     def _operation(self, node: Node, position: int) -> None:
+        told = self.told.get(node.id, NOWHERE)
+        places = {slot: f"{self.place}[{node.outputs[slot]}]" for slot, has in enumerate(told.inside) if has}
         if node.regions:
             emit = partial(self._in_loop, node.id, position)
-            write_loop(self.graph, node, self.bodies[node.id], self.calls, emit)
+            write_loop(self.graph, node, self.bodies[node.id], self.calls, emit, places)
             return
         stream = node.effects.rng
         if stream is not None and node.id in self.repeatable:
             state = f"{self.calls.bind('random_state', random_state)}({self.calls.device(stream)})"
             self._emit(f"{self.point}.states[{node.id}] = {state}", node=node.id, step=position)
-        call = self.calls.write(self.graph, node, again=False)
+        call, to_copy = put_call(self.graph, node, self.calls, told.out, places, again=False)
         if not node.outputs:
             self._emit(call.text, node=node.id, step=position)
             return
         extras: list[str] = []
         target = self._target(node, call.results, extras)
         self._emit(f"{target} = {call.text}", node=node.id, step=position)
+        for slot, place in to_copy.items():
+            name = self.calls.names.variable(self.graph.values[node.outputs[slot]])
+            self._emit(f"{name} = {place}.copy_({name})", node=node.id, step=position)
         if extras:
             self._emit(f"del {', '.join(extras)}", node=node.id, step=position)
 

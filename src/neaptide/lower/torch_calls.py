@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,17 +73,37 @@ class CallWriter:
             results = self._replayed(resolve_operation(op), results, replay.outputs)
         return CallText(self._text(graph, node, op, args, kwargs), results)
 
-    def write_out(self, graph: Graph, node: Node, variant: OutVariant, targets: Sequence[str]) -> str:
-        """The call of a node that writes its results to tensors: `targets` are expressions, one for each result.
+    def write_into(
+        self, graph: Graph, node: Node, variant: OutVariant, places: Mapping[int, str]
+    ) -> CallText:
+        """The call of a node that writes its results where it is told.
+
+        Args:
+            graph: that the node is in.
+            node: to be run.
+            variant: that writes to given tensors.
+            places: by output, an expression for its tensor; fresh ones for the others.
 
         Raises:
-            LoweringError: as for `write`.
+            LoweringError: as for `write`, or the node has results that the program leaves out.
         """
+        structure = result_structure(node)
+        results = structure if isinstance(structure, tuple) else (structure,)
+        slots = [item.slot for item in results if isinstance(item, Ref)]
+        if len(slots) != len(results):
+            raise LoweringError(
+                f"{node.op} has results that the program leaves out, so none can be told its place"
+            )
+        targets = [
+            places.get(slot) or self.empty(graph, node, graph.values[node.outputs[slot]]) for slot in slots
+        ]
         if variant.is_copy:
-            return self._text(graph, node, variant.op, node.args[:1], {}, before=targets)
+            text = self._text(graph, node, variant.op, node.args[:1], {}, before=targets)
+            return CallText(text, structure)
         kwargs = {key: arg for key, arg in node.kwargs if key not in variant.dropped}
         into = [f"{key}={target}" for key, target in zip(variant.keywords, targets, strict=True)]
-        return self._text(graph, node, variant.op, (*node.args, *variant.extra), kwargs, behind=into)
+        text = self._text(graph, node, variant.op, (*node.args, *variant.extra), kwargs, behind=into)
+        return CallText(text, structure)
 
     def empty(self, graph: Graph, node: Node, value: Value) -> str:
         """A fresh tensor of the geometry of one of a node's results.
@@ -276,3 +296,35 @@ def _nested(data: Sequence[Any], extents: list[int]) -> Any:
         return data[0]
     step = len(data) // extents[0]
     return [_nested(data[at : at + step], extents[1:]) for at in range(0, len(data), step)]
+
+
+def put_call(
+    graph: Graph,
+    node: Node,
+    calls: CallWriter,
+    out: OutVariant | None,
+    places: Mapping[int, str],
+    *,
+    again: bool,
+) -> tuple[CallText, dict[int, str]]:
+    """A call whose results go to places, and the places of those outputs that must be copied there behind it.
+
+    A single result is copied in the call itself.
+
+    Args:
+        graph: that the node is in.
+        node: to be run.
+        calls: writes texts.
+        out: writes all results where it is told to; None: they are computed as ever and copied.
+        places: by output, an expression for its place.
+        again: whether it is run again.
+
+    Raises:
+        LoweringError: as for `CallWriter.write`.
+    """
+    if out is not None:
+        return calls.write_into(graph, node, out, places), {}
+    call = calls.write(graph, node, again=again)
+    if call.results == Ref(0) and places:
+        return CallText(f"{places[0]}.copy_({call.text})", call.results), {}
+    return call, dict(places)

@@ -25,7 +25,7 @@ from neaptide.lower.names import Names
 from neaptide.lower.places import NO_PLACES, PlaceNames, Places
 from neaptide.lower.program import Program, Watch
 from neaptide.lower.random_states import DrawnAgain, random_state, repeated_draws
-from neaptide.lower.torch_calls import CallText, CallWriter, result_structure
+from neaptide.lower.torch_calls import CallText, CallWriter, put_call
 from neaptide.lower.torch_ops import resolve_operation
 from neaptide.lower.transfers import host_pools, transfer_lines
 from neaptide.lower.watches import copy_text, refuse_missed, watches_by_access
@@ -216,8 +216,6 @@ class _Writer:
         depth, gone_state = self._random_state(place, again=again)
         call, to_copy = self._call(place, again=again)
         text, comment = call.text, _comment(node, again=again)
-        if call.results == Ref(0) and to_copy:
-            text = f"{to_copy.pop(0)}.copy_({text})"
         gone = list(dead)
         if not node.outputs:
             self._at(place, f"{text}{comment}", depth)
@@ -249,20 +247,8 @@ class _Writer:
         """A call, and the places of those outputs that must be copied there behind it."""
         graph, node, filled = place.graph, place.node, self._places(place)
         here = None if self.outer else self.places.get(place.position)
-        if here is None or here.out is None:
-            return self.calls.write(graph, node, again=again), filled
-        structure = result_structure(node)
-        results = structure if isinstance(structure, tuple) else (structure,)
-        slots = [item.slot for item in results if isinstance(item, Ref)]
-        if len(slots) != len(results):
-            raise LoweringError(
-                f"{node.op} has results that the program leaves out, so none can be told its place"
-            )
-        targets = [
-            filled.get(slot) or self.calls.empty(graph, node, graph.values[node.outputs[slot]])
-            for slot in slots
-        ]
-        return CallText(self.calls.write_out(graph, node, here.out, targets), structure), {}
+        out = None if here is None else here.out
+        return put_call(graph, node, self.calls, out, filled, again=again)
 
     def _places(self, place: _Place) -> dict[int, str]:
         """Names of the places of a step's results, by output."""

@@ -65,7 +65,9 @@ class Arenas:
         self._arenas: dict[str, Arena] = {}
         self._lasting: dict[str, int] = {}
 
-    def reserve(self, device: str, nbytes: int, alignment: int, *, lasting: bool) -> Arena:
+    def reserve(
+        self, device: str, nbytes: int, alignment: int, *, lasting: bool, most_bytes: int | None = None
+    ) -> Arena:
         """A block of at least that many bytes: the one that there is, or a new one.
 
         Args:
@@ -73,17 +75,19 @@ class Arenas:
             nbytes: that a program needs.
             alignment: of the base.
             lasting: whether the program is that of a usual step.
+            most_bytes: that the block may have, at least as many; None for as many as other programs need.
         """
         if lasting:
             self._lasting[device] = max(self._lasting.get(device, 0), nbytes)
         usual = self._lasting.get(device, 0)
         known = self._arenas.get(device)
-        if known is not None and known.nbytes >= nbytes and (known.nbytes <= usual or not lasting):
+        most = max(usual, known.nbytes if known is not None else 0) if most_bytes is None else most_bytes
+        if known is not None and nbytes <= known.nbytes <= most and (known.nbytes <= usual or not lasting):
             return known
         if known is not None:
             self._forget()
             del self._arenas[device], known
-        self._arenas[device] = Arena(device, max(usual, nbytes), alignment)
+        self._arenas[device] = Arena(device, max(min(usual, most), nbytes), alignment)
         return self._arenas[device]
 
     def blocks(self) -> list[torch.Tensor]:

@@ -24,7 +24,9 @@ class ArenaOptions:
         copy_share: seconds of copies as a share of the step's.
         in_place: let results lie on top of operands that are needed no longer, where the op table says that it can
             be done.
-        limits: of the search for the layout.
+        limits: of the search for the layout. Where sizes vary, of the layout that those of all shapes begin with.
+        shape_limits: where sizes vary, of the search for the layout of a shape that is new. It begins with a layout that takes
+            no search, so there is one whatever the limits.
 
     Raises:
         UsageError: an unknown choice or a share below zero.
@@ -34,6 +36,7 @@ class ArenaOptions:
     copy_share: float = 0.02
     in_place: bool = False
     limits: Limits = field(default_factory=lambda: Limits(time_s=10.0))
+    shape_limits: Limits = field(default_factory=lambda: Limits(time_s=0.1, work=20_000))
 
     def __post_init__(self) -> None:
         if self.copies not in COPIES:

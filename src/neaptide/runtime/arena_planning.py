@@ -13,10 +13,9 @@ from neaptide.analysis.sizes import evaluate_storage_bytes
 from neaptide.cost.devices import Device
 from neaptide.errors import LayoutProblemError
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Node
-from neaptide.ir.registry import OpRegistry, Trait
+from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule, StepKind
-from neaptide.ir.values import DTYPE_BYTES, Value
+from neaptide.ir.values import Value
 from neaptide.layout.best_layout import best_layout
 from neaptide.layout.from_schedule import OUTSIDE, ScheduleBuffers, schedule_buffers
 from neaptide.layout.in_place.choices import choose_in_place
@@ -24,20 +23,15 @@ from neaptide.layout.in_place.shared_buffers import share
 from neaptide.layout.pools.caching_allocator import caching_allocator_reserved
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import LayoutResult
-from neaptide.lower.out_variants import reads_whole_storage
-from neaptide.lower.places import Place, StepPlaces, is_dense
-from neaptide.ops.structural import CONSTANT_OP, HOST_FUNCTIONS
+from neaptide.lower.places import Place, StepPlaces
 from neaptide.planner.prices import Prices
 from neaptide.runtime.arena_copies import Span, choose_copies, copy_seconds
+from neaptide.runtime.arena_fit import HANDED_BACK, LEFT_OUT, barred_storages, misfit, slots_of
 from neaptide.runtime.arena_plan import ArenaOptions, ArenaPlan, ArenaReport, OutsideStorage
 from neaptide.runtime.out_probe import OutFacts
+from neaptide.symbolic.size_expr import SizeExpr
 
 _ALIGNMENT: Final = 64
-_LEFT_OUT: Final = {
-    "none": "nothing is copied",
-    "cheap": "its copy would take too long or lift the peak",
-}
-_HANDED_BACK: Final = "it is handed back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +128,7 @@ class _Planner:
     def _results(self) -> Iterator[_Result]:
         liveness, graph = self.buffers.liveness, self.graph
         sizes = evaluate_storage_bytes(graph, None, self.prices.storage_bytes)
-        barred = _barred_storages(self.graph, self.registry)
+        barred = barred_storages(self.graph, self.registry)
         for index, instance in enumerate(liveness.instances):
             storage = graph.storages[instance.storage]
             if instance.is_resident or not sizes[storage.id] or storage.device != self.buffers.device:
@@ -142,8 +136,7 @@ class _Planner:
             step = liveness.steps[instance.start]
             node = graph.nodes[step.target]
             span = Span(instance.start, instance.end, sizes[storage.id])
-            slots = [k for k, v in enumerate(node.outputs) if graph.values[v].storage == storage.id]
-            value = graph.values[node.outputs[slots[0]]]
+            slots = slots_of(graph, node, storage.id)
             facts = self.outs.get(node.id)
             is_again = step.kind is StepKind.RECOMPUTE and bool(node.effects.writes)
             can_write = bool(node.regions) or (
@@ -151,30 +144,11 @@ class _Planner:
             )
             reason = barred.get(storage.id, "")
             if self.buffers.buffer_of[index] == OUTSIDE:
-                reason = _HANDED_BACK
-            elif not reason and len(slots) > 1:
-                reason = "several results lie in it"
+                reason = HANDED_BACK
             elif not reason:
-                reason = self._misfit(node, value, span.nbytes, is_again=is_again)
+                nbytes = SizeExpr.const(span.nbytes)
+                reason = misfit(graph, self.registry, node, storage.id, nbytes, is_again=is_again)
             yield _Result(index, slots[0], span, can_write, reason)
-
-    def _misfit(self, node: Node, value: Value, nbytes: int, *, is_again: bool) -> str:
-        """Why a result cannot have a place; empty when it can."""
-        if node.op == CONSTANT_OP or node.op in HOST_FUNCTIONS:
-            return "it is made on the host"
-        if self.registry.find(node.op) is None and not node.regions:
-            return "the op table has no row for what makes it"
-        if is_again:
-            return "another operation stands in when it is computed again"
-        sizes = (*value.shape, *value.strides, value.offset)
-        if not all(size.is_constant for size in sizes):
-            return "its size is not known"
-        shape, strides = _numbers(value)
-        count = 1
-        for extent in shape:
-            count *= extent
-        whole = count * DTYPE_BYTES[value.dtype] == nbytes and value.offset.constant_value() == 0
-        return "" if whole and is_dense(shape, strides) else "it does not fill its storage"
 
     # -- what is copied
 
@@ -285,48 +259,13 @@ class _Planner:
         reason = result.reason
         if not reason:
             facts = self.outs.get(node.id)
-            reason = (
-                f"{'' if facts is None else facts.reason}; {_LEFT_OUT[self.options.copies]}".removeprefix(
-                    "; "
-                )
+            reason = f"{'' if facts is None else facts.reason}; {LEFT_OUT[self.options.copies]}".removeprefix(
+                "; "
             )
         value = self.graph.values[node.outputs[result.slot]]
         return OutsideStorage(
             node.op, value.name, result.span.nbytes, result.span.start, result.span.end, reason
         )
-
-
-def _barred_storages(graph: Graph, registry: OpRegistry) -> dict[int, str]:
-    """Storages that something looks at beyond the tensor that it is given, with the reason; loops look inside."""
-    barred: dict[int, str] = {}
-    for node in graph.nodes:
-        if node.op == CONSTANT_OP or node.op in HOST_FUNCTIONS:
-            continue
-        for loop in node.regions:
-            inside = _barred_storages(loop.body, registry)
-            handed = (*node.inputs, *(node.outputs[merge.output] for merge in loop.merges))
-            for value, seen in zip(handed, loop.body.inputs, strict=True):
-                storage, within = graph.values[value].storage, loop.body.values[seen].storage
-                if storage is not None and within in inside:
-                    barred[storage] = inside[within]
-        if node.regions:
-            continue
-        row = registry.find(node.op)
-        if row is None:
-            reason = f"{node.op}, which the op table has no row for, reads it"
-        elif row.is_a(Trait.RECURRENT):
-            # aten/src/ATen/native/mkldnn/RNN.cpp clones the cell state where it shares a storage with the hidden
-            # state, as everything in an arena does.
-            reason = f"{node.op} reads it and copies states that share a storage"
-        elif reads_whole_storage(node.op):
-            reason = f"{node.op} counts from the start of its storage"
-        else:
-            continue
-        for value in node.inputs:
-            storage = graph.values[value].storage
-            if storage is not None:
-                barred[storage] = reason
-    return barred
 
 
 def _numbers(value: Value) -> tuple[tuple[int, ...], tuple[int, ...]]:

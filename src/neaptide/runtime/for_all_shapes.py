@@ -47,7 +47,7 @@ def check_for_all_shapes(
 
     Args:
         options: what was asked for.
-        arena: whether an arena was.
+        arena: whether an arena was. It is for programs with points, alone and without room on the host.
         evicts: whether eviction on the way was.
         is_saved: whether the plan is to be a file.
 
@@ -58,7 +58,6 @@ def check_for_all_shapes(
         "a strategy": options.strategy not in (DEFAULTS.strategy, BY_SHAPE),
         "eviction": evicts,
         "atomic": options.atomic,
-        "an arena": arena,
         "a latency": options.budget.latency is not None,
         "state_between_steps": options.budget.state_between_steps,
         'peak="min"': options.budget.is_min,
@@ -72,11 +71,28 @@ def check_for_all_shapes(
             why="one program for all shapes decides while it runs what is evicted for the shapes of a call",
             next_step="give a limit in bytes alone, or leave dynamic out: each shape is then planned by itself",
         )
+    if arena:
+        _check_arena(options)
     if options.numerics == CLOSE and (is_saved or options.strategy == BY_SHAPE):
         raise UsageError(
             f'numerics="close" and {"a saved plan" if is_saved else "plans by shape"} for all shapes exclude each other',
             why="the number of parts is decided beside evictions, in programs with points, and a plan file has no such parts",
             next_step='leave numerics out, or call compile_step with dynamic= and numerics="close"',
+        )
+
+
+def _check_arena(options: SearchOptions) -> None:
+    beside = {
+        "plans by shape": options.strategy == BY_SHAPE,
+        'numerics="close"': options.numerics == CLOSE,
+        "room on the host": bool(options.budget.host),
+    }
+    asked = [what for what, is_asked in beside.items() if is_asked]
+    if asked:
+        raise UsageError(
+            f"where dynamic is given, an arena and {asked[0]} exclude each other",
+            why="a layout by shape is for one program with points, and nothing in a block can leave it",
+            next_step="leave one of them out",
         )
 
 

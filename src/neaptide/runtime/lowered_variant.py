@@ -26,6 +26,7 @@ from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
 from neaptide.runtime.points import PointExecutable
 from neaptide.runtime.restore_point import RestorePoint
 from neaptide.runtime.shape_executable import ShapeExecutable
+from neaptide.runtime.shape_places import ShapePlaces
 
 
 @dataclass(frozen=True)
@@ -116,9 +117,13 @@ class LoweredVariant:
         return self._watched[index]
 
     def forget(self) -> None:
-        """Lower everything anew when it is next needed."""
-        self._runnable.clear()
-        self._watched.clear()
+        """Keep no tensor in an arena: what has them in its text is lowered anew when it is next needed."""
+        for runnables in (self._runnable, self._watched):
+            for index, runnable in list(runnables.items()):
+                if isinstance(runnable.executable, PointExecutable):
+                    runnable.executable.let_go()
+                else:
+                    del runnables[index]
 
     def _lower(self, index: int, watches: tuple[Watch, ...]) -> Runnable:
         planned = self.planned.graphs[index]
@@ -156,8 +161,8 @@ class LoweredVariant:
             beside = None
             if planned.in_parts is not None:
                 within = _watches(planned.in_parts) if watches else ()
-                beside = self._with_points(planned.in_parts, f"{name} (in parts)", within, None)
-            return self._with_points(planned, name, watches, beside)
+                beside = self._with_points(index, planned.in_parts, f"{name} (in parts)", within, None)
+            return self._with_points(index, planned, name, watches, beside)
         places = NO_PLACES if arena is None else arena.places
         slow = replace(self.planned.slow, capacity_bytes=planned.host_bytes)
         lowered = lower(
@@ -178,6 +183,7 @@ class LoweredVariant:
 
     def _with_points(
         self,
+        index: int,
         planned: PlannedGraph,
         name: str,
         watches: tuple[Watch, ...],
@@ -193,6 +199,9 @@ class LoweredVariant:
             slow=self.planned.slow,
             watches=watches,
             in_parts=beside,
+            places=None
+            if points.arena is None
+            else ShapePlaces(points.arena, self._arenas, lasting=index == 0),
         )
 
 

@@ -19,6 +19,7 @@ from neaptide.planner.points.choice import Choice
 from neaptide.planner.points.plan import PointPlan
 from neaptide.planner.variants.variant import Decision
 from neaptide.plans import Plan
+from neaptide.runtime.arena_of_shapes import ArenaOfShapes
 from neaptide.runtime.arena_plan import ArenaPlan
 from neaptide.runtime.evicting import Eviction
 from neaptide.runtime.shape_plans import ShapePlans
@@ -41,11 +42,13 @@ class PointsWithin:
         plan: what can be decided.
         budget_bytes: highest peak with workspace, what the caller owns included.
         order_reason: what made the order of first executions, and what is proved of its peak.
+        arena: that it runs in, laid out by shape; None for none.
     """
 
     plan: PointPlan
     budget_bytes: int
     order_reason: str = "program order"
+    arena: ArenaOfShapes | None = None
 
 
 @dataclass(frozen=True)

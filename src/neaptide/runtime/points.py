@@ -20,7 +20,9 @@ from neaptide.planner.points.choice import Choice
 from neaptide.planner.points.decide import Policy, least_cost_cover
 from neaptide.planner.points.plan import Decision, PointPlan
 from neaptide.planner.points.script import Action, Kind, Way
+from neaptide.runtime.arena_of_shapes import ArenaAtShape
 from neaptide.runtime.executor import Executable, Input
+from neaptide.runtime.shape_places import RunTensors, ShapePlaces
 from neaptide.units import format_bytes
 
 _NEVER: Final = 1 << 62
@@ -31,7 +33,8 @@ class PointTotals:
     """What happened in a run.
 
     Attributes:
-        peak_bytes: most bytes at any moment, with what the caller owns and with workspace, as counted.
+        peak_bytes: most bytes at any moment, with what the caller owns and with workspace, as counted; in an arena with
+            the whole block.
         evicted: units that were evicted.
         reloaded: of these, units that came back from the host.
         repeated: nodes that ran again.
@@ -57,9 +60,14 @@ class PointExecutable(Executable):
         slow: where storages wait on the host.
         watches: values to copy on the way.
         in_parts: the same program with regions in parts, and the same budget; each call runs the better of both for its shape.
+        places: an arena that it runs in; a budget that changes while it runs then counts from the next run on, since no part
+            of a block can be given up. None for none.
 
     Attributes:
         totals: of the last run that came to its end; None before there is one.
+        plan: what can be decided.
+        places: the arena that it runs in.
+        inside: the arena of the last run that began; None before there is one, and without an arena.
 
     Raises:
         LoweringError: as `neaptide.lower.point_program.point_program`.
@@ -76,6 +84,7 @@ class PointExecutable(Executable):
         slow: SlowMemory = DEFAULT_SLOW_MEMORY,
         watches: Sequence[Watch] = (),
         in_parts: PointExecutable | None = None,
+        places: ShapePlaces | None = None,
     ) -> None:
         shaped = plan.shaped
         made = point_program(
@@ -88,11 +97,15 @@ class PointExecutable(Executable):
             last_use=shaped.units.last_use,
             bodies=shaped.bodies,
             watches=watches,
+            told={} if places is None else places.arena.results.first.told,
+            told_again={} if places is None else places.arena.results.again.told,
         )
         names = {**made.program.names, made.begin: self._begin}
         super().__init__(replace(made.program, names=names), name=name)
         self.totals: PointTotals | None = None
         self.plan = plan
+        self.places = places
+        self.inside: ArenaAtShape | None = None
         self._beside = in_parts
         self._choice = Choice([plan] if in_parts is None else [plan, in_parts.plan], policy)
         self.decisions = self._choice.decisions[0]
@@ -123,7 +136,7 @@ class PointExecutable(Executable):
     def budget_bytes(self, nbytes: int) -> None:
         self._budget = nbytes
         points = self._points
-        if points is not None:
+        if points is not None and self.places is None:
             points.due = -1
         if self._beside is not None:
             self._beside.budget_bytes = nbytes
@@ -171,29 +184,48 @@ class PointExecutable(Executable):
         """As `Executable.written`, of the program that ran last."""
         return super().written(step) if self._last is self else self._last.written(step)
 
+    def let_go(self) -> None:
+        """Drop all tensors in the block of the arena, which is replaced."""
+        if self.places is not None:
+            self.places.let_go()
+        if self._beside is not None:
+            self._beside.let_go()
+
     def _binding(self, inputs: list[Input]) -> Mapping[str, int]:
         return self.decisions.in_parts(super()._binding(inputs), self._budget)
 
     def _begin(self, held: list[Any], sizes: Mapping[str, int]) -> _Points:
         budget = self._budget
-        decision = self.decisions.of(sizes, budget)
-        if decision.script.peak_bytes > budget:
+        if self.places is None:
+            decision = self.decisions.of(sizes, budget)
+            self._refuse_above(budget, decision.script.peak_bytes, decision, sizes)
+            self._points = _Points(self, held, sizes, decision, budget)
+            return self._points
+        inside = self.inside = self.places.within(self.decisions, sizes, budget)
+        self._refuse_above(budget, inside.peak_with_workspace_bytes, inside.decision, sizes)
+        tensors = self.places.tensors(sizes, inside, budget)
+        self._points = _Points(self, held, sizes, inside.decision, budget, tensors)
+        return self._points
+
+    def _refuse_above(self, budget: int, peak: int, decision: Decision, sizes: Mapping[str, int]) -> None:
+        if peak > budget:
             raise InfeasibleBudget(
                 f"{self.name} does not stay within {format_bytes(budget)} for "
                 f"{', '.join(f'{dim} = {size}' for dim, size in sizes.items())}",
-                smallest_peak_bytes=decision.script.peak_bytes,
+                smallest_peak_bytes=peak,
                 lower_bound_bytes=int(decision.sizes.before[0]),
-                why="too little may be evicted, or recomputing it takes too many bytes",
+                why="too little may be evicted, or recomputing it takes too many bytes"
+                if self.places is None
+                else "the arena and what is outside of it take more, whatever is evicted",
                 next_step="allow more, or run a smaller shape",
             )
-        self._points = _Points(self, held, sizes, decision, budget)
-        return self._points
 
 
 class _Points:
     """The points of one run; `due` and `states` are for the program."""
 
     __slots__ = (
+        "_again",
         "_away",
         "_budget",
         "_decided",
@@ -207,6 +239,7 @@ class _Points:
         "_sizes",
         "due",
         "live_bytes",
+        "places",
         "states",
     )
 
@@ -217,6 +250,7 @@ class _Points:
         sizes: Mapping[str, int],
         decision: Decision,
         budget: int,
+        tensors: RunTensors | None = None,
     ) -> None:
         self._owner, self._held, self._sizes = owner, held, sizes
         self._decision, self._budget = decision, budget
@@ -224,11 +258,13 @@ class _Points:
         self._peak = self._evicted = self._reloaded = self._repeated = self._decided = 0
         self.live_bytes = int(decision.sizes.before[0])
         self.states: dict[int, bytes] = {}
+        self.places: Sequence[torch.Tensor | None] = () if tensors is None else tensors.first
+        self._again = None if tensors is None else tensors.again
         self.due = decision.due[0] if decision.due else _NEVER
 
     def act(self, position: int) -> None:
         """Do what is due at a point; decide anew where the budget has changed."""
-        if self._owner.budget_bytes != self._budget:
+        if self._changed():
             self._decide(position)
         due, script, sizes = self._decision.due, self._decision.script, self._decision.sizes
         for action in script.actions.get(position, ()):
@@ -241,8 +277,11 @@ class _Points:
         self._reloaded += sum(e.back == position and e.way is Way.RELOAD for e in script.evictions)
         following = bisect_right(due, position)
         self.due = due[following] if following < len(due) else _NEVER
-        if self._owner.budget_bytes != self._budget:
+        if self._changed():
             self.due = -1  # it changed meanwhile
+
+    def _changed(self) -> bool:
+        return self._again is None and self._owner.budget_bytes != self._budget
 
     def _decide(self, position: int) -> None:
         script = self._decision.script
@@ -274,6 +313,8 @@ class _Points:
         owner, held = self._owner, self._held
         function, arguments, dims = owner.again[node]
         taken = [*(held[v] for v in arguments), *(self._sizes[dim] for dim in dims)]
+        if self._again is not None:
+            taken += self._again[self._repeated]
         graph = owner.plan.shaped.graph
         stream = graph.nodes[node].effects.rng
         if stream is None:
@@ -289,4 +330,7 @@ class _Points:
     def totals(self) -> PointTotals:
         """What has happened, at the end of a run."""
         peak = max(self._peak, self._decision.script.peak_bytes)
+        inside, places = self._owner.inside, self._owner.places
+        if inside is not None and places is not None:
+            peak = inside.peak_with_workspace_bytes - inside.arena_bytes + places.block_bytes
         return PointTotals(peak, self._evicted, self._reloaded, self._repeated, self._decided)

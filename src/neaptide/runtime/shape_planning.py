@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from neaptide.analysis.shape_peaks import ShapePeaks
-from neaptide.errors import InfeasibleBudget, SymbolicError, UsageError
+from neaptide.errors import InfeasibleBudget
 from neaptide.frontends.captured import CapturedProgram, CapturedStep
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
@@ -24,11 +24,10 @@ from neaptide.runtime.prepared_step import PreparedStep
 from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.shape_plans import ShapePlan, ShapePlans
 from neaptide.runtime.step_plan import StepPlan
-from neaptide.symbolic.relations import SizeRelations
+from neaptide.runtime.way_through import way_through
 from neaptide.units import format_bytes
 
 _PLANS: Final = 4  # that are searched for; program order stands beside them
-_STEPS: Final = 64  # in which the way through the range is looked at
 
 Shape = Mapping[str, int]
 Prepare = Callable[[CapturedStep], PreparedStep]
@@ -56,7 +55,7 @@ def plan_shapes(captured: CapturedStep, prepare: Prepare, options: SearchOptions
 class _ShapePlanning:
     def __init__(self, captured: CapturedStep, prepare: Prepare, options: SearchOptions) -> None:
         self.captured, self.prepare, self.options = captured, prepare, options
-        self.way = _way(captured.steady.graph)
+        self.way = way_through(captured.steady.graph)
         self.shape = self.way[-1]
         self.largest = prepare(_at(captured, self.shape))
         self.allowed = self.largest.allowed(options, 0, None)
@@ -129,33 +128,6 @@ class _ShapePlanning:
         plans = tuple(sorted(schedules.values(), key=lambda plan: plan.seconds))
         shapes = ShapePlans(self.allowed, plans, self._workspace(index))
         return replace(PlannedGraph.captured(program), by_shape=shapes)
-
-
-def _way(graph: Graph) -> list[Shape]:
-    """A straight way through the range of a graph, from its smallest shape to its largest, of shapes that keep all relations.
-
-    Raises:
-        UsageError: a dim has no upper end, or no shape on the way keeps all relations.
-    """
-    if without := [dim.name for dim in graph.dims if dim.high is None]:
-        raise UsageError(
-            f"{', '.join(without)} may be as large as it likes",
-            why="a plan keeps to its bytes up to a largest shape",
-            next_step="give each range an upper end, such as (16, 4096)",
-        )
-    store = SizeRelations(graph.dims, graph.relations)
-    found: list[Shape] = []
-    for step in range(_STEPS + 1):
-        shape = {dim.name: dim.low + ((dim.high or 0) - dim.low) * step // _STEPS for dim in graph.dims}
-        try:
-            known = store.binding(shape)
-        except SymbolicError:
-            continue  # it breaks a relation, as one that sizes are even
-        if known not in found:
-            found.append(known)
-    if not found:
-        raise UsageError("no shape in the range keeps the relations between its dims")
-    return found
 
 
 def _at(captured: CapturedStep, shape: Shape) -> CapturedStep:

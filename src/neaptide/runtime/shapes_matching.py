@@ -10,7 +10,7 @@ import torch
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.shape_peaks import ShapePeaks
 from neaptide.cost.model import EstimatedCost
-from neaptide.errors import PlanMismatch, UsageError, VerifyError
+from neaptide.errors import PlanMismatch, VerifyError
 from neaptide.frontends.captured import CapturedProgram, CapturedStep
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
@@ -37,20 +37,9 @@ def dynamic_of(record: ShapesRecord) -> dict[str, dict[int, Any]]:
     return found
 
 
-def dims_of_plan(plan: Plan, *, arena: bool) -> dict[str, dict[int, Any]] | None:
-    """The dims that a plan is for all sizes of, as `dynamic=` takes them; None for a plan for one shape.
-
-    Raises:
-        UsageError: such a plan is to run in an arena.
-    """
-    if plan.all_shapes is None:
-        return None
-    if arena:
-        raise UsageError(
-            "a plan for all shapes does not run in an arena",
-            next_step="run it without, or plan for one shape",
-        )
-    return dynamic_of(plan.all_shapes)
+def dims_of_plan(plan: Plan) -> dict[str, dict[int, Any]] | None:
+    """The dims that a plan is for all sizes of, as `dynamic=` takes them; None for a plan for one shape."""
+    return None if plan.all_shapes is None else dynamic_of(plan.all_shapes)
 
 
 def matched_for_all_shapes(plan: Plan, prepared: PreparedStep) -> PlannedVariant:

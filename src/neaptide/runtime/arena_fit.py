@@ -1,0 +1,92 @@
+"""Which results can have a place in an arena, and why others cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node
+from neaptide.ir.registry import OpRegistry, Trait
+from neaptide.ir.values import DTYPE_BYTES, Value
+from neaptide.lower.out_variants import reads_whole_storage
+from neaptide.ops.structural import CONSTANT_OP, HOST_FUNCTIONS
+from neaptide.symbolic.size_expr import SizeExpr
+from neaptide.transform.fission.split import is_dense
+
+HANDED_BACK: Final = "it is handed back"
+LEFT_OUT: Final[Mapping[str, str]] = {
+    "none": "nothing is copied",
+    "cheap": "its copy would take too long or lift the peak",
+}
+"""Why a result that could be copied is not, by `ArenaOptions.copies`."""
+
+
+def misfit(
+    graph: Graph, registry: OpRegistry, node: Node, storage: int, nbytes: SizeExpr, *, is_again: bool
+) -> str:
+    """Why the result of a node that creates a storage cannot have a place at any size; empty when it can. O(outputs).
+
+    Args:
+        graph: that the node is in.
+        registry: says which operations are known.
+        node: that creates the storage.
+        storage: id.
+        nbytes: of it.
+        is_again: another operation stands in, since the node writes and is run again.
+    """
+    if len(slots_of(graph, node, storage)) > 1:
+        return "several results lie in it"
+    if node.op == CONSTANT_OP or node.op in HOST_FUNCTIONS:
+        return "it is made on the host"
+    if registry.find(node.op) is None and not node.regions:
+        return "the op table has no row for what makes it"
+    if is_again:
+        return "another operation stands in when it is computed again"
+    value = graph.values[node.outputs[slots_of(graph, node, storage)[0]]]
+    return "" if _fills(value, nbytes) else "it does not fill its storage"
+
+
+def slots_of(graph: Graph, node: Node, storage: int) -> list[int]:
+    """The outputs of a node that lie in a storage."""
+    return [slot for slot, v in enumerate(node.outputs) if graph.values[v].storage == storage]
+
+
+def barred_storages(graph: Graph, registry: OpRegistry) -> dict[int, str]:
+    """Storages that something looks at beyond the tensor that it is given, with the reason; loops look inside."""
+    barred: dict[int, str] = {}
+    for node in graph.nodes:
+        if node.op == CONSTANT_OP or node.op in HOST_FUNCTIONS:
+            continue
+        for loop in node.regions:
+            inside = barred_storages(loop.body, registry)
+            handed = (*node.inputs, *(node.outputs[merge.output] for merge in loop.merges))
+            for value, seen in zip(handed, loop.body.inputs, strict=True):
+                storage, within = graph.values[value].storage, loop.body.values[seen].storage
+                if storage is not None and within in inside:
+                    barred[storage] = inside[within]
+        if node.regions:
+            continue
+        row = registry.find(node.op)
+        if row is None:
+            reason = f"{node.op}, which the op table has no row for, reads it"
+        elif row.is_a(Trait.RECURRENT):
+            # aten/src/ATen/native/mkldnn/RNN.cpp clones the cell state where it shares a storage with the hidden
+            # state, as everything in an arena does.
+            reason = f"{node.op} reads it and copies states that share a storage"
+        elif reads_whole_storage(node.op):
+            reason = f"{node.op} counts from the start of its storage"
+        else:
+            continue
+        for value in node.inputs:
+            storage = graph.values[value].storage
+            if storage is not None:
+                barred[storage] = reason
+    return barred
+
+
+def _fills(value: Value, nbytes: SizeExpr) -> bool:
+    count = SizeExpr.const(DTYPE_BYTES[value.dtype])
+    for extent in value.shape:
+        count = count * extent
+    return count == nbytes and value.offset == SizeExpr.const(0) and is_dense(value)

@@ -1,0 +1,331 @@
+"""The arena of a program for all shapes: which results lie in it is settled once, where they lie by each shape.
+
+What a run makes, and for how long, follows from what is evicted; how large it is follows from the shape. So each shape that is
+met gets a layout of its own, which is remembered.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from neaptide.errors import UsageError
+from neaptide.layout.best_layout import best_layout
+from neaptide.layout.heuristics.followed import follow
+from neaptide.layout.problem import ANYWHERE, Buffer, Ints, LayoutProblem
+from neaptide.layout.result import LayoutResult
+from neaptide.lower.places import Place
+from neaptide.outcome import Limits
+from neaptide.planner.points.instances import FIRST, Instances, script_instances
+from neaptide.planner.points.plan import Decision, Decisions, PointPlan
+from neaptide.planner.points.script import Eviction, make_script
+from neaptide.runtime.arena_plan import ArenaOptions
+from neaptide.runtime.arena_results import ArenaResults
+from neaptide.symbolic.size_expr import SizeExpr
+from neaptide.symbolic.stacked import StackedSizes
+
+ALIGNMENT: Final = 64
+_SHAPES_REMEMBERED: Final = 1024
+_MOST_TIGHTENED: Final = 6  # times that a script is decided within less, since its arena takes too much
+
+Evictions = tuple[Eviction, ...]
+Shape = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArenaAtShape:
+    """The arena of one shape, and what a run in it takes.
+
+    Attributes:
+        decision: what is evicted.
+        instances: what the run makes.
+        offsets: by instance, its address, or `ANYWHERE` where it is outside.
+        arena_bytes: of the layout.
+        live_bytes: most bytes that are in use in it at one step; no layout is smaller.
+        certificate: what is proved of the layout.
+        outside_peak_bytes: most bytes at one step of what is not in it, with the sources of copies.
+        resident_bytes: of what the caller owns.
+        peak_bytes: predicted, in a block of just these bytes: resident, arena and the peak outside.
+        peak_with_workspace_bytes: the same with what operations allocate inside themselves.
+        seconds: that it took to lay out.
+    """
+
+    decision: Decision
+    instances: Instances
+    offsets: Ints
+    arena_bytes: int
+    live_bytes: int
+    certificate: str
+    outside_peak_bytes: int
+    resident_bytes: int
+    peak_bytes: int
+    peak_with_workspace_bytes: int
+    seconds: float
+
+    @property
+    def fragmentation(self) -> float:
+        """Bytes of the arena beyond those in use at once, as a share of these."""
+        return self.arena_bytes / self.live_bytes - 1 if self.live_bytes else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlaces:
+    """Where the results of one run lie.
+
+    Attributes:
+        first: by value of the graph, for first executions.
+        again: by repetition, its results that have places, in order of the node's outputs.
+    """
+
+    first: Mapping[int, Place]
+    again: tuple[tuple[Place, ...], ...]
+
+
+class ArenaOfShapes:
+    """What lies in the arena of a program with points, and its layouts by shape.
+
+    A layout begins with the order of addresses that was found for one shape, which takes no search. A search follows where
+    that is not proved to be the smallest. Layouts are remembered by shape and by what is evicted.
+
+    Args:
+        plan: of the program.
+        results: what lies in the arena.
+        options: how long layouts may take: `limits` for the one that others begin with, `shape_limits` for each of these.
+        decision: for the shape that layouts begin with, usually the largest.
+
+    Attributes:
+        plan: of the program.
+        results: what lies in the arena.
+
+    Raises:
+        UsageError: storages of the program may wait on the host, or results are to lie on operands.
+    """
+
+    def __init__(
+        self, plan: PointPlan, results: ArenaResults, options: ArenaOptions, decision: Decision
+    ) -> None:
+        _check(plan, options)
+        self.plan, self.results, self._limits = plan, results, options.shape_limits
+        self._instances: dict[Evictions, Instances] = {}
+        self._shapes: dict[tuple[tuple[int, ...], Evictions], ArenaAtShape] = {}
+        graph = plan.shaped.graph
+        self._dims = sorted({dim for storage in graph.storages for dim in storage.nbytes.dims()})
+        self._geometry = _Geometry(plan, results)
+        self._orders: dict[Evictions, Ints] = {}
+        self._by_storage = np.zeros(len(graph.storages), dtype=np.int64)
+        alone = make_script(plan.shaped, decision.sizes, ())
+        for known in (Decision(decision.sizes, alone, ()), decision):
+            self._refer(known, options.limits)
+
+    def at(self, sizes: Shape, decision: Decision) -> ArenaAtShape:
+        """The arena of a shape. One look-up for a shape that was seen with these evictions.
+
+        Args:
+            sizes: all dims, as `Decisions.in_parts` gives them.
+            decision: for this shape.
+        """
+        key = (tuple([sizes[dim] for dim in self._dims]), decision.script.evictions)
+        found = self._shapes.get(key)
+        if found is None:
+            if len(self._shapes) >= _SHAPES_REMEMBERED:
+                self._shapes.clear()
+                self._instances.clear()
+            found = self._shapes[key] = self._laid_out(sizes, decision)
+        return found
+
+    def within(self, decisions: Decisions, sizes: Shape, budget_bytes: int) -> ArenaAtShape:
+        """The arena of a shape under a budget that holds for the block and for all that is outside of it.
+
+        Where the arena takes more than was decided for, it is decided anew within less. Above the budget, the lowest
+        peak that was found.
+
+        Args:
+            decisions: of the program.
+            sizes: all dims, as `Decisions.in_parts` gives them.
+            budget_bytes: highest peak with workspace.
+        """
+        asked, best = budget_bytes, None
+        for _ in range(_MOST_TIGHTENED):
+            decision = decisions.of(sizes, asked)
+            found = self.at(sizes, decision)
+            if best is None or found.peak_with_workspace_bytes < best.peak_with_workspace_bytes:
+                best = found
+            excess = found.peak_with_workspace_bytes - budget_bytes
+            if excess <= 0 or decision.script.peak_bytes > asked:
+                break
+            asked = min(asked, decision.script.peak_bytes) - excess
+        assert best is not None
+        return best
+
+    def places(self, sizes: Shape, made: ArenaAtShape) -> RunPlaces:
+        """Where the results of a run lie. O(results)."""
+        return self._geometry.places(sizes, made)
+
+    # -- laying out
+
+    def _made(self, decision: Decision) -> Instances:
+        evictions = decision.script.evictions
+        found = self._instances.get(evictions)
+        if found is None:
+            found = self._instances[evictions] = script_instances(self.plan.shaped, decision.script)
+        return found
+
+    def _inside(self, instances: Instances, nbytes: Ints) -> Ints:
+        """Instances that have a place at a shape."""
+        results = self.results
+        has_place = results.written(instances) | results.copied(instances)
+        return np.flatnonzero(has_place & (nbytes > 0))
+
+    def _refer(self, decision: Decision, limits: Limits) -> None:
+        """Lay out with the sizes of a shape, for others to begin with its order of addresses."""
+        instances = self._made(decision)
+        nbytes = _sizes(instances, decision)
+        inside = self._inside(instances, nbytes)
+        layout = best_layout(_problem(instances, nbytes, inside), limits).require().layout
+        assert layout is not None
+        addresses = np.zeros(len(nbytes), dtype=np.int64)
+        addresses[inside] = layout.offsets
+        self._orders[decision.script.evictions] = addresses
+        # Backwards, so that the first instance of each storage is the one that stays.
+        self._by_storage[instances.storages[::-1]] = addresses[::-1]
+
+    def _laid_out(self, sizes: Shape, decision: Decision) -> ArenaAtShape:
+        began = time.perf_counter()
+        instances = self._made(decision)
+        nbytes = _sizes(instances, decision)
+        inside = self._inside(instances, nbytes)
+        before = self._orders.get(decision.script.evictions)
+        addresses = self._by_storage[instances.storages] if before is None else before
+        result = _lay_out(_problem(instances, nbytes, inside), addresses[inside], self._limits)
+        layout = result.layout
+        assert layout is not None
+        offsets = np.full(len(nbytes), ANYWHERE, dtype=np.int64)
+        offsets[inside] = layout.offsets
+        outside = self._outside(instances, nbytes, offsets)
+        alone, workspace = self._workspaces(sizes, decision, instances)
+        resident = self.plan.shaped.resident_size.evaluate(sizes)
+        base = resident + layout.arena_bytes
+        return ArenaAtShape(
+            decision,
+            instances,
+            offsets,
+            layout.arena_bytes,
+            result.live_bytes,
+            str(result.certificate),
+            int(outside.max(initial=0)),
+            resident,
+            base + int((outside + alone).max(initial=0)),
+            base + int((outside + workspace).max(initial=0)),
+            time.perf_counter() - began,
+        )
+
+    def _outside(self, instances: Instances, nbytes: Ints, offsets: Ints) -> Ints:
+        """By step, bytes of what is not in the arena, and of what is copied there."""
+        change = np.zeros(len(instances.nodes) + 1, dtype=np.int64)
+        is_out = offsets == ANYWHERE
+        np.add.at(change, instances.starts[is_out], nbytes[is_out])
+        np.add.at(change, instances.ends[is_out], -nbytes[is_out])
+        is_source = ~is_out & self.results.copied(instances)
+        np.add.at(change, instances.starts[is_source], nbytes[is_source])
+        np.add.at(change, instances.starts[is_source] + 1, -nbytes[is_source])
+        found: Ints = np.cumsum(change)[:-1]
+        return found
+
+    def _workspaces(self, sizes: Shape, decision: Decision, instances: Instances) -> tuple[Ints, Ints]:
+        """By step, bytes of the storages in a body, and what an operation allocates inside itself."""
+        shaped = self.plan.shaped
+        alone = np.zeros(shaped.problem.node_count, dtype=np.int64)
+        for node, most in shaped.bytes_in_bodies(sizes).items():
+            alone[node] = most
+        every = np.array(decision.sizes.workspace, dtype=np.int64)
+        return alone[instances.nodes], every[instances.nodes]
+
+
+class _Geometry:
+    """Shapes and strides of all results that have places, as one stack."""
+
+    def __init__(self, plan: PointPlan, results: ArenaResults) -> None:
+        self.graph, self.told = plan.shaped.graph, (results.first.told, results.again.told)
+        told = [(n, slot) for half in self.told for n, one in half.items() for slot in _slots(one.inside)]
+        values = sorted({self.graph.nodes[node].outputs[slot] for node, slot in told})
+        numbers: list[SizeExpr] = []
+        self._begins: dict[int, int] = {}
+        for value in map(self.graph.values.__getitem__, values):
+            self._begins[value.id] = len(numbers)
+            numbers += (*value.shape, *value.strides)
+        self._stack = StackedSizes(numbers)
+
+    def places(self, sizes: Shape, made: ArenaAtShape) -> RunPlaces:
+        numbers = self._stack.at(sizes).tolist()
+        instances = made.instances
+        instance_at = instances.made_at()
+        offsets = made.offsets.tolist()
+        first: dict[int, Place] = {}
+        again: list[tuple[Place, ...]] = []
+        for step, (node, run) in enumerate(
+            zip(instances.nodes.tolist(), instances.runs.tolist(), strict=True)
+        ):
+            told = self.told[run != FIRST].get(node)
+            outputs = self.graph.nodes[node].outputs
+            found = []
+            for slot in () if told is None else _slots(told.inside):
+                value = self.graph.values[outputs[slot]]
+                assert value.storage is not None
+                begin, axes = self._begins[value.id], len(value.shape)
+                # What has no bytes at this shape has no address: any will do.
+                offset = max(offsets[instance_at[step, value.storage]], 0)
+                shape, strides = numbers[begin : begin + axes], numbers[begin + axes : begin + 2 * axes]
+                place = Place(offset, value.dtype, tuple(shape), tuple(strides))
+                found.append(place)
+                if run == FIRST:
+                    first[value.id] = place
+            if run != FIRST:
+                again.append(tuple(found))
+        return RunPlaces(first, tuple(again))
+
+
+def _slots(inside: tuple[bool, ...]) -> list[int]:
+    return [slot for slot, has in enumerate(inside) if has]
+
+
+def _sizes(instances: Instances, decision: Decision) -> Ints:
+    found: Ints = np.array(decision.sizes.storage_bytes, dtype=np.int64)[instances.storages]
+    return found
+
+
+def _problem(instances: Instances, nbytes: Ints, inside: Ints) -> LayoutProblem:
+    columns = zip(
+        inside.tolist(),
+        instances.storages[inside].tolist(),
+        instances.starts[inside].tolist(),
+        instances.ends[inside].tolist(),
+        nbytes[inside].tolist(),
+        strict=True,
+    )
+    return LayoutProblem(
+        tuple(
+            Buffer(f"{storage}@{n}", start, end, size, ALIGNMENT) for n, storage, start, end, size in columns
+        )
+    )
+
+
+def _lay_out(problem: LayoutProblem, addresses: Ints, limits: Limits) -> LayoutResult:
+    return best_layout(problem, limits, start=follow(problem, addresses)).require()
+
+
+def _check(plan: PointPlan, options: ArenaOptions) -> None:
+    if plan.host is not None:
+        raise UsageError(
+            "an arena and room on the host exclude each other where sizes vary",
+            why="the bytes of one block cannot be given up one by one",
+            next_step="leave the arena out, or the room on the host",
+        )
+    if options.in_place:
+        raise UsageError(
+            "results on top of operands need one shape, and the sizes of this program vary",
+            next_step="leave in_place out",
+        )

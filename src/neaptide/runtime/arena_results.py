@@ -1,0 +1,211 @@
+"""Which results of a program for all shapes have a place in its arena: settled once, for every shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neaptide.cost.devices import Device
+from neaptide.ir.nodes import Node
+from neaptide.ir.registry import OpRegistry
+from neaptide.lower.places import ToldPlaces
+from neaptide.planner.points.instances import FIRST, Instances
+from neaptide.planner.points.plan import Decision, PointPlan
+from neaptide.runtime.arena_copies import Span, choose_copies
+from neaptide.runtime.arena_fit import HANDED_BACK, LEFT_OUT, barred_storages, misfit, slots_of
+from neaptide.runtime.arena_plan import ArenaOptions
+from neaptide.runtime.out_probe import OutFacts
+from neaptide.symbolic.size_expr import SizeExpr
+
+Flags = NDArray[np.bool_]
+_ZERO: Final = SizeExpr.const(0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacedResults:
+    """What first executions, or repetitions, put into an arena.
+
+    Attributes:
+        written: by storage, whether the node that makes it puts it where it is told.
+        copied: by storage, whether it is copied there.
+        reasons: by storage, why it is outside; nothing for what is inside or has no bytes.
+        told: by node, how its results get there.
+    """
+
+    written: Flags
+    copied: Flags
+    reasons: Mapping[int, str]
+    told: Mapping[int, ToldPlaces]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArenaResults:
+    """What lies in an arena.
+
+    Attributes:
+        first: of first executions.
+        again: of repetitions.
+    """
+
+    first: PlacedResults
+    again: PlacedResults
+
+    def written(self, instances: Instances) -> Flags:
+        """By instance of a run, whether its node puts it where it is told."""
+        return _of(instances, self.first.written, self.again.written)
+
+    def copied(self, instances: Instances) -> Flags:
+        """By instance of a run, whether it is copied to its place."""
+        return _of(instances, self.first.copied, self.again.copied)
+
+
+def arena_results(
+    plan: PointPlan,
+    registry: OpRegistry,
+    outs: Mapping[int, OutFacts],
+    device: Device,
+    options: ArenaOptions,
+    decision: Decision,
+    instances: Instances,
+) -> ArenaResults:
+    """Decide what lies in the arena. O(storages + candidates for a copy x steps).
+
+    What repetitions make is copied only where everything is.
+
+    Args:
+        plan: of the program.
+        registry: says which operations are known.
+        outs: which nodes write where they are told, by id.
+        device: that it runs on.
+        options: what is copied.
+        decision: for the shape whose bytes and seconds say which copies are worth their time.
+        instances: what that run makes.
+    """
+    found = _Finding(plan, registry, outs, options)
+    first, again = found.candidates(again=False), found.candidates(again=True)
+    chosen = {storage: None for storage in first.is_open if options.copies == "all"}
+    if options.copies == "cheap":
+        chosen = dict.fromkeys(_cheap(first, again, device, options, decision, instances))
+    every = again.is_open if options.copies == "all" else ()
+    return ArenaResults(found.placed(first, chosen), found.placed(again, dict.fromkeys(every)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Candidates:
+    """`is_open`: what could be copied, with what is known of its node."""
+
+    written: Flags
+    is_open: dict[int, str]
+    reasons: dict[int, str]
+
+
+class _Finding:
+    def __init__(
+        self, plan: PointPlan, registry: OpRegistry, outs: Mapping[int, OutFacts], options: ArenaOptions
+    ) -> None:
+        self.plan, self.shaped = plan, plan.shaped
+        self.registry, self.outs, self.options = registry, outs, options
+        self.barred = barred_storages(plan.shaped.graph, registry)
+
+    def candidates(self, *, again: bool) -> _Candidates:
+        shaped = self.shaped
+        nodes = [shaped.graph.nodes[n] for n in shaped.units.order if not again or n in self.plan.repeatable]
+        found = _Candidates(np.zeros(len(shaped.graph.storages), np.bool_), {}, {})
+        for node in nodes:
+            facts = self.outs.get(node.id)
+            for storage in shaped.problem.created[node.id]:
+                if shaped.storage_sizes[storage] == _ZERO:
+                    continue
+                reason = self._reason(node, storage, is_again=again and bool(node.effects.writes))
+                if reason:
+                    found.reasons[storage] = reason
+                elif node.regions or (facts is not None and facts.variant is not None):
+                    found.written[storage] = True
+                else:
+                    found.is_open[storage] = "" if facts is None else facts.reason
+        return found
+
+    def _reason(self, node: Node, storage: int, *, is_again: bool) -> str:
+        """Why a storage has no place at any shape; empty when it may have one."""
+        shaped = self.shaped
+        if shaped.units.last_use[storage] == shaped.problem.node_count:
+            return HANDED_BACK
+        if storage in self.barred:
+            return self.barred[storage]
+        nbytes = shaped.graph.storages[storage].nbytes
+        return misfit(shaped.graph, self.registry, node, storage, nbytes, is_again=is_again)
+
+    def placed(self, found: _Candidates, chosen: Mapping[int, None]) -> PlacedResults:
+        copied = np.zeros_like(found.written)
+        copied[list(chosen)] = True
+        left = LEFT_OUT.get(self.options.copies, "")
+        open_ones = {s: f"{why}; {left}".removeprefix("; ") for s, why in found.is_open.items()}
+        reasons = found.reasons | {s: why for s, why in open_ones.items() if s not in chosen}
+        return PlacedResults(found.written, copied, reasons, self._told(found.written, copied))
+
+    def _told(self, written: Flags, copied: Flags) -> dict[int, ToldPlaces]:
+        graph, created = self.shaped.graph, self.shaped.problem.created
+        told = {}
+        for node in graph.nodes:
+            inside = [s for s in created[node.id] if written[s] or copied[s]]
+            if not inside:
+                continue
+            slots = {slots_of(graph, node, storage)[0] for storage in inside}
+            is_told = written[inside].any() and not node.regions
+            told[node.id] = ToldPlaces(
+                tuple(slot in slots for slot in range(len(node.outputs))),
+                self.outs[node.id].variant if is_told else None,
+            )
+        return told
+
+
+def _cheap(
+    first: _Candidates,
+    again: _Candidates,
+    device: Device,
+    options: ArenaOptions,
+    decision: Decision,
+    instances: Instances,
+) -> list[int]:
+    """Storages whose copies are cheap at a shape: each is copied once in a run, behind its first execution."""
+    sizes = np.array(decision.sizes.storage_bytes, dtype=np.int64)[instances.storages]
+    spans = [
+        Span(start, end, nbytes)
+        for start, end, nbytes in zip(
+            instances.starts.tolist(), instances.ends.tolist(), sizes.tolist(), strict=True
+        )
+    ]
+    is_first = (instances.runs[instances.starts] == FIRST).tolist()
+    written = _of(instances, first.written, again.written).tolist()
+    storages = instances.storages.tolist()
+    open_ones = {
+        number: spans[number]
+        for number, storage in enumerate(storages)
+        if is_first[number] and storage in first.is_open and spans[number].nbytes
+    }
+    inside = [span for span, has in zip(spans, written, strict=True) if has]
+    outside = [span for n, span in enumerate(spans) if not written[n] and n not in open_ones]
+    chosen = choose_copies(
+        open_ones,
+        inside,
+        outside,
+        step_count=len(instances.nodes),
+        device=device,
+        seconds=options.copy_share * run_seconds(decision),
+    )
+    return [storages[number] for number in chosen]
+
+
+def run_seconds(decision: Decision) -> float:
+    """Of a run with its repetitions, without copies into an arena."""
+    sizes = decision.sizes
+    return sizes.seconds + sum(sizes.repeat_seconds[node] for node in decision.script.repeated)
+
+
+def _of(instances: Instances, first: Flags, again: Flags) -> Flags:
+    is_first = instances.runs[instances.starts] == FIRST
+    return np.where(is_first, first[instances.storages], again[instances.storages])
