@@ -11,7 +11,9 @@ from torch import nn
 
 import neaptide
 from neaptide.errors import PlanError, PlanMismatch, UsageError
+from neaptide.planner.budget import Budget
 from neaptide.plans import Plan, ShapesProgram
+from neaptide.report.text import run_document
 from neaptide.runtime import shape_planning
 from neaptide.runtime.meter import measure_step
 from neaptide.runtime.shape_predictions import predicted_at
@@ -176,9 +178,24 @@ def test_what_excludes_a_plan_for_all_shapes_is_told(plan):
     assert content["programs"] == []
 
 
-def test_no_way_to_run_it_takes_an_arena(plan):
-    step, _ = make()
-    with pytest.raises(UsageError, match="does not run in an arena"):
-        plan.apply(step, arena=True)
-    with pytest.raises(UsageError, match="does not run in an arena"):
-        neaptide.run(lambda: (step, batch(5)), plan, arena=True)
+def test_points_run_in_an_arena_that_is_laid_out_by_shape_and_plans_by_shape_do_not(plan):
+    if plan.all_shapes.programs[0].points is None:
+        with pytest.raises(UsageError, match="by shape does not run in an arena"):
+            plan.apply(make()[0], arena=True)
+        with pytest.raises(UsageError, match="by shape does not run in an arena"):
+            neaptide.run(lambda: (make()[0], batch(5)), plan, arena=True)
+        return
+    report = neaptide.run(lambda: (make()[0], batch(5)), plan, steps=2, verify=True, arena=True)
+    assert report.bitwise_equal
+    assert report.measured_peak_bytes <= report.predicted_peak_bytes == report.arena.peak_bytes
+    largest = report.arena_on_the_way[-1]
+    assert largest.shape == {"x_0": LARGEST}
+    assert report.arena.arena_bytes < largest.arena_bytes
+    assert all(one.live_bytes <= one.arena_bytes for one in report.arena_on_the_way)
+    assert f"x_0 = {LARGEST}" in str(run_document(report))
+
+
+def test_a_plan_with_room_on_the_host_takes_no_arena():
+    made = neaptide.plan(make()[0], batch(5), budget=Budget("80%", host="1MiB"), dynamic=DYNAMIC)
+    with pytest.raises(UsageError, match="room on the host does not run in an arena"):
+        made.apply(make()[0], arena=True)

@@ -107,6 +107,39 @@ def test_a_tight_limit_evicts_for_large_shapes_and_nothing_for_small_ones():
     assert evicted[2, 2] == 0
 
 
+def test_an_arena_is_laid_out_for_each_shape_within_the_limit():
+    (step, model), (eager, reference) = make(0.25), make(0.25)
+    fast = neaptide.compile_step(step, budget="90%", dynamic=DYNAMIC, arena=True)
+    assert fast.arena is None
+    assert not fast.arena_on_the_way()
+    data = batches()
+    assert_same_bits(fast, model, eager, reference, data)
+    assert fast.counts.replans == 0
+    limit = fast._variants[-1].planned.graphs[0].limit_bytes
+    for x in (data[1], data[2], data[1]):
+        with LiveBytesMeter([x, *fast.resident()]) as meter:
+            fast(x)
+        assert fast.arena.live_bytes <= fast.arena.arena_bytes <= fast.resident()[-1].numel()
+        assert meter.peak_bytes <= fast.points.peak_bytes <= limit
+    assert fast.resident()[-1].numel() == fast.arena.arena_bytes  # the largest shape's
+    assert fast.arena.written > 10
+    way = fast.arena_on_the_way()
+    assert [one.shape for one in (way[0], way[-1])] == [{"x_0": 2, "x_1": 2}, {"x_0": 6, "x_1": 12}]
+    assert way[-1].arena_bytes == fast.arena.arena_bytes
+    assert all(one.peak_with_workspace_bytes <= limit for one in way)
+
+
+def test_a_shape_outside_of_the_range_gets_an_arena_of_its_own():
+    (step, model), (eager, reference) = make(), make()
+    fast = neaptide.compile_step(step, budget="90%", dynamic=DYNAMIC, arena=True)
+    assert_same_bits(fast, model, eager, reference, batches([(3, 5), (1, 5), (6, 12), (1, 5)]))
+    assert fast.counts.replans == 1
+    strict = neaptide.compile_step(make()[0], budget="90%", dynamic=DYNAMIC, arena=True, on_mismatch="error")
+    strict(batches()[0])
+    with pytest.raises(StepMismatch, match="the size x_0 is 9, was 2 to 6"):
+        strict(torch.zeros(9, 4, WIDTH))
+
+
 def test_gradients_can_be_watched():
     step, model = make()
     fast = neaptide.compile_step(step, budget="80%", dynamic=DYNAMIC)
@@ -152,7 +185,9 @@ def test_a_limit_that_the_largest_shape_cannot_keep_is_told_at_once():
     "options",
     [
         {"atomic": True},
-        {"arena": True},
+        {"arena": True, "strategy": "by_shape"},
+        {"arena": True, "numerics": "close"},
+        {"arena": True, "budget": Budget("80%", host="1MiB")},
         {"eviction": "dtr"},
         {"numerics": "close", "strategy": "by_shape"},
         {"strategy": "program_order"},

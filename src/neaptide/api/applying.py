@@ -118,7 +118,8 @@ def compile_step(
     A share such as `"60%"` is of the largest shapes. Calls of other shapes are planned by themselves, for the same bytes.
     With `strategy="by_shape"` a few plans are searched for instead, of which a call runs the fastest within the limit at its shape.
     With `numerics="close"` there is a second program in which a region runs in parts, as many as a shape needs; a call runs
-    the faster of both that stays within the limit.
+    the faster of both that stays within the limit. With `arena=True` each shape that is met gets a layout of its own, and the
+    limit holds for the block and what is outside of it.
 
     With `dynamic=True` the dims that vary are found by watching: the first call is planned for its shape, and when a later
     one has other sizes, one program is made for ranges around the sizes seen, widened to powers of two. `counts.ranges`
@@ -127,7 +128,8 @@ def compile_step(
     Raises:
         UsageError: an unknown strategy, rule, `on_mismatch` or way to evict, or eviction together with a strategy, with
             `atomic`, with an arena, with rewrites, with trials or with a budget's latency; trials without a limit;
-            `dynamic` with any of these, or `dynamic=True` without planning again. At the first call: `dynamic` does not fit its arguments.
+            `dynamic` with any of these but an arena, and with an arena also room on the host, plans by shape or
+            `numerics="close"`; or `dynamic=True` without planning again. At the first call: `dynamic` does not fit its arguments.
         InfeasibleBudget: at a call: no plan within its bytes was found.
     """
     check_on_mismatch(on_mismatch)
@@ -243,7 +245,7 @@ def _runner(
     has_begun = False
     allowed = plan.allow_nondeterministic and allow_nondeterministic
     leave_out = _warn_once()
-    dynamic = dims_of_plan(plan)
+    dynamic = dims_of_plan(plan, arena=bool(arena))
 
     def make(args: tuple[Any, ...], kwargs: Mapping[str, Any], changing: frozenset[str]) -> PlannedVariant:
         nonlocal has_begun

@@ -60,12 +60,12 @@ def run(
         PlanMismatch: the plan is for another program.
         PlanError: the plan is not legal for this program, or its numbers are not this program's.
         NumericsError: the numbers differ from eager's.
-        UsageError: no step to run, a step instead of a factory, no plan, or a plan for all shapes in an arena.
+        UsageError: no step to run, a step instead of a factory, no plan, or a plan for all shapes that has no arena.
     """
     check_setting("steps", steps)
     check_setting("seed", seed)
     plan = check_plan(plan)
-    dynamic = dims_of_plan(plan)
+    dynamic = dims_of_plan(plan, arena=bool(arena))
     say = progress or (lambda _text: None)
     step, batch = contestants.build(factory, seed)
     say("capturing the step")
@@ -127,4 +127,5 @@ def run(
         versions=versions(),
         seed=seed,
         arena=runner.arena,
+        arena_on_the_way=runner.arena_on_the_way(),
     )

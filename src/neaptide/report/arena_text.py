@@ -6,8 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from neaptide.report.cells import counted
+from neaptide.report.cells import byte_cell, counted
+from neaptide.report.document import Table
 from neaptide.runtime.arena_plan import ArenaReport, OutsideStorage
+from neaptide.runtime.arena_shape_report import ArenaOnTheWay
 from neaptide.units import format_bytes, format_seconds
 
 _MOST_GROUPS: Final = 6
@@ -41,6 +43,24 @@ def arena_lines(report: ArenaReport) -> tuple[str, ...]:
         reserved,
         f"{counted(report.written, 'result')} written in place, {copies}",
         *shown,
+    )
+
+
+def arena_table(found: Sequence[ArenaOnTheWay]) -> Table:
+    """What is predicted of the arena at some shapes of a range."""
+    return Table(
+        ("shape", "arena", "live in it", "outside", "peak with workspace", "without an arena"),
+        tuple(
+            (
+                ", ".join(f"{dim} = {size}" for dim, size in one.shape.items()),
+                byte_cell(one.arena_bytes),
+                byte_cell(one.live_bytes),
+                byte_cell(one.outside_peak_bytes),
+                byte_cell(one.peak_with_workspace_bytes),
+                byte_cell(one.plain_peak_with_workspace_bytes),
+            )
+            for one in found
+        ),
     )
 
 

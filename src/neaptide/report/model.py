@@ -9,6 +9,7 @@ import msgspec
 
 from neaptide.plans import RangePeaks
 from neaptide.runtime.arena_plan import ArenaReport
+from neaptide.runtime.arena_shape_report import ArenaOnTheWay
 
 
 @dataclass(frozen=True)
@@ -295,6 +296,7 @@ class RunReport:
         max_abs_diff: against eager by group, when verified; `bitwise_equal` likewise.
         calls: what became of the calls, in words.
         arena: numbers of the arena that it ran in; None for none.
+        arena_on_the_way: of a plan for all shapes, what is predicted of its arena at some shapes from the smallest to the largest.
     """
 
     name: str
@@ -311,6 +313,7 @@ class RunReport:
     versions: dict[str, str]
     seed: int
     arena: ArenaReport | None = None
+    arena_on_the_way: tuple[ArenaOnTheWay, ...] = ()
 
 
 def to_json(report: Any) -> str:

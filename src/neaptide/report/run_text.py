@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neaptide.report.arena_text import arena_lines
+from neaptide.report.arena_text import arena_lines, arena_table
 from neaptide.report.cells import bullets, byte_cell, counted, difference_cell, origin, seconds_cell
 from neaptide.report.document import Document, Table, document
 from neaptide.report.model import RunReport
@@ -25,6 +25,7 @@ def run_document(report: RunReport) -> Document:
             ),
         ),
         bullets("Arena", () if report.arena is None else arena_lines(report.arena)),
+        arena_table(report.arena_on_the_way) if report.arena_on_the_way else None,
         "Losses: " + ", ".join(f"{loss:.6g}" for loss in report.losses) if report.losses else None,
         _verification(report),
         f"Calls: {report.calls}" if report.calls else None,

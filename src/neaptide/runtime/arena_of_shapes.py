@@ -22,7 +22,7 @@ from neaptide.lower.places import Place
 from neaptide.outcome import Limits
 from neaptide.planner.points.instances import FIRST, Instances, script_instances
 from neaptide.planner.points.plan import Decision, Decisions, PointPlan
-from neaptide.planner.points.script import Eviction, make_script
+from neaptide.planner.points.script import Eviction, ScriptWriter
 from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.arena_results import ArenaResults
 from neaptide.symbolic.size_expr import SizeExpr
@@ -41,6 +41,7 @@ class ArenaAtShape:
     """The arena of one shape, and what a run in it takes.
 
     Attributes:
+        shape: all dims, with those that a call chooses.
         decision: what is evicted.
         instances: what the run makes.
         offsets: by instance, its address, or `ANYWHERE` where it is outside.
@@ -54,6 +55,7 @@ class ArenaAtShape:
         seconds: that it took to lay out.
     """
 
+    shape: Shape
     decision: Decision
     instances: Instances
     offsets: Ints
@@ -111,13 +113,13 @@ class ArenaOfShapes:
         _check(plan, options)
         self.plan, self.results, self._limits = plan, results, options.shape_limits
         self._instances: dict[Evictions, Instances] = {}
-        self._shapes: dict[tuple[tuple[int, ...], Evictions], ArenaAtShape] = {}
+        self._shapes: dict[tuple[int, ...], dict[Evictions, ArenaAtShape]] = {}
         graph = plan.shaped.graph
         self._dims = sorted({dim for storage in graph.storages for dim in storage.nbytes.dims()})
         self._geometry = _Geometry(plan, results)
         self._orders: dict[Evictions, Ints] = {}
         self._by_storage = np.zeros(len(graph.storages), dtype=np.int64)
-        alone = make_script(plan.shaped, decision.sizes, ())
+        alone = ScriptWriter(plan.shaped, decision.sizes).script(())
         for known in (Decision(decision.sizes, alone, ()), decision):
             self._refer(known, options.limits)
 
@@ -128,42 +130,48 @@ class ArenaOfShapes:
             sizes: all dims, as `Decisions.in_parts` gives them.
             decision: for this shape.
         """
-        key = (tuple([sizes[dim] for dim in self._dims]), decision.script.evictions)
-        found = self._shapes.get(key)
-        if found is None:
+        known = self._known(sizes)
+        evictions = decision.script.evictions
+        if evictions not in known:
+            known[evictions] = self._laid_out(sizes, decision)
+        return known[evictions]
+
+    def _known(self, sizes: Shape) -> dict[Evictions, ArenaAtShape]:
+        """The arenas that were laid out for a shape."""
+        key = tuple([sizes[dim] for dim in self._dims])
+        if key not in self._shapes:
             if len(self._shapes) >= _SHAPES_REMEMBERED:
                 self._shapes.clear()
                 self._instances.clear()
-            found = self._shapes[key] = self._laid_out(sizes, decision)
-        return found
+            self._shapes[key] = {}
+        return self._shapes[key]
 
     def within(self, decisions: Decisions, sizes: Shape, budget_bytes: int) -> ArenaAtShape:
         """The arena of a shape under a budget that holds for the block and for all that is outside of it.
 
-        Where the arena takes more than was decided for, it is decided anew within less. Above the budget, the lowest
-        peak that was found.
+        Where the arena takes more than was decided for, it is decided anew within less. What does not lead to the budget
+        ends with the lowest peak that was found for the shape so far.
 
         Args:
             decisions: of the program.
             sizes: all dims, as `Decisions.in_parts` gives them.
             budget_bytes: highest peak with workspace.
         """
-        asked, best = budget_bytes, None
+        asked = budget_bytes
         for _ in range(_MOST_TIGHTENED):
             decision = decisions.of(sizes, asked)
             found = self.at(sizes, decision)
-            if best is None or found.peak_with_workspace_bytes < best.peak_with_workspace_bytes:
-                best = found
             excess = found.peak_with_workspace_bytes - budget_bytes
-            if excess <= 0 or decision.script.peak_bytes > asked:
+            if excess <= 0:
+                return found
+            if decision.script.peak_bytes > asked:
                 break
             asked = min(asked, decision.script.peak_bytes) - excess
-        assert best is not None
-        return best
+        return min(self._known(sizes).values(), key=lambda made: made.peak_with_workspace_bytes)
 
-    def places(self, sizes: Shape, made: ArenaAtShape) -> RunPlaces:
+    def places(self, made: ArenaAtShape) -> RunPlaces:
         """Where the results of a run lie. O(results)."""
-        return self._geometry.places(sizes, made)
+        return self._geometry.places(made)
 
     # -- laying out
 
@@ -183,9 +191,9 @@ class ArenaOfShapes:
     def _refer(self, decision: Decision, limits: Limits) -> None:
         """Lay out with the sizes of a shape, for others to begin with its order of addresses."""
         instances = self._made(decision)
-        nbytes = _sizes(instances, decision)
+        nbytes = instance_bytes(instances, decision)
         inside = self._inside(instances, nbytes)
-        layout = best_layout(_problem(instances, nbytes, inside), limits).require().layout
+        layout = best_layout(instance_problem(instances, nbytes, inside), limits).require().layout
         assert layout is not None
         addresses = np.zeros(len(nbytes), dtype=np.int64)
         addresses[inside] = layout.offsets
@@ -196,11 +204,11 @@ class ArenaOfShapes:
     def _laid_out(self, sizes: Shape, decision: Decision) -> ArenaAtShape:
         began = time.perf_counter()
         instances = self._made(decision)
-        nbytes = _sizes(instances, decision)
+        nbytes = instance_bytes(instances, decision)
         inside = self._inside(instances, nbytes)
         before = self._orders.get(decision.script.evictions)
         addresses = self._by_storage[instances.storages] if before is None else before
-        result = _lay_out(_problem(instances, nbytes, inside), addresses[inside], self._limits)
+        result = _lay_out(instance_problem(instances, nbytes, inside), addresses[inside], self._limits)
         layout = result.layout
         assert layout is not None
         offsets = np.full(len(nbytes), ANYWHERE, dtype=np.int64)
@@ -210,6 +218,7 @@ class ArenaOfShapes:
         resident = self.plan.shaped.resident_size.evaluate(sizes)
         base = resident + layout.arena_bytes
         return ArenaAtShape(
+            sizes,
             decision,
             instances,
             offsets,
@@ -259,8 +268,8 @@ class _Geometry:
             numbers += (*value.shape, *value.strides)
         self._stack = StackedSizes(numbers)
 
-    def places(self, sizes: Shape, made: ArenaAtShape) -> RunPlaces:
-        numbers = self._stack.at(sizes).tolist()
+    def places(self, made: ArenaAtShape) -> RunPlaces:
+        numbers = self._stack.at(made.shape).tolist()
         instances = made.instances
         instance_at = instances.made_at()
         offsets = made.offsets.tolist()
@@ -292,12 +301,14 @@ def _slots(inside: tuple[bool, ...]) -> list[int]:
     return [slot for slot, has in enumerate(inside) if has]
 
 
-def _sizes(instances: Instances, decision: Decision) -> Ints:
+def instance_bytes(instances: Instances, decision: Decision) -> Ints:
+    """Bytes of each instance at the shape of a decision."""
     found: Ints = np.array(decision.sizes.storage_bytes, dtype=np.int64)[instances.storages]
     return found
 
 
-def _problem(instances: Instances, nbytes: Ints, inside: Ints) -> LayoutProblem:
+def instance_problem(instances: Instances, nbytes: Ints, inside: Ints) -> LayoutProblem:
+    """Some instances as buffers, in their order."""
     columns = zip(
         inside.tolist(),
         instances.storages[inside].tolist(),

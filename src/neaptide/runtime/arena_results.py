@@ -49,10 +49,12 @@ class ArenaResults:
     Attributes:
         first: of first executions.
         again: of repetitions.
+        device: whose bandwidth copies have.
     """
 
     first: PlacedResults
     again: PlacedResults
+    device: Device
 
     def written(self, instances: Instances) -> Flags:
         """By instance of a run, whether its node puts it where it is told."""
@@ -85,13 +87,18 @@ def arena_results(
         decision: for the shape whose bytes and seconds say which copies are worth their time.
         instances: what that run makes.
     """
-    found = _Finding(plan, registry, outs, options)
+    found = _Finding(plan, registry, outs)
     first, again = found.candidates(again=False), found.candidates(again=True)
     chosen = {storage: None for storage in first.is_open if options.copies == "all"}
     if options.copies == "cheap":
         chosen = dict.fromkeys(_cheap(first, again, device, options, decision, instances))
     every = again.is_open if options.copies == "all" else ()
-    return ArenaResults(found.placed(first, chosen), found.placed(again, dict.fromkeys(every)))
+    left_out = LEFT_OUT.get(options.copies, "")
+    return ArenaResults(
+        found.placed(first, chosen, left_out),
+        found.placed(again, dict.fromkeys(every), "what is computed again is not copied"),
+        device,
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,11 +111,9 @@ class _Candidates:
 
 
 class _Finding:
-    def __init__(
-        self, plan: PointPlan, registry: OpRegistry, outs: Mapping[int, OutFacts], options: ArenaOptions
-    ) -> None:
+    def __init__(self, plan: PointPlan, registry: OpRegistry, outs: Mapping[int, OutFacts]) -> None:
         self.plan, self.shaped = plan, plan.shaped
-        self.registry, self.outs, self.options = registry, outs, options
+        self.registry, self.outs = registry, outs
         self.barred = barred_storages(plan.shaped.graph, registry)
 
     def candidates(self, *, again: bool) -> _Candidates:
@@ -139,11 +144,10 @@ class _Finding:
         nbytes = shaped.graph.storages[storage].nbytes
         return misfit(shaped.graph, self.registry, node, storage, nbytes, is_again=is_again)
 
-    def placed(self, found: _Candidates, chosen: Mapping[int, None]) -> PlacedResults:
+    def placed(self, found: _Candidates, chosen: Mapping[int, None], left_out: str) -> PlacedResults:
         copied = np.zeros_like(found.written)
         copied[list(chosen)] = True
-        left = LEFT_OUT.get(self.options.copies, "")
-        open_ones = {s: f"{why}; {left}".removeprefix("; ") for s, why in found.is_open.items()}
+        open_ones = {s: f"{why}; {left_out}".removeprefix("; ") for s, why in found.is_open.items()}
         reasons = found.reasons | {s: why for s, why in open_ones.items() if s not in chosen}
         return PlacedResults(found.written, copied, reasons, self._told(found.written, copied))
 

@@ -12,17 +12,19 @@ from neaptide.runtime.arena_planning import plan_arena
 from neaptide.runtime.out_probe import probe_outs
 from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.prepared_step import PreparedStep
+from neaptide.runtime.shape_arenas import in_arena_of_shapes
 
 
 def in_arenas(
     prepared: PreparedStep, variant: PlannedVariant, options: ArenaOptions | None = None
 ) -> PlannedVariant:
-    """The same variant with every program inside an arena.
+    """The same variant with every program inside an arena; one for all shapes has a layout for each.
 
     Distinct operations are run alone to learn which of them write where they are told.
 
     Raises:
-        UsageError: the step is planned for another device, or on tensors without bytes.
+        UsageError: the step is planned for another device, or on tensors without bytes; or as `in_arena_of_shapes`.
+        InfeasibleBudget: a program for all shapes does not stay within its limit in an arena.
     """
     if not prepared.is_measured:
         raise UsageError(
@@ -35,6 +37,9 @@ def in_arenas(
     for index, planned in enumerate(variant.graphs):
         role = "steady" if index == 0 else f"first_{index}"
         prepared.say(f"laying out {described_role(role)}")
+        if planned.limit_bytes:
+            graphs.append(in_arena_of_shapes(planned, registry(), prepared.device, chosen))
+            continue
         graph = planned.graph
         sizes = prepared.pricing(graph).storage_bytes(graph)
         arena = plan_arena(

@@ -16,6 +16,7 @@ from neaptide.planner.eviction.run import EvictionTotals
 from neaptide.plans import Plan
 from neaptide.runtime.arena import Arenas
 from neaptide.runtime.arena_plan import ArenaReport
+from neaptide.runtime.arena_shape_report import ArenaOnTheWay, arena_on_the_way, arena_report
 from neaptide.runtime.evicting import EvictingExecutable
 from neaptide.runtime.lowered_variant import LoweredVariant, Runnable
 from neaptide.runtime.planned_graph import PlannedVariant
@@ -209,9 +210,25 @@ class PlannedStep:
 
     @property
     def arena(self) -> ArenaReport | None:
-        """Numbers of the arena that a usual step as last planned runs in; None where it runs in none."""
-        arena = self._variants[-1].planned.graphs[0].arena if self._variants else None
-        return None if arena is None else arena.report
+        """Numbers of the arena that a usual step as last planned runs in; None where it runs in none.
+
+        Of a program for all shapes: of the shape of its last usual step, in a block of just its bytes; None before one.
+        """
+        if not self._variants:
+            return None
+        planned = self._variants[-1].planned.graphs[0]
+        if planned.points is None or planned.points.arena is None:
+            return None if planned.arena is None else planned.arena.report
+        executable = self._variants[-1].runnable(0).executable
+        inside = executable.inside if isinstance(executable, PointExecutable) else None
+        return None if inside is None else arena_report(planned.points.arena, inside)
+
+    def arena_on_the_way(self) -> tuple[ArenaOnTheWay, ...]:
+        """Predicted bytes of the arena of a program for all shapes, at up to nine shapes from the smallest to the largest.
+
+        Nothing where the step as last planned is for one shape, or runs in no arena.
+        """
+        return arena_on_the_way(self._variants[-1].planned.graphs[0]) if self._variants else ()
 
     @property
     def eviction(self) -> EvictionTotals | None:

@@ -203,7 +203,7 @@ class PointExecutable(Executable):
             return self._points
         inside = self.inside = self.places.within(self.decisions, sizes, budget)
         self._refuse_above(budget, inside.peak_with_workspace_bytes, inside.decision, sizes)
-        tensors = self.places.tensors(sizes, inside, budget)
+        tensors = self.places.tensors(inside, budget)
         self._points = _Points(self, held, sizes, inside.decision, budget, tensors)
         return self._points
 

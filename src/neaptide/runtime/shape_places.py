@@ -61,13 +61,12 @@ class ShapePlaces:
             found = self._within[key] = self.arena.within(decisions, sizes, budget_bytes)
         return found
 
-    def tensors(self, sizes: Mapping[str, int], made: ArenaAtShape, budget_bytes: int) -> RunTensors:
+    def tensors(self, made: ArenaAtShape, budget_bytes: int) -> RunTensors:
         """Tensors for a run of a shape; one look-up for a shape that was seen lately.
 
         A block that is larger than the shape needs is used, unless the run would be above its budget in it.
 
         Args:
-            sizes: all dims.
             made: the arena of this shape.
             budget_bytes: highest peak with workspace.
         """
@@ -87,7 +86,7 @@ class ShapePlaces:
         if found is None:
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.popitem(last=False)
-            found = self._kept[made] = self._made(sizes, made, block)
+            found = self._kept[made] = self._made(made, block)
         self._kept.move_to_end(made)
         return found
 
@@ -96,8 +95,8 @@ class ShapePlaces:
         self._kept.clear()
         self._block, self.block_bytes = None, 0
 
-    def _made(self, sizes: Mapping[str, int], made: ArenaAtShape, block: Arena) -> RunTensors:
-        places = self.arena.places(sizes, made)
+    def _made(self, made: ArenaAtShape, block: Arena) -> RunTensors:
+        places = self.arena.places(made)
         first: list[torch.Tensor | None] = [None] * len(self.arena.plan.shaped.graph.values)
         for value, place in places.first.items():
             first[value] = block.tensor(place)

@@ -10,7 +10,7 @@ import torch
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.shape_peaks import ShapePeaks
 from neaptide.cost.model import EstimatedCost
-from neaptide.errors import PlanMismatch, VerifyError
+from neaptide.errors import PlanMismatch, UsageError, VerifyError
 from neaptide.frontends.captured import CapturedProgram, CapturedStep
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
@@ -37,9 +37,22 @@ def dynamic_of(record: ShapesRecord) -> dict[str, dict[int, Any]]:
     return found
 
 
-def dims_of_plan(plan: Plan) -> dict[str, dict[int, Any]] | None:
-    """The dims that a plan is for all sizes of, as `dynamic=` takes them; None for a plan for one shape."""
-    return None if plan.all_shapes is None else dynamic_of(plan.all_shapes)
+def dims_of_plan(plan: Plan, *, arena: bool) -> dict[str, dict[int, Any]] | None:
+    """The dims that a plan is for all sizes of, as `dynamic=` takes them; None for a plan for one shape.
+
+    Raises:
+        UsageError: it has plans by shape or room on the host, and is to run in an arena.
+    """
+    if plan.all_shapes is None:
+        return None
+    for program in plan.all_shapes.programs if arena else ():
+        if program.points is None or program.points.host_bytes:
+            raise UsageError(
+                f"a plan {'by shape' if program.points is None else 'with room on the host'} does not run in an arena",
+                why="a layout by shape is for one program with points, and nothing in a block can leave it",
+                next_step="run it without, or plan without that",
+            )
+    return dynamic_of(plan.all_shapes)
 
 
 def matched_for_all_shapes(plan: Plan, prepared: PreparedStep) -> PlannedVariant:
