@@ -121,7 +121,6 @@ def test_an_arena_is_laid_out_for_each_shape_within_the_limit():
             fast(x)
         assert fast.arena.live_bytes <= fast.arena.arena_bytes <= fast.resident()[-1].numel()
         assert meter.peak_bytes <= fast.points.peak_bytes <= limit
-    assert fast.resident()[-1].numel() == fast.arena.arena_bytes  # the largest shape's
     assert fast.arena.written > 10
     way = fast.arena_on_the_way()
     assert [one.shape for one in (way[0], way[-1])] == [{"x_0": 2, "x_1": 2}, {"x_0": 6, "x_1": 12}]
