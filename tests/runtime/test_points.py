@@ -72,6 +72,11 @@ def tight(executable, sizes):
     return None
 
 
+def for_less(name, budget):
+    """A policy that decides for fewer bytes than it is asked for."""
+    return lambda situation: policy(name)(replace(situation, budget_bytes=budget))
+
+
 # -- any program, any budget
 
 
@@ -82,11 +87,11 @@ def test_random_programs_under_any_budget(data):
     assume(not any(node.regions for node in graph.nodes))
     name = data.draw(st.sampled_from(sorted(POLICIES)))
     host = data.draw(st.sampled_from([None, 100, HOST]))
-    executable = runner(graph, {}, chosen=policy(name), host_bytes=host)
-    whole = executable.plan.shaped.at({}).peak_bytes
-    wanted = data.draw(st.integers(whole // 2, whole))
+    whole = plan_of(graph, {}).shaped.at({}).peak_bytes
+    wanted = data.draw(st.integers(whole // 4, whole))
+    executable = runner(graph, {}, chosen=for_less(name, wanted), host_bytes=host)
     # What is found is a peak that can be kept, whether or not it is the one that was wanted.
-    executable.budget_bytes = max(executable.decisions.of({}, wanted).script.peak_bytes, wanted)
+    executable.budget_bytes = max(executable.decisions.of({}, whole).script.peak_bytes, wanted)
     assume(executable.decisions.of({}, executable.budget_bytes).script.peak_bytes <= executable.budget_bytes)
     check(executable, recorder, graph)
 
@@ -111,6 +116,20 @@ def test_one_program_keeps_the_budget_of_every_shape_with_exactly_the_counted_by
         meter, totals = check(executable, recorder, graph)
         assert meter.peak_bytes == totals.peak_bytes
         assert totals.evicted
+
+
+@pytest.mark.parametrize("share", [33, 45, 51])
+def test_what_is_recomputed_for_others_alone_is_dropped_again_in_the_counted_bytes(share):
+    graph, sizes = for_all_shapes(layers=3), {"B": 9, "T": 5}
+    recorder, _ = attention(9, 5, layers=3)
+    wanted = runner(graph, sizes).plan.shaped.at(sizes).peak_bytes * share // 100
+    executable = runner(graph, sizes, chosen=for_less("least_cost_cover", wanted))
+    script = executable.decisions.of(sizes, MANY).script
+    dropped_again = [e for e in script.evictions if e.meanwhile]
+    assert dropped_again
+    assert all(e.begin < position < e.back for e in dropped_again for position in e.meanwhile)
+    meter, totals = check(executable, recorder, graph)
+    assert meter.peak_bytes == totals.peak_bytes == script.peak_bytes
 
 
 def test_both_ways_back():

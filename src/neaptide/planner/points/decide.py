@@ -7,26 +7,30 @@ exactly; where recomputation itself takes too many bytes, its position counts as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias
 
 from neaptide.errors import UsageError
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.points.candidates import Candidate
+from neaptide.planner.points.covers import Score, by_bytes, by_staleness, cover
 from neaptide.planner.points.script import Script, Way
-from neaptide.planner.points.search import Priced, Score, Search, Situation
+from neaptide.planner.points.search import Search
 from neaptide.planner.points.shaped import ShapeSizes
+from neaptide.planner.points.situation import Priced, Situation
 
 _ROUNDS: Final = 8  # of searches, each with what the script of the one before took
-_NOTHING: Final[frozenset[Candidate]] = frozenset()
-
 _Choosing: TypeAlias = Callable[[Search], None]
 _SCORES: Final[tuple[Score, ...]] = (
     lambda nbytes, positions: nbytes * positions,
     lambda nbytes, _positions: nbytes,
 )
+_COVERS: Final[tuple[_Choosing, ...]] = tuple(partial(cover, score=score) for score in _SCORES)
+_APART: Final[tuple[_Choosing, ...]] = tuple(partial(cover, score=score, apart=True) for score in _SCORES)
+_OTHERS: Final[tuple[_Choosing, ...]] = (*_APART, by_bytes, by_staleness)
 
 
 class Policy(Protocol):
@@ -39,38 +43,50 @@ class Policy(Protocol):
 
 def least_cost_cover(situation: Situation) -> Script:
     """Cover what is above the budget by candidates of least cost: the best of covers by several scores and of those that
-    are chosen on the fly, then exchanges: the dearest evictions are forbidden, one after another.
+    are chosen on the fly, then exchanges: the dearest evictions are forbidden, one after another, and the search goes on.
 
     Where no cover keeps the budget and `situation.to_beat` is given, nothing else is tried.
     O(exchanges x evictions x (positions + candidates)).
     """
-    ways: list[_Choosing] = [partial(Search.cover, score=score) for score in _SCORES]
-    others: list[_Choosing] = [Search.by_bytes, Search.by_staleness]
-    rank = partial(_rank, situation)
     priced = Priced(situation)
-    best = _decide(priced, ways[0])
-    if rank(best) == (0, 0.0):
-        return best
-    best = min((best, *(_decide(priced, choose) for choose in ways[1:])), key=rank)
-    if situation.to_beat is not None and rank(best) >= (0, situation.to_beat):
-        return best
-    best = min((best, *(_decide(priced, choose) for choose in others)), key=rank)
-    forbidden, tried = _NOTHING, {eviction.candidate for eviction in situation.gone}
-    for _ in range(situation.most_exchanges):
-        open_ones = [e.candidate for e in best.evictions if e.candidate not in tried]
-        if not open_ones:
+    is_kept = situation.to_beat is not None
+    best = _Trial(priced, _COVERS[0], is_kept=is_kept)
+    if best.rank == (0, 0.0):
+        return best.script
+    best = _best(best, _COVERS[1:])
+    if situation.to_beat is not None and best.rank >= (0, situation.to_beat):
+        return best.script
+    return _exchanged(_best(best, _OTHERS)).script
+
+
+def _best(best: _Trial, ways: Sequence[_Choosing]) -> _Trial:
+    """The best of a trial and of new ones, as long as not enough has been tried."""
+    for choose in ways:
+        if best.priced.is_tired(keeps=best.keeps):
             break
-        dearest = max(open_ones, key=partial(_seconds_again, situation))
-        tried.add(dearest)
-        without = forbidden | {dearest}
-        other = min((_decide(priced, choose, without) for choose in ways), key=rank)
-        if rank(other) < rank(best):
-            best, forbidden = other, without
+        best = min(best, _Trial(best.priced, choose, is_kept=best.keeps), key=_rank)
     return best
 
 
-def _seconds_again(situation: Situation, candidate: Candidate) -> float:
-    return sum(situation.sizes.repeat_seconds[node] for node in candidate.again)
+def _exchanged(best: _Trial) -> _Trial:
+    """A trial without its dearest evictions, where others are better."""
+    situation = best.priced.situation
+    tried = {number for number in best.search.chosen if best.search.candidates[number] in best.search.gone}
+    for _ in range(situation.most_exchanges):
+        search = best.search
+        open_ones = [number for number in search.chosen if number not in tried]
+        if not open_ones or best.priced.is_tired(keeps=best.keeps):
+            break
+        dearest = max(open_ones, key=search.seconds_for)
+        tried.add(dearest)
+        best = min(
+            (best, *(best.without(search.candidates[dearest], choose) for choose in _COVERS)), key=_rank
+        )
+    return best
+
+
+def _rank(trial: _Trial) -> tuple[int, float]:
+    return trial.rank
 
 
 def script_rank(
@@ -86,22 +102,18 @@ def script_rank(
     return max(script.peak_bytes - budget_bytes, 0), spent
 
 
-def _rank(situation: Situation, script: Script) -> tuple[int, float]:
-    return script_rank(script, situation.sizes, situation.budget_bytes, situation.host)
-
-
 def delta(situation: Situation) -> Script:
     """Decide as DELTA does (Tang et al. 2022): at each position that is above the budget, evict what is cheapest for
     its bytes among what is idle there, whatever comes. O(evictions x candidates).
     """
-    return _decide(Priced(situation), Search.by_bytes)
+    return _Trial(Priced(situation), by_bytes).script
 
 
 def dtr_local(situation: Situation) -> Script:
     """Decide as DTR does with its local heuristic (Kirisame et al. 2021, section 4.1): like `delta`, but what has not
     been used for long goes first. O(evictions x candidates).
     """
-    return _decide(Priced(situation), Search.by_staleness)
+    return _Trial(Priced(situation), by_staleness).script
 
 
 POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
@@ -122,17 +134,72 @@ def policy(name: str) -> Policy:
     return POLICIES[known]
 
 
-def _decide(priced: Priced, choose: _Choosing, forbidden: frozenset[Candidate] = _NOTHING) -> Script:
-    situation = priced.situation
-    best: Script | None = None
-    extra: dict[int, int] = {}
-    for _ in range(_ROUNDS):
-        search = Search(priced, extra, forbidden)
-        choose(search)
-        script = priced.writer.script(search.evictions(), situation.start)
-        if best is None or script.peak_bytes < best.peak_bytes:
-            best = script
-        if script.peak_bytes <= situation.budget_bytes or not search.learn(script, extra):
-            break
-    assert best is not None
-    return best
+class _Trial:
+    """A search that goes on until its script keeps the budget, or nothing new is learned from one that does not.
+
+    Args:
+        priced: what is asked for.
+        choose: a way to choose.
+        search: that it goes on from; None to begin with nothing.
+        is_kept: whether something else is known that keeps the budget.
+        at_most: how good a script is that is known already; the search ends when it is behind that.
+
+    Attributes:
+        priced: what is asked for.
+        search: as it ended.
+        script: the best that was found.
+        rank: how good that is, less is better.
+    """
+
+    def __init__(
+        self,
+        priced: Priced,
+        choose: _Choosing,
+        search: Search | None = None,
+        *,
+        is_kept: bool = False,
+        at_most: tuple[int, float] | None = None,
+    ) -> None:
+        situation = priced.situation
+        self.priced = priced
+        self.search = search = search or Search(priced)
+        found: list[tuple[tuple[int, float], Script]] = []
+        for _ in range(_ROUNDS):
+            choose(search)
+            script = priced.script(search.evictions())
+            above, spent = script_rank(script, situation.sizes, situation.budget_bytes, situation.host)
+            found.append(((above, spent), script))
+            if not above or (at_most is not None and (0, spent) >= at_most) or priced.is_tired(keeps=is_kept):
+                break
+            if not search.learn(script):
+                heaviest = priced.writer.heaviest(script, situation.budget_bytes)
+                if heaviest is None or heaviest in priced.gone:
+                    break
+                self.search = search = search.afresh_without(heaviest)
+        self.rank, self.script = min(found, key=itemgetter(0))
+        if not self.rank[0] and search.until:
+            self._stay_sooner()
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the script keeps the budget."""
+        return not self.rank[0]
+
+    def _stay_sooner(self) -> None:
+        """Let what is dropped again stay from where there is room for it."""
+        situation = self.priced.situation
+        for _ in range(_ROUNDS):
+            search = self.search.copy()
+            if not search.stay_sooner(self.script):
+                break
+            script = self.priced.script(search.evictions())
+            rank = script_rank(script, situation.sizes, situation.budget_bytes, situation.host)
+            if rank >= self.rank:
+                break
+            self.rank, self.script, self.search = rank, script, search
+
+    def without(self, candidate: Candidate, choose: _Choosing) -> _Trial:
+        """Go on without a candidate."""
+        search = self.search.copy()
+        search.forbid(candidate)
+        return _Trial(self.priced, choose, search, is_kept=self.keeps, at_most=self.rank)

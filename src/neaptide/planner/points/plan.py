@@ -13,8 +13,8 @@ from neaptide.planner.points.candidates import Candidate, all_candidates
 from neaptide.planner.points.decide import Policy, least_cost_cover, script_rank
 from neaptide.planner.points.parts import Lengths, numbers_of_parts, part_lengths, tried
 from neaptide.planner.points.script import Eviction, Script
-from neaptide.planner.points.search import Situation
 from neaptide.planner.points.shaped import ShapedProgram, ShapeSizes
+from neaptide.planner.points.situation import Situation
 from neaptide.symbolic.relations import SizeRelations
 from neaptide.symbolic.size_expr import SizeExpr
 

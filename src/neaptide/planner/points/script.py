@@ -30,12 +30,14 @@ class Eviction:
         way: how it comes back.
         begin: position before which it is evicted.
         back: position before which it is there again: before its next use, or before another unit is recomputed from it.
+        meanwhile: positions in between before which it is recomputed for another unit alone, and dropped again.
     """
 
     candidate: Candidate
     way: Way
     begin: int
     back: int
+    meanwhile: tuple[int, ...] = ()
 
 
 class Kind(Enum):
@@ -119,7 +121,7 @@ class ScriptWriter:
 
     def __init__(self, shaped: ShapedProgram, sizes: ShapeSizes) -> None:
         self.shaped, self.sizes = shaped, sizes
-        self._known: dict[tuple[int, frozenset[Candidate]], Recomputed] = {}
+        self._known: dict[tuple[int, frozenset[Candidate], frozenset[Candidate]], Recomputed] = {}
 
     def script(self, evictions: Iterable[Eviction], start: int = 0) -> Script:
         """Write down what some decisions mean. O(positions + actions).
@@ -132,7 +134,10 @@ class ScriptWriter:
         change = np.zeros(len(self.sizes.during) + 1, dtype=np.int64)
         leaving: dict[int, list[tuple[Eviction, int]]] = defaultdict(list)
         returning: dict[int, list[tuple[Eviction, int]]] = defaultdict(list)
+        meanwhile: dict[int, list[Candidate]] = defaultdict(list)
         for eviction in decided:
+            for position in eviction.meanwhile:
+                meanwhile[position].append(eviction.candidate)
             nbytes = sum(self.sizes.storage_bytes[s] for s in eviction.candidate.storages)
             if eviction.back > eviction.begin:
                 change[eviction.begin] -= nbytes
@@ -144,7 +149,7 @@ class ScriptWriter:
         actions: dict[int, tuple[Action, ...]] = {}
         repeated: list[int] = []
         away = stored = most_stored = 0
-        for position in sorted(leaving.keys() | returning.keys()):
+        for position in sorted(leaving.keys() | returning.keys() | meanwhile.keys()):
             found: list[Action] = []
             for eviction, nbytes in leaving.get(position, ()):
                 away += nbytes
@@ -167,7 +172,9 @@ class ScriptWriter:
                 at_points[position] = 0  # it lies in the past, and only the bytes count
                 continue
             if again:
-                recomputed = self._recomputed(position, frozenset(again))
+                recomputed = self._recomputed(
+                    position, frozenset(again), frozenset(meanwhile.get(position, ()))
+                )
                 found += recomputed.actions
                 repeated += recomputed.nodes
                 now += recomputed.most_bytes
@@ -177,18 +184,36 @@ class ScriptWriter:
         peak = max(int(during[start:].max()), *at_points.values(), 0)
         return Script(tuple(decided), actions, during, at_points, peak, most_stored, tuple(repeated))
 
-    def _recomputed(self, position: int, again: frozenset[Candidate]) -> Recomputed:
-        key = position, again
+    def heaviest(self, script: Script, budget_bytes: int) -> Candidate | None:
+        """What takes most bytes to be recomputed, of all that is at the highest point above a budget; None where no
+        recomputation is above it.
+        """
+        position = max(script.at_points, key=script.at_points.__getitem__, default=-1)
+        if script.at_points.get(position, 0) <= budget_bytes:
+            return None
+        there = [e.candidate for e in script.evictions if e.back == position and e.way is Way.RECOMPUTE]
+        there += [e.candidate for e in script.evictions if position in e.meanwhile]
+        weights = [self._recomputed(position, frozenset((c,)), frozenset()).most_bytes for c in there]
+        return there[weights.index(max(weights))] if there else None
+
+    def _recomputed(
+        self, position: int, again: frozenset[Candidate], meanwhile: frozenset[Candidate]
+    ) -> Recomputed:
+        key = position, again, meanwhile
         if key not in self._known:
-            self._known[key] = self._work_out(position, again)
+            self._known[key] = self._work_out(position, again, meanwhile)
         return self._known[key]
 
-    def _work_out(self, position: int, again: frozenset[Candidate]) -> Recomputed:
+    def _work_out(
+        self, position: int, again: frozenset[Candidate], meanwhile: frozenset[Candidate]
+    ) -> Recomputed:
+        """Recompute some units, and others that they are made from; these are dropped as soon as may be."""
         units, problem = self.shaped.units, self.shaped.problem
         nbytes, workspace = self.sizes.storage_bytes, self.sizes.workspace
         kept = {s for candidate in again for s in candidate.storages}
-        nodes = {node for candidate in again for node in candidate.again}
-        taken = {s for n in nodes for s in problem.created[n] if s in kept or units.last_use[s] < position}
+        away = kept.union(s for candidate in meanwhile for s in candidate.storages)
+        nodes = {node for candidate in again | meanwhile for node in candidate.again}
+        taken = {s for n in nodes for s in problem.created[n] if s in away or units.last_use[s] < position}
         for storage in taken:
             nodes.update(n for n in problem.views[storage] if units.position_of[n] < position)
         order = sorted(nodes, key=units.position_of.__getitem__)

@@ -2,306 +2,283 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.points.candidates import Candidate
-from neaptide.planner.points.script import Eviction, Script, ScriptWriter, Way
-from neaptide.planner.points.shaped import ShapedProgram, ShapeSizes
+from neaptide.planner.points.script import Eviction, Script, Way
+from neaptide.planner.points.situation import Priced
 from neaptide.symbolic.stacked import Ints
-
-_IN_BULK = 32  # candidates chosen at a time when there are many
-
-Floats: TypeAlias = NDArray[np.float64]
-Score: TypeAlias = Callable[[Ints, Ints], Ints]
-"""By candidate, what it is worth: from the bytes it frees of those that are too many, and at how many positions."""
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
-    """What a decision is asked for.
+class Kept:
+    """A state of a search that it can go back to."""
 
-    Attributes:
-        shaped: the program.
-        candidates: what may be evicted.
-        sizes: of the shape.
-        budget_bytes: highest peak with workspace, what the caller owns included.
-        host: where evicted storages may wait; None: they must be recomputed.
-        start: position before which the decision is taken.
-        gone: what has been evicted by then and is not back.
-        most_choices: of one candidate at a time in a search; then they are chosen in bulk, so that it ends.
-        most_exchanges: evictions that are forbidden, one after another, to see whether others are better.
-        to_beat: seconds of repetitions and copies from which on a script is of no use, nor is one above the budget:
-            another program keeps to it; None where each is of use.
-    """
-
-    shaped: ShapedProgram
-    candidates: Sequence[Candidate]
-    sizes: ShapeSizes
-    budget_bytes: int
-    host: HostSpace | None = None
-    start: int = 0
-    gone: tuple[Eviction, ...] = ()
-    most_choices: int = 256
-    most_exchanges: int = 4
-    to_beat: float | None = None
-
-
-class Priced:
-    """What the candidates of a situation free and cost; shared by its searches.
-
-    Args:
-        situation: what is asked for.
-
-    Attributes:
-        candidates: that may be evicted from the situation on, or are gone.
-        gone: by candidate, what has been evicted by then.
-        begin: by candidate, the position before which it is evicted.
-        nbytes: by candidate, what it frees.
-        ways: by candidate, how it comes back.
-        cost: by candidate, seconds of that; infinite where there is no way, or nothing is left to decide.
-        users: by unit, candidates that are recomputed from it.
-        of_unit: by unit, its candidates.
-        sources: by candidate, those that its recomputation reads.
-        writer: of scripts.
-    """
-
-    def __init__(self, situation: Situation) -> None:
-        sizes, start = situation.sizes, situation.start
-        self.situation = situation
-        self.writer = ScriptWriter(situation.shaped, sizes)
-        self.gone = {e.candidate: e for e in situation.gone}
-        self.candidates = [
-            c for c in situation.candidates if c in self.gone or c.end > max(c.start + 1, start)
-        ]
-        self.begin = [
-            self.gone[c].begin if c in self.gone else max(c.start + 1, start) for c in self.candidates
-        ]
-        self.nbytes = [sum(sizes.storage_bytes[s] for s in c.storages) for c in self.candidates]
-        self.ways = [Way.RECOMPUTE] * len(self.candidates)
-        self.cost = [float("inf")] * len(self.candidates)
-        self.users: dict[int, list[int]] = defaultdict(list)
-        self.of_unit: dict[int, list[int]] = defaultdict(list)
-        for number, candidate in enumerate(self.candidates):
-            self.of_unit[candidate.unit].append(number)
-            self._price(number, candidate)
-            if self.ways[number] is Way.RECOMPUTE:
-                for source in candidate.sources:
-                    self.users[source].append(number)
-        self.sources = [
-            [n for source in c.sources for n in self.of_unit.get(source, ())] if way is Way.RECOMPUTE else []
-            for c, way in zip(self.candidates, self.ways, strict=True)
-        ]
-
-    def _price(self, number: int, candidate: Candidate) -> None:
-        situation = self.situation
-        seconds, host = situation.sizes.repeat_seconds, situation.host
-        if candidate in self.gone:
-            self.ways[number] = self.gone[candidate].way
-            return
-        if candidate.again:
-            self.cost[number] = sum(seconds[node] for node in candidate.again)
-        if host is not None and not host.stuck.intersection(candidate.storages):
-            taken = sum(host.copy_seconds(situation.sizes.storage_bytes[s]) for s in candidate.storages)
-            if taken < self.cost[number] and self.nbytes[number] <= host.nbytes:
-                self.cost[number], self.ways[number] = taken, Way.RELOAD
+    during: Ints
+    back: list[int]
+    host_bytes: int
+    chosen: dict[int, None]
+    until: dict[int, int]
+    meanwhile: dict[int, set[int]]
+    early: set[int]
 
 
 class Search:
     """Chosen candidates, and the bytes at each position under them.
 
+    A candidate that another one is recomputed from comes back with it and stays, or is dropped again: up to a position it is
+    recomputed for each other one anew.
+
     Args:
         priced: what is asked for.
-        extra: by position, bytes that recomputation was seen to take beyond those that are counted there.
-        forbidden: candidates that are not evicted.
+
+    Attributes:
+        during: by position, bytes while the node there runs, with what recomputation was seen to take beyond that.
+        begin: by candidate, the position before which it is evicted.
+        back: by candidate, the position before which it is there again.
+        cost: by candidate, seconds to recompute or reload it once.
+        chosen: candidates that are evicted.
+        until: by chosen candidate that is dropped again, the position from which on it stays where it comes back.
+        meanwhile: by these, positions before which they are recomputed for others.
+        early: chosen candidates that come back for another one before their own next use, and could be dropped again.
     """
 
-    def __init__(
-        self,
-        priced: Priced,
-        extra: Mapping[int, int],
-        forbidden: Collection[Candidate] = (),
-    ) -> None:
+    def __init__(self, priced: Priced) -> None:
         self.situation = situation = priced.situation
         self.priced, self.shaped = priced, situation.shaped
         self.during: Ints = situation.sizes.during.copy()
-        for position, nbytes in extra.items():
-            self.during[position] += nbytes
         self.candidates, self.gone, self.nbytes = priced.candidates, priced.gone, priced.nbytes
         self.ways, self.users, self.sources = priced.ways, priced.users, priced.sources
         self.begin = list(priced.begin)
         self.back = [c.end for c in self.candidates]
         self.cost = list(priced.cost)
-        for number, candidate in enumerate(self.candidates) if forbidden else ():
-            if candidate in forbidden:
-                self.cost[number] = float("inf")
         self.chosen: dict[int, None] = {}
+        self.until: dict[int, int] = {}
+        self.meanwhile: dict[int, set[int]] = {}
+        self.early: set[int] = set()
         self.host_bytes = 0
         for number, candidate in enumerate(self.candidates) if self.gone else ():
             if candidate in self.gone:
                 self.add(number)
 
+    def copy(self) -> Search:
+        """Another search that stands where this one does."""
+        other = Search(self.priced)
+        other.go_back(self.keep())
+        other.begin, other.cost = list(self.begin), list(self.cost)
+        return other
+
+    def afresh_without(self, candidate: Candidate) -> Search:
+        """Another search that begins with nothing, and does not evict a candidate, nor what this one does not."""
+        other = Search(self.priced)
+        other.cost = list(self.cost)
+        other.forbid(candidate)
+        return other
+
     # -- changing
 
     def add(self, number: int) -> None:
         """Choose a candidate."""
-        candidate = self.candidates[number]
-        begin = self.begin[number]
-        back = candidate.end
+        candidate, begin = self.candidates[number], self.begin[number]
+        wanted: list[int] = []
         for user in self.users[candidate.unit]:
-            is_away = user in self.chosen and self.back[user] > self.begin[user]
-            if is_away and begin <= self.back[user] < back:
-                back = self.back[user]
+            if user in self.chosen and self.back[user] > self.begin[user]:
+                wanted += [
+                    position
+                    for position in (self.back[user], *self.meanwhile.get(user, ()))
+                    if begin <= position < candidate.end
+                ]
         self.chosen[number] = None
-        self.back[number] = back
         if self.ways[number] is Way.RELOAD:
             self.host_bytes += self.nbytes[number]
+        until = self.until.get(number, 0)
+        back = min((position for position in wanted if position >= until), default=candidate.end)
+        between = {position for position in wanted if position < min(until, back)}
+        if until:
+            self.meanwhile[number] = between
+        self.back[number] = back
+        if back < candidate.end and self.ways[number] is Way.RECOMPUTE:
+            self.early.add(number)
         self.during[begin:back] -= self.nbytes[number]
-        self._demand(number)
+        self._demand(number, [back, *between])
 
-    def _demand(self, number: int) -> None:
+    def drop_again(self, number: int) -> None:
+        """Let a chosen candidate be away until its own next use, and be recomputed for others meanwhile."""
+        self._remove(number)
+        self.until[number] = self.candidates[number].end
+        self.add(number)
+
+    def forbid(self, candidate: Candidate) -> None:
+        """Do not evict a candidate from now on."""
+        number = self.candidates.index(candidate)
+        self.cost[number] = float("inf")
+        if number in self.chosen:
+            self._remove(number)
+            self.settle()
+
+    def _remove(self, number: int) -> None:
+        self.during[self.begin[number] : self.back[number]] += self.nbytes[number]
+        del self.chosen[number]
+        self.until.pop(number, None)
+        self.meanwhile.pop(number, None)
+        self.early.discard(number)
+        if self.ways[number] is Way.RELOAD:
+            self.host_bytes -= self.nbytes[number]
+
+    def _demand(self, number: int, positions: Iterable[int]) -> None:
         """What is chosen and read by the recomputation of a candidate is back when that is."""
-        waiting = [number]
+        waiting = [(number, position) for position in positions]
         while waiting:
-            user = waiting.pop()
-            position = self.back[user]
+            user, position = waiting.pop()
             if position <= self.begin[user]:
                 continue
             for other in self.sources[user]:
                 if other in self.chosen and self.begin[other] <= position < self.back[other]:
-                    self.during[position : self.back[other]] += self.nbytes[other]
-                    self.back[other] = position
-                    waiting.append(other)
+                    if position >= self.until.get(other, 0):
+                        self.during[position : self.back[other]] += self.nbytes[other]
+                        self.back[other] = position
+                        if self.ways[other] is Way.RECOMPUTE:
+                            self.early.add(other)
+                        waiting.append((other, position))
+                    elif position not in self.meanwhile[other]:
+                        self.meanwhile[other].add(position)
+                        waiting.append((other, position))
 
     def put_back(self) -> None:
         """Give up what is not needed, dearest first, and whose bytes fit."""
         budget = self.situation.budget_bytes
-        for number in sorted(self.chosen, key=lambda n: (-self.cost[n], n)):
+        for number in self.dearest(self.chosen):
             if self.candidates[number] in self.gone:
                 continue
             begin, back, nbytes = self.begin[number], self.back[number], self.nbytes[number]
             if begin >= back or int(self.during[begin:back].max()) + nbytes <= budget:
-                self.during[begin:back] += nbytes
-                del self.chosen[number]
+                self._remove(number)
+
+    def dearest(self, numbers: Iterable[int]) -> list[int]:
+        """Chosen candidates by what they cost with all that is recomputed of them, the dearest first."""
+        return sorted(numbers, key=lambda n: (-self.cost[n] * (1 + len(self.meanwhile.get(n, ()))), n))
+
+    def stay_sooner(self, script: Script) -> bool:
+        """Of candidates that are dropped again, let those stay that come back where there is room for them up to their use.
+
+        Args:
+            script: of what is chosen; its bytes say where there is room.
+
+        Returns:
+            Whether any stays sooner.
+        """
+        taken, is_any = script.during.copy(), False
+        for position, nbytes in script.at_points.items():
+            taken[position] = max(int(taken[position]), nbytes)
+        for number in self.dearest(self.until):
+            begin, back, nbytes = self.begin[number], self.back[number], self.nbytes[number]
+            full = np.flatnonzero(taken[begin:back] + nbytes > self.situation.budget_bytes)
+            room = begin + int(full[-1]) + 1 if len(full) else begin
+            if sooner := [position for position in self.meanwhile[number] if room <= position < back]:
+                self.until[number] = self.back[number] = first = min(sooner)
+                taken[first:back] += nbytes
+                self.during[first:back] += nbytes
+                is_any = True
+        self.settle()
+        return is_any
 
     def settle(self) -> None:
         """Work out anew when everything chosen is back."""
-        chosen = list(self.chosen)
+        chosen, until = list(self.chosen), dict(self.until)
+        self.priced.work += len(chosen) // 4
         for number in chosen:
-            self.during[self.begin[number] : self.back[number]] += self.nbytes[number]
-        self.chosen.clear()
-        self.host_bytes = 0
+            self._remove(number)
+        self.until = until
         for number in sorted(chosen, key=lambda n: -self.candidates[n].end):
             self.add(number)
 
-    # -- choosing
+    def keep(self) -> Kept:
+        """The state now."""
+        meanwhile = {number: set(positions) for number, positions in self.meanwhile.items()}
+        chosen, until = dict(self.chosen), dict(self.until)
+        early = set(self.early)
+        return Kept(self.during.copy(), list(self.back), self.host_bytes, chosen, until, meanwhile, early)
 
-    def _fits_host(self, number: int) -> bool:
+    def go_back(self, kept: Kept) -> None:
+        """The state as it was."""
+        self.during, self.back, self.host_bytes = kept.during, kept.back, kept.host_bytes
+        self.chosen, self.until, self.meanwhile = kept.chosen, kept.until, kept.meanwhile
+        self.early = kept.early
+
+    # -- asking
+
+    def most_over(self) -> int:
+        """Bytes above the budget where they are most; negative where everything fits."""
+        return int(self.during[self.situation.start :].max()) - self.situation.budget_bytes
+
+    def sum_over(self) -> int:
+        """Bytes above the budget, added up over all positions."""
+        over = self.during[self.situation.start :] - self.situation.budget_bytes
+        return int(np.maximum(over, 0).sum())
+
+    def fits_host(self, number: int) -> bool:
+        """Whether a candidate may wait on the host beside what waits there already."""
         host = self.situation.host
         if self.ways[number] is not Way.RELOAD or host is None:
             return True
         return self.host_bytes + self.nbytes[number] <= host.nbytes
 
-    def cover(self, score: Score) -> None:
-        """Until nothing is above the budget, or nothing helps."""
-        budget, first = self.situation.budget_bytes, self.situation.start
-        begins, ends = np.array(self.begin, dtype=np.intp), np.array([c.end for c in self.candidates])
-        nbytes, cost = np.array(self.nbytes, dtype=np.int64), np.array(self.cost)
-        free = np.isfinite(cost) & (nbytes > 0)
-        free[list(self.chosen)] = False
-        while free.any():
-            over = self.during - budget
-            over[:first] = 0
-            most = int(over.max())
-            if most <= 0:
-                break
-            steps = np.concatenate(([0], np.cumsum(over > 0)))
-            hot = np.where(free, steps[ends] - steps[begins], 0)
-            gain = score(np.minimum(nbytes, most), hot)
-            scores = np.where(hot > 0, cost / np.maximum(gain, 1), np.inf)
-            in_bulk = len(self.chosen) >= self.situation.most_choices
-            picked = np.argsort(scores, kind="stable")[:_IN_BULK] if in_bulk else np.array([scores.argmin()])
-            picked = picked[np.isfinite(scores[picked])]
-            if not len(picked):
-                break
-            before = int(np.maximum(over, 0).sum())
-            for number in picked.tolist():
-                free[number] = False
-                if self._fits_host(number):
-                    before = self._try(number, before)
-        self.put_back()
-        self.settle()
+    def neighbours(self, number: int) -> list[int]:
+        """Candidates that are read to recompute one, and those that are recomputed from it."""
+        return [*self.sources[number], *self.users[self.candidates[number].unit]]
 
-    def _try(self, number: int, before: int) -> int:
-        """Choose a candidate unless it only brings back what others free; bytes times positions that are too many."""
-        during, back, host_bytes = self.during.copy(), list(self.back), self.host_bytes
-        self.add(number)
-        over = self.during[self.situation.start :] - self.situation.budget_bytes
-        now = int(np.maximum(over, 0).sum())
-        if now < before:
-            return now
-        del self.chosen[number]
-        self.during, self.back, self.host_bytes = during, back, host_bytes
-        return before
-
-    def by_bytes(self) -> None:
-        """Position by position, by seconds for each byte."""
-        by_byte = self._seconds_by_byte()
-        self._on_the_fly(lambda _position: by_byte)
-
-    def by_staleness(self) -> None:
-        """Position by position, by seconds for each byte and each second since the last use."""
-        seconds, order = self.situation.sizes.repeat_seconds, self.shaped.units.order
-        clock = np.concatenate(([0.0], np.cumsum([seconds[node] for node in order])))
-        used, by_byte = clock[[c.start for c in self.candidates]], self._seconds_by_byte()
-
-        def ranks(position: int) -> Floats:
-            stale = clock[position] - used
-            return np.where(stale > 0, by_byte / np.where(stale > 0, stale, 1.0), np.inf)
-
-        self._on_the_fly(ranks)
-
-    def _seconds_by_byte(self) -> Floats:
-        return np.array(self.cost) / np.maximum(self.nbytes, 1)
-
-    def _on_the_fly(self, ranks: Callable[[int], Floats]) -> None:
-        budget, first = self.situation.budget_bytes, self.situation.start
-        begins, ends = np.array(self.begin, dtype=np.intp), np.array([c.end for c in self.candidates])
-        able = np.isfinite(self.cost) & (np.array(self.nbytes) > 0)
-        able[list(self.chosen)] = False
-        for position in range(first, len(self.during)):
-            while self.during[position] > budget:
-                idle = np.flatnonzero(able & (begins <= position) & (position < ends))
-                idle = idle[np.array([self._fits_host(n) for n in idle.tolist()], dtype=bool)]
-                if not len(idle):
-                    break
-                number = int(idle[ranks(position)[idle].argmin()])
-                able[number] = False
-                self.begin[number] = position
-                self.add(number)
-
-    # -- the answer
+    def seconds_for(self, number: int) -> float:
+        """What is recomputed for a chosen candidate: itself, and what is dropped again, each time."""
+        total = 0.0
+        for position in (self.back[number], *self.meanwhile.get(number, ())):
+            seen, waiting = {number}, [number]
+            while waiting:
+                user = waiting.pop()
+                total += self.cost[user]
+                for other in self.sources[user]:
+                    is_away = other in self.until and self.begin[other] <= position < self.back[other]
+                    if is_away and other not in seen:
+                        seen.add(other)
+                        waiting.append(other)
+        return total
 
     def evictions(self) -> Iterable[Eviction]:
+        """What is decided."""
+        meanwhile = self._meanwhile()
         for number in self.chosen:
             candidate = self.candidates[number]
             if self.back[number] > self.begin[number]:
-                yield Eviction(candidate, self.ways[number], self.begin[number], self.back[number])
+                between = tuple(sorted(meanwhile.get(number, ())))
+                yield Eviction(candidate, self.ways[number], self.begin[number], self.back[number], between)
 
-    def learn(self, script: Script, extra: dict[int, int]) -> bool:
-        """Note where recomputation took more than the budget; whether that is news."""
+    def _meanwhile(self) -> Mapping[int, set[int]]:
+        """Positions before which candidates are recomputed for others alone, as everything is back now."""
+        if not self.until:
+            return {}
+        found: dict[int, set[int]] = {}
+        waiting = [(number, self.back[number]) for number in self.chosen]
+        while waiting:
+            user, position = waiting.pop()
+            if position <= self.begin[user]:
+                continue
+            for other in self.sources[user]:
+                is_away = other in self.until and self.begin[other] <= position < self.back[other]
+                if is_away and position not in found.setdefault(other, set()):
+                    found[other].add(position)
+                    waiting.append((other, position))
+        return found
+
+    def learn(self, script: Script) -> bool:
+        """Count what recomputation took beyond the budget from now on; whether that is news."""
         is_news = False
         for position, nbytes in script.at_points.items():
             if nbytes <= self.situation.budget_bytes:
                 continue
-            beyond = nbytes - int(self.during[position]) + extra.get(position, 0)
-            if beyond > extra.get(position, 0):
-                extra[position] = beyond
+            beyond = nbytes - int(self.during[position])
+            if beyond > 0:
+                self.during[position] += beyond
                 is_news = True
         return is_news
