@@ -71,3 +71,23 @@ def test_a_gap_that_a_repetition_cuts_is_no_longer_there():
     assert {key for key in before | after if table.has(key)} == after
     evaluator.undo()
     assert {key for key in before | after if table.has(key)} == before
+
+
+def test_a_table_made_from_that_of_the_order_has_the_gaps_of_its_sequence_and_leaves_the_other_alone():
+    repeated = 0
+    for seed in range(8):
+        draw = random.Random(seed)
+        step = chain(6, draw)
+        host = HostSpace(1 << 40, *links(1.0), borders=(3,) if seed % 2 else ())
+        table = GapTable(Evaluator(step), host)
+        alone = table.all()
+        other = Evaluator(step)
+        for _ in range(4):
+            repeated += changed(other, draw)
+        evaluator = Evaluator(step, other.sequence())
+        twin = table.like(evaluator)
+        assert twin.all() == host.gaps(evaluator)
+        changed(evaluator, draw)
+        assert twin.all() == host.gaps(evaluator)
+        assert table.all() == alone == host.gaps(table.evaluator)
+    assert repeated >= 8

@@ -58,14 +58,20 @@ class Carried:
         host: what room there is.
         budget: highest bytes on the device.
         chosen: keys of the gaps that are filled.
+        gaps: of the sequence that may be filled.
     """
 
     def __init__(
-        self, evaluator: Evaluator, host: HostSpace, budget_bytes: int, chosen: Iterable[GapKey] = ()
+        self,
+        evaluator: Evaluator,
+        host: HostSpace,
+        budget_bytes: int,
+        chosen: Iterable[GapKey] = (),
+        gaps: GapTable | None = None,
     ) -> None:
         self.evaluator, self.host, self.budget = evaluator, host, budget_bytes
         self.replays = Replays(evaluator)
-        self.gaps = GapTable(evaluator, host)
+        self.gaps = GapTable(evaluator, host) if gaps is None else gaps
         self.chosen: frozenset[GapKey] = frozenset(chosen)
         self._filled: _Filled | None = None
         self._placed: _Placed | None = None
@@ -149,17 +155,19 @@ class Carried:
         rows, start, nbytes = rows[longest], start[longest], nbytes[longest]
         stop = np.minimum(end[longest], len(low) - 1)
         is_free = np.ones(len(rows), dtype=bool)
-        while int(low.max(initial=0)) > self.budget and not guard.exhausted():
-            highest = int(low.argmax())
-            across = np.flatnonzero(is_free & (start < highest) & (highest < stop))
-            if not len(across):
-                return False
-            best = int(across[0])
+        taken: list[int] = []
+        highest = int(low.argmax())
+        while int(low[highest]) > self.budget and not guard.exhausted():
+            across = is_free & (start < highest) & (highest < stop)
+            best = int(across.argmax()) if len(across) else -1
+            if best < 0 or not across[best]:
+                break
             low[start[best] + 1 : stop[best]] -= nbytes[best]
             is_free[best] = False
-            (gap,) = self.gaps.gaps([int(rows[best])])
-            self.chosen |= {gap.key}
-        return int(low.max(initial=0)) <= self.budget
+            taken.append(int(rows[best]))
+            highest = int(low.argmax())
+        self.chosen |= self.gaps.keys(taken)
+        return int(low[highest]) <= self.budget
 
     def drop_needless(self) -> None:
         """Keep on the device what fits there, with least time for its copies first. O(stays x positions in gaps)."""

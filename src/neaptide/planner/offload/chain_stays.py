@@ -36,10 +36,15 @@ def chain_plans(problem: PlanningProblem, host: HostSpace, guard: LimitGuard) ->
         host: room there, and links.
         guard: of the search; charged with blocks squared and with recomputations.
     """
+    last: BlockChain | None = None
     for most in STAYS.most_blocks:
         chain = chain_of(problem, most)
         if isinstance(chain, str):
             return
+        if last is not None and chain.blocks == last.blocks:
+            # The step has no more places to be cut at.
+            return
+        last = chain
         yield from _Answers(problem, host, chain, guard).plans()
 
 

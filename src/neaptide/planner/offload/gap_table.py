@@ -6,7 +6,8 @@ goes, so the rows of a storage are found again only where they do; positions are
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from copy import copy
 from itertools import compress, count
 from operator import is_not
 
@@ -44,11 +45,27 @@ class GapTable:
         self._rows: Ints = np.zeros((len(self.movable) + 1, _COLUMNS), dtype=np.int64)
         self._is_there: Flags = np.zeros(len(self._rows), dtype=bool)
         self._written: dict[int, tuple[int, int]] = {}
-        self._seen: list[list[int]] = []
+        self._seen: Sequence[list[int] | None] = []
         self._order: Ints | None = None
         self._start: Ints = np.zeros(0, dtype=np.int64)
         self._end: Ints = np.zeros(0, dtype=np.int64)
         self._is_open: Flags = np.zeros(0, dtype=bool)
+
+    def like(self, evaluator: Evaluator) -> GapTable:
+        """The gaps of another sequence with the same first executions, where this one has no repetitions.
+
+        O(gaps), and O(uses x log uses) for storages that repetitions touch.
+        """
+        self._refresh()
+        twin = copy(self)
+        twin.part(evaluator)
+        return twin
+
+    def all(self) -> list[IdleGap]:
+        """Gaps that may be filled and those around a step, as they begin."""
+        self._refresh()
+        found = [*self.gaps(np.flatnonzero(self._is_open).tolist()), *self.between()]
+        return sorted(found, key=IdleGap.as_they_begin)
 
     def of(self, storage: int) -> list[IdleGap]:
         """Gaps of a storage that may be filled."""
@@ -94,6 +111,11 @@ class GapTable:
         rows = rows[by_begin]
         return rows, self._start[rows], self._end[rows], self._rows[rows, _BYTES]
 
+    def keys(self, rows: Sequence[int]) -> set[GapKey]:
+        """Keys of the gaps in some rows."""
+        found = self._rows[np.array(rows, dtype=np.int64)][:, [_STORAGE, _LAST, _FOLLOWING]]
+        return {(storage, last, following) for storage, last, following in found.tolist()}
+
     def gaps(self, rows: Iterable[int]) -> list[IdleGap]:
         """The gaps in some rows, in the order of these."""
         wanted = [*rows]
@@ -104,6 +126,16 @@ class GapTable:
             IdleGap(storage, occurrence, made, last, following, start, end, nbytes)
             for (storage, occurrence, made, last, following, nbytes), start, end in columns
         ]
+
+    def part(self, evaluator: Evaluator) -> None:
+        """Have nothing in common with the table that this one is a shallow copy of, and another sequence."""
+        self.evaluator = evaluator
+        self._row_of, self._rows_of = self._row_of.copy(), self._rows_of.copy()
+        self._rows, self._is_there = self._rows.copy(), self._is_there.copy()
+        self._written = self._written.copy()
+        # Executions of a node that runs once have the same number in both, and the same ones before and behind them.
+        pairs = zip(self._seen, evaluator.executions, strict=True)
+        self._seen = [now if seen == now else None for seen, now in pairs]
 
     def _refresh(self) -> None:
         """Have the gaps of the sequence as it is. O(gaps), and O(uses x log uses) for storages whose users changed."""

@@ -75,7 +75,7 @@ def place_stays(
         gaps: to fill, in the order of `idle_gaps`.
         budget_bytes: highest bytes on the device, workspace included.
         clock: of the same sequence.
-        rounds: in which what is waited for goes first; by default many.
+        rounds: in which what is waited for goes first, from one order alone; by default many, and from two.
         most_exposed_s: with more waiting the placing is of no use: where the first one shows that it will have more, it is
             the answer.
     """
@@ -85,7 +85,8 @@ def place_stays(
     stores = [_Request(k, is_load=False) for k in range(count) if not gaps[k].begins_before]
     loads = [_Request(k, is_load=True) for k in by_need if not gaps[k].ends_behind]
     best: _Placing | None = None
-    for first in ([*stores, *loads], [*loads, *stores]):
+    orders = [[*stores, *loads], [*loads, *stores]]
+    for first in orders if rounds is None else orders[:1]:
         placing = _Placing(profile, gaps, budget_bytes, clock, by_need)
         placing.give(first, clock.begins_s)
         if best is None and SETTINGS.hopeless * placing.times.exposed_s > most_exposed_s:

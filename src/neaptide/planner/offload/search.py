@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -24,6 +24,7 @@ from neaptide.planner.offload.carried import Carried, OffloadPlan, gaps_like
 from neaptide.planner.offload.chain_stays import chain_plans
 from neaptide.planner.offload.columns import StayColumns, StayProgram
 from neaptide.planner.offload.exchanges import descend
+from neaptide.planner.offload.gap_table import GapTable
 from neaptide.planner.offload.gaps import GapKey, IdleGap
 from neaptide.planner.offload.problem import OffloadProblem
 from neaptide.planner.offload.settings import SETTINGS as STAYS
@@ -84,6 +85,7 @@ class _Search:
         self.enough_seconds = -math.inf if problem.longest is None else problem.longest
         self.order = problem.order
         self.units = stage_units(self.step, self.order)
+        self.gaps = GapTable(Evaluator(self.step, self.order), self.host)
 
     def run(self, enough_seconds: float) -> None:
         """Each way in turn, until nothing is left to win.
@@ -103,12 +105,17 @@ class _Search:
 
     def by_stays_alone(self) -> None:
         """The order without recomputations, with gaps filled until it fits."""
-        carried = Carried(Evaluator(self.step, self.order), self.host, self.budget)
+        carried = self._start(self.order)
         if carried.fill_until_within(self.guard):
             carried.drop_needless()
             self._place(carried)
             self.starts.append(carried)
             self._take(carried)
+
+    def _start(self, sequence: Sequence[int]) -> Carried:
+        """A sequence with these first executions, without stays."""
+        evaluator = Evaluator(self.step, sequence)
+        return Carried(evaluator, self.host, self.budget, gaps=self.gaps.like(evaluator))
 
     def by_chain(self) -> None:
         """Answers of the chain program, for steps that are so small that it takes no longer than the rest."""
@@ -120,7 +127,7 @@ class _Search:
 
     def by_prices(self) -> None:
         """Answers of the linear program, carried out."""
-        evaluator = Evaluator(self.step, self.order)
+        evaluator = self.gaps.evaluator
         clock = StayClock.of(evaluator, self.host.out, self.host.back)
         columns = StayColumns(
             self._wanted(evaluator, clock), clock, self._slowest() - self.step.baseline_seconds
@@ -128,11 +135,13 @@ class _Search:
         program = StayProgram(self.budget, self.step.baseline_seconds, columns)
         items: set[Item] = set().union(*(self._items_of(plan.sequence) for plan in self.known))
         rounded: set[_Rounded] = set()
+        pool = RepetitionPool(self.units, items)
         for use in STAYS.uses:
             program.use = use
             if self.guard.exhausted(STAYS.tries) or self.is_enough():
                 return
-            pool = RepetitionPool(self.units, items)
+            if len(pool.items) < len(items):
+                pool = RepetitionPool(self.units, items)
             answer = program.relax(pool, self.guard.remaining_s())
             if answer is None:
                 return
@@ -157,7 +166,7 @@ class _Search:
 
     def from_known(self) -> None:
         """Stays for recomputations in the plans that are known: quick, and where copies hide often all that there is to win."""
-        self._exchange(Carried(Evaluator(self.step, p.sequence), self.host, self.budget) for p in self.known)
+        self._exchange(self._start(plan.sequence) for plan in self.known)
 
     def by_exchanges(self) -> None:
         """Recomputations and stays of plans so far against each other."""
@@ -208,7 +217,7 @@ class _Search:
         high = np.concatenate(([0], np.cumsum(evaluator.bytes > self.budget)))
         begins = clock.begins_s
         worthwhile = SETTINGS.worthwhile * (evaluator.peak - self.budget)
-        there = self.host.gaps(evaluator)
+        there = self.gaps.all()
         gaps = [
             gap
             for gap in there
@@ -241,13 +250,12 @@ class _Search:
         by_stage: list[list[int]] = [[] for _ in range(self.units.stages)]
         for stage, unit in items:
             by_stage[stage].append(unit)
-        evaluator = Evaluator(self.step, self.units.sequence(by_stage))
-        places = evaluator.places
+        carried = self._start(self.units.sequence(by_stage))
+        places = carried.evaluator.places
         wanted = [
             (storage, places[last], places[following] if following >= 0 else len(places))
             for storage, last, following in gaps
         ]
-        carried = Carried(evaluator, self.host, self.budget)
         carried.chosen = gaps_like(wanted, [g for s in {s for s, _, _ in wanted} for g in carried.gaps.of(s)])
         carried.fill_until_within(self.guard)
         full, seconds = carried.chosen, self._place(carried)
