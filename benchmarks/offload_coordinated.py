@@ -150,18 +150,21 @@ def main() -> int:
     if asked.one:
         print(json.dumps(planned(asked.one, asked.work)))
         return 0
-    rows = measured_rows(
-        "offload_coordinated.py",
-        asked.nets or NETS,
-        asked.output / "parts",
-        size=asked.size,
-        options=(f"--work={asked.work}",),
-        keep=asked.keep,
-        timeout_s=PART_S,
-        prefix="offload-coordinated-",
-    )
-    result = recorded(rows, seed=SEED, repeats=1, device=DEVICE, latency=LATENCY, host=HOST, work=asked.work)
-    save(RESULT, result, asked.output)
+    rows: list[Row] = []
+    for net in asked.nets or NETS:
+        rows += measured_rows(
+            "offload_coordinated.py",
+            [net],
+            asked.output / "parts",
+            size=asked.size,
+            options=(f"--work={asked.work}",),
+            keep=asked.keep,
+            timeout_s=PART_S,
+            prefix=f"offload-coordinated-{asked.work}-",
+        )
+        settings = {"device": DEVICE, "latency": LATENCY, "host": HOST, "work": asked.work}
+        # What is there so far is a result already: a net may take hours.
+        save(RESULT, recorded(rows, seed=SEED, repeats=1, **settings), asked.output)
     print(table(COLUMNS, lines(rows)))
     return 0
 
