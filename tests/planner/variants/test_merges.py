@@ -98,7 +98,7 @@ def pricing():
     return Pricing(EstimatedCost(get_device("rtx3090"), registry()), registry())
 
 
-def searched(graph, *, merging, longer=0.0, prices=None):
+def searched(graph, *, merging, longer=0.0, prices=None, only=lambda _: False, work=600):
     """The fewest bytes that are found within a time, as a share of the program's peak, and what was done."""
     prices = prices or pricing()
     before = baseline(prices.problem(graph))
@@ -106,11 +106,11 @@ def searched(graph, *, merging, longer=0.0, prices=None):
     found = plan_variants(
         graph,
         lambda _: PlanRequest(budget, budget_bytes=before.peak_with_workspace_bytes),
-        Limits(None, 600),
+        Limits(None, work),
         quick=prices,
         exact=lambda _: prices,
         objection=lambda _: None,
-        only=lambda _: False,
+        only=only,
         merging=merging,
     )
     made = found.found.program.predictions
@@ -186,6 +186,22 @@ def test_they_reach_into_the_bodies_of_loops():
     assert after.peak_with_workspace_bytes <= before.peak_with_workspace_bytes
     prices = pricing()
     assert baseline(prices.problem(made.graph)).seconds < baseline(prices.problem(variant.graph)).seconds
+
+    kept = merged(variant, choices, keeps_operands=True)
+    assert {rewrite.rule for rewrite in kept.rewrites if rewrite.within} == FREE - {"in_place"}
+    outside = [[one for one in some.rewrites if not one.within] for some in (kept, made)]
+    assert len(outside[0]) == len(outside[1])
+
+
+def test_where_time_is_left_unspent_parts_that_overwrite_nothing_are_planned_too():
+    graph = captured(*gated_step())
+    _, found = searched(
+        graph, merging=True, longer=20.0, only=lambda choice: choice.regions[0].kind == "step", work=500
+    )
+    kept = [one for one in found.tried if one.label.endswith("with its operands kept")]
+    assert kept
+    least = min(one.peak_bytes for one in found.tried)
+    assert found.found.program.predictions.peak_with_workspace_bytes == least
 
 
 def test_copies_are_made_once_inside_loops_as_well():

@@ -18,18 +18,22 @@ from neaptide.transform.rewrite import Rewrite
 from neaptide.transform.rules import RULES
 
 # In this order: what a product overwrites is no operand of a sum any more, and what is overwritten is copied no more.
-_FREE: Final = ("copied_once", "product_sums", "in_place")
+_OVERWRITES: Final = "in_place"
+_FREE: Final = ("copied_once", "product_sums", _OVERWRITES)
 
 
-def merged(variant: Variant, choices: Choices) -> Variant:
+def merged(variant: Variant, choices: Choices, *, keeps_operands: bool = False) -> Variant:
     """A variant after all free rewrites of its graph and of the bodies of its loops. O(rewrites times size).
 
     Args:
         variant: to be changed.
         choices: knows what operations mean, and what is not wanted; it is told what could not be done.
+        keeps_operands: nothing is overwritten in the bodies of loops: there each operation may run again.
     """
     for rule in _FREE:
         for path in tuple(_paths(variant.graph)):
+            if keeps_operands and path and rule == _OVERWRITES:
+                continue
             for found in RULES[rule].find(_body(variant.graph, path), choices.registry):
                 if isinstance(found, Rewrite):
                     variant = _with(variant, replace(found, within=path), choices)

@@ -93,9 +93,9 @@ class VariantPlanning:
         if self.pool is not None:
             self.pool.close()
 
-    def finished(self, variant: Variant) -> Variant:
-        """A variant with what costs nothing, as it is planned and run."""
-        return merged(variant, self.choices) if self.merging else variant
+    def finished(self, variant: Variant, *, keeps_operands: bool = False) -> Variant:
+        """A variant with what costs nothing, as it is planned and run; `keeps_operands` as in `merged`."""
+        return merged(variant, self.choices, keeps_operands=keeps_operands) if self.merging else variant
 
     def in_program_order(self, variant: Variant) -> PlannedSequence:
         """What a variant comes to without a plan."""

@@ -124,6 +124,7 @@ class _Search(VariantPlanning):
         best = self._best_of_all(begun, choices, price, best, Round.first())
         for other in others:
             best = self._best_after(other, self.choices.after(other), price, best, Round.behind())
+        best = self._with_operands(best)
         best = self._rejoined(best, begun)
         if any(node.regions for node in best.variant.graph.nodes):
             # It was searched for a shorter time than what recomputation alone takes to get low.
@@ -213,6 +214,21 @@ class _Search(VariantPlanning):
             return best
         share /= searches_of(variant.graph)
         return self._better(self.planned(variant.label or MERGED, variant, share, begins), best)
+
+    def _with_operands(self, best: VariantPlan) -> VariantPlan:
+        """The better of a plan and of the same parts with operands that nothing overwrites in them.
+
+        What was overwritten cannot run again. That keeps a plan from spending its time; only then it is worth another one.
+        """
+        longest, made = self.goal.longest, best.found.program.predictions
+        if best.begins is None or longest is None or self.shares.left() <= SETTINGS.search_share:
+            return best
+        variant = self.finished(best.begins, keeps_operands=True)
+        is_spent = made.seconds > longest - SETTINGS.doubt * self.before.seconds
+        if is_spent or variant.rewrites == best.variant.rewrites:
+            return best
+        label = f"{variant.label}, with its operands kept"
+        return self._better(self.planned(label, variant, SETTINGS.search_share, best.begins), best)
 
     def _rejoined(self, best: VariantPlan, begun: Variant) -> VariantPlan:
         """The best plan with some joins made after all: those whose time is worth more than their bytes beside the rest."""
