@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 RESULTS: Final = Path(__file__).resolve().parent / "results"
@@ -97,10 +98,18 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(shown)
 
 
-def run_part(script: str, *arguments: str, timeout_s: float) -> dict[str, Any]:
+def run_part(
+    script: str, *arguments: str, timeout_s: float, environment: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
     """Run `python SCRIPT ARGUMENTS` in a fresh process on one thread; its last line is the result as JSON.
 
     Memory goes back to the system with the process, and one that dies does not take the others along.
+
+    Args:
+        script: of this folder.
+        arguments: of the script.
+        timeout_s: after which it is ended.
+        environment: what the process finds in its environment besides ours, where that does not say otherwise.
 
     Returns:
         The result, or `{"failure": text}` with the last lines of what the process complained about.
@@ -108,7 +117,12 @@ def run_part(script: str, *arguments: str, timeout_s: float) -> dict[str, Any]:
     command = [sys.executable, str(Path(__file__).parent / script), *arguments]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout_s, check=False, env=part_environment()
+            command,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+            env={**environment, **part_environment()},
         )
     except subprocess.TimeoutExpired:
         return {"failure": f"took more than {timeout_s:.0f} s"}

@@ -6,7 +6,7 @@ import gc
 import logging
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import fission_steps
@@ -14,10 +14,11 @@ from bench_record import say
 from neaptide import zoo
 
 if TYPE_CHECKING:
-    from neaptide.runtime.contestants import Contestant
+    from neaptide.runtime.contestants import Contestant, Measured
     from neaptide.runtime.pace import Pace
     from neaptide.runtime.planned_graph import PlannedVariant
     from neaptide.runtime.step_plan import StepPlan
+    from neaptide.runtime.timing import StepTimes
 
 SEED: Final = 0
 PARTS: Final = (2, 4, 8, 16)
@@ -25,7 +26,6 @@ STEPS: Final = 3
 LOSS_TOLERANCE: Final = 1e-3
 TOLERANCE: Final = 0.03
 """By so much a measured time may be above its limit, since times are noisy."""
-TRIAL_ROUNDS: Final = 7
 OURS: Final = "ours"
 NAIVE: Final = "micro_batch"
 RECOMPUTE: Final = "recompute"
@@ -213,63 +213,72 @@ class Field:
                 ),
             }
 
-    def choose(self, latencies: list[int]) -> None:
-        """Run the plans in turns with eager, and keep of each kind those that measure best within a limit each."""
+    def measure(self, rounds: int, latencies: list[int]) -> None:
+        """Peaks and times of all programs, in turns; half of the rounds choose plans, the other half is reported.
+
+        Rounds of both halves take turns: what else the machine does comes and goes, and slows some programs more than others.
+        """
         from neaptide.runtime import contestants
+        from neaptide.runtime.pace import PaceReadings
+
+        gc.collect()
+        assert self.prepared.clock is not None
+        readings = PaceReadings(self.prepared.clock)
+        found = contestants.measure([*self.runners, *self.plan_runners], 2 * rounds, between=readings.read)
+        self.pace = readings.pace()
+        self._choose(found, latencies)
+        for row in self.rows:
+            if row["program"] in found and row.get("chosen_for") != []:
+                row.update(measured_beside(found[row["program"]], found["eager"]))
+            if "predicted_peak_bytes" in row and "measured_peak_bytes" in row:
+                row["predicted_above"] = row["predicted_peak_bytes"] - row["measured_peak_bytes"]
+                row["predicted_with_workspace_above"] = (
+                    row["predicted_peak_with_workspace_bytes"] - row["measured_allocator_peak_bytes"]
+                )
+
+    def _choose(self, found: Mapping[str, Measured], latencies: list[int]) -> None:
+        """Keep of each kind the plans that measure best within a limit each."""
         from neaptide.runtime.trials import Trial, TrialLimit
 
-        eager = next(runner for runner in self.runners if runner.name == "eager")
-        found = contestants.trial_times([eager, *self.plan_runners], TRIAL_ROUNDS)
+        eager = every_second(found["eager"], 0)
         for kind in SEARCHES:
             rows = [row for row in self.rows if row.get("kind") == kind]
             trials = []
             for row in rows:
                 peak = row["predicted_peak_with_workspace_bytes"]
-                trial = Trial.of(peak, found[row["program"]], found["eager"], "processor", SEED)
+                times = every_second(found[row["program"]], 0)
+                trial = Trial.of(peak, times, eager, "processor", SEED)
                 trials.append(trial)
                 row["trial_cpu_ratio"], row["chosen_for"] = trial.measured.ratio, []
             for latency in latencies:
                 # Half of the tolerance is left for the rounds that are reported.
                 limit = TrialLimit(longest_ratio=(1 + latency / 100) * (1 + TOLERANCE / 2))
                 rows[limit.choose(trials)[0]]["chosen_for"].append(latency)
-        chosen = {row["program"] for row in self.rows if row.get("chosen_for")}
-        self.runners += [runner for runner in self.plan_runners if runner.name in chosen]
-        self.plan_runners.clear()
 
-    def measure(self, rounds: int) -> None:
-        """Peaks and times of all that is reported, in turns, into the rows."""
-        from neaptide.runtime import contestants
-        from neaptide.runtime.pace import PaceReadings
-        from neaptide.runtime.timing import median_ratio
 
-        gc.collect()
-        assert self.prepared.clock is not None
-        readings = PaceReadings(self.prepared.clock)
-        found = contestants.measure(self.runners, rounds, between=readings.read)
-        self.pace = readings.pace()
-        eager = found["eager"]
-        for row in self.rows:
-            if row["program"] not in found:
-                continue
-            memory, times = found[row["program"]].memory, found[row["program"]].times
-            assert times is not None
-            assert eager.times is not None
-            ratio = median_ratio(times.cpu_s, eager.times.cpu_s, seed=SEED)
-            row |= {
-                "measured_peak_bytes": memory.measured_peak_bytes,
-                "measured_allocator_peak_bytes": memory.measured_allocator_peak_bytes,
-                "peak_share": memory.measured_allocator_peak_bytes
-                / eager.memory.measured_allocator_peak_bytes,
-                "cpu_seconds": statistics.median(times.cpu_s),
-                "cpu_ratio": ratio.ratio,
-                "cpu_ratio_low": ratio.low,
-                "cpu_ratio_high": ratio.high,
-            }
-            if "predicted_peak_bytes" in row:
-                row["predicted_above"] = row["predicted_peak_bytes"] - row["measured_peak_bytes"]
-                row["predicted_with_workspace_above"] = (
-                    row["predicted_peak_with_workspace_bytes"] - row["measured_allocator_peak_bytes"]
-                )
+def every_second(measured: Measured, first: int) -> StepTimes:
+    """Times of every second round, from the first or the second one on."""
+    from neaptide.runtime.timing import StepTimes
+
+    assert measured.times is not None
+    return StepTimes(measured.times.wall_s[first::2], measured.times.cpu_s[first::2])
+
+
+def measured_beside(measured: Measured, eager: Measured) -> dict[str, Any]:
+    """Peaks of a program, and its processor times in the rounds that are reported, beside eager's."""
+    from neaptide.runtime.timing import median_ratio
+
+    memory, times = measured.memory, every_second(measured, 1)
+    ratio = median_ratio(times.cpu_s, every_second(eager, 1).cpu_s, seed=SEED)
+    return {
+        "measured_peak_bytes": memory.measured_peak_bytes,
+        "measured_allocator_peak_bytes": memory.measured_allocator_peak_bytes,
+        "peak_share": memory.measured_allocator_peak_bytes / eager.memory.measured_allocator_peak_bytes,
+        "cpu_seconds": statistics.median(times.cpu_s),
+        "cpu_ratio": ratio.ratio,
+        "cpu_ratio_low": ratio.low,
+        "cpu_ratio_high": ratio.high,
+    }
 
 
 def losses_of(run: Callable[..., Any], *args: Any) -> list[float]:
@@ -308,15 +317,14 @@ def measured(spec: str, rounds: int, time_limit_s: float, latencies: list[int]) 
     field.add_checkpoints()
     for kind in SEARCHES:
         field.add_front(kind)
-    field.choose(latencies)
+    field.measure(rounds, latencies)
     field.verify()
-    field.measure(rounds)
     return {
         "spec": spec,
         "time_limit_s": time_limit_s,
         "latencies": latencies,
         "rounds": rounds,
-        "trial_rounds": TRIAL_ROUNDS,
+        "trial_rounds": rounds,
         "predicted_baseline_seconds": field.baseline_seconds,
         # How many times as long the processor took as at the pace of predicted seconds.
         "pace_factor": 1.0 if field.pace is None else field.pace.factor,

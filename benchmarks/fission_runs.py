@@ -7,12 +7,13 @@ For models of the zoo and the steps of `fission_steps.py`, at the lowest peak wi
 * recomputation alone: `numerics="bitwise"`;
 
 and beside them eager, eager micro-batching by hand (`hand_micro_batches.py`) and `torch.utils.checkpoint`
-(`checkpoint_peers.py`). Of each kind one front of plans is made, for several predicted times. A few rounds in turns with
-eager then choose: for each limit of time the lowest peak that measured within it, or the fastest plan. Those are verified,
-and the rounds that are reported are others. Peaks are counted by the allocator's events, processor times are taken in turns
-in one process, and the ratio to eager within each round; printed is the median of the rounds. A prediction is exact where
-the peak of the storages and the peak with workspace are both the measured ones to the byte. Parameters are compared with
-eager's after three steps, as the largest difference over the largest number of a tensor.
+(`checkpoint_peers.py`). Of each kind one front of plans is made, for several predicted times. All run in turns. By
+every second round the plans are chosen: for each limit of time the lowest peak that measured within it, or the fastest
+plan. They are verified, and the other rounds are reported. Peaks are counted by the allocator's events, processor times
+are taken in turns in one process, whose heap keeps what is freed as in those of `neaptide compare`, and the ratio to
+eager within each round; printed is the median of the rounds. A prediction is exact where the peak of the storages and
+the peak with workspace are both the measured ones to the byte. Parameters are compared with eager's after three steps,
+as the largest difference over the largest number of a tensor.
 
 Below the table: whether ours is on or below the lowest peak of all others that were run and are within the limit of
 time. Times are noisy, so that each may be `TOLERANCE` above the limit; where plans are chosen, half of that.
@@ -35,6 +36,7 @@ from bench_record import MIB, RESULTS, locked, recorded, save, table
 from fission_field import NAIVE, OURS, SEED, TOLERANCE, measured
 from model_rows import measured_rows
 from neaptide import zoo
+from neaptide.runtime.contestant_process import KEEPING_HEAP
 
 ROUNDS: Final = 7
 LATENCIES: Final = (0, 5, 10, 25)
@@ -97,6 +99,7 @@ def collect(models: list[str], folder: Path, *, keep: bool, **asked: Any) -> lis
         keep=keep,
         timeout_s=PART_S,
         prefix="fission-tried-",
+        environment=KEEPING_HEAP,
     )
 
 
@@ -231,7 +234,9 @@ def main() -> None:
     parser.add_argument(
         "--latency", nargs="*", type=int, default=list(LATENCIES), help="per cent of more time"
     )
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="timed rounds")
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help="timed rounds that are reported; as many choose"
+    )
     parser.add_argument("--time-limit", type=float, default=45.0, help="seconds of the front of ours")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the JSON")
     parser.add_argument("--keep", action="store_true", help="take steps that an earlier run has measured")

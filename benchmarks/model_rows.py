@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from bench_record import run_part, save, say
@@ -24,6 +25,7 @@ def measured_rows(
     keep: bool = False,
     timeout_s: float,
     prefix: str = "",
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Row]:
     """What `SCRIPT --one MODEL@SIZE OPTIONS` prints for each model; a model that fails is a row with its `failure`.
 
@@ -36,6 +38,7 @@ def measured_rows(
         keep: take rows that an earlier run has kept.
         timeout_s: for one model.
         prefix: of the names of the files.
+        environment: of the processes (`run_part`).
     """
     rows: list[Row] = []
     for model in models:
@@ -46,7 +49,9 @@ def measured_rows(
         spec = f"{model}@{size}"
         say(spec)
         before = time.monotonic()
-        row = {"spec": spec} | run_part(script, "--one", spec, *options, timeout_s=timeout_s)
+        row = {"spec": spec} | run_part(
+            script, "--one", spec, *options, timeout_s=timeout_s, environment=environment
+        )
         row["seconds"] = round(time.monotonic() - before, 1)
         row["commit"] = commit()
         say(f"  {row['seconds']:.0f} s" + (f", failed: {row['failure']}" if "failure" in row else ""))

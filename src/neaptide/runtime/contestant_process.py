@@ -37,7 +37,7 @@ MakeRival = Callable[[str, PlannedVariant | None], Rival]
 _WORKER: Final = "neaptide.runtime.contestant_worker"
 # For glibc. Either of them alone would turn off what it learns: from which size on blocks are mapped for themselves. So that is
 # set to where it ends up in any process that frees large blocks, `DEFAULT_MMAP_THRESHOLD_MAX`.
-_KEEPING_HEAP: Final = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**40)}
+KEEPING_HEAP: Final = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**40)}
 _ENDING_S: Final = 1.0  # for a process that has closed its pipes to end
 _STDERR_CHARS: Final = 500
 
@@ -98,7 +98,7 @@ class _RivalElsewhere:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={**_KEEPING_HEAP, **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={**KEEPING_HEAP, **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             start_new_session=True,  # Ctrl-C is for us; we end it
         )
         self._tell(block)
