@@ -136,8 +136,9 @@ class _Search:
         items: set[Item] = set().union(*(self._items_of(plan.sequence) for plan in self.known))
         rounded: set[_Rounded] = set()
         pool = RepetitionPool(self.units, items)
-        for use in STAYS.uses:
-            program.use = use
+        uses = [*STAYS.uses]
+        while uses:
+            program.use = uses.pop(0)
             if self.guard.exhausted(STAYS.tries) or self.is_enough():
                 return
             if len(pool.items) < len(items):
@@ -145,16 +146,19 @@ class _Search:
             answer = program.relax(pool, self.guard.remaining_s())
             if answer is None:
                 return
-            if self.step.baseline_seconds + program.seconds(pool, answer) >= self._slowest():
-                # Busier engines only make it slower.
-                return
-            shares = program.shares(pool, answer.values)
             new: set[Item] = set()
             if self.may_recompute:
                 new = set(RepetitionPrices(pool, answer).missing(STAYS.new_items)) - items
             items |= new
-            chosen = self._rounded(pool, answer.values, columns, shares)
+            if self.step.baseline_seconds + program.seconds(pool, answer) >= self._slowest():
+                if not new:
+                    # Engines that may be less busy only make it slower.
+                    return
+                continue
+            chosen = self._rounded(pool, answer.values, columns, program.shares(pool, answer.values))
             if chosen in rounded:
+                # Little more room for waiting changes nothing, so the most is next.
+                del uses[:-1]
                 continue
             rounded.add(chosen)
             carried = self._carried(chosen)
