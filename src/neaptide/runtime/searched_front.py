@@ -49,9 +49,7 @@ def plans_for(
 ) -> tuple[StepPlan, ...]:
     """The plan that is asked for, and for each of some other budgets one whose usual program is searched within that.
 
-    Each search begins with what those before it met, and each plan counts for all budgets that it keeps.
-
-    The programs of the first steps are the same in all, as they are asked for.
+    Each search begins with what those before it met, and each plan counts for all budgets that it keeps. The programs of the first steps are the same in all, as they are asked for.
 
     Args:
         prepared: the step.
@@ -60,15 +58,18 @@ def plans_for(
     """
     options = replace(options, limits=_with_regions_found(prepared, options))
     first = _WITH_FIRST_STEPS if prepared.captured.first else 1.0
-    share, met = 1 / (first + len(others)), MetPlans()
+    # The search for what is asked for comes first, when nothing was met yet: it has another turn in the end.
+    turns = 1 if others and options.numerics == CLOSE else 0
+    share, met = 1 / (first + len(others) + turns), MetPlans()
     asked = prepared.plan(replace(options, limits=part_of(options.limits, first * share)), met)
     wanted = replace(options, limits=part_of(options.limits, share))
     searched = [(asked.plan.programs[0], asked.variant.graphs[0])]
-    for budget in others:
+    budgets = (_at_pace(options.budget, asked.plan.budget.pace), *others)
+    for budget in (*others, *budgets[:turns]):
         inside = replace(wanted, budget=budget)
         searched.append(prepared.plan_program(0, inside, prepared.allowed(inside, 0, None), met=met))
     found = []
-    for number, budget in enumerate((_at_pace(options.budget, asked.plan.budget.pace), *others)):
+    for number, budget in enumerate(budgets):
         inside = replace(wanted, budget=budget)
         goal = Goal.of(budget, prepared.allowed(inside, 0, None), searched[0][0].predictions.baseline_seconds)
         own = searched[number]
