@@ -72,6 +72,10 @@ class MetPlans:
         """Remember a plan."""
         self._plans.append(plan)
 
+    def all_priced(self) -> tuple[PricedVariant, ...]:
+        """All choices in numbers of parts that somebody looked at."""
+        return tuple(self._priced.values())
+
     def best(self, goal: Goal) -> VariantPlan | None:
         """The best for a limit, as the answer to it; None where no plan was met. O(plans)."""
         best = min(self._plans, key=lambda plan: goal.rank_of(plan.found.program), default=None)

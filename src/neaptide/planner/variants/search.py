@@ -134,23 +134,38 @@ class _Search(VariantPlanning):
         return replace(best, tried=tuple(self.tried), begun=begun, choices=choices)
 
     def run_on(self) -> VariantPlan:
-        """The variant that was met for other limits and promises most, planned for this one; others, as long as time is left.
+        """The variants that were met for other limits and promise most, planned for this one at length; then others.
 
-        What is found here for the first time gets little: the search for the next limit plans it at length.
+        What promises more than all of them by estimates is priced first, and is among them.
         """
         best = self._best_met()
         begun = self.choices.begun(self.graph)
         if not self.is_free(best):
             price, again = self._price_met(), set[tuple[Rewrite, ...]]()
-            best = self._best_again(price, best, again)
+            self._price_further(begun, price, best)
+            for _ in range(Round.first().choices):
+                if self.shares.left() > (Round.behind().begun if again else 0.0):
+                    best = self._best_again(price, best, again)
             if self.shares.left() > Round.later().begun:
                 best = self._best_of_all(begun, self.choices.after(begun), price, best, Round.later())
-            for _ in range(Round.first().choices - 1):
-                if self.shares.left() > Round.behind().begun:
-                    best = self._best_again(price, best, again)
             if best.variant.rewrites not in again:
                 best = self.once_more(best)
         return replace(best, tried=tuple(self.tried), begun=begun, choices=self.choices.after(begun))
+
+    def _price_further(self, begun: Variant, price: Price, best: VariantPlan) -> None:
+        """Price what promises more than all that was met, by estimates; a few variants at most."""
+        looking = Looking(self._looked_at(begun, self.choices.after(begun)), price)
+        for known in self.met.all_priced():
+            looking.price = looking.price.seen(known.estimate, known.written.seconds)
+        looking.looked = [seen for seen in looking.looked if self.met.priced(seen) is None]
+        for _ in range(Round.later().choices):
+            if not looking.looked or self.shares.left() <= Round.later().begun:
+                return
+            estimate = min(looking.looked, key=lambda seen: looking.price.rank(seen, self.goal))
+            least = min(self._promise(one, price) for one in self.met.variants())
+            if looking.price.rank(estimate, self.goal) >= least:
+                return
+            self._priced(looking, estimate, best)
 
     def _best_met(self) -> VariantPlan:
         """The best plan for this limit of those that searches for others met."""
@@ -174,12 +189,6 @@ class _Search(VariantPlanning):
             best: the plan.
             again: rewrites of variants that were planned again before; those of this one are added.
         """
-
-        def promise(one: MetVariant) -> tuple[float, ...]:
-            return min(
-                price.brought(made.peak_with_workspace_bytes, made.seconds, self.goal) for made in one.plans
-            )
-
         # Where results lie on top of operands in one sequence follows from it: there the graph as it is stands for them.
         found = [
             one
@@ -187,14 +196,20 @@ class _Search(VariantPlanning):
             if one.variant.rewrites not in again
             and not (one.variant.rewrites and one.label.startswith(AS_IT_IS))
         ]
-        one = min(found, key=promise, default=None)
-        if one is None or promise(one) >= self.goal.rank_of(best.found.program):
+        one = min(found, key=lambda met: self._promise(met, price), default=None)
+        if one is None or self._promise(one, price) >= self.goal.rank_of(best.found.program):
             return best
         again.add(one.variant.rewrites)
         share = SETTINGS.whole_part * self.shares.left() / searches_of(one.variant.graph)
         if one.variant.rewrites:
             return self._better(self.planned(one.label, one.variant, share, one.begins), best)
         return self._better(self.as_it_is(AS_IT_IS, share), best)
+
+    def _promise(self, one: MetVariant, price: Price) -> tuple[float, ...]:
+        """What recomputation would bring a variant to from the best of its plans; lower is better."""
+        return min(
+            price.brought(made.peak_with_workspace_bytes, made.seconds, self.goal) for made in one.plans
+        )
 
     def _better(self, one: VariantPlan, other: VariantPlan) -> VariantPlan:
         return one if self.is_better(one, other) else other
