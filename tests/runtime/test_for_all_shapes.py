@@ -18,6 +18,7 @@ from neaptide.planner.budget import Budget
 from neaptide.planner.points.orders import orders_for_range
 from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.runtime import contestants
+from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.for_all_shapes import for_all_shapes
 from neaptide.runtime.meter import LiveBytesMeter
 from neaptide.runtime.prepared_step import prepare
@@ -126,6 +127,21 @@ def test_an_arena_is_laid_out_for_each_shape_within_the_limit():
     assert [one.shape for one in (way[0], way[-1])] == [{"x_0": 2, "x_1": 2}, {"x_0": 6, "x_1": 12}]
     assert way[-1].arena_bytes == fast.arena.arena_bytes
     assert all(one.peak_with_workspace_bytes <= limit for one in way)
+
+
+def test_a_block_for_the_whole_range_is_made_at_the_first_usual_step():
+    step, _ = make()
+    whole = ArenaOptions(whole_range=True)
+    fast = neaptide.compile_step(step, budget="90%", dynamic=DYNAMIC, arena=whole)
+    data = batches([(2, 2), (2, 2), (5, 6), (6, 12)])
+    fast(data[0])  # another program
+    fast(data[1])
+    block = fast.resident()[-1]
+    assert block.numel() == max(one.arena_bytes for one in fast.arena_on_the_way())
+    assert block.numel() > fast.arena.arena_bytes
+    for x in data[2:]:
+        fast(x)
+        assert fast.resident()[-1] is block
 
 
 def test_a_shape_outside_of_the_range_gets_an_arena_of_its_own():

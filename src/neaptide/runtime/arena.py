@@ -64,6 +64,7 @@ class Arenas:
         self._forget = forget
         self._arenas: dict[str, Arena] = {}
         self._lasting: dict[str, int] = {}
+        self._expected: dict[str, int] = {}
 
     def reserve(
         self, device: str, nbytes: int, alignment: int, *, lasting: bool, most_bytes: int | None = None
@@ -78,6 +79,8 @@ class Arenas:
             most_bytes: that the block may have, at least as many; None for as many as other programs need.
         """
         if lasting:
+            expected = self._expected.get(device, 0)
+            nbytes = max(nbytes, expected if most_bytes is None else min(expected, most_bytes))
             self._lasting[device] = max(self._lasting.get(device, 0), nbytes)
         usual = self._lasting.get(device, 0)
         known = self._arenas.get(device)
@@ -89,6 +92,10 @@ class Arenas:
             del self._arenas[device], known
         self._arenas[device] = Arena(device, max(min(usual, most), nbytes), alignment)
         return self._arenas[device]
+
+    def expect(self, device: str, nbytes: int) -> None:
+        """Let blocks of usual steps have so many bytes from now on, where they may."""
+        self._expected[device] = max(self._expected.get(device, 0), nbytes)
 
     def blocks(self) -> list[torch.Tensor]:
         """The tensors that hold the blocks."""

@@ -102,6 +102,7 @@ class ArenaOfShapes:
     Attributes:
         plan: of the program.
         results: what lies in the arena.
+        expected_bytes: that a block is made for beyond what the shapes met so far need.
 
     Raises:
         UsageError: storages of the program may wait on the host, or results are to lie on operands.
@@ -112,6 +113,7 @@ class ArenaOfShapes:
     ) -> None:
         _check(plan, options)
         self.plan, self.results, self._limits = plan, results, options.shape_limits
+        self.expected_bytes = 0
         self._instances: dict[Evictions, Instances] = {}
         self._shapes: dict[tuple[int, ...], dict[Evictions, ArenaAtShape]] = {}
         graph = plan.shaped.graph

@@ -27,6 +27,8 @@ class ArenaOptions:
         limits: of the search for the layout. Where sizes vary, of the layout that those of all shapes begin with.
         shape_limits: where sizes vary, of the search for the layout of a shape that is new. It begins with a layout that takes
             no search, so there is one whatever the limits.
+        whole_range: where sizes vary, make the block as large as shapes on the way to the largest need from the first usual
+            step on, so that it hardly grows later. False: as large as the shapes met so far need.
 
     Raises:
         UsageError: an unknown choice or a share below zero.
@@ -37,6 +39,7 @@ class ArenaOptions:
     in_place: bool = False
     limits: Limits = field(default_factory=lambda: Limits(time_s=10.0))
     shape_limits: Limits = field(default_factory=lambda: Limits(time_s=0.1, work=20_000))
+    whole_range: bool = False
 
     def __post_init__(self) -> None:
         if self.copies not in COPIES:

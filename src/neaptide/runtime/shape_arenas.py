@@ -17,6 +17,7 @@ from neaptide.planner.points.plan import Decisions, point_plan
 from neaptide.runtime.arena_of_shapes import ArenaOfShapes
 from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.arena_results import arena_results
+from neaptide.runtime.arena_shape_report import arena_on_the_way
 from neaptide.runtime.out_probe import OutFacts, probe_outs
 from neaptide.runtime.planned_graph import PlannedGraph
 from neaptide.runtime.way_through import way_through
@@ -80,7 +81,10 @@ def in_arena_of_shapes(
             "outside of it, which need not be at one time",
             next_step="allow more, make the ranges smaller, or leave the arena out",
         )
-    return replace(planned, points=replace(points, plan=plan, arena=arena))
+    made = replace(planned, points=replace(points, plan=plan, arena=arena))
+    if options.whole_range:
+        arena.expected_bytes = max(one.arena_bytes for one in arena_on_the_way(made))
+    return made
 
 
 def _outs(planned: PlannedGraph, registry: OpRegistry) -> dict[int, OutFacts]:

@@ -50,6 +50,8 @@ class ShapePlaces:
         self._kept: OrderedDict[ArenaAtShape, RunTensors] = OrderedDict()
         self._within: dict[tuple[tuple[int, ...], int], ArenaAtShape] = {}
         self.block_bytes = 0
+        if lasting:
+            arenas.expect(arena.plan.shaped.problem.device, arena.expected_bytes)
 
     def within(self, decisions: Decisions, sizes: Mapping[str, int], budget_bytes: int) -> ArenaAtShape:
         """As `ArenaOfShapes.within`; one look-up for a shape that was seen under this budget."""
