@@ -9,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from neaptide.errors import SymbolicError
-from neaptide.frontends.dynamic_dims import DynamicDim, axes_inwards, dense_strides
+from neaptide.frontends.dynamic_dims import DynamicDim, axes_inwards, dense_strides, examples
 from neaptide.frontends.place_facts import Fact
 from neaptide.frontends.size_facts import SizeFacts
 from neaptide.frontends.tensor_facts import Geometry, geometry
@@ -53,6 +53,11 @@ class SizeGuard:
         return [
             SizeExpr.dim(names[axis]) if axis in names else SizeExpr.const(n) for axis, n in enumerate(shape)
         ]
+
+    @property
+    def examples(self) -> dict[str, int]:
+        """By dim, the size that the programs were traced with."""
+        return examples(self._dims)
 
     def binding(self, leaves: Sequence[Any]) -> dict[str, int]:
         """The size of each dim in a call; none for a dim whose tensor has fewer dims, or is none."""

@@ -5,6 +5,9 @@ Checked against torch 2.11 and 2.13.
 
 from __future__ import annotations
 
+import contextlib
+import logging
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -12,12 +15,16 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from neaptide.cost._torch_private import direct_call
+from neaptide.frontends._torch_private import new_fake, resolve
 
 __all__ = [
     "TorchDispatchMode",
     "changes_inputs",
     "direct_call",
     "load_dispatch_machinery",
+    "new_asking_mode",
+    "new_fake",
+    "quiet_fakes",
     "storage_identity",
 ]
 
@@ -61,3 +68,19 @@ def changes_inputs(func: Any) -> bool:
 def note_optimizer_step(optimizer: torch.optim.Optimizer) -> None:
     """Tell learning-rate schedulers that the optimizer has updated; without it they warn of a wrong order."""
     optimizer._opt_called = True  # type: ignore[attr-defined]
+
+
+def new_asking_mode() -> Any:
+    """A fake mode that takes real tensors as well: for asking operations what they would make."""
+    return resolve("torch._subclasses.fake_tensor", "FakeTensorMode")(allow_non_fake_inputs=True)
+
+
+@contextlib.contextmanager
+def quiet_fakes() -> Iterator[None]:
+    """A call of fake tensors that fails raises its error alone: torch would print it as well."""
+    told = logging.getLogger("torch._subclasses.fake_tensor")
+    was_disabled, told.disabled = told.disabled, True
+    try:
+        yield
+    finally:
+        told.disabled = was_disabled

@@ -23,6 +23,7 @@ from neaptide.planner.points.decide import script_rank
 from neaptide.planner.points.orders import OrderForRange, orders_for_range
 from neaptide.planner.points.plan import Decisions, point_plan
 from neaptide.planner.points.shaped import ShapedProgram
+from neaptide.runtime.leaked_sizes import check_sizes
 from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant, PointsWithin
 from neaptide.runtime.prepared_step import PreparedStep
 from neaptide.runtime.search_options import SearchOptions
@@ -109,7 +110,11 @@ def for_all_shapes(prepared: PreparedStep, options: SearchOptions) -> PlannedVar
     Raises:
         UsageError: a range has no end.
         InfeasibleBudget: no way was found to keep the largest shapes within the limit.
+        CaptureError: a program has a size of the example where it should have an expression.
     """
+    if (sizes := prepared.captured.sizes) is not None:
+        for program in prepared.captured.programs:
+            check_sizes(program, sizes.examples, registry())
     if options.strategy == BY_SHAPE:
         within = replace(options, strategy=DEFAULTS.strategy)
 
