@@ -76,7 +76,7 @@ def arena_results(
 ) -> ArenaResults:
     """Decide what lies in the arena. O(storages + candidates for a copy x steps).
 
-    What repetitions make is copied only where everything is.
+    What repetitions make is copied where the first execution is; else evictions would move bytes out of the arena.
 
     Args:
         plan: of the program.
@@ -92,11 +92,13 @@ def arena_results(
     chosen = {storage: None for storage in first.is_open if options.copies == "all"}
     if options.copies == "cheap":
         chosen = dict.fromkeys(_cheap(first, again, device, options, decision, instances))
-    every = again.is_open if options.copies == "all" else ()
+    every = again.is_open if options.copies == "all" else [s for s in again.is_open if s in chosen]
     left_out = LEFT_OUT.get(options.copies, "")
     return ArenaResults(
         found.placed(first, chosen, left_out),
-        found.placed(again, dict.fromkeys(every), "what is computed again is not copied"),
+        found.placed(
+            again, dict.fromkeys(every), "computed again, it is copied where its first execution is"
+        ),
         device,
     )
 
