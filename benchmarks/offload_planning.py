@@ -10,6 +10,7 @@ kept as soon as it is there. `quote_offload.py` puts the table into the page.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import sys
 import time
@@ -58,6 +59,9 @@ def planned(spec: str, work: int) -> Row:
     peak = before.peak_with_workspace_bytes
     budget = peak - int(SHARE * (peak - problem.lower_bound_bytes))
     limits = Limits(work=work, seed=SEED)
+    # A look at all objects of the capture takes as long as a search, and happens now and then.
+    gc.collect()
+    gc.freeze()
     say(f"{spec}: {problem.node_count} operations, without a host")
     began = time.process_time()
     alone = plan_sequence(problem, budget, limits).require()

@@ -1,6 +1,6 @@
 """Puts the tables of stays on the host into their page: `python benchmarks/quote_offload.py [--check]`.
 
-Reads what `offload_budgets.py` and `offload_coordinated.py` wrote. With `--check` nothing is written, and the exit code is 1
+Reads what `offload_budgets.py`, `offload_planning.py` and `offload_coordinated.py` wrote. With `--check` nothing is written, and the exit code is 1
 when the page says something else than the JSON.
 """
 
@@ -15,11 +15,12 @@ from typing import Any, Final
 
 import offload_budgets
 import offload_coordinated
+import offload_planning
 from bench_record import RESULTS
 from quote_bars import fill_in, in_markdown, made_on, markers, quoted
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "stays-on-the-host.md"
-TABLES: Final = (offload_budgets, offload_coordinated)
+TABLES: Final = (offload_budgets, offload_planning, offload_coordinated)
 """Each with `RESULT`, `COLUMNS`, `lines(rows)` and `said(result)`."""
 
 
