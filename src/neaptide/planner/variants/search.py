@@ -153,12 +153,12 @@ class _Search(VariantPlanning):
         return replace(best, tried=tuple(self.tried), begun=begun, choices=self.choices.after(begun))
 
     def _price_further(self, begun: Variant, price: Price, best: VariantPlan) -> None:
-        """Price what promises more than all that was met, by estimates; a few variants at most."""
+        """Price what promises more than all that was met, by estimates; few, since each takes time from plans."""
         looking = Looking(self._looked_at(begun, self.choices.after(begun)), price)
         for known in self.met.all_priced():
             looking.price = looking.price.seen(known.estimate, known.written.seconds)
         looking.looked = [seen for seen in looking.looked if self.met.priced(seen) is None]
-        for _ in range(Round.later().choices):
+        for _ in range(Round.behind().choices):
             if not looking.looked or self.shares.left() <= Round.later().begun:
                 return
             estimate = min(looking.looked, key=lambda seen: looking.price.rank(seen, self.goal))
