@@ -6,12 +6,9 @@ from fractions import Fraction
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 
-from example_counts import examples
-from fission_play import assert_close, random_inputs, run_measured
+from fission_play import random_inputs, run_measured
 from neaptide.analysis.axes.windows import Scaled, follow_windows
 from neaptide.errors import RewriteError
 from neaptide.ops import registry
@@ -58,36 +55,55 @@ def check(graph, parts):
     expected = run_measured(graph, inputs)
     for count in parts:
         variant = choices.taken(choice, count)
-        if variant is not None:
-            assert any(node.regions for node in variant.graph.nodes)
-            assert_close(run_measured(variant.graph, inputs), expected)
+        assert variant is not None, choices.refusals
+        assert any(node.regions for node in variant.graph.nodes)
+        assert_near(run_measured(variant.graph, inputs), expected)
     made = (choice.begun.graph.nodes[n] for n in choice.regions[0].members)
     return sum(node.op == CONVOLUTION_GRADIENTS and node.args[10][1] for node in made)
 
 
-@st.composite
-def layers(draw, last):
-    kernel, dilation = draw(st.integers(1, 4)), draw(st.integers(1, 2))
-    # Such that the next layer is as high, or higher, or lower.
-    padding = draw(st.integers(0, dilation * (kernel - 1) + 1))
-    stride = draw(st.sampled_from((1, 1, 1, 2)))
-    groups = draw(st.sampled_from((1, 3)))
-    convolution = nn.Conv2d(
-        3, 3, (kernel, 3), (stride, 1), (padding, 1), (dilation, 1), groups, draw(st.booleans())
+def assert_near(found, expected):
+    """Equal within what another order of sums may change: terms of a gradient may be far larger than what is left of them."""
+    for ours, theirs in zip(found, expected, strict=True):
+        scale = max(float(theirs.abs().max()), 1.0)
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-6 * scale)
+
+
+def strided():
+    """The first convolution skips rows, and nobody asks for the gradient of what it reads."""
+    return nn.Sequential(
+        nn.Conv2d(3, 3, (5, 3), (2, 1), (4, 1), (2, 1), 3, False),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(3, 3, (3, 3), 1, (2, 1), (2, 1)),
     )
-    behind = draw(st.sampled_from(("relu", "relu", "gelu", "none")))
-    made = {"relu": nn.ReLU(inplace=draw(st.booleans())), "gelu": nn.GELU(), "none": nn.Identity()}
-    return nn.Sequential(convolution, nn.Identity() if last else made[behind])
 
 
-@given(st.data(), st.integers(1, 3))
-@settings(max_examples=examples(6))
-def test_any_convolutions_in_any_parts(data, depth):
+def grouped():
+    return nn.Sequential(
+        nn.Conv2d(3, 3, 3, (3, 1), 1),
+        nn.GELU(),
+        nn.Conv2d(3, 3, (5, 3), 1, (2, 1), groups=3),
+        nn.ReLU(),
+        nn.Conv2d(3, 3, 3, 1, 1),
+    )
+
+
+@pytest.mark.parametrize(("make", "parts", "reduction"), [(strided, 5, "mean"), (grouped, 7, "sum")])
+def test_strides_dilations_and_groups_in_parts(make, parts, reduction):
     torch.manual_seed(0)
-    model = nn.Sequential(*(data.draw(layers(k == depth - 1)) for k in range(depth)))
-    mean = data.draw(st.booleans())
-    graph = step_of(model, lambda made: made.square().mean() if mean else made.square().sum())
-    check(graph, data.draw(st.sets(st.integers(2, 9), min_size=1, max_size=2)))
+
+    def loss_of(made):
+        return nn.functional.mse_loss(made, torch.zeros(made.shape), reduction=reduction)
+
+    model = make()
+    graph = step_of(model, loss_of)
+    assert check(graph, [parts]) == sum(isinstance(layer, nn.Conv2d) for layer in model)
+
+
+@pytest.mark.parametrize("last", [nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3, 2, 1), nn.BatchNorm2d(3)])
+def test_what_ends_elsewhere_or_needs_all_rows_is_left_outside(last):
+    graph = step_of(nn.Sequential(same_height(), nn.ReLU(), last), lambda made: made.square().sum())
+    assert check(graph, [2]) < 4
 
 
 def same_height():

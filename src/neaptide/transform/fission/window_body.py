@@ -79,16 +79,26 @@ class _WindowBody(PartBody):
 
     def _pick(self, number: int, handed: int) -> None:
         """Take from an operand what a part reads; for what lies outside it, what lies nearest."""
-        whole = self.graph.values[number]
+        whole, dim = self.graph.values[number], self._dim(number)
         wanted = self.shapes.value(replace(whole, offset=_ZERO))
+        if whole.strides[dim] == _ZERO and self._is_no_longer(wanted.shape[dim], whole.shape[dim]):
+            # All elements along the axis are one: any of them are the part.
+            self.number[number] = self._slice(handed, dim, _ZERO, wanted.shape[dim])
+            return
         picked = replace(wanted, strides=contiguous_strides(wanted.shape))
         if not same_layout(wanted, picked):
             raise RewriteError(f"%{whole.name} is not contiguous, and parts of it overlap")
         interval, device = self.shapes.intervals.made[number], self._device(handed)
         rows = self._beside(Rows(interval, self.shapes.intervals.units, self.shapes.whole(number), device))
         made = self.fresh(f"part_of_{whole.name}", picked, device)
-        self._append(ROWS, (handed, rows), made, (Ref(0), self.shapes.split.axes[number].dim, Ref(1)))
+        self._append(ROWS, (handed, rows), made, (Ref(0), dim, Ref(1)))
         self.number[number] = made
+
+    def _is_no_longer(self, part: SizeExpr, extent: SizeExpr) -> bool:
+        """Whether a part has no more elements than the whole, the first and largest one too."""
+        step = self.shapes.split.step_size.constant_value()
+        most = part.evaluate(dict.fromkeys(part.dims(), step))
+        return most <= extent.constant_value()
 
     def operands(self, node: Node) -> tuple[int, ...]:
         return tuple(self._operand(node, slot, value) for slot, value in enumerate(node.inputs))
