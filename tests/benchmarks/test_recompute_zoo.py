@@ -65,7 +65,7 @@ def test_a_model_that_failed_misses_all_bars():
 def test_a_model_is_kept_and_taken_again_for_its_size_alone(tmp_path, monkeypatch):
     ran = []
 
-    def run_part(_script, _one, spec, *_options, timeout_s):
+    def run_part(_script, _one, spec, *_options, **_limits):
         ran.append(spec)
         return {"failure": "died"} if spec.startswith("lstm") else model(PEER)
 
