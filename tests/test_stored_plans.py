@@ -15,6 +15,7 @@ from neaptide.ops import registry
 from neaptide.plans import Plan
 from neaptide.report.plan_text import plan_document
 from neaptide.runtime import contestants, verification
+from neaptide.runtime.arena_variant import in_arenas
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.plan_matching import matched
 from neaptide.runtime.prepared_step import PreparedStep
@@ -149,4 +150,4 @@ def moved(plan, **changes):
 
 def test_what_is_stored_has_no_layout_yet(plan, captured):
     with pytest.raises(LayoutProblemError, match="no layout yet"):
-        PreparedStep(captured).in_arenas(matched(plan, captured, None))
+        in_arenas(PreparedStep(captured), matched(plan, captured, None))

@@ -134,11 +134,11 @@ def test_first_steps_get_their_share_of_the_time_where_the_usual_one_took_longer
     prepared = prepare(step, (batch,), run_operations=False)
     planned, limits = PreparedStep.plan_program, []
 
-    def slowly(self, index, options, allowed, like=None):
+    def slowly(self, index, options, allowed, *given):
         limits.append(options.limits.time_s)
         # From now on the clock says that all time is up; limits of work have none.
         monkeypatch.setattr(LimitGuard, "remaining_s", lambda guard: guard.limits.time_s and 0.0)
-        return planned(self, index, replace(options, limits=LIMITS), allowed, like)
+        return planned(self, index, replace(options, limits=LIMITS), allowed, *given)
 
     monkeypatch.setattr(PreparedStep, "plan_program", slowly)
     prepared.plan(SearchOptions(Budget("90%"), limits=Limits(time_s=WHOLE_S)))
@@ -152,9 +152,9 @@ def test_first_steps_get_what_the_usual_one_left(monkeypatch):
     prepared = prepare(step, (batch,), run_operations=False)
     planned, limits = PreparedStep.plan_program, []
 
-    def at_once(self, index, options, allowed, like=None):
+    def at_once(self, index, options, allowed, *given):
         limits.append(options.limits.time_s)
-        return planned(self, index, replace(options, limits=LIMITS), allowed, like)
+        return planned(self, index, replace(options, limits=LIMITS), allowed, *given)
 
     monkeypatch.setattr(PreparedStep, "plan_program", at_once)
     prepared.plan(SearchOptions(Budget("90%"), limits=Limits(time_s=10_000.0)))

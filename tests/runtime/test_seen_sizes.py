@@ -133,7 +133,7 @@ def test_calls_of_another_structure_are_apart():
     assert watched((torch.zeros(0),), (torch.zeros(1),)) == {}
 
 
-@pytest.mark.parametrize("options", [{"on_mismatch": "eager"}, {"on_mismatch": "error"}, {"arena": True}])
+@pytest.mark.parametrize("options", [{"on_mismatch": "eager"}, {"on_mismatch": "error"}])
 def test_what_excludes_watching_is_refused(options):
     with pytest.raises(UsageError, match="exclude each other"):
         neaptide.compile_step(make()[0], budget="80%", dynamic=True, **options)
