@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
 import neaptide
@@ -19,6 +20,12 @@ from neaptide.ir.with_sizes import with_sizes
 from varying_dims import needs_varying_dims
 
 pytestmark = needs_varying_dims
+
+
+@pytest.fixture(autouse=True)
+def _nothing_remembered():
+    """What a fake tensor was made like is remembered for the whole process, strides of single elements included."""
+    FakeTensorMode.cache_clear()
 
 
 def rows(graph):
