@@ -5,7 +5,7 @@ Fission of MAGIS (Chen et al., ASPLOS 2024), as a loop instead of an unrolled gr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from neaptide.analysis.axes.carried import Carried
@@ -20,7 +20,8 @@ from neaptide.ir.with_sizes import with_sizes
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.fission.loop import extract_loop
 from neaptide.transform.fission.split import Split
-from neaptide.transform.rewrite import STATIC, Refusal, Rewrite, Setting, Sizes
+from neaptide.transform.rewrite import STATIC, Rewrite, Setting, Sizes
+from neaptide.transform.rules.asked_for import AskedFor
 from neaptide.transform.rules.handed_values import number_setting, operand_at, places_of, runs_of
 
 _NAMES = ("inputs", "length", "parts")
@@ -35,7 +36,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Fission:
+class Fission(AskedFor):
     """Runs the nodes of a rewrite as one loop. `fission` makes such rewrites; the rule proposes none by itself.
 
     Settings: `length` of the axis and number of `parts`; `inputs` as runs of (node, place, dim, outer) for each value that
@@ -58,13 +59,6 @@ class Fission:
     def under(self, sizes: Sizes) -> Fission:
         """As `SizedRule.under`."""
         return replace(self, sizes=sizes)
-
-    def find(
-        self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
-    ) -> Iterator[Rewrite | Refusal]:
-        """Nothing: which regions are worth it is a question of prices, which rules do not know."""
-        del graph, registry, near
-        return iter(())
 
     def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
         """As `Rule.apply`. O(size of the graph)."""

@@ -6,7 +6,7 @@ the graph and in this one, and one loop runs in one part or in many.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,7 +21,8 @@ from neaptide.symbolic.relations import SizeRelations
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.fission.loop import extract_loop
 from neaptide.transform.fission.split import Split
-from neaptide.transform.rewrite import Refusal, Rewrite, Setting
+from neaptide.transform.rewrite import Rewrite, Setting
+from neaptide.transform.rules.asked_for import AskedFor
 from neaptide.transform.rules.fission import check_alike, followed
 from neaptide.transform.rules.handed_values import operand_at, places_of, runs_of
 
@@ -31,7 +32,7 @@ _SHAPES: Final = 3  # at which rows of the op table are asked; they must agree
 
 
 @dataclass(frozen=True, slots=True)
-class FissionByShape:
+class FissionByShape(AskedFor):
     """Runs the nodes of a rewrite as one loop whose number of parts is chosen at each call.
 
     `fission_by_shape` makes such rewrites; the rule proposes none by itself.
@@ -48,13 +49,6 @@ class FissionByShape:
     keeps_bits: bool = False
     each_node: bool = False
     summary: str = "a region runs in as many parts as the shape of a call needs"
-
-    def find(
-        self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
-    ) -> Iterator[Rewrite | Refusal]:
-        """Nothing: which regions are worth it is a question of prices, which rules do not know."""
-        del graph, registry, near
-        return iter(())
 
     def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
         """As `Rule.apply`. O(size of the graph)."""

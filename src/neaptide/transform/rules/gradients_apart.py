@@ -6,7 +6,6 @@ input are made by two parts, and those of the weight and the bias may count each
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from neaptide.errors import RewriteError
@@ -15,12 +14,13 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Node, Ref
 from neaptide.ir.registry import OpRegistry
 from neaptide.ops.convolutions import CONVOLUTION_GRADIENTS, GRADIENTS_MASK
-from neaptide.transform.rewrite import Refusal, Rewrite
+from neaptide.transform.rewrite import Rewrite
+from neaptide.transform.rules.asked_for import AskedFor
 from neaptide.transform.rules.node_places import named_nodes
 
 
 @dataclass(frozen=True, slots=True)
-class GradientsApart:
+class GradientsApart(AskedFor):
     """Has the gradient of a convolution's input made by a call of its own. `gradients_apart` makes such rewrites.
 
     The nodes of a rewrite are the convolutions' gradients; no settings. The rule proposes none by itself: alone it wins
@@ -31,13 +31,6 @@ class GradientsApart:
     keeps_bits: bool = True
     each_node: bool = True
     summary: str = "gradients of a convolution are made one by one"
-
-    def find(
-        self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
-    ) -> Iterator[Rewrite | Refusal]:
-        """Nothing."""
-        del graph, registry, near
-        return iter(())
 
     def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
         """As `Rule.apply`. O(size of the graph)."""

@@ -7,7 +7,7 @@ ASPLOS 2024, where rematerialisation is a rule of the same engine as fission.)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from neaptide.analysis.replay import repeat_rule
@@ -17,7 +17,8 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
 from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.rewrite import Refusal, Rewrite, Setting
+from neaptide.transform.rewrite import Rewrite, Setting
+from neaptide.transform.rules.asked_for import AskedFor
 
 _ZERO = SizeExpr.const(0)
 
@@ -36,7 +37,7 @@ class Again:
 
 
 @dataclass(frozen=True, slots=True)
-class MadeAgain:
+class MadeAgain(AskedFor):
     """Runs nodes again for some of those who use their results. `made_again` makes such rewrites; the rule proposes none.
 
     The nodes of a rewrite are groups, each of nodes that run again and of their users; the setting `groups` counts both,
@@ -47,13 +48,6 @@ class MadeAgain:
     keeps_bits: bool = True
     each_node: bool = False
     summary: str = "operations run again for those who use their results later"
-
-    def find(
-        self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
-    ) -> Iterator[Rewrite | Refusal]:
-        """Nothing: what is worth a second run is a question of prices, which rules do not know."""
-        del graph, registry, near
-        return iter(())
 
     def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
         """As `Rule.apply`. O(size of the graph)."""

@@ -6,7 +6,7 @@ parts of the results. MAGIS (Chen et al., ASPLOS 2024) splits along axes without
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -16,7 +16,8 @@ from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
 from neaptide.transform.fission.window_loop import extract_window_loop
-from neaptide.transform.rewrite import Refusal, Rewrite, Setting
+from neaptide.transform.rewrite import Rewrite, Setting
+from neaptide.transform.rules.asked_for import AskedFor
 from neaptide.transform.rules.handed_values import number_setting, operand_at, places_of, runs_of
 
 _NAMES = ("inputs", "parts")
@@ -24,7 +25,7 @@ _RUN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class Windows(AskedFor):
     """Runs the nodes of a rewrite as one loop of overlapping parts. `windows` makes such rewrites; none is proposed.
 
     Settings: number of `parts`; `inputs` as runs of (node, place, dim, numerator, denominator) for each value that is
@@ -36,13 +37,6 @@ class Windows:
     keeps_bits: bool = False
     each_node: bool = False
     summary: str = "a region runs in parts that overlap"
-
-    def find(
-        self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
-    ) -> Iterator[Rewrite | Refusal]:
-        """Nothing: which regions are worth it is a question of prices, which rules do not know."""
-        del graph, registry, near
-        return iter(())
 
     def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
         """As `Rule.apply`. O(size of the graph)."""
