@@ -153,13 +153,16 @@ class _Search(VariantPlanning):
         return replace(best, tried=tuple(self.tried), begun=begun, choices=self.choices.after(begun))
 
     def _price_further(self, begun: Variant, price: Price, best: VariantPlan) -> None:
-        """Price what promises more than all that was met, by estimates; few, since each takes time from plans."""
+        """Price what promises more than all that was met, by estimates; few, since each takes time from plans.
+
+        An estimate of a choice that nobody looked at may be far too low. So one that turns out to promise less does not end it.
+        """
         looking = Looking(self._looked_at(begun, self.choices.after(begun)), price)
         for known in self.met.all_priced():
             looking.price = looking.price.seen(known.estimate, known.written.seconds)
         looking.looked = [seen for seen in looking.looked if self.met.priced(seen) is None]
-        for _ in range(Round.behind().choices):
-            if not looking.looked or self.shares.left() <= Round.later().begun:
+        for _ in range(Round.first().choices):
+            if not looking.looked or self.shares.left() <= Round.first().begun:
                 return
             estimate = min(looking.looked, key=lambda seen: looking.price.rank(seen, self.goal))
             least = min(self._promise(one, price) for one in self.met.variants())
