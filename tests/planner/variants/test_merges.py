@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -137,7 +138,10 @@ def test_a_variant_without_loops_gets_all_the_work_that_is_left(monkeypatch):
     monkeypatch.setattr(PlanTask, "planned", noted)
     _, found = searched(captured(*gated_step()), merging=True)
     assert found.tried[-1].label.endswith("searched longer")
-    assert work == [60, 60, 480]  # of 600
+    assert work[:2] == [60, 60]
+    assert work[2] == pytest.approx(
+        240, abs=1
+    )  # of 600: as much for the graph as it is with results on operands
 
 
 class SlowWhereNew(EstimatedCost):

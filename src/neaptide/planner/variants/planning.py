@@ -28,7 +28,7 @@ from neaptide.plans import TriedVariant
 
 AS_IT_IS = "as it is"
 MERGED = "copies made once, sums in products and results on top of operands"
-_ON_OPERANDS = "results on top of operands in its sequence"
+_ON_OPERANDS = "results on top of operands"
 
 PricingOf = Callable[[Graph], Pricing]
 Request = Callable[[Edited], PlanRequest]
@@ -151,21 +151,37 @@ class VariantPlanning:
     def as_it_is(self, label: str, share: float) -> VariantPlan:
         """The plan of the graph as it is, with results on top of operands where its sequence permits that and gets lower."""
         plain = self.planned(label, self.plain, share)
+        return self._on_operands(label, plain.found, share, search_again=False) or plain
+
+    def searched_on_operands(self, plain: GraphPlan, share: float) -> VariantPlan | None:
+        """The better of two plans behind one of the graph as it is: with results on top of operands where that sequence
+        permits it, and with all of them there, searched. None where neither is better than the plan.
+
+        Args:
+            plain: the plan.
+            share: of the limits.
+        """
+        self.shares.spend(share)
+        return self._on_operands(f"{AS_IT_IS}, searched longer", plain, share, search_again=True)
+
+    def _on_operands(
+        self, label: str, plain: GraphPlan, share: float, *, search_again: bool
+    ) -> VariantPlan | None:
         if not self.merging or self.asked(self.plain.edited).atomic:
-            return plain
+            return None
         lower = on_operands(
             self.graph,
-            plain.found,
+            plain,
             self.goal,
             self.asked,
             self.exact,
             self.choices.objection,
             self.shares.part(share),
             self.interrupt,
-            search_again=False,
+            search_again=search_again,
         )
         if lower is None:
-            return plain
+            return None
         variant = Variant((), (lower.rewrite,), lower.edited)
         return self._noted(VariantPlan(f"{label}, {_ON_OPERANDS}", lower.found, variant, self.before))
 

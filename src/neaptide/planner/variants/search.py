@@ -130,6 +130,8 @@ class _Search(VariantPlanning):
             # It was searched for a shorter time than what recomputation alone takes to get low.
             whole = self.once_more(whole, SETTINGS.whole_part)
             best = self._better(whole, best)
+        elif longer := self.searched_on_operands(plain, SETTINGS.whole_part * self.shares.left()):
+            best = self._better(longer, best)
         best = self.once_more(best)
         return replace(best, tried=tuple(self.tried), begun=begun, choices=choices)
 
@@ -209,10 +211,15 @@ class _Search(VariantPlanning):
         return self._better(self.as_it_is(AS_IT_IS, share), best)
 
     def _promise(self, one: MetVariant, price: Price) -> tuple[float, ...]:
-        """What recomputation would bring a variant to from the best of its plans; lower is better."""
-        return min(
-            price.brought(made.peak_with_workspace_bytes, made.seconds, self.goal) for made in one.plans
-        )
+        """What recomputation would bring a variant to; lower is better.
+
+        Within a time it goes on from the slowest of its plans that keeps it: those before say what it brought on the way.
+        """
+        plans = one.plans
+        if (longest := self.goal.longest) is not None:
+            within = tuple(made for made in plans if made.seconds <= longest)
+            plans = within[-1:] or plans[:1]
+        return min(price.brought(made.peak_with_workspace_bytes, made.seconds, self.goal) for made in plans)
 
     def _better(self, one: VariantPlan, other: VariantPlan) -> VariantPlan:
         return one if self.is_better(one, other) else other
