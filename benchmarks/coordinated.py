@@ -32,7 +32,7 @@ from neaptide import zoo
 SEED: Final = 0
 DEVICE: Final = "rtx3090"
 LATENCIES: Final = (5, 10)
-WORK: Final = 4000
+WORK: Final = 10_000
 TINY: Final = "tiny,batch=4096"
 SMALL: Final = ("mlp", "unet", "unetpp", "resnet50", "lstm")
 OURS: Final = "ours"

@@ -153,6 +153,11 @@ class VariantPlanning:
         plain = self.planned(label, self.plain, share)
         return self._on_operands(label, plain.found, share, search_again=False) or plain
 
+    @property
+    def may_lie_on_operands(self) -> bool:
+        """Whether results may go on top of operands: whatever puts an atomic step back counts on what it overwrites."""
+        return self.merging and not self.asked(self.plain.edited).atomic
+
     def searched_on_operands(self, plain: GraphPlan, share: float) -> VariantPlan | None:
         """The better of two plans behind one of the graph as it is: with results on top of operands where that sequence
         permits it, and with all of them there, searched. None where neither is better than the plan.
@@ -167,7 +172,7 @@ class VariantPlanning:
     def _on_operands(
         self, label: str, plain: GraphPlan, share: float, *, search_again: bool
     ) -> VariantPlan | None:
-        if not self.merging or self.asked(self.plain.edited).atomic:
+        if not self.may_lie_on_operands:
             return None
         lower = on_operands(
             self.graph,

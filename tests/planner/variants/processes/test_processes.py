@@ -128,7 +128,7 @@ def test_the_search_finds_the_same_with_any_number_of_workers(captured):
             workers=workers,
         )
         found.append((made.label, made.variant.rewrites, made.found, made.tried))
-    assert len(found[0][-1]) > 5
+    assert len(found[0][-1]) >= 5
     assert found[1] == found[0]
 
 
