@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from neaptide.cost.call_clock import CallClock
 from neaptide.errors import InfeasibleBudget
@@ -31,6 +32,10 @@ from neaptide.transform.rules import described_rewrites
 from neaptide.units import format_seconds
 
 ARENA = "arena"
+_FAR_OFF: Final = 0.1
+"""Of a measured time: by how much a prediction may be off before that is told."""
+_GUARDS_S: Final = 2e-3
+"""What guards and inputs of a step may take, which no prediction has."""
 
 
 def compare_programs(
@@ -126,6 +131,7 @@ def compare_programs(
             *_arena_notes(variants),
             *_closer_notes(first),
             *_pace_notes(pace),
+            *(() if pace is None else cost_notes(rows)),
         ),
         versions=versions(),
         seed=seed,
@@ -151,6 +157,25 @@ def _pace_notes(pace: Pace | None) -> tuple[str, ...]:
     line = (
         f"predicted step times are {pace.factor:.2f} times those that plans are decided by: a piece of work that took "
         f"{format_seconds(pace.kept_s)} when operations were timed took {format_seconds(pace.seen_s)} while the programs ran"
+    )
+    return (line,)
+
+
+def cost_notes(rows: Sequence[ComparisonRow]) -> tuple[str, ...]:
+    """Whether program order took another time than predicted, so that limits of time are held less well than usual.
+
+    Args:
+        rows: of the comparison; predictions are from costs that were measured on this machine.
+    """
+    row = next((row for row in rows if row.name == "baseline"), None)
+    if row is None or row.predicted_step_seconds is None or row.step_cpu_seconds is None:
+        return ()
+    predicted, took = row.predicted_step_seconds, row.step_cpu_seconds
+    if abs(predicted - took) <= max(_FAR_OFF * took, _GUARDS_S):
+        return ()
+    line = (
+        f"program order was predicted to take {format_seconds(predicted)} and took {format_seconds(took)}: operations may have "
+        "been timed beside other work; in another folder (NEAPTIDE_CACHE_DIR) they are timed again"
     )
     return (line,)
 
