@@ -44,7 +44,7 @@ class MetVariant:
         label: what was done, in words.
         variant: what is planned and run.
         begins: what a further choice would follow from; None where none does.
-        plans: sequences of it; program order alone where it was not planned yet.
+        plans: sequences of it, the fastest first; program order among them where that was priced.
     """
 
     label: str
@@ -95,10 +95,14 @@ class MetPlans:
     def variants(self) -> tuple[MetVariant, ...]:
         """Each variant that was planned or priced once, in the order in which they were. O(plans^2)."""
         met: dict[tuple[Rewrite, ...], MetVariant] = {}
+        written = {one.variant.rewrites: one.written for one in self._priced.values()}
         for plan in self._plans:
-            if plan.variant.rewrites not in met:
+            rewrites = plan.variant.rewrites
+            if rewrites not in met:
                 plans = tuple(map(planned_sequence, self.of(plan.variant)))
-                met[plan.variant.rewrites] = MetVariant(plan.label, plan.variant, plan.begins, plans)
+                if rewrites in written and written[rewrites].seconds < plans[0].seconds:
+                    plans = (written[rewrites], *plans)
+                met[rewrites] = MetVariant(plan.label, plan.variant, plan.begins, plans)
         for one in self._priced.values():
             known = MetVariant(one.variant.label, one.variant, one.begins, (one.written,))
             met.setdefault(one.variant.rewrites, known)
