@@ -111,3 +111,16 @@ def test_what_was_priced_is_planned_for_another_limit(graph):
     found = searched(graph, 1000.0, met, 600)
     assert any(met.of(one.variant) for one in in_parts)
     assert "parts" in found.label
+
+
+def test_a_variant_that_was_planned_keeps_its_program_order(graph):
+    """For a shorter limit a plan that recomputes says too little: program order may be within it."""
+    met = MetPlans()
+    searched(graph, 1000.0, met, 600)
+    in_parts = [one for one in met.variants() if met.of(one.variant) and "parts" in one.label]
+    assert in_parts
+    for one in in_parts:
+        written = baseline(PRICING.problem(one.variant.graph))
+        assert written.seconds >= one.plans[0].seconds
+        seconds = [made.seconds for made in one.plans]
+        assert seconds == sorted(seconds)
