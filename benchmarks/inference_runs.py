@@ -3,7 +3,9 @@
 The network is the one of `high_resolution` in `fission_steps.py`: convolutions of three by three without a stride. There is
 no batch, so parts lie along height or width, and rows that two of them read are made in both. For each size of image and each
 share of more time: the lowest peak that is found with `numerics="close"`, its predictions, and what is measured: peaks by
-the allocator's events, processor times in turns in one process, as the median of the ratios to eager's within the rounds.
+the allocator's events, processor times in turns in one process, whose heap keeps what is freed, as the median of the ratios to
+eager's within the rounds. Plans are made and chosen as in `fission_runs.py`: one front for several predicted times, of which every
+second round chooses, and the others are reported.
 A prediction is exact where the peak of the storages and the peak with workspace are both the measured ones to the byte.
 
 The result is `results/inference_runs.json`; its table is put into `docs/explanation/rewrites.md`, with `--quote` alone without
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench_record import MIB, RESULTS, recorded, run_part, save, say, table
+from neaptide.runtime.contestant_process import KEEPING_HEAP
 from quote_bars import quoted
 
 SEED: Final = 0
@@ -33,7 +36,17 @@ PART_S: Final = 1800.0
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "rewrites.md"
 BEGIN: Final = "<!-- inference_runs:begin -->"
 END: Final = "<!-- inference_runs:end -->"
-COLUMNS: Final = ("image", "more time", "parts", "peak / eager", "MiB", "time / eager", "exact", "plan s")
+COLUMNS: Final = (
+    "image",
+    "more time",
+    "parts",
+    "peak / eager",
+    "MiB",
+    "time / eager",
+    "predicted",
+    "exact",
+    "front s",
+)
 
 
 def forward(image: int) -> tuple[Callable[..., Any], dict[str, Any]]:
@@ -60,11 +73,14 @@ def measured(image: int, rounds: int, time_limit_s: float) -> dict[str, Any]:
     """One size of image: eager and all plans, in this process."""
     import torch
 
+    from fission_field import FRONT, TOLERANCE, every_second, measured_beside
     from neaptide.outcome import Limits
     from neaptide.planner.budget import Budget
+    from neaptide.planner.strategies.program_order import baseline
     from neaptide.runtime import contestants
     from neaptide.runtime.prepared_step import SearchOptions, prepare
-    from neaptide.runtime.timing import median_ratio
+    from neaptide.runtime.searched_front import distinct, plans_for
+    from neaptide.runtime.trials import Trial, TrialLimit
     from neaptide.runtime.verification import verify_eager, verify_planned
 
     torch.set_num_threads(1)
@@ -72,49 +88,51 @@ def measured(image: int, rounds: int, time_limit_s: float) -> dict[str, Any]:
     expected = verify_eager(factory, SEED)
     step, batch = contestants.build(factory, SEED)
     prepared = prepare(step, (batch,), name=f"forward of {image}")
+    before = baseline(prepared.problem()).seconds
+    began = time.monotonic()
+    asked, *others = (Budget(None, latency=ratio * before) for ratio in FRONT)
+    limits = Limits(time_s=time_limit_s, seed=SEED)
+    found = plans_for(prepared, SearchOptions(asked, limits=limits, numerics="close"), others)
+    plan_s = time.monotonic() - began
     runners = [contestants.eager_contestant(factory, SEED)]
+    plans = {f"for {FRONT[index]:.2f}": found[index] for index in distinct(found)}
+    makers = {name: contestants.rebind(plan.variant) for name, plan in plans.items()}
+    runners += [contestants.planned_contestant(name, factory, SEED, make) for name, make in makers.items()]
+    measured_all = contestants.measure(runners, 2 * rounds)
+    eager = measured_all["eager"]
+    trials = [
+        Trial.of(
+            plan.plan.programs[0].predictions.peak_with_workspace_bytes,
+            every_second(measured_all[name], 0),
+            every_second(eager, 0),
+            "processor",
+            SEED,
+        )
+        for name, plan in plans.items()
+    ]
     rows: list[dict[str, Any]] = []
     for latency in LATENCIES:
-        began = time.monotonic()
-        limits = Limits(time_s=time_limit_s, seed=SEED)
-        budget = Budget(None, latency=f"+{latency}%")
-        found = prepared.plan(SearchOptions(budget, limits=limits, numerics="close"))
-        made, name = found.plan.programs[0], f"+{latency} %"
-        plan_s = time.monotonic() - began
-        make = contestants.rebind(found.variant)
-        outcome, _ = verify_planned(factory, SEED, make, expected)
-        rows.append(
-            {
-                "image": image,
-                "latency": latency,
-                "plan_seconds": round(plan_s, 1),
-                "parts": [dict(r.settings)["parts"] for r in made.rewrites if "parts" in dict(r.settings)],
-                "rules": [rewrite.rule for rewrite in made.rewrites],
-                "predicted_peak_bytes": made.predictions.peak_bytes,
-                "predicted_peak_with_workspace_bytes": made.predictions.peak_with_workspace_bytes,
-                "predicted_ratio": made.predictions.seconds / made.predictions.baseline_seconds,
-                "agrees": outcome.agrees,
-            }
-        )
-        runners.append(contestants.planned_contestant(name, factory, SEED, make))
-    found_all = contestants.measure(runners, rounds)
-    eager = found_all["eager"]
-    assert eager.times is not None
-    for row in rows:
-        ran = found_all[f"+{row['latency']} %"]
-        assert ran.times is not None
-        ratio = median_ratio(ran.times.cpu_s, eager.times.cpu_s, seed=SEED)
-        row |= {
-            "measured_peak_bytes": ran.memory.measured_peak_bytes,
-            "measured_allocator_peak_bytes": ran.memory.measured_allocator_peak_bytes,
-            "peak_share": ran.memory.measured_allocator_peak_bytes
-            / eager.memory.measured_allocator_peak_bytes,
-            "cpu_ratio": ratio.ratio,
-            "cpu_ratio_low": ratio.low,
-            "cpu_ratio_high": ratio.high,
-            "is_exact": row["predicted_peak_bytes"] == ran.memory.measured_peak_bytes
-            and row["predicted_peak_with_workspace_bytes"] == ran.memory.measured_allocator_peak_bytes,
+        limit = TrialLimit(longest_ratio=(1 + latency / 100) * (1 + TOLERANCE / 2))
+        name = list(plans)[limit.choose(trials)[0]]
+        made, ran = plans[name].plan.programs[0], measured_all[name]
+        row = {
+            "image": image,
+            "latency": latency,
+            "plan_seconds": round(plan_s, 1),
+            "planned": name,
+            "parts": [dict(r.settings)["parts"] for r in made.rewrites if "parts" in dict(r.settings)],
+            "rules": [rewrite.rule for rewrite in made.rewrites],
+            "predicted_peak_bytes": made.predictions.peak_bytes,
+            "predicted_peak_with_workspace_bytes": made.predictions.peak_with_workspace_bytes,
+            "predicted_ratio": made.predictions.seconds / made.predictions.baseline_seconds,
+            "agrees": verify_planned(factory, SEED, makers[name], expected)[0].agrees,
         }
+        row |= measured_beside(ran, eager)
+        row["is_exact"] = (
+            row["predicted_peak_bytes"] == row["measured_peak_bytes"]
+            and row["predicted_peak_with_workspace_bytes"] == row["measured_allocator_peak_bytes"]
+        )
+        rows.append(row)
     return {"rows": rows}
 
 
@@ -127,6 +145,7 @@ def shown(row: dict[str, Any]) -> list[str]:
         f"{row['peak_share']:.3f}",
         f"{row['measured_allocator_peak_bytes'] / MIB:.1f}",
         f"{row['cpu_ratio']:.2f}",
+        f"{row['predicted_ratio']:.2f}",
         "yes" if row["is_exact"] and row["agrees"] else "no",
         f"{row['plan_seconds']:.0f}",
     ]
@@ -148,7 +167,7 @@ def main() -> None:
     parser.add_argument("--image", type=int, nargs="*", default=list(IMAGES))
     parser.add_argument("--one", type=int)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--time-limit", type=float, default=30.0)
+    parser.add_argument("--time-limit", type=float, default=60.0, help="seconds of a front")
     parser.add_argument("--quote", action="store_true", help="quote what was kept, measure nothing")
     asked = parser.parse_args()
     if asked.quote:
@@ -161,7 +180,9 @@ def main() -> None:
     for image in asked.image:
         say(f"{image} x {image}")
         options = (f"--rounds={asked.rounds}", f"--time-limit={asked.time_limit}")
-        part = run_part("inference_runs.py", "--one", str(image), *options, timeout_s=PART_S)
+        part = run_part(
+            "inference_runs.py", "--one", str(image), *options, timeout_s=PART_S, environment=KEEPING_HEAP
+        )
         if "failure" in part:
             say(f"  failed: {part['failure']}")
         rows += part.get("rows", [])

@@ -26,6 +26,7 @@ from unittest import mock
 
 import fission_steps
 from bench_record import RESULTS, recorded, run_part, save, say, table
+from neaptide.runtime.contestant_process import KEEPING_HEAP
 
 SEED = 0
 ROUNDS = 3
@@ -311,7 +312,11 @@ def main() -> None:
     rows = []
     for spec in asked.models:
         say(spec)
-        part = run_part("predicted_time.py", "--one", spec, f"--rounds={asked.rounds}", timeout_s=900)
+        part = run_part(
+            *("predicted_time.py", "--one", spec, f"--rounds={asked.rounds}"),
+            timeout_s=900,
+            environment=KEEPING_HEAP,
+        )
         rows.append({"name": spec} | part)
         settings = {"peak": PEAK, "parts": PARTS, "step_parts": STEP_PARTS, "tokens": TOKENS}
         settings["not_run"] = [name for name in specs if name not in asked.models]

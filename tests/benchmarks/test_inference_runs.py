@@ -25,10 +25,11 @@ def test_a_row_says_where_a_prediction_is_exact():
         "peak_share": 0.3012,
         "measured_allocator_peak_bytes": 2**24,
         "cpu_ratio": 1.05,
+        "predicted_ratio": 1.1,
         "is_exact": True,
         "agrees": True,
         "plan_seconds": 6.4,
     }
-    assert inference_runs.shown(row) == ["512", "10 %", "6", "0.301", "16.0", "1.05", "yes", "6"]
-    assert inference_runs.shown(row | {"agrees": False, "parts": []})[2:7:4] == ["whole", "no"]
+    assert inference_runs.shown(row) == ["512", "10 %", "6", "0.301", "16.0", "1.05", "1.10", "yes", "6"]
+    assert inference_runs.shown(row | {"agrees": False, "parts": []})[2:8:5] == ["whole", "no"]
     assert len(inference_runs.shown(row)) == len(inference_runs.COLUMNS)
