@@ -91,6 +91,7 @@ class Choices:
         self.refusals: list[str] = []
         self._begun: dict[int, tuple[Graph, Variant]] = {}  # with the graph: else another could get its id
         self._after: dict[int, tuple[Variant, tuple[Choice, ...]]] = {}
+        self._bounds: dict[int, tuple[Variant, int]] = {}
 
     def begun(self, graph: Graph) -> Variant:
         """A captured graph without the means that would stand in the way of parts."""
@@ -123,6 +124,12 @@ class Choices:
         if any(variant is begun for _, begun in self._begun.values()):
             self._after[id(variant)] = variant, first
         return first
+
+    def bound_behind(self, variant: Variant, made: Callable[[], int]) -> int:
+        """Bytes that no parts behind a variant go below, as `made` tells when it is first asked."""
+        if id(variant) not in self._bounds:
+            self._bounds[id(variant)] = variant, made()
+        return self._bounds[id(variant)][1]
 
     def taken(self, choice: Choice, parts: int) -> Variant | None:
         """The variant with the regions of a choice in parts; None where they cannot be, and `refusals` says why."""

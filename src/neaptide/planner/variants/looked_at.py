@@ -10,7 +10,7 @@ from neaptide.analysis.axes.windows import follow_windows
 from neaptide.ir.axes import Along
 from neaptide.ir.registry import OpRegistry
 from neaptide.planner.pricing import Pricing
-from neaptide.planner.variants.choices import Choice
+from neaptide.planner.variants.choices import Choice, Choices
 from neaptide.planner.variants.variant import Variant
 from neaptide.plans import PartsRecord, TriedVariant
 from neaptide.transform.fission.bound import parts_lower_bound_bytes
@@ -18,24 +18,32 @@ from neaptide.units import format_bytes
 
 
 def parts_record(
-    begun: Variant, choices: Sequence[Choice], tried: Sequence[TriedVariant], pricing: Pricing
+    begun: Variant,
+    choices: Sequence[Choice],
+    tried: Sequence[TriedVariant],
+    pricing: Pricing,
+    known: Choices,
 ) -> PartsRecord:
-    """The record of a search. O(axes of the choices x size of the graph).
+    """The record of a search. O(axes of the choices x size of the graph), once for all searches of a program.
 
     Args:
         begun: what it went out from.
         choices: what may follow from that.
         tried: variants that were planned.
         pricing: of the graph.
+        known: of all searches for this program; remembers the bound.
     """
-    prices = pricing.prices(begun.graph)
-    bound = parts_lower_bound_bytes(
-        begun.graph,
-        axes_of(begun, choices, pricing.registry),
-        workspace=prices.own_workspace,  # bodies may run in parts as well
-        storage_bytes=prices.storage_bytes,
-    )
-    return PartsRecord(tuple(map(_in_words, choices)), tuple(tried), bound)
+
+    def bound() -> int:
+        prices = pricing.prices(begun.graph)
+        return parts_lower_bound_bytes(
+            begun.graph,
+            axes_of(begun, choices, pricing.registry),
+            workspace=prices.own_workspace,  # bodies may run in parts as well
+            storage_bytes=prices.storage_bytes,
+        )
+
+    return PartsRecord(tuple(map(_in_words, choices)), tuple(tried), known.bound_behind(begun, bound))
 
 
 def axes_of(begun: Variant, choices: Sequence[Choice], registry: OpRegistry) -> tuple[Carried, ...]:
