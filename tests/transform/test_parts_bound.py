@@ -17,7 +17,9 @@ from neaptide.ir.axes import Along
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.planner.variants.choices import Choices, ladder
+from neaptide.planner.variants.joins import without_joins
 from neaptide.planner.variants.looked_at import axes_of
+from neaptide.planner.variants.merges import merged
 from neaptide.runtime.capturing import capture
 from neaptide.transform.fission.bound import parts_lower_bound_bytes
 
@@ -111,7 +113,12 @@ def test_no_region_in_any_number_of_parts_goes_below_it(name):
     found = choices.after(begun)
     axes = axes_of(begun, found, registry())
     bound = parts_lower_bound_bytes(begun.graph, axes)
+    apart = without_joins(begun, choices)
+    of_rewritten = parts_lower_bound_bytes(
+        apart.graph, axes_of(apart, found, registry()), rewritten=registry()
+    )
     assert resident_bytes(graph) <= bound <= lower_bound_bytes(begun.graph)
+    assert resident_bytes(graph) <= of_rewritten <= lower_bound_bytes(merged(begun, choices).graph)
     made = 0
     for choice in found:
         for parts in itertools.islice(ladder(choice.length), 0, None, 3):
@@ -120,5 +127,28 @@ def test_no_region_in_any_number_of_parts_goes_below_it(name):
                 # Of any order of the nodes, and of what is left of them by recomputation, this is a bound as well.
                 assert lower_bound_bytes(variant.graph) >= bound
                 assert peak(variant.graph) >= parts_lower_bound_bytes(begun.graph, axes, parts)
+                assert lower_bound_bytes(merged(variant, choices).graph) >= of_rewritten
                 made += 1
     assert made
+
+
+def test_results_on_operands_in_parts_keep_to_the_bound_that_knows_of_them():
+    graph, axis = chain()
+    choices = Choices(registry(), lambda _edited: None)
+    begun = choices.begun(graph)
+    (choice,) = [one for one in choices.after(begun) if one.length == ROWS]
+    in_parts = choices.taken(choice, ROWS)
+    lower = merged(in_parts, choices)
+    assert [rewrite.rule for rewrite in lower.rewrites].count("in_place")
+    assert peak(lower.graph) < parts_lower_bound_bytes(graph, [axis])  # which is of parts alone
+    bound = parts_lower_bound_bytes(graph, [axis], rewritten=registry())
+    assert resident_bytes(graph) < bound <= peak(lower.graph)
+
+
+def test_what_a_rewrite_leaves_out_is_not_counted():
+    def step(x, y):
+        return torch.cat([x @ y + x, x], 0).contiguous().clone().sum()
+
+    graph = capture(step, (torch.randn(16, 16), torch.randn(16, 16))).steady.graph
+    alone = parts_lower_bound_bytes(graph, [])
+    assert parts_lower_bound_bytes(graph, [], rewritten=registry()) < alone

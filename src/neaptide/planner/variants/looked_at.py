@@ -11,6 +11,7 @@ from neaptide.ir.axes import Along
 from neaptide.ir.registry import OpRegistry
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.variants.choices import Choice, Choices
+from neaptide.planner.variants.joins import without_joins
 from neaptide.planner.variants.variant import Variant
 from neaptide.plans import PartsRecord, TriedVariant
 from neaptide.transform.fission.bound import parts_lower_bound_bytes
@@ -35,12 +36,15 @@ def parts_record(
     """
 
     def bound() -> int:
-        prices = pricing.prices(begun.graph)
+        # Joins may go as well, and programs without them are the lower ones.
+        apart = without_joins(begun, known)
+        prices = pricing.prices(apart.graph)
         return parts_lower_bound_bytes(
-            begun.graph,
-            axes_of(begun, choices, pricing.registry),
+            apart.graph,
+            axes_of(apart, choices, pricing.registry),
             workspace=prices.own_workspace,  # bodies may run in parts as well
             storage_bytes=prices.storage_bytes,
+            rewritten=pricing.registry,
         )
 
     return PartsRecord(tuple(map(_in_words, choices)), tuple(tried), known.bound_behind(begun, bound))

@@ -1,10 +1,15 @@
-"""How low regions in parts can bring a program: whole operations, what the caller owns, and parts of the rest are left."""
+"""How low regions in parts can bring a program: whole operations, what the caller owns, and parts of the rest are left.
+
+Rewrites that cost nothing are done to programs with parts as well: results lie on top of operands, copies are made once, and
+products add what a sum would have added. A bound for such programs must not count what they leave out.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
+from neaptide.analysis.alias import view_base
 from neaptide.analysis.axes.carried import Carried
 from neaptide.analysis.axes.lines import Line
 from neaptide.analysis.bounds import lower_bound_bytes
@@ -13,7 +18,10 @@ from neaptide.ir.axes import Along, Merge
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
+from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import Value
+from neaptide.ops.copies import CAST, CLONE, JOINS
+from neaptide.ops.products import ADD, PRODUCTS
 from neaptide.ops.sums import plain_terms
 
 _Direction = tuple[int, int, int]  # dim, outer runs, length
@@ -26,6 +34,7 @@ def parts_lower_bound_bytes(
     *,
     workspace: Mapping[int, int] | None = None,
     storage_bytes: Mapping[int, int] | None = None,
+    rewritten: OpRegistry | None = None,
 ) -> int:
     """No plan whose regions run in parts along some axes has a lower peak, in any order, with any recomputation.
 
@@ -39,6 +48,8 @@ def parts_lower_bound_bytes(
         most_parts: along each axis; one for each element if it is not given.
         workspace: by node, bytes of scratch where it runs whole.
         storage_bytes: as really made, where an operation makes another size than the graph says.
+        rewritten: what operations mean, where `in_place`, `copied_once` and `product_sums` may be done as well, before or
+            behind parts: a result that may lie on an operand takes nothing beside it, and what may go is not counted.
     """
     sizes = evaluate_storage_bytes(graph, None, storage_bytes)
     in_parts: dict[tuple[int, int], int] = {}
@@ -47,7 +58,7 @@ def parts_lower_bound_bytes(
         lines = [(axis.length, line) for axis in axes if (line := axis.members.get(node.id)) is not None]
         directions = _directions(node, lines)
         split.update([node.id] if directions else [])
-        if _is_left_to_a_loop(graph, node, lines):
+        if _is_left_to_a_loop(graph, node, lines) or (rewritten and _may_go(graph, node)):
             in_parts |= dict.fromkeys(_touched(graph, node), 0)
             continue
         used = {*needed_inputs(graph, node), *node.outputs}
@@ -57,8 +68,33 @@ def parts_lower_bound_bytes(
                 min(sizes[storage], _bytes(value)) // _most_parts(value, directions, most_parts)
                 for value in values
             )
+        if rewritten:
+            for storage in _on_operands(graph, node, rewritten):
+                in_parts[node.id, storage] = 0
     whole = {number: nbytes for number, nbytes in (workspace or {}).items() if number not in split}
     return lower_bound_bytes(graph, workspace=whole, storage_bytes=storage_bytes, in_parts=in_parts)
+
+
+def _may_go(graph: Graph, node: Node) -> bool:
+    """Whether a rewrite may leave a node out: a copy beside another one, or the sum of a product and something else."""
+    if node.op in {CLONE, CAST, *JOINS}:
+        return True
+    bases = (graph.producer(view_base(graph, value)) for value in node.inputs)
+    return node.op == ADD and any(n is not None and graph.nodes[n].op in PRODUCTS for n in bases)
+
+
+def _on_operands(graph: Graph, node: Node, registry: OpRegistry) -> list[int]:
+    """Storages of results that may take the bytes of an operand, if nothing needs that any more."""
+    spec = registry.find(node.op)
+    if spec is None or not spec.in_place or not node.effects.is_pure or len(node.outputs) != 1:
+        return []
+    result = graph.values[node.outputs[0]]
+    alike = [
+        value
+        for value in map(graph.values.__getitem__, node.inputs)
+        if (value.shape, value.dtype) == (result.shape, result.dtype) and value.storage != result.storage
+    ]
+    return [] if result.storage is None or not alike else [result.storage]
 
 
 def _is_left_to_a_loop(graph: Graph, node: Node, lines: Sequence[tuple[int, Line]]) -> bool:
