@@ -13,7 +13,6 @@ from neaptide.errors import RewriteError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.nodes import Named
 from neaptide.ir.schedule import Schedule
-from neaptide.ir.text import print_graph
 from neaptide.ops import registry
 from neaptide.ops.copies import CAST, CLONE, EXACT, JOINS, PERMUTE
 from neaptide.transform.applying import apply_rule
@@ -124,12 +123,6 @@ def test_joins_lie_in_the_order_of_their_copy(op, dim):
     assert_same_bits(
         run_measured(made, recorder.fresh_inputs()), run_measured(graph, recorder.fresh_inputs())
     )
-
-
-def test_a_stack_of_gradients_lies_as_the_matrix_they_are_used_as(golden):
-    _, graph = joined("aten.stack.default", 0, (1, 0, 2, 3))
-    made = apply_rule(graph, registry(), RULE).edited.graph
-    golden("rewrites/copied_once.txt", print_graph(graph) + "\n" + print_graph(made))
 
 
 def casts(*dtypes, dtype=torch.float32, views=True):

@@ -1,0 +1,46 @@
+"""Each rule on a small graph: the text before and after, and the same numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from fission_play import assert_close, random_inputs, run_measured
+from neaptide.ir.text import print_graph
+from neaptide.ir.with_sizes import with_sizes
+from neaptide.ops import registry
+from neaptide.transform.rewrite import replay
+from neaptide.transform.rules import RULES
+from rule_examples import EXAMPLES
+
+TEXTS = Path(__file__).parents[1] / "golden" / "rewrites"
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_text_before_and_after_is_golden(rule, golden):
+    example = EXAMPLES[rule]()
+    assert example.rewrite.rule == rule
+    made = replay(example.graph, registry(), [example.rewrite], RULES).graph
+    golden(f"rewrites/{rule}.txt", print_graph(example.graph) + "\n" + print_graph(made))
+
+
+def test_every_rule_has_an_example_and_a_golden_text():
+    assert set(EXAMPLES) == set(RULES)
+    assert {path.stem for path in TEXTS.iterdir()} == set(RULES)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_numbers_are_the_same(rule):
+    example = EXAMPLES[rule]()
+    made = replay(example.graph, registry(), [example.rewrite], RULES).graph
+    before = with_sizes(example.graph, example.sizes)
+    inputs = random_inputs(before)
+    found, expected = (run_measured(g, inputs) for g in (with_sizes(made, example.sizes), before))
+    if not RULES[rule].keeps_bits:
+        assert_close(found, expected)
+        return
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert torch.equal(ours, theirs)
