@@ -20,7 +20,7 @@ from neaptide.analysis.axes.windows import Scaled
 from neaptide.analysis.sizes import evaluate_storage_bytes
 from neaptide.errors import RewriteError
 from neaptide.ir.axes import Along, Need
-from neaptide.ir.dependencies import predecessors
+from neaptide.ir.dependencies import needed_inputs, predecessors
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
@@ -123,6 +123,7 @@ class RegionFinder:
         self.sizes = evaluate_storage_bytes(graph)
         self.before = predecessors(graph)
         self.destinations = destinations(graph)
+        self.filled_by = _filled_by(graph)
         self.lines: dict[int, Lines] = {}
 
     def least_bytes(self) -> float:
@@ -204,12 +205,12 @@ class RegionFinder:
         left = {n for n in carried.members if n not in left_out and self._may_repeat(self.graph.nodes[n])}
         members: frozenset[int] = frozenset()
         while members != left:
-            self._leave_writers_with_what_they_write(left)
+            self._leave_what_is_written_outside(left)
             complete = self._complete(carried)
             members = convex_members(self.graph, left, complete, self.sizes, self.before)
             # What nothing in the region cuts any more would run whole in each part.
             left = set(members - self._idle(members, carried) - self._torn(members, carried))
-            self._leave_writers_with_what_they_write(left)
+            self._leave_what_is_written_outside(left)
         in_parts = frozenset(
             storage
             for n in members
@@ -230,11 +231,12 @@ class RegionFinder:
         lines = self.lines.setdefault(length, Lines(self.graph, self.registry, length))
         return follow(self.graph, self.registry, seeds, length, nodes, lines)
 
-    def _leave_writers_with_what_they_write(self, wanted: set[int]) -> None:
-        """Leave outside what overwrites a storage that is made outside, such as a mask that is drawn whole."""
+    def _leave_what_is_written_outside(self, wanted: set[int]) -> None:
+        """Leave outside what overwrites a storage that is made outside, and what makes room for a mask that is drawn whole."""
         count = len(wanted) + 1
         while len(wanted) < count:
             count = len(wanted)
+            wanted -= {n for n in wanted if self.filled_by.get(n, n) not in wanted}
             made = {s for n in wanted for s in self.graph.created_storages(self.graph.nodes[n])}
             made |= self.destinations
             writers = [n for n in wanted if self.graph.nodes[n].effects.writes]
@@ -300,6 +302,21 @@ class RegionFinder:
     def _all_made_bytes(self, nodes: Iterable[int]) -> int:
         created = (s for n in nodes for s in self.graph.created_storages(self.graph.nodes[n]))
         return sum(self.sizes[storage] for storage in created)
+
+
+def _filled_by(graph: Graph) -> dict[int, int]:
+    """By node that makes a storage from nothing but a shape, the first that touches it, where that overwrites it. O(size)."""
+    makers: dict[int | None, int] = {}
+    found: dict[int, int] = {}
+    for node in graph.nodes:
+        needed = needed_inputs(graph, node)
+        for storage in {graph.values[value].storage for value in needed} & makers.keys():
+            maker = makers.pop(storage)
+            if any(access.storage == storage for access in node.effects.writes):
+                found[maker] = node.id
+        if not needed:
+            makers |= dict.fromkeys(graph.created_storages(node), node.id)
+    return found
 
 
 def _spread(spans: Sequence[Span], count: int) -> tuple[Span, ...]:

@@ -87,7 +87,7 @@ class _WindowFinder(RegionFinder):
         wanted = {n for n in axis.members if self._may_repeat(graph.nodes[n])}
         members: frozenset[int] = frozenset()
         while members != wanted:
-            self._leave_writers_with_what_they_write(wanted)
+            self._leave_what_is_written_outside(wanted)
             members = convex_members(graph, wanted, {}, self.sizes)
             seeds = self._cut(members, axis)
             wanted = set(members & follow_windows(graph, registry, seeds, members).members.keys())
