@@ -26,6 +26,7 @@ from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
 from neaptide.planner.plan_graph import PlanRequest, plan_graph
 from neaptide.planner.pricing import Pricing
+from neaptide.planner.rewrite_cost import rewrite_cost
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.runtime.capturing import capture
 from neaptide.transform.applying import apply_rule
@@ -96,7 +97,7 @@ def measure(spec: str) -> list[dict[str, Any]]:
         found_first = any(places if rules == RULE_SETS[-1] else places[:1])
         if rules and not found_first:
             continue
-        after = baseline(pricing.problem(made))
+        cost = rewrite_cost(before, baseline(pricing.problem(made)))
         whole = before.peak_with_workspace_bytes
         found = [least_peak(made, pricing, before.seconds * (1 + longer)) for longer in LONGER]
         rows.append(
@@ -104,8 +105,8 @@ def measure(spec: str) -> list[dict[str, Any]]:
                 "step": spec,
                 "rules": list(rules),
                 "places": sum(places),
-                "peak": after.peak_with_workspace_bytes / whole,
-                "seconds": after.seconds / before.seconds,
+                "peak": 1 + cost.peak_bytes / whole,
+                "seconds": 1 + cost.seconds / before.seconds,
                 "peak_within": [None if peak is None else peak / whole for peak in found],
             }
         )

@@ -12,6 +12,8 @@ from typing import Final
 
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
+from neaptide.planner.rewrite_cost import rewrite_cost
+from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.variant import Decision, Variant
 from neaptide.schedule.problem import StepProblem
@@ -46,14 +48,15 @@ def joins(variant: Variant, choices: Choices, problem: Callable[[Graph], StepPro
         choices: knows what operations mean.
         problem: prices a graph.
     """
-    before, found = problem(variant.graph), []
+    step, found = problem(variant.graph), []
+    before = baseline(step)
     for rewrite in _RULE.find(variant.graph, choices.registry):
         if isinstance(rewrite, Rewrite):
             joined = variant.graph.values[variant.graph.nodes[rewrite.nodes[0]].outputs[0]]
             assert joined.storage is not None
-            alone = problem(variant.then(choices.registry, [rewrite]).graph)
-            longer = alone.baseline_seconds - before.baseline_seconds
-            found.append(Join(joined.name, before.storage_bytes[joined.storage], longer))
+            without = baseline(problem(variant.then(choices.registry, [rewrite]).graph))
+            longer = rewrite_cost(before, without).seconds
+            found.append(Join(joined.name, step.storage_bytes[joined.storage], longer))
     return found
 
 

@@ -18,6 +18,7 @@ from neaptide.outcome import Limits, Stopwatch
 from neaptide.planner.loop_bodies import planned_sequence
 from neaptide.planner.plan_graph import GraphPlan
 from neaptide.planner.pricing import Pricing
+from neaptide.planner.rewrite_cost import rewrite_cost
 from neaptide.planner.variants.choices import Choice, Choices, Objection
 from neaptide.planner.variants.choosing import VariantChoosing
 from neaptide.planner.variants.estimate import ON_A_CPU, PartCosts
@@ -199,19 +200,15 @@ class _FirstSearch(VariantChoosing):
         variant = self.finished(begun)
         if len(variant.rewrites) == len(begun.rewrites) and not begun.decisions:
             return best, price
-        if not begun.labels and self._only_loses(variant):
+        # Where products are small, sums in them cost time.
+        cost = rewrite_cost(self.before, self.in_program_order(variant))
+        if not begun.labels and cost.only_loses:
             self.merging = False
             return best, price
         label = ", then ".join((*variant.labels, MERGED))
         made = self.planned(label, variant, SETTINGS.first_share)
         price = price.after(self.in_program_order(variant), planned_sequence(made.found))
         return self.better(made, best), price
-
-    def _only_loses(self, variant: Variant) -> bool:
-        """Whether a variant takes longer in program order, and no fewer bytes: where products are small, sums in them cost time."""
-        made, before = self.in_program_order(variant), self.before
-        is_lower = made.peak_with_workspace_bytes < before.peak_with_workspace_bytes
-        return made.seconds > before.seconds and not is_lower
 
     def _may_look(self, begun: Variant, took_s: float) -> bool:
         """Whether finding what may follow leaves time to plan it; it takes as long as finding what stands in its way."""
