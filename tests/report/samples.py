@@ -219,7 +219,10 @@ def staying(**changes):
 def plan(*programs, **changes):
     first = program(role="first_1", moves=MovesSummary())
     fields = {
-        "axes": ("axis of 32 through 1,004 operations, from x dim 0",),
+        "axes": (
+            "axis of 32 through 1,004 operations, from x dim 0",
+            "not split, for want of a row of axes: 3 of 1,004 operations, mine.bend (3)",
+        ),
         "programs": programs or (program(), first),
         "name": "zoo:gpt2@small",
         "budget": BudgetRecord("60%", "+30%"),
