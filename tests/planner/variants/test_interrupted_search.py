@@ -1,0 +1,89 @@
+"""A search over variants that is ended on the way gives the best of what it met until then."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.cost.model import EstimatedCost
+from neaptide.cost.presets import get_device
+from neaptide.frontends.torch_step import capture_step
+from neaptide.ops import registry
+from neaptide.outcome import Limits
+from neaptide.planner.budget import Budget
+from neaptide.planner.judge_plan import judge_program, plan_workspace, problem_of
+from neaptide.planner.plan_graph import PlanRequest
+from neaptide.planner.pricing import Pricing
+from neaptide.planner.strategies.program_order import baseline
+from neaptide.planner.variants.goal import Goal
+from neaptide.planner.variants.met import MetPlans
+from neaptide.planner.variants.search import plan_variants
+from neaptide.plans import Plan
+from neaptide.transform.rewrite import replay
+from neaptide.transform.rules import RULES
+from wide_rows import rows_step
+
+PRICING = Pricing(EstimatedCost(get_device("rtx3090"), registry()), registry())
+LONGEST_S = 3600.0
+
+
+class EndsTheSearch(MetPlans):
+    """Asks the search to end when it has met some plans."""
+
+    def __init__(self, after):
+        super().__init__()
+        self.after, self.interrupt, self.noted = after, threading.Event(), []
+
+    def note(self, plan):
+        super().note(plan)
+        self.noted.append(plan)
+        if len(self.noted) == self.after:
+            self.interrupt.set()
+
+
+def searched(graph, met):
+    allowed = baseline(PRICING.problem(graph)).peak_with_workspace_bytes
+    return plan_variants(
+        graph,
+        lambda _: PlanRequest(Budget(None, latency=LONGEST_S), budget_bytes=allowed),
+        Limits(None, 800),
+        quick=PRICING,
+        exact=lambda _: PRICING,
+        objection=lambda _: None,
+        interrupt=met.interrupt,
+        met=met,
+    )
+
+
+@pytest.fixture(scope="module")
+def graph():
+    step, batch = rows_step()
+    return capture_step(step, (batch,)).steady.graph
+
+
+@pytest.mark.parametrize("after", [3, 4])
+def test_the_best_that_was_met_is_the_answer(graph, after):
+    met = EndsTheSearch(after)
+    answer = searched(graph, met)
+    assert len(met.noted) == after  # nothing was planned behind
+    before = baseline(PRICING.problem(graph))
+    goal = Goal(before.peak_with_workspace_bytes, LONGEST_S)
+    best = min(met.noted, key=lambda plan: goal.rank_of(plan.found.program))
+    assert best not in (met.noted[0], met.noted[-1])
+    assert goal.rank_of(answer.found.program) == goal.rank_of(best.found.program)
+    assert answer.variant.rewrites == best.variant.rewrites != ()
+
+    program = Plan.from_json(Plan((answer.found.program,)).to_json()).programs[0]
+    changed = replay(graph, registry(), answer.variant.rewrites, RULES).graph
+    step = problem_of(program, changed, registry(), allow_nondeterministic=False)
+    schedule = judge_program(program, changed, step, registry())
+    assert schedule == answer.found.schedule
+    check_schedule(changed, schedule, registry())
+    played = memory_profile(
+        changed, schedule, workspace=plan_workspace(program.assumed, changed, schedule.bodies)
+    )
+    assert played.peak_with_workspace_bytes == program.predictions.peak_with_workspace_bytes
+    assert played.peak_with_workspace_bytes < before.peak_with_workspace_bytes
