@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import fission_steps
 import neaptide.zoo
 from bench_record import RESULTS, recorded, save
+from neaptide.cost.host import usable_cores
 from quote_bars import quote_into
 
 if TYPE_CHECKING:
@@ -113,9 +114,10 @@ def in_markdown(result: Row) -> str:
             )
     loads = ", ".join(f"{row['load']:g}" for row in result["rows"])
     cores = result["machine"].get("cores", "some")
+    shared = f"All processes of a search shared {result['settings']['usable_cores']} of {cores} cores"
     lines += [
         "",
-        f"Load of the machine meanwhile, of {cores} cores: {loads}. {WORK:,} units of work, {LATENCY}.",
+        f"{WORK:,} units of work, {LATENCY}. {shared}; the load of the machine meanwhile was {loads}.",
     ]
     return "\n".join(lines)
 
@@ -130,7 +132,15 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the JSON")
     asked = parser.parse_args()
     rows = [measure(spec, asked.repeats) for spec in asked.specs]
-    result = recorded(rows, seed=SEED, repeats=asked.repeats, device=DEVICE, work=WORK, latency=LATENCY)
+    result = recorded(
+        rows,
+        seed=SEED,
+        repeats=asked.repeats,
+        device=DEVICE,
+        work=WORK,
+        latency=LATENCY,
+        usable_cores=usable_cores(),
+    )
     print(in_markdown(result))
     save("side_by_side", result, asked.output)
     if asked.output == RESULTS:

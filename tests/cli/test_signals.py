@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from neaptide.corpus.recompute_forms import recompute_form
+from neaptide.plans import Plan
 
 PATIENCE_S = 120  # of a test on a machine with much else to do; nothing is asserted about time below it
 
@@ -63,6 +64,24 @@ def never_ends(*_args, **_options):
 sys.argv = ["neaptide", "recompute", "i.json", "--peak", "60%", "--json", "-o", "out.json"]
 run()
 """
+VARIANTS = """
+from neaptide.planner.variants.planning import VariantPlanning
+from neaptide.__main__ import run
+
+real = VariantPlanning._noted
+
+def noted(self, plan):
+    made = real(self, plan)
+    if self.tried[-1].peak_bytes < self.tried[0].peak_bytes and not self.interrupt.is_set():
+        print("met:", *(tried.peak_bytes for tried in self.tried), file=sys.stderr, flush=True)
+        while not self.interrupt.is_set(): time.sleep(0.01)
+    return made
+
+VariantPlanning._noted = noted
+sys.argv = ["neaptide", "plan", "zoo:mlp@tiny,batch=4096", "--latency", "+1000%", "--numerics", "close", "--device", "rtx3090",
+            "--work-limit", "2000", "--workers", "1", "--json", "-o", "out.json"]
+run()
+"""
 # One strategy of many, and every call of the solver in C.
 STRATEGY = (
     "real = engine.strategy; engine.strategy",
@@ -98,7 +117,7 @@ def start(program, folder, stdout=subprocess.PIPE):
 def wait_for(process, words):
     for line in process.stderr:
         if words in line:
-            return
+            return line
     pytest.fail(f"it ended without saying {words!r}")
 
 
@@ -138,6 +157,23 @@ def test_a_search_that_listens_gives_its_best(instance, number):
     assert code in {0, 3}
     assert "finishing with the best found so far" in err
     assert json.loads(out) == json.loads((instance / "out.json").read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_search_over_variants_gives_the_best_it_met(tmp_path, number):
+    process = start(VARIANTS, tmp_path)
+    peaks = [int(word) for word in wait_for(process, "met:").split()[1:]]
+    process.send_signal(number)
+    code, _, err = end(process)
+    assert code == 0, err
+    assert "finishing with the best found so far" in err
+    usual = Plan.from_json((tmp_path / "out.json").read_text()).programs[0]
+    tried = [variant.peak_bytes for variant in usual.parts.tried]
+    assert tried[: len(peaks)] == peaks
+    # The first region in parts is planned in any case.
+    assert len(tried) <= len(peaks) + 2
+    assert usual.predictions.peak_with_workspace_bytes == min(tried) < peaks[0]
 
 
 @pytest.mark.parametrize("is_full", [True, False], ids=["full", "closed"])
