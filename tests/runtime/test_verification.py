@@ -9,12 +9,14 @@ from torch import nn
 
 from frontends import steps
 from neaptide.frontends.torch_step import capture_step
+from neaptide.ops import registry
 from neaptide.runtime import contestants
 from neaptide.runtime.planned_step import PlannedStep
 from neaptide.runtime.tolerance import Tolerance
 from neaptide.runtime.verification import (
     GROUPS,
     StepRecord,
+    captured_tolerance,
     compare_records,
     record_eager,
     record_planned,
@@ -172,7 +174,7 @@ def steps_of(parameter, gradient, dtype=torch.float32):
     ],
 )
 def test_sums_in_another_order_may_differ_by_their_rounding(parameter, gradient, agrees):
-    tolerance = Tolerance(torch.finfo(torch.float32).eps)
+    tolerance = Tolerance(torch.finfo(torch.float32).eps, 4096)
     expected = steps_of([1.0, 1.0], [0.5, gradient[1] if gradient[1] > 1e-4 else 0.0])
     assert compare_records(steps_of(parameter, gradient), expected, tolerance).agrees is agrees
     exact = parameter == [1.0, 1.0] and gradient == expected.tensors["gradients"]["step 0 w.grad@0"].tolist()
@@ -182,14 +184,50 @@ def test_sums_in_another_order_may_differ_by_their_rounding(parameter, gradient,
 def test_the_coarsest_dtype_of_a_program_decides():
     step, batch = steps.batch_norm()
     graph = capture_step(step, (batch,)).steady.graph
-    assert Tolerance.of([graph]).eps == torch.finfo(torch.float32).eps
+    assert Tolerance.of([graph], registry()).eps == torch.finfo(torch.float32).eps
     values = (replace(graph.values[0], dtype="bfloat16"), *graph.values[1:])
-    assert Tolerance.of([graph, replace(graph, values=values)]).eps == torch.finfo(torch.bfloat16).eps
+    both = [graph, replace(graph, values=values)]
+    assert Tolerance.of(both, registry()).eps == torch.finfo(torch.bfloat16).eps
+
+
+@pytest.mark.parametrize(
+    ("dtype", "terms", "roundings"),
+    [
+        (torch.float32, 1, 1.0),
+        (torch.float32, 100, 10.0),
+        (torch.float32, 4096, 64.0),
+        (torch.float32, 2**20, 1024.0),
+        (torch.bfloat16, 64, 8.0),
+        (torch.bfloat16, 4096, 128**0.5),  # no sum of so many terms is taken in bfloat16
+        (torch.float16, 10**6, 32.0),
+    ],
+)
+def test_noise_is_the_rounding_of_the_deepest_sum(dtype, terms, roundings):
+    eps = torch.finfo(dtype).eps
+    tolerance = Tolerance(eps, terms)
+    assert tolerance.noise(2.0) == pytest.approx(2.0 * roundings * eps)
+    beside = tolerance.allowed(torch.ones(3, dtype=dtype), 2.0) - math.sqrt(eps)
+    assert beside == pytest.approx(2.0 * roundings * eps, rel=1e-6)
+    assert terms > 4096 or tolerance.noise(1.0) <= 64 * eps
+
+
+def test_the_deepest_sum_is_that_of_the_captured_program_at_the_sizes_of_a_batch():
+    net = nn.Linear(24, 3)
+
+    def step(x):
+        loss = net(x).square().sum()
+        loss.backward()
+        return loss.detach()
+
+    dims = {"x": {0: torch.export.Dim("rows", min=2, max=400)}}
+    captured = capture_step(step, (torch.ones(9, 24),), dynamic=dims)
+    for rows, terms in ((5, 24), (70, 3 * 70)):  # the width, or all squares
+        assert captured_tolerance(captured, torch.ones(rows, 24)).terms == terms
 
 
 def test_an_imaginary_part_that_differs_is_a_difference():
     found, expected = (one(w=torch.tensor([1.0 + part * 1j])) for part in (0.5, 0.25))
-    outcome = compare_records(found, expected, Tolerance(torch.finfo(torch.float32).eps))
+    outcome = compare_records(found, expected, Tolerance(torch.finfo(torch.float32).eps, 4096))
     assert outcome.max_abs_diff["parameters"] == 0.25
     assert not outcome.agrees
 
@@ -203,7 +241,7 @@ def test_each_entry_of_an_optimizers_state_has_a_scale_of_its_own():
         }
         return record
 
-    tolerance = Tolerance(torch.finfo(torch.float32).eps)
+    tolerance = Tolerance(torch.finfo(torch.float32).eps, 4096)
     assert compare_records(state(1.00001e-10), state(1e-10), tolerance).agrees
     assert not compare_records(state(2e-10), state(1e-10), tolerance).agrees
 
@@ -230,7 +268,7 @@ def cancelling_step(parts, wrong=1.0):
 
 
 def test_what_training_magnifies_is_told_by_eager_itself():
-    tolerance = Tolerance(torch.finfo(torch.float32).eps)
+    tolerance = Tolerance(torch.finfo(torch.float32).eps, 4096)
     expected, nudged = verify_eager(cancelling_step(1), 0), verify_eager(cancelling_step(1), 0, tolerance.eps)
     found = verify_eager(cancelling_step(7), 0)
     assert not compare_records(found, expected, tolerance).agrees
@@ -239,7 +277,7 @@ def test_what_training_magnifies_is_told_by_eager_itself():
 
 
 def test_a_fault_is_no_rounding_that_was_magnified():
-    tolerance = Tolerance(torch.finfo(torch.float32).eps)
+    tolerance = Tolerance(torch.finfo(torch.float32).eps, 4096)
     expected, nudged = verify_eager(cancelling_step(1), 0), verify_eager(cancelling_step(1), 0, tolerance.eps)
     for wrong in (40.0, float("nan")):
         assert not compare_records(

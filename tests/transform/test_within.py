@@ -258,7 +258,7 @@ def test_a_step_in_parts_of_parts_trains_as_eager_does(dtype, most):
     )
     runner = PlannedStep(step, None, as_variant(captured))
     made = record_planned(runner, find_state(step), (batch,), steps=3, seed=1)
-    told = compare_records(made, expected, Tolerance.of([captured.steady.graph]))
+    told = compare_records(made, expected, Tolerance.of([captured.steady.graph], registry()))
     assert told.agrees
     assert not told.bitwise_equal
     assert max(told.max_abs_diff.values()) < most

@@ -9,10 +9,10 @@ from typing import Final
 
 import torch
 
+from neaptide.analysis.sum_depth import deepest_sum
 from neaptide.ir.graph import Graph
+from neaptide.ir.registry import OpRegistry
 
-# A sum that is zero by algebra comes out as roundings of its terms, about the square root of their number: of 4,096 here.
-_ROUNDINGS: Final = 64.0
 _FLOATS: Final = ("float64", "float32", "float16", "bfloat16")
 
 
@@ -21,32 +21,47 @@ class Tolerance:
     """What is allowed of tensors that one program makes in another order of sums.
 
     Half of the digits, of the largest number in a tensor: sums in another order round differently, and steps of training
-    magnify that. Beside that a few roundings of the largest number in all tensors of its group: a gradient that is zero by
-    algebra, such as that of a bias in front of a norm, is nothing but rounding.
+    magnify that. Beside that the roundings of one sum, of the largest number in all tensors of its group: a gradient that
+    is zero by algebra, such as that of a bias in front of a norm, is nothing but rounding. A sum of `n` terms in another
+    order differs by about `sqrt(n)` roundings of the dtype (docs/explanation/numerics.md; Higham, Accuracy and Stability of
+    Numerical Algorithms, 4.2). No dtype adds up more than `1 / eps` terms by itself, so this is half of its digits at most.
 
     Attributes:
         eps: rounding of the coarsest float dtype that the program computes in.
+        terms: of the deepest sum of the program.
     """
 
     eps: float
+    terms: int
 
     @staticmethod
-    def of(graphs: Iterable[Graph]) -> Tolerance:
-        """Of a program's graphs: under autocast, numbers of float32 are as coarse as what they are cast from."""
-        found = {value.dtype for graph in graphs for value in graph.values}
+    def of(graphs: Iterable[Graph], registry: OpRegistry) -> Tolerance:
+        """Of a program's graphs: under autocast, numbers of float32 are as coarse as what they are cast from.
+
+        Args:
+            graphs: as captured, without symbolic dims. Who takes their sums in another order adds up no more terms.
+            registry: what their operations mean.
+        """
+        seen = list(graphs)
+        found = {value.dtype for graph in seen for value in graph.values}
         dtypes = [getattr(torch, name) for name in _FLOATS if name in found]
-        return Tolerance(max((torch.finfo(dtype).eps for dtype in dtypes), default=0.0))
+        eps = max((torch.finfo(dtype).eps for dtype in dtypes), default=0.0)
+        return Tolerance(eps, max((deepest_sum(graph, registry) for graph in seen), default=1))
 
     def allowed(self, expected: torch.Tensor | None, largest: float) -> float:
         """Largest absolute difference of a tensor; `largest` is the largest number in its group."""
         if expected is None or not _has_rounding(expected):
             return 0.0
         eps = max(self.eps, torch.finfo(expected.dtype).eps)
-        return math.sqrt(eps) * largest_number([expected]) + _ROUNDINGS * eps * largest
+        return math.sqrt(eps) * largest_number([expected]) + self._of_one_sum(eps) * largest
 
     def noise(self, largest: float) -> float:
         """Gradients up to this size tell nothing, not even a sign; `largest` is that of all gradients."""
-        return _ROUNDINGS * self.eps * largest
+        return self._of_one_sum(self.eps) * largest
+
+    def _of_one_sum(self, eps: float) -> float:
+        """Rounding of the deepest sum, as a share of what such sums come to."""
+        return min(math.sqrt(self.terms) * eps, math.sqrt(eps))
 
 
 def largest_number(tensors: Iterable[torch.Tensor]) -> float:

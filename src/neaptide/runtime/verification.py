@@ -10,9 +10,12 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from neaptide.frontends.captured import CapturedStep
 from neaptide.frontends.state_finder import find_state
 from neaptide.frontends.step_slots import observation_name, renamed_observation
 from neaptide.frontends.step_state import StepState
+from neaptide.ir.with_sizes import with_sizes
+from neaptide.ops import registry
 from neaptide.runtime.contestants import Factory, build, never_again
 from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.planned_step import PlannedStep
@@ -147,12 +150,19 @@ def verify_planned(
     variant = make(step, batch)
     runner = PlannedStep(step, never_again, variant, on_mismatch="error")
     record = record_planned(runner, find_state(step), (batch,), steps=VERIFY_STEPS, seed=seed + 1)
-    tolerance = None if variant.keeps_bits else Tolerance.of(planned.graph for planned in variant.graphs)
+    tolerance = None if variant.keeps_bits else captured_tolerance(variant.captured, batch)
     found = compare_records(record, expected, tolerance)
     if tolerance is not None and not found.agrees:
         nudged = verify_eager(factory, seed, nudge=tolerance.eps)
         found = compare_records(record, expected, tolerance, nudged)
     return found, record
+
+
+def captured_tolerance(captured: CapturedStep, batch: Any) -> Tolerance:
+    """What is allowed of a program that takes sums of a captured step in another order, with the sizes of a batch."""
+    leaves = pytree.tree_leaves(((batch,), {}))
+    sizes = {} if captured.sizes is None else captured.sizes.binding(leaves)
+    return Tolerance.of((with_sizes(program.graph, sizes) for program in captured.programs), registry())
 
 
 def _note_step(record: StepRecord, number: int, result: Any, gradients: Mapping[str, torch.Tensor]) -> None:
