@@ -1,16 +1,21 @@
 """The deepest sum, against what kernels make of ones: then each number of a result is the count of its terms."""
 
+import math
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
+from neaptide import zoo
 from neaptide.analysis.sum_depth import deepest_sum
 from neaptide.errors import SymbolicError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import MergeMap, SliceMap
 from neaptide.ops import registry
+from neaptide.runtime.capturing import capture
 from neaptide.symbolic.size_expr import SizeExpr
 from op_calls import make_call
 
@@ -200,3 +205,14 @@ def test_a_dim_without_a_value_is_an_error():
     b.output(*b.node("aten.sum.default", b.input("x", (SizeExpr.dim("T"),)), outputs=["t: f32[]"]))
     with pytest.raises(SymbolicError):
         deepest_sum(b.finish(), registry())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", ["gpt2@small", "llama@small", "unet@small"])
+def test_the_terms_of_models_are_those_that_the_documentation_names(spec):
+    step, batch = zoo.factory(spec, device="meta")()
+    programs = capture(step, (batch,)).programs
+    terms = max(deepest_sum(program.graph, registry()) for program in programs)
+    page = (Path(__file__).parents[2] / "docs" / "explanation" / "numerics.md").read_text(encoding="utf-8")
+    (row,) = (line for line in page.splitlines() if line.startswith(f"| `{spec}` |"))
+    assert row.endswith(f"| {terms:,} | {math.isqrt(terms)} |")

@@ -24,7 +24,8 @@ class Tolerance:
     magnify that. Beside that the roundings of one sum, of the largest number in all tensors of its group: a gradient that
     is zero by algebra, such as that of a bias in front of a norm, is nothing but rounding. A sum of `n` terms in another
     order differs by about `sqrt(n)` roundings of the dtype (docs/explanation/numerics.md; Higham, Accuracy and Stability of
-    Numerical Algorithms, 4.2). No dtype adds up more than `1 / eps` terms by itself, so this is half of its digits at most.
+    Numerical Algorithms, 4.2). Beyond `1 / eps` terms a sum tells nothing in that dtype, so no more of them count, and this
+    is half of the digits at most as well.
 
     Attributes:
         eps: rounding of the coarsest float dtype that the program computes in.
