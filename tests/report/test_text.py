@@ -242,8 +242,11 @@ def test_a_plan_says_which_regions_may_run_in_parts_and_what_was_planned():
             TriedVariant("what lies behind h3 in 2 parts", 90 * MIB, 0.8),
         ),
         95 * MIB,
+        tuple(f"forward and backward along dim {dim} of tokens: it is refused" for dim in range(8)),
     )
     text = plan_text(samples.plan(samples.program(parts=record)))
+    assert "Looked at and left out:\n  - forward and backward along dim 0 of tokens: it is refused" in text
+    assert "along dim 5 of tokens: it is refused\n  - 2 more" in text
     assert "Regions that may run in parts:\n  - forward and backward along dim 0" in text
     assert "No plan with parts along their axes goes below 95.00 MiB, 25 % of the baseline." in text
     assert "what lies behind h3 in 2 parts | " in text
@@ -254,3 +257,4 @@ def test_where_no_region_may_run_in_parts_the_plan_says_so():
     text = plan_text(samples.plan(samples.program(parts=record)))
     assert "No region was found that may run in parts." in text
     assert "No plan with parts" not in text
+    assert "left out" not in text

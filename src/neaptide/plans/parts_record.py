@@ -31,8 +31,10 @@ class PartsRecord:
         regions: those that may run in parts, in words, those that make most bytes in parts first.
         tried: variants that were planned, in that order.
         lower_bound_bytes: no plan with parts along the axes of these regions has a lower peak with workspace.
+        refused: what promised something and could not be done, each with the reason.
     """
 
     regions: tuple[str, ...]
     tried: tuple[TriedVariant, ...]
     lower_bound_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+    refused: tuple[str, ...] = ()

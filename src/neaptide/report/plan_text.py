@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from neaptide.planner.budget import Budget
-from neaptide.plans import BudgetRecord, MovesSummary, Plan, PlannedProgram, described_role
+from neaptide.plans import BudgetRecord, MovesSummary, PartsRecord, Plan, PlannedProgram, described_role
 from neaptide.report.cells import (
     bounds_line,
     bullets,
@@ -285,7 +285,7 @@ def _parts(program: PlannedProgram) -> tuple[str | Table, ...]:
     if found is None:
         return ()
     if not found.regions:
-        return ("No region was found that may run in parts.",)
+        return ("No region was found that may run in parts.", _refused(found))
     baseline = program.predictions.baseline_peak_with_workspace_bytes
     rows = tuple(
         (tried.label, byte_cell(tried.peak_bytes), seconds_cell(tried.seconds)) for tried in found.tried
@@ -293,7 +293,14 @@ def _parts(program: PlannedProgram) -> tuple[str | Table, ...]:
     least = format_bytes(found.lower_bound_bytes)
     bound = f"No plan with parts along their axes goes below {least}, {percent(found.lower_bound_bytes, baseline)} of the baseline."
     regions = bullets("Regions that may run in parts", found.regions)
-    return (regions, bound, Table(("variant that was planned", "peak with workspace", "time"), rows))
+    variants = Table(("variant that was planned", "peak with workspace", "time"), rows)
+    return (regions, _refused(found), bound, variants)
+
+
+def _refused(parts: PartsRecord) -> str:
+    rest = len(parts.refused) - _MOST_NAMES
+    more = (f"{rest} more",) if rest > 0 else ()
+    return bullets("Looked at and left out", (*parts.refused[:_MOST_NAMES], *more))
 
 
 def _on_host(program: PlannedProgram) -> str:

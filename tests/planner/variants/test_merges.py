@@ -235,7 +235,7 @@ def test_what_is_not_wanted_is_left_and_told():
     choices = Choices(registry(), lambda _: "verify runs look at it")
     assert merged(Variant.captured(graph), choices).rewrites == ()
     assert without_joins(Variant.captured(graph), choices).rewrites == ()
-    assert choices.refusals == ["verify runs look at it"]
+    assert choices.refusals == ["in_place: verify runs look at it"]
 
 
 def test_a_plan_says_what_was_done_and_runs_as_predicted(tmp_path, caplog):

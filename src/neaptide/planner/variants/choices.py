@@ -139,9 +139,15 @@ class Choices:
         except RewriteError as error:
             reason = error.what
         if reason is not None:
-            self.refusals.append(reason)
+            self.refuse(choice.described(parts), reason)
             return None
         return variant
+
+    def refuse(self, what: str, reason: str) -> None:
+        """Remember once what could not be done, and why."""
+        told = f"{what}: {reason}"
+        if told not in self.refusals:
+            self.refusals.append(told)
 
     def _in_parts(self, choice: Choice, parts: int) -> Variant:
         begun, within = choice.begun, choice.within
@@ -215,7 +221,7 @@ class Choices:
         try:
             later = replay(variant.graph, self.registry, first, RULES)
         except RewriteError as error:
-            self.refusals.append(error.what)
+            self.refuse(f"what makes {level.full.values[family[0].narrow].name} wider", error.what)
             return None
         begun = Variant(variant.decisions, (*variant.rewrites, *first), variant.edited.then(later))
         here = _inside(later, level.within)

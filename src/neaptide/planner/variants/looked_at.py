@@ -32,7 +32,7 @@ def parts_record(
         choices: what may follow from that.
         tried: variants that were planned.
         pricing: of the graph.
-        known: of all searches for this program; remembers the bound.
+        known: of all searches for this program; remembers the bound, and what was refused.
     """
 
     def bound() -> int:
@@ -47,7 +47,9 @@ def parts_record(
             rewritten=pricing.registry,
         )
 
-    return PartsRecord(tuple(map(_in_words, choices)), tuple(tried), known.bound_behind(begun, bound))
+    return PartsRecord(
+        tuple(map(_in_words, choices)), tuple(tried), known.bound_behind(begun, bound), tuple(known.refusals)
+    )
 
 
 def axes_of(begun: Variant, choices: Sequence[Choice], registry: OpRegistry) -> tuple[Carried, ...]:

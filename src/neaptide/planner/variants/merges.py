@@ -49,7 +49,7 @@ def _with(variant: Variant, rewrite: Rewrite, choices: Choices) -> Variant:
         reason = error.what
     if reason is None:
         return made
-    choices.refusals.append(reason)
+    choices.refuse(rewrite.rule, reason)
     return variant
 
 
