@@ -30,7 +30,8 @@ def deepest_sum(graph: Graph, registry: OpRegistry) -> int:
     A product of matrices has as many terms as its inner axis has elements, a convolution as many as its window and its
     channels together, a reduction as many as it reduces. Softmax and norms add up the axis that they need whole. A loop
     that adds up its parts has a term for each trip, beside those of its body. Whole numbers are added exactly and do not
-    count. An operation without a row has as many terms as it has elements of the largest operand for one of a result.
+    count; zeros of padding do. An operation without a row has as many terms as it has elements of the largest operand for
+    one of a result.
 
     Args:
         graph: without symbolic dims, but for those of loops' bodies.
@@ -73,11 +74,12 @@ def _of_result(call: Call, spec: OpSpec | None, number: int) -> int:
         return _elements_for_one(call, number)
     if any(spec.is_a(trait) for trait in _NO_SUMS):
         return 1
-    counted = _operations_for_one(call, spec, number)
     if spec.axes is None:
-        return counted or _elements_for_one(call, number)
+        return _operations_for_one(call, spec, number) or _elements_for_one(call, number)
     axes = () if spec.axes.axes is None else tuple(spec.axes.axes(call))
-    found = max(_told(call, spec, axes, number), counted)
+    found = _told(call, spec, axes, number)
+    if not any(axis.results[number] is Merge.SUM for axis in axes):
+        found = max(found, _operations_for_one(call, spec, number))
     return max(found, _elements_for_one(call, number)) if _reduces(spec, axes) else found
 
 
@@ -118,7 +120,7 @@ def _is_linear(spec: OpSpec) -> bool:
 
 
 def _extent(call: Call, axis: OpAxis) -> int:
-    """Elements of an axis; of what a window reads there are others, and more than one may be for one term."""
+    """Elements of an axis that is added up; a window reads others, and as many of them as there are places."""
     read = () if axis.window is None else axis.window.operands
     found = [_length(call, slot, dim) for slot, dim in axis.operands.items() if slot not in read]
     return max(found or [_length(call, slot, dim) for slot, dim in axis.operands.items()], default=1)
