@@ -9,6 +9,7 @@ import sys
 
 import torch
 from axis_samples import real, samples
+from axis_samples_rare import rare_samples
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from neaptide.ir.axes import Along, Merge, Need
@@ -246,7 +247,7 @@ def check_all():
     """Names that have a sample, how many axes were run, and what did not agree."""
     torch.manual_seed(0)
     seen, run, wrong = set(), 0, []
-    explicit = [(name, Sample(name, args, kwargs)) for name, args, kwargs in samples()]
+    explicit = [(name, Sample(name, args, kwargs)) for name, args, kwargs in (*samples(), *rare_samples())]
     named = {f"aten.{name}" for name, _ in explicit}
     for name, sample in (*explicit, *elementwise_samples(named)):
         seen.add(f"aten.{name}")

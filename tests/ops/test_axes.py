@@ -18,6 +18,7 @@ NOT_COMPARED = {
     "aten.rand.default",
     "aten.randn.default",
     "aten.rand.generator",
+    "aten.randint.low",
     "aten.randn.generator",
 }
 # Those of loops have kernels of the framework that are compared under their own names.

@@ -8,6 +8,7 @@ from functools import cache
 
 from neaptide.ir.registry import AxisRow, OpSpec, Trait
 from neaptide.ops import (
+    axes_algebra,
     axes_contractions,
     axes_elementwise,
     axes_gathers,
@@ -29,6 +30,7 @@ _FAMILIES = (
     axes_gathers,
     axes_pools,
     axes_recurrent,
+    axes_algebra,
 )
 
 

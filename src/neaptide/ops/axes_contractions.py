@@ -225,7 +225,7 @@ _TABLE = (
     Axed("mm.default", einsum("mk,kn->mn")),
     Axed("bmm.default", einsum("bmk,bkn->bmn")),
     Axed("mv.default", einsum("mk,k->m")),
-    Axed("dot.default", einsum("k,k->")),
+    Axed("dot.default vdot.default", einsum("k,k->")),
     Axed("outer.default ger.default", einsum("m,n->mn")),
     Axed("addmm.default addmm_.default", einsum("mk,kn->mn", first=1, addend=0)),
     Axed("addmv.default addmv_.default", einsum("mk,k->m", first=1, addend=0)),

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from neaptide.ir.axes import Merge, Need, OpAxis
 from neaptide.ir.nodes import Arg, Ref
 from neaptide.ir.registry import AxisRow, Call
-from neaptide.ops.axes_forms import Axed, broadcast_dim, dim_of, op_axis, operand, same_dims, slot
+from neaptide.ops.axes_forms import Axed, broadcast_dim, dim_of, op_axis, operand, pointwise, same_dims, slot
 from neaptide.symbolic.size_expr import SizeExpr
 
 _ONE = SizeExpr.const(1)
+_FIRST = (0,)
 
 
 def _embedding(call: Call) -> Iterator[OpAxis]:
@@ -120,15 +121,31 @@ def _scatter(call: Call) -> Iterator[OpAxis]:
         yield from same_dims(call, here, (0,), (at,))
 
 
+def _searched(call: Call) -> Iterator[OpAxis]:
+    """`(sorted_sequence, self)`: each number is looked for by itself, in the one sequence or in that of its row."""
+    if len(call.node.inputs) != 2:
+        return
+    sequence, given = call.inputs()
+    rank = len(given.shape)
+    for dim, extent in enumerate(given.shape):
+        if extent != _ONE:
+            rows = [(0, dim)] if len(sequence.shape) > 1 and dim < rank - 1 else []
+            yield from op_axis(call, [*rows, (1, dim)], [(0, dim)])
+
+
 _TABLE = (
     Axed("embedding.default", AxisRow(_embedding, linear=((0,),))),
     Axed("embedding_dense_backward.default", AxisRow(_embedding_backward, linear=((0,),))),
     Axed("index.Tensor _unsafe_index.Tensor", AxisRow(_index, linear=((0,),))),
     Axed("gather.default", AxisRow(_gather, linear=((0,),))),
     Axed("index_select.default", AxisRow(_index_select, linear=((0,),))),
-    Axed("index_add.default", AxisRow(_index_add, linear=((0, 3),))),
-    Axed("index_put.default", AxisRow(_index_put, linear=((0, 2),))),
-    Axed("scatter.src,value scatter_add.default", AxisRow(_scatter)),
+    Axed("index_add.default index_add_.default", AxisRow(_index_add, linear=((0, 3),))),
+    Axed("index_put.default index_put_.default", AxisRow(_index_put, linear=((0, 2),))),
+    Axed("scatter.src,value scatter_.value scatter_add.default scatter_reduce.two", AxisRow(_scatter)),
+    Axed("bucketize.Tensor", pointwise(positions=_FIRST)),
+    Axed("searchsorted.Tensor", AxisRow(_searched)),
+    # Which element is taken depends on how many were taken before it.
+    Axed("masked_scatter.default masked_scatter_backward.default", AxisRow()),
 )
 
 

@@ -17,7 +17,8 @@ _ONE = SizeExpr.const(1)
 def _batch_of_images(call: Call) -> Iterator[OpAxis]:
     """Dim 0 of images (n, c, h, w), and of all operands beside them."""
     if len(call.inputs()[0].shape) == 4:
-        yield from op_axis(call, [(s, 0) for s in range(len(call.node.inputs))], [(0, 0)])
+        made = [(k, 0) for k in range(len(call.node.outputs))]
+        yield from op_axis(call, [(s, 0) for s in range(len(call.node.inputs))], made)
 
 
 def _outer_dims(spatial: int, *positions: int, linear: bool = True) -> AxisRow:
@@ -33,6 +34,11 @@ def _outer_dims(spatial: int, *positions: int, linear: bool = True) -> AxisRow:
                 )
 
     return AxisRow(axes, linear=((0,),) if linear else ())
+
+
+def _affine_grid(call: Call) -> Iterator[OpAxis]:
+    """`(theta, size, align_corners)`: a grid for each matrix; the size holds their number."""
+    yield from op_axis(call, [(0, 0)], [(0, 0)], sizes=((1, 0),))
 
 
 def _max_pool(call: Call) -> Iterator[OpAxis]:
@@ -173,7 +179,14 @@ _TABLE = (
     Axed(
         "reflection_pad2d.default replication_pad2d.default pixel_shuffle.default", AxisRow(_batch_of_images)
     ),
-    Axed("im2col.default grid_sampler_2d.default", AxisRow(_batch_of_images)),
+    Axed(
+        "im2col.default grid_sampler_2d.default grid_sampler_2d_backward.default pixel_unshuffle.default",
+        AxisRow(_batch_of_images),
+    ),
+    Axed("affine_grid_generator.default", AxisRow(_affine_grid)),
+    Axed("col2im.default", _outer_dims(3, 0)),
+    Axed("reflection_pad1d_backward.default", _outer_dims(1, 0, 1)),
+    Axed("max_unpool2d.default", _outer_dims(2, 0, 1)),
     Axed("_adaptive_avg_pool2d.default", _outer_dims(2, 0)),
     Axed("_adaptive_avg_pool2d_backward.default", _outer_dims(2, 0, 1)),
     Axed("upsample_nearest1d.default,vec", _outer_dims(1, 0)),

@@ -191,6 +191,8 @@ _TABLE = (
         """,
         _reduction(None),
     ),
+    Axed("kthvalue.default", _reduction(None, position=2)),
+    Axed("median.default norm.Scalar", AxisRow()),
     Axed("linalg_vector_norm.default norm.ScalarOpt_dim", _reduction(None, position=2)),
     Axed("cumsum.default", all_but(argument_dim(1), _FIRST)),
     Axed(

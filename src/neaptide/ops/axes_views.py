@@ -147,6 +147,37 @@ def _unselected(call: Call) -> Iterator[OpAxis]:
             yield from op_axis(call, [(0, dim - (dim > new))], [(0, dim)])
 
 
+def _diagonal_dims(call: Call, rank: int, first: int, default: tuple[int, int]) -> list[int] | None:
+    """Dims of a tensor of so many beside the two that a diagonal runs through; these are arguments from `first` on."""
+    found = [dim_of(call.arg(first + k, f"dim{k + 1}", default[k]), rank) for k in range(2)]
+    return None if None in found else [dim for dim in range(rank) if dim not in found]
+
+
+def _diagonal(call: Call) -> Mapping[int, int] | None:
+    """`(self, offset, dim1, dim2)`: the diagonal is a new last dim."""
+    kept = _diagonal_dims(call, _rank(call), 2, (0, 1))
+    return None if kept is None else {dim: at for at, dim in enumerate(kept)}
+
+
+def _diagonal_embedded(call: Call) -> Mapping[int, int] | None:
+    """`(self, offset, dim1, dim2)`: the last dim becomes a diagonal."""
+    kept = _diagonal_dims(call, _rank(call) + 1, 2, (-2, -1))
+    return None if kept is None else dict(enumerate(kept))
+
+
+def _diagonal_backward(call: Call) -> Mapping[int, int] | None:
+    """`(grad_output, sizes, offset, dim1, dim2)`."""
+    kept = _diagonal_dims(call, _rank(call) + 1, 3, (0, 1))
+    return None if kept is None else dict(enumerate(kept))
+
+
+def _unfolded_backward(call: Call) -> Mapping[int, int] | None:
+    """`(grad_in, input_sizes, dim, size, step)`: windows of one dim lie in the last."""
+    rank = _rank(call) - 1
+    whole = dim_of(call.arg(2), rank)
+    return None if whole is None else {dim: dim for dim in range(rank) if dim != whole}
+
+
 def _repeated(call: Call) -> Iterator[OpAxis]:
     """Dims that are repeated once."""
     value, made = call.inputs()[0], call.output()
@@ -196,6 +227,11 @@ _TABLE = (
     Axed("cat.default concat.default concatenate.default", AxisRow(_joined, linear=(_FIRST,))),
     Axed("stack.default _stack.default", AxisRow(_stacked, linear=(_FIRST,))),
     Axed("glu.default", all_but(argument_dim(1, "dim", -1))),
+    Axed("glu_backward.default", all_but(argument_dim(2), _FIRST, operands=(0, 1))),
+    Axed("diagonal.default", moved(_diagonal, _FIRST)),
+    Axed("diag_embed.default", moved(_diagonal_embedded, _FIRST)),
+    Axed("diagonal_backward.default", moved(_diagonal_backward, _FIRST), shapes=(1,)),
+    Axed("unfold_backward.default", moved(_unfolded_backward, _FIRST), shapes=(1,)),
     Axed("unfold.default", AxisRow(_unfolded, linear=(_FIRST,))),
     Axed("view_as_real.default", AxisRow(_as_real, linear=(_FIRST,))),
     Axed("view_as_complex.default", moved(_as_complex, _FIRST)),
