@@ -1,7 +1,7 @@
-"""What judging a changed graph costs: `python benchmarks/candidate_cost.py [--layers 6 48]`.
+"""What judging a changed graph costs: `python benchmarks/candidate_cost.py [--layers 6 48] [--models vit@paper]`.
 
-Candidates put copies in front of users, somewhere in a training step of a transformer with so many layers, so that about
-20 nodes are touched. Printed is processor time on one thread: of a candidate judged in the sequence that stood before,
+Candidates put copies in front of users, somewhere in a training step of a transformer with so many layers, or in one of the zoo
+that is captured on the meta device, so that about 20 nodes are touched. Printed is processor time on one thread: of a candidate judged in the sequence that stood before,
 beside what the same answer takes by compiling, and of the edit itself, which comes before either. Medians and ninth deciles.
 """
 
@@ -24,7 +24,10 @@ from neaptide.cost.presets import get_device
 from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Ref
+from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule
+from neaptide.ops import registry
+from neaptide.ops.copies import CLONE
 from neaptide.planner.candidates.judge import judge_candidate
 from neaptide.planner.candidates.standing import Standing
 from neaptide.planner.pricing import Pricing
@@ -36,10 +39,10 @@ SEED: Final = 0
 CANDIDATES: Final = 25
 COPIES: Final = 10  # each is a node, and the first user of its operand is another
 DEVICE: Final = "rtx3090"
-COLUMNS: Final = ("nodes", "touched", "judged (ms)", "p90", "compiled (ms)", "edit (ms)")
+COLUMNS: Final = ("step", "nodes", "touched", "judged (ms)", "p90", "compiled (ms)", "edit (ms)")
 
 
-def edited(graph: Graph, first: int) -> Edited:
+def edited(graph: Graph, first: int, copying: str) -> Edited:
     """A graph with copies between nodes and their first users, from a node on."""
     users = graph.consumers()
     edit = GraphEdit(graph)
@@ -49,7 +52,7 @@ def edited(graph: Graph, first: int) -> Edited:
             value = node.outputs[0]
             was = graph.values[value]
             copy = edit.fresh("copy", was.dtype, was.shape)
-            edit.insert_after(node.id, NodeDraft("toy.mix", (value,), (copy,), (Ref(0),)))
+            edit.insert_after(node.id, NodeDraft(copying, (value,), (copy,), (Ref(0),)))
             edit.replace_uses(value, copy, users[value][:1])
             left -= 1
     return edit.finish()
@@ -73,16 +76,23 @@ def compiled(standing: Standing, change: Edited, sequence: tuple[int, ...]) -> t
     return Evaluator(step, sequence).peak, step.sequence_seconds(sequence)
 
 
-def measure(layers: int) -> dict[str, Any]:
+def of_the_zoo(spec: str) -> Graph:
+    """A step of the zoo, captured without its bytes."""
+    from neaptide import zoo
+    from neaptide.runtime.capturing import capture
+
+    step, batch = zoo.factory(spec, device="meta")()
+    return capture(step, (batch,)).steady.graph
+
+
+def measure(name: str, graph: Graph, meaning: OpRegistry, copying: str) -> dict[str, Any]:
     """One graph: candidates spread over its first half, judged both ways."""
-    made = transformer_step(layers=layers)
-    graph = made.graph
-    standing = Standing(graph, Pricing(EstimatedCost(get_device(DEVICE), made.registry), made.registry))
+    standing = Standing(graph, Pricing(EstimatedCost(get_device(DEVICE), meaning), meaning))
     rng = random.Random(SEED)
     rows = []
     for number in range(CANDIDATES):
         first = rng.randrange(len(graph.nodes) // 2)
-        edit_ms, change = timed(lambda at=first: edited(graph, at))
+        edit_ms, change = timed(lambda at=first: edited(graph, at, copying))
         judged_ms, found = timed(lambda to=change: judge_candidate(standing, to))
         assert not found.refusal, found.refusal
         row = {"edit_ms": edit_ms, "judged_ms": judged_ms, "touched": len(change.touched)}
@@ -93,7 +103,7 @@ def measure(layers: int) -> dict[str, Any]:
         rows.append(row)
     judged = sorted(row["judged_ms"] for row in rows)
     return {
-        "layers": layers,
+        "step": name,
         "nodes": len(graph.nodes),
         "touched": statistics.median(row["touched"] for row in rows),
         "judged_ms": statistics.median(judged),
@@ -106,7 +116,7 @@ def measure(layers: int) -> dict[str, Any]:
 def cells(row: dict[str, Any]) -> list[str]:
     """A row as it is printed."""
     times = (f"{row[name]:.2f}" for name in ("judged_ms", "judged_p90_ms", "compiled_ms", "edit_ms"))
-    return [str(row["nodes"]), f"{row['touched']:.0f}", *times]
+    return [row["step"], str(row["nodes"]), f"{row['touched']:.0f}", *times]
 
 
 def main() -> None:
@@ -114,9 +124,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--layers", type=int, nargs="+", default=[6, 48], help="default: %(default)s")
+    parser.add_argument("--models", nargs="*", default=["vit@paper"], help="of the zoo; default: %(default)s")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the JSON")
     asked = parser.parse_args()
-    rows = [measure(layers) for layers in asked.layers]
+    made = {f"{layers} layers": transformer_step(layers=layers) for layers in asked.layers}
+    rows = [measure(name, step.graph, step.registry, "toy.mix") for name, step in made.items()]
+    rows += [measure(spec, of_the_zoo(spec), registry(), CLONE) for spec in asked.models]
     print(table(COLUMNS, [cells(row) for row in rows]))
     save("candidate_cost", recorded(rows, seed=SEED, repeats=CANDIDATES, device=DEVICE), asked.output)
 
