@@ -7,6 +7,7 @@ import logging
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import fission_steps
@@ -29,6 +30,7 @@ TOLERANCE: Final = 0.03
 OURS: Final = "ours"
 NAIVE: Final = "micro_batch"
 RECOMPUTE: Final = "recompute"
+EAGER: Final = ("eager", "eager, a third later", "eager, two thirds later")
 SEARCHES: Final = {
     RECOMPUTE: ("default", "bitwise"),
     NAIVE: ("micro_batch", "close"),
@@ -67,6 +69,7 @@ class Field:
         self.factory = fission_steps.factory(spec) if own else zoo.factory(spec)
         self.rows: list[dict[str, Any]] = []
         self.runners: list[Contestant] = []
+        self.eager: list[Contestant] = []
         self.fronts: dict[str, dict[str, Any]] = {}
         self.plan_runners: list[Contestant] = []
         self.makers: dict[str, Callable[..., PlannedVariant]] = {}
@@ -81,11 +84,11 @@ class Field:
         searched_variant.logger.setLevel(logging.INFO)
 
     def add_eager(self) -> None:
-        """The step as it is."""
+        """The step as it is, several times: what else the machine does while eager runs is in the ratio of every program."""
         from neaptide.runtime import contestants
 
-        self.runners.append(contestants.eager_contestant(self.factory, SEED))
-        self.rows.append({"program": "eager"})
+        self.eager = [contestants.eager_contestant(self.factory, SEED, name) for name in EAGER]
+        self.rows.append({"program": EAGER[0]})
 
     def add_micro_batches(self) -> None:
         """The step in parts by hand."""
@@ -228,8 +231,11 @@ class Field:
         gc.collect()
         assert self.prepared.clock is not None
         readings = PaceReadings(self.prepared.clock)
-        found = contestants.measure([*self.runners, *self.plan_runners], 2 * rounds, between=readings.read)
+        found = contestants.measure(
+            spread(self.eager, [*self.runners, *self.plan_runners]), 2 * rounds, between=readings.read
+        )
         self.pace = readings.pace()
+        found["eager"] = middle([found[name] for name in EAGER])
         self._choose(found, latencies)
         for row in self.rows:
             if row["program"] in found and row.get("chosen_for") != []:
@@ -258,6 +264,21 @@ class Field:
                 # Half of the tolerance is left for the rounds that are reported.
                 limit = TrialLimit(longest_ratio=(1 + latency / 100) * (1 + TOLERANCE / 2))
                 rows[limit.choose(trials)[0]]["chosen_for"].append(latency)
+
+
+def spread(few: list[Contestant], many: list[Contestant]) -> list[Contestant]:
+    """Some programs, with about as many of the others between each two of them."""
+    width = -(-len(many) // len(few))
+    return [one for number, first in enumerate(few) for one in (first, *many[number * width :][:width])]
+
+
+def middle(found: list[Measured]) -> Measured:
+    """One program that ran several times a round: the middle of its times in each."""
+    times = [one.times for one in found]
+    walls = [statistics.median(each) for each in zip(*(one.wall_s for one in times if one), strict=True)]
+    cpus = [statistics.median(each) for each in zip(*(one.cpu_s for one in times if one), strict=True)]
+    assert found[0].times is not None
+    return replace(found[0], times=replace(found[0].times, wall_s=tuple(walls), cpu_s=tuple(cpus)))
 
 
 def every_second(measured: Measured, first: int) -> StepTimes:

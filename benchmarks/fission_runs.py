@@ -11,7 +11,7 @@ and beside them eager, eager micro-batching by hand (`hand_micro_batches.py`) an
 every second round the plans are chosen: for each limit of time the lowest peak that measured within it, or the fastest
 plan. They are verified, and the other rounds are reported. Peaks are counted by the allocator's events, processor times
 are taken in turns in one process, whose heap keeps what is freed as in those of `neaptide compare`, and the ratio to
-eager within each round; printed is the median of the rounds. A prediction is exact where the peak of the storages and
+eager within each round, of whose three runs in a round the middle one counts; printed is the median of the rounds. A prediction is exact where the peak of the storages and
 the peak with workspace are both the measured ones to the byte. Parameters are compared with eager's after three steps,
 as the largest difference over the largest number of a tensor.
 
