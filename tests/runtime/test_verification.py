@@ -24,6 +24,7 @@ from neaptide.runtime.verification import (
     verify_planned,
 )
 from step_checks import as_variant
+from varying_dims import needs_varying_dims
 
 
 def records(change=lambda _model: None):
@@ -210,6 +211,7 @@ def test_noise_is_the_rounding_of_the_deepest_sum(dtype, terms, roundings):
     assert terms > 4096 or tolerance.noise(1.0) <= 64 * eps
 
 
+@needs_varying_dims
 def test_the_deepest_sum_is_that_of_the_captured_program_at_the_sizes_of_a_batch():
     net = nn.Linear(24, 3)
 
