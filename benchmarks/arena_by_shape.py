@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bench_record import RESULTS, recorded, run_part, save, say, table
+from bench_record import RESULTS, markdown, recorded, run_part, save, say, table
 from quote_bars import quote_into
 
 if TYPE_CHECKING:
@@ -219,8 +219,7 @@ def lines(result: Row) -> list[tuple[str, ...]]:
 
 def in_markdown(result: Row) -> str:
     """The table of the page."""
-    text = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
-    text += ["| " + " | ".join(cells) + " |" for cells in lines(result)]
+    text = markdown(COLUMNS, lines(result))
     return "\n".join([*text, "", f"{DRAWN} shapes for each row; made {result['made'][:10]}, one thread."])
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from bench_record import RESULTS, recorded, run_part, save, say, table
+from bench_record import RESULTS, markdown, recorded, run_part, save, say, table
 from neaptide import zoo
 from neaptide.analysis.axes.carried import Carried, Why
 from neaptide.analysis.axes.follow import follow
@@ -110,8 +110,7 @@ def cells(row: dict[str, Any]) -> list[str]:
 
 def quote(result: dict[str, Any]) -> None:
     """Put the table into the page on axes."""
-    lines = [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
-    lines += [f"| {' | '.join(cells(row))} |" for row in result["rows"]]
+    lines = markdown(COLUMNS, map(cells, result["rows"]))
     lines += [
         "",
         f"Measured {result['made'][:10]} on {result['machine']['cpu']}, one thread, processor time.",

@@ -9,7 +9,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -96,6 +96,14 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         shown.append("  ".join(cells).rstrip())
     shown.insert(1, "  ".join("-" * width for width in widths))
     return "\n".join(shown)
+
+
+def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table for a page."""
+    lines = [" | ".join(columns), *(" | ".join(row) for row in rows)]
+    shown = [f"| {line} |" for line in lines]
+    shown.insert(1, "|" + "---|" * len(columns))
+    return shown
 
 
 def run_part(

@@ -29,7 +29,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from bench_record import MIB, RESULTS, recorded, run_part, save, say, table
+from bench_record import MIB, RESULTS, markdown, recorded, run_part, save, say, table
 from dynamic_shapes_cases import ALLOWED, BY_SHAPE, MODEL, POINTS, SEED, TIME_LIMIT_S, peaks, timed
 from quote_bars import quote_into
 
@@ -91,8 +91,7 @@ def lines(result: Row) -> list[tuple[str, ...]]:
 
 def in_markdown(result: Row) -> str:
     """The table of the page."""
-    text = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
-    text += ["| " + " | ".join(cells) + " |" for cells in lines(result)]
+    text = markdown(COLUMNS, lines(result))
     above = [
         one["peak_bytes"] / one["exact_peak_bytes"] - 1
         for row in result["rows"]

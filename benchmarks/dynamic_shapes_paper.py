@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from bench_record import GIB, RESULTS, recorded, save, say, table
+from bench_record import GIB, RESULTS, markdown, recorded, save, say, table
 from dynamic_shapes import PAGE
 from dynamic_shapes_cases import ALLOWED, DEVICE_SHARE
 from quote_bars import quote_into
@@ -121,8 +121,7 @@ def lines(result: Row) -> list[tuple[str, ...]]:
 
 def in_markdown(result: Row) -> str:
     """The table of the page."""
-    text = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
-    text += ["| " + " | ".join(cells) + " |" for cells in lines(result)]
+    text = markdown(COLUMNS, lines(result))
     batches = result["rows"][0]["batches"]
     return "\n".join(
         [*text, "", f"{batches} batches of each kind, predicted {result['made'][:10]} for `{DEVICE}`."]

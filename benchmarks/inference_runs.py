@@ -22,9 +22,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from bench_record import MIB, RESULTS, recorded, run_part, save, say, table
+from bench_record import MIB, RESULTS, markdown, recorded, run_part, save, say, table
 from neaptide.runtime.contestant_process import KEEPING_HEAP
-from quote_bars import quoted
+from quote_bars import quote_into
 
 SEED: Final = 0
 ROUNDS: Final = 9
@@ -154,11 +154,9 @@ def shown(row: dict[str, Any]) -> list[str]:
 def quote(result: dict[str, Any]) -> None:
     """Put the table into the page on rewrites."""
     machine = result["machine"]
-    lines = [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
-    lines += [f"| {' | '.join(shown(row))} |" for row in result["rows"]]
+    lines = markdown(COLUMNS, map(shown, result["rows"]))
     lines += ["", f"Measured {result['made'][:10]} on {machine['cpu']}, {machine['threads']} thread."]
-    page = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(quoted(page, "\n".join(lines), BEGIN, END), encoding="utf-8")
+    quote_into(PAGE, "\n".join(lines), BEGIN, END)
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bench_record import RESULTS, recorded, save, say, table
+from bench_record import RESULTS, markdown, recorded, save, say, table
 from quote_bars import quote_into
 
 if TYPE_CHECKING:
@@ -224,8 +224,7 @@ def _exact(ran: Row) -> str:
 
 def in_markdown(result: Row) -> str:
     """The table of the page."""
-    text = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
-    text += ["| " + " | ".join(cells) + " |" for cells in lines(result)]
+    text = markdown(COLUMNS, lines(result))
     rows = result["rows"]
     least = [min(row["recompute_peak_bytes"], *row["fixed_peak_bytes"].values()) for row in rows]
     above = [row["peak_bytes"] / best - 1 for row, best in zip(rows, least, strict=True)]

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from bench_record import RESULTS, recorded, run_part, save, say, table
+from bench_record import RESULTS, markdown, recorded, run_part, save, say, table
 from quote_bars import quote_into
 
 SEED: Final = 0
@@ -181,8 +181,7 @@ OURS: Final = tuple(f"ours_by_{cost}" for cost in COSTS)
 
 def in_markdown(result: Row) -> str:
     """The table of the page."""
-    text = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
-    text += ["| " + " | ".join(cells) + " |" for cells in lines(result)]
+    text = markdown(COLUMNS, lines(result))
     told = []
     for cost in COSTS:
         cases = [

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import fission_steps
 import neaptide.zoo
-from bench_record import RESULTS, recorded, save, table
+from bench_record import RESULTS, markdown, recorded, save, table
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.ir.graph import Graph
@@ -129,8 +129,7 @@ def cells(row: dict[str, Any]) -> list[str]:
 
 def quote(result: dict[str, Any]) -> None:
     """Put the table into the page on rewrites."""
-    lines = [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
-    lines += [f"| {' | '.join(cells(row))} |" for row in result["rows"]]
+    lines = markdown(COLUMNS, map(cells, result["rows"]))
     lines += [
         "",
         f"Predicted {result['made'][:10]} for {DEVICE}, {result['settings']['work']} units of work a search.",
