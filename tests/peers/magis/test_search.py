@@ -20,8 +20,8 @@ from neaptide.peers.magis import moves
 from neaptide.peers.magis.carry_out import carry_out
 from neaptide.peers.magis.f_tree import f_tree
 from neaptide.peers.magis.f_tree_moves import is_legal
-from neaptide.peers.magis.flat_step import FlatStep
 from neaptide.peers.magis.footprint import footprint
+from neaptide.peers.magis.recorded_flat import recorded_flat_step
 from neaptide.peers.magis.search import Wanted, solve
 from neaptide.peers.magis.seconds import RecordedCost
 from neaptide.peers.magis.simulate import Simulator
@@ -54,7 +54,7 @@ def test_states_take_what_their_rewritten_graphs_take(sizes, choices):
     batch, width, layers = sizes
     step = step_of(batch=batch, width=width, layers=layers)
     tree = tree_of(step)
-    simulator = Simulator(FlatStep.of(step), tree)
+    simulator = Simulator(recorded_flat_step(step), tree)
     state = State()
     for choice in choices:
         found = list(moves.next_states(simulator, state, simulator.run(state)))
@@ -67,7 +67,7 @@ def test_states_take_what_their_rewritten_graphs_take(sizes, choices):
 def test_moves_reach_regions_recomputations_and_stays():
     """The walks above would say nothing if they met only one kind of change."""
     step = step_of(batch=64, width=512, layers=4)
-    simulator = Simulator(FlatStep.of(step), tree_of(step))
+    simulator = Simulator(recorded_flat_step(step), tree_of(step))
     seen = [State()]
     for _ in range(3):
         seen += [s for one in seen[-8:] for s in moves.next_states(simulator, one, simulator.run(one))]
@@ -88,7 +88,7 @@ def test_digests_do_not_depend_on_the_way():
 
 def by_brute_force(step, tree, longest_s):
     """The least peak within a time: all parts times all sets of recomputations that moves may make, on rewritten graphs."""
-    simulator = Simulator(FlatStep.of(step), tree)
+    simulator = Simulator(recorded_flat_step(step), tree)
     flat = simulator.flat
     counts = [[0, *(n for n in range(2, r.length + 1) if r.length % n == 0)] for r in tree.regions]
     choices = [()]
@@ -97,8 +97,8 @@ def by_brute_force(step, tree, longest_s):
     again = [
         (node, user)
         for node in range(len(flat.made))
-        for user in flat.users[flat.made[node]][1:]
-        if not flat.is_update[node] and not flat.is_update[user]
+        for user in flat.users[flat.made[node][0]][1:]
+        if flat.again_until[node] and flat.again_until[user]  # else an update
     ]
     best = None
     for parts in filter(lambda one: is_legal(tree, one), choices):
@@ -108,7 +108,7 @@ def by_brute_force(step, tree, longest_s):
                 state = state.toggled_again(entry)
             if moves._without_torn(simulator, state) != state:
                 continue
-            if any(moves._is_overwritten(simulator, *entry) for entry in some):
+            if any(user >= flat.again_until[node] for node, user in some):
                 continue
             found = judged(step, tree, state)
             if found.seconds <= longest_s and (best is None or found.peak_bytes < best):
@@ -202,12 +202,12 @@ def test_a_search_has_one_limit():
 def test_a_region_that_is_as_before_is_not_looked_at_again():
     step = step_of(batch=8, width=2, layers=6)
     tree = tree_of(step)
-    simulator = Simulator(FlatStep.of(step), tree)
+    simulator = Simulator(recorded_flat_step(step), tree)
     inner = next(k for k, inside in enumerate(tree.children) if not inside)
     state = State().with_parts(((inner, 2),))
     simulator.run(state)
     before = simulator.levels_played
     outside = next(n for n in range(len(step.graph.nodes)) if n not in tree.regions[inner].members)
-    users = simulator.flat.users[simulator.flat.made[outside]]
+    users = simulator.flat.users[simulator.flat.made[outside][0]]
     simulator.run(state.toggled_again((outside, users[-1])))
     assert simulator.levels_played == before + 1

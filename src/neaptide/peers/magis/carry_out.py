@@ -13,7 +13,7 @@ from neaptide.corpus.recorded_steps import RecordedStep
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import HostStay, Schedule
 from neaptide.peers.magis.f_tree import FTree
-from neaptide.peers.magis.flat_step import FlatStep
+from neaptide.peers.magis.recorded_flat import recorded_flat_step
 from neaptide.peers.magis.simulate import Simulator
 from neaptide.peers.magis.state import Again, State
 from neaptide.transform.rewrite import Rewrite, apply_rewrite
@@ -130,8 +130,8 @@ def _with_stays(step: RecordedStep, tree: FTree, state: State, graph: Graph, sch
     value_of = {value.name: value for value in graph.values}
     running = [graph.nodes[one.target] for one in schedule.node_steps()]
     made = []
-    for stay in Simulator(FlatStep.of(step), tree).stays(state):
-        storage = value_of[step.graph.values[stay.value].name].storage
+    for stay in Simulator(recorded_flat_step(step), tree).stays(state):
+        storage = value_of[step.graph.values[stay.tensor].name].storage
         assert storage is not None
         creations = sum(storage in graph.created_storages(node) for node in running[: stay.store_behind + 1])
         made.append(

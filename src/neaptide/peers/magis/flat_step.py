@@ -1,69 +1,34 @@
-"""A recorded step as flat arrays, and what its operations take in parts."""
+"""What a search sees of a step: tensors, which nodes make and need them, and what the nodes take in parts.
+
+A *tensor* is what has bytes of its own: in a recorded step each value, in a captured program each storage. A view makes no
+tensor. It needs the one that it shows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
-from neaptide.corpus.recorded_ops import UPDATE, moved_values
-from neaptide.corpus.recorded_steps import RecordedStep
-from neaptide.ir.registry import Call
-from neaptide.peers.magis.seconds import FREE, FREE_S, roofline_seconds
+from neaptide.ir.axes import Along
 
 
-@dataclass(frozen=True, slots=True)
-class FlatStep:
-    """A recorded step.
+class Counting(Protocol):
+    """By which conventions parts are counted."""
 
-    Attributes:
-        inputs: values that the step is called with.
-        kept: values that stay to the end.
-        nbytes: by value.
-        operands: by node, values.
-        made: by node, the value that it makes.
-        maker: by value, its node; -1 for inputs.
-        users: by value, nodes, ascending.
-        flops: by node.
-        moved: by node, the values that are read or written, one entry for each pass.
-        is_free: by node, whether it takes no time.
-        is_update: by node.
-    """
+    @property
+    def holds_pieces(self) -> bool:
+        """Whether a part holds its pieces of the results until it ends; else a piece is gone when it is merged."""
+        ...
 
-    inputs: tuple[int, ...]
-    kept: frozenset[int]
-    nbytes: tuple[int, ...]
-    operands: tuple[tuple[int, ...], ...]
-    made: tuple[int, ...]
-    maker: tuple[int, ...]
-    users: tuple[tuple[int, ...], ...]
-    flops: tuple[int, ...]
-    moved: tuple[tuple[int, ...], ...]
-    is_free: tuple[bool, ...]
-    is_update: tuple[bool, ...]
+    def is_copied(self, value: int, along: Along) -> bool:
+        """Whether a part of a value that is handed to a region takes bytes of its own.
 
-    @staticmethod
-    def of(step: RecordedStep) -> FlatStep:
-        """The arrays of a step. O(nodes)."""
-        graph = step.graph
-        calls = [Call(graph, node) for node in graph.nodes]
-        maker, users = [-1] * len(graph.values), [list[int]() for _ in graph.values]
-        for node in graph.nodes:
-            maker[node.outputs[0]] = node.id
-            for value in node.inputs:
-                users[value].append(node.id)
-        return FlatStep(
-            graph.inputs,
-            frozenset(graph.outputs),
-            tuple(value.nbytes.evaluate() for value in graph.values),
-            tuple(node.inputs for node in graph.nodes),
-            tuple(node.outputs[0] for node in graph.nodes),
-            tuple(maker),
-            tuple(map(tuple, users)),
-            tuple(step.registry.require(c.node.op).flops(c).evaluate() for c in calls),
-            tuple(map(moved_values, calls)),
-            tuple(node.op in FREE for node in graph.nodes),
-            tuple(node.op == UPDATE for node in graph.nodes),
-        )
+        Args:
+            value: of the graph.
+            along: where the axis lies in it.
+        """
+        ...
 
     def part_seconds(self, node: int, parts: int, divided: Mapping[int, int]) -> float:
         """Seconds of a node for one of so many parts.
@@ -71,9 +36,68 @@ class FlatStep:
         Args:
             node: which one; it runs along the axes of all regions that it is in.
             parts: of all these regions together.
-            divided: by value, into how many parts it is cut; whole values are not in it.
+            divided: by tensor, into how many parts it is cut; whole tensors are not in it.
         """
-        if self.is_free[node]:
-            return FREE_S
-        moved = sum(self.nbytes[v] // divided.get(v, 1) for v in self.moved[node])
-        return roofline_seconds(self.flops[node] / parts, moved)
+        ...
+
+    def merge_seconds(self, parts: int, sum_bytes: int) -> float:
+        """Seconds to add up the sums of a region.
+
+        Args:
+            parts: of the region.
+            sum_bytes: of all its results that are sums.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A node that hands a tensor on.
+
+    Attributes:
+        node: which one.
+        users: nodes that need what it makes.
+        is_output: the step returns what it makes.
+    """
+
+    node: int
+    users: tuple[int, ...]
+    is_output: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FlatStep:
+    """A step.
+
+    Attributes:
+        inputs: tensors that are there at first, and go after their last use.
+        kept: tensors that stay to the end.
+        resident_bytes: that are there all the time, beside the tensors.
+        nbytes: by tensor.
+        tensor_of: by value of the graph; -1 for one without bytes.
+        operands: by node, tensors that it needs and does not make.
+        made: by node, the tensors that it makes.
+        maker: by tensor, its node; -1 for inputs.
+        users: by tensor, nodes that need it, ascending.
+        before: by node, nodes that must run first.
+        workspace: by node, bytes that it needs while it runs.
+        again_until: by node, the first node that it may not run again before: what it reads is overwritten by then. 0 where
+            it may never run again.
+        views: by node, the views of what it makes, ascending.
+        counting: by which conventions parts are counted.
+    """
+
+    inputs: tuple[int, ...]
+    kept: frozenset[int]
+    resident_bytes: int
+    nbytes: tuple[int, ...]
+    tensor_of: tuple[int, ...]
+    operands: tuple[tuple[int, ...], ...]
+    made: tuple[tuple[int, ...], ...]
+    maker: tuple[int, ...]
+    users: tuple[tuple[int, ...], ...]
+    before: tuple[tuple[int, ...], ...]
+    workspace: tuple[int, ...]
+    again_until: tuple[int, ...]
+    views: tuple[tuple[View, ...], ...]
+    counting: Counting

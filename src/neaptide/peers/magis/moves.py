@@ -17,11 +17,11 @@ def next_states(simulator: Simulator, state: State, simulated: Simulated) -> Ite
     """States one move away, those of the F-tree first, then those of the tensors that idle longest."""
     yield from next_parts(simulator, state)
     idle = [found for found in simulated.alive if found.was_used and found.user >= 0]
-    for alive in sorted(idle, key=lambda found: (-found.span, found.value)):
+    for alive in sorted(idle, key=lambda found: (-found.span, found.tensor)):
         if _may_run_again(simulator, state, alive):
-            yield state.toggled_again((simulator.flat.maker[alive.value], alive.user))
+            yield state.toggled_again((simulator.flat.maker[alive.tensor], alive.user))
         if _may_go_away(simulator, state, alive):
-            yield state.toggled_away((alive.value, alive.user))
+            yield state.toggled_away((alive.tensor, alive.user))
     for again in sorted(state.again):
         yield state.toggled_again(again)
     for away in sorted(state.away):
@@ -41,31 +41,17 @@ def level_of(simulator: Simulator, parts: Parts, node: int) -> int:
 
 
 def _may_run_again(simulator: Simulator, state: State, alive: Alive) -> bool:
-    flat, node = simulator.flat, simulator.flat.maker[alive.value]
-    if node < 0 or flat.is_update[node]:
+    flat, node = simulator.flat, simulator.flat.maker[alive.tensor]
+    if node < 0 or alive.user >= flat.again_until[node]:
         return False
     # The user stands for a region where it is the last member of one.
-    if level_of(simulator, state.parts, node) != alive.level or (node, alive.user) in state.again:
-        return False
-    return not _is_overwritten(simulator, node, alive.user)
-
-
-def _is_overwritten(simulator: Simulator, node: int, user: int) -> bool:
-    """Whether an operand of a node may have been updated when a later node runs: the last of its readers is earlier."""
-    flat = simulator.flat
-    for value in flat.operands[node]:
-        for writer in flat.users[value]:
-            if flat.is_update[writer] and flat.operands[writer][0] == value:
-                readers = [other for other in flat.users[value] if other != writer]
-                if user > max(readers):
-                    return True
-    return False
+    return level_of(simulator, state.parts, node) == alive.level and (node, alive.user) not in state.again
 
 
 def _may_go_away(simulator: Simulator, state: State, alive: Alive) -> bool:
     """What the step is called with stays where it is."""
-    is_own = simulator.flat.maker[alive.value] >= 0
-    return alive.level == ROOT and is_own and (alive.value, alive.user) not in state.away
+    is_own = simulator.flat.maker[alive.tensor] >= 0
+    return alive.level == ROOT and is_own and (alive.tensor, alive.user) not in state.away
 
 
 def _without_torn(simulator: Simulator, state: State) -> State:
@@ -76,10 +62,10 @@ def _without_torn(simulator: Simulator, state: State) -> State:
         levels = {level_of(simulator, state.parts, n) for n in (node, user)}
         if len(levels) > 1:
             state = state.toggled_again((node, user))
-    for value, user in sorted(state.away):
-        maker = simulator.flat.maker[value]
+    for tensor, user in sorted(state.away):
+        maker = simulator.flat.maker[tensor]
         is_outside = maker < 0 or level_of(simulator, state.parts, maker) == ROOT
         at_root = user in lasts or level_of(simulator, state.parts, user) == ROOT
         if not (is_outside and at_root):
-            state = state.toggled_away((value, user))
+            state = state.toggled_away((tensor, user))
     return state

@@ -6,13 +6,15 @@ As in the released search: program order. What is new stands next to its use.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 
 from neaptide.peers.magis.f_tree import FTree
 from neaptide.peers.magis.flat_step import FlatStep
 
 
-def level_items(flat: FlatStep, tree: FTree, nodes: Set[int], inside: Sequence[int]) -> list[tuple[int, int]]:
+def level_items(
+    flat: FlatStep, tree: FTree, nodes: frozenset[int], inside: Sequence[int]
+) -> list[tuple[int, int]]:
     """The items of a level in running order: (last node, region), with -1 for a single node. O(nodes log nodes).
 
     A region stands where its last member stood. Nodes in between that need its results follow it.
@@ -34,7 +36,7 @@ def level_items(flat: FlatStep, tree: FTree, nodes: Set[int], inside: Sequence[i
     followed: dict[tuple[int, int], list[tuple[int, int]]] = {item: [] for item in waits}
     for node in nodes:
         item = item_of(node)
-        for before in _before(flat, node, nodes):
+        for before in nodes.intersection(flat.before[node]):
             other = item_of(before)
             if other != item and other not in waits[item]:
                 waits[item].add(other)
@@ -51,11 +53,3 @@ def level_items(flat: FlatStep, tree: FTree, nodes: Set[int], inside: Sequence[i
             if not left[other]:
                 heapq.heappush(ready, other)
     return order
-
-
-def _before(flat: FlatStep, node: int, nodes: Set[int]) -> set[int]:
-    """Nodes of the level that must run before one: makers of operands, and for an update all who read the weight."""
-    found = {maker for value in flat.operands[node] if (maker := flat.maker[value]) >= 0}
-    if flat.is_update[node]:
-        found.update(user for user in flat.users[flat.operands[node][0]] if user != node)
-    return found & nodes

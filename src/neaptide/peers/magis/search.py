@@ -22,8 +22,8 @@ from neaptide.errors import UsageError
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.peers.magis.f_tree import LEVELS, FTree, f_tree
-from neaptide.peers.magis.flat_step import FlatStep
 from neaptide.peers.magis.moves import next_parts, next_states
+from neaptide.peers.magis.recorded_flat import recorded_flat_step
 from neaptide.peers.magis.simulate import Simulated, Simulator
 from neaptide.peers.magis.state import State
 
@@ -100,7 +100,7 @@ def solve(
     graph = step.graph
     profile = memory_profile(graph, Schedule.program_order(graph))
     tree = f_tree(graph, step.registry, [s.storage for s in profile.alive_at_peak], levels=levels)
-    search = _Search(Simulator(FlatStep.of(step), tree), wanted, guard, relaxation)
+    search = _Search(Simulator(recorded_flat_step(step), tree), wanted, guard, relaxation)
     search.run(parts_only=parts_only)
     best = search.best
     plan = MagisPlan(search.state, tree, best.peak_bytes, best.seconds, len(search.seen))

@@ -1,13 +1,13 @@
 """Bytes and seconds of a state, level by level; a region whose part of the state is as before is not looked at again.
 
-By the conventions of `footprint`, which plays the same on the rewritten graph. A copy to the host or back runs beside the
+By the conventions of the step: for recorded steps those of `footprint`, which plays the same on the rewritten graph. A copy to the host or back runs beside the
 operations, one at a time; a load begins just early enough to be done when it is needed, as the paper has it (the released
 code begins it when it is needed).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,6 +17,7 @@ from neaptide.peers.magis.flat_step import FlatStep
 from neaptide.peers.magis.order import level_items
 from neaptide.peers.magis.state import Again, State
 from neaptide.peers.magis.stays import Stay, seconds_with_copies, stay_between
+from neaptide.peers.magis.views_again import views_again
 
 ROOT: Final = -1
 Item = tuple[int, int]
@@ -28,14 +29,14 @@ class Alive:
 
     Attributes:
         level: the region whose parts it is in; `ROOT` for the step.
-        value: which one.
+        tensor: which one.
         user: the node, or the last member of the region, that uses it next; -1 where that is a recomputation.
         was_used: whether something has used it before.
         span: steps from its last use, or its making, to the next one.
     """
 
     level: int
-    value: int
+    tensor: int
     user: int
     was_used: bool
     span: int
@@ -58,7 +59,7 @@ class Simulated:
 
 @dataclass(slots=True)
 class _Instance:
-    value: int
+    tensor: int
     nbytes: int
     begin: int
     end: int
@@ -76,6 +77,11 @@ class Simulator:
     def __init__(self, flat: FlatStep, tree: FTree) -> None:
         self.flat, self.tree = flat, tree
         self.nodes = frozenset(range(len(flat.made)))
+        self.cut = [_tensors(flat, region.cut) for region in tree.regions]
+        self.copied = [
+            _tensors(flat, (v for v, along in region.seeds.items() if flat.counting.is_copied(v, along)))
+            for region in tree.regions
+        ]
         self._known: dict[tuple[int, Parts, frozenset[Again]], Simulated] = {}
         self._items: dict[tuple[int, tuple[int, ...]], list[Item]] = {}
         self.levels_played = 0
@@ -131,8 +137,8 @@ class _Level:
         self.divided: dict[int, int] = {}
         for k in enclosing:
             self.parts *= chosen[k]
-            for value in self.tree.regions[k].cut:
-                self.divided[value] = self.divided.get(value, 1) * chosen[k]
+            for tensor in simulator.cut[k]:
+                self.divided[tensor] = self.divided.get(tensor, 1) * chosen[k]
         self.there: dict[int, _Instance] = {}
         self.all: list[_Instance] = []
         self.starts = [0.0]  # by step, and the end
@@ -144,79 +150,123 @@ class _Level:
         self.simulator.levels_played += 1
         self._begin()
         inside: list[Simulated | None] = []
-        starts = self.starts
+        scratch = list[int]()
+        starts, counting = self.starts, self.flat.counting
         for node, region, stands_for in self._steps():
             position = len(inside)
             if region == ROOT:
                 self._touch(self.flat.operands[node], position)
-                self._make(self.flat.made[node], position)
+                for tensor in self.flat.made[node]:
+                    self._make(tensor, position)
                 inside.append(None)
-                starts.append(starts[-1] + self.flat.part_seconds(node, self.parts, self.divided))
+                scratch.append(self.flat.workspace[node] // self.parts)
+                starts.append(starts[-1] + counting.part_seconds(node, self.parts, self.divided))
             else:
                 self._touch(self._handed(region), position)
-                for value in self._leaving(region):
-                    self._make(value, position)
+                leaving = self._leaving(region)
+                for tensor in leaving:
+                    self._make(tensor, position)
                 part = self.simulator.within(self.state, region)
                 inside.append(part)
-                starts.append(starts[-1] + part.seconds * self.chosen[region])
+                scratch.append(part.peak_bytes)
+                parts, cut = self.chosen[region], self.simulator.cut[region]
+                sum_bytes = sum(self.flat.nbytes[tensor] for tensor in leaving if tensor not in cut)
+                merging = counting.merge_seconds(parts, sum_bytes)
+                starts.append(starts[-1] + part.seconds * parts + merging)
             self.standing.append(stands_for)
         last = len(inside) - 1
-        for value in self._kept():
-            if value in self.there:
-                self.there[value].end = last
-        return self._counted(inside)
+        for tensor in self._kept():
+            if tensor in self.there:
+                self.there[tensor].end = last
+        return self._counted(inside, scratch)
 
     def _begin(self) -> None:
         """What is there before the first step: inputs, or slices."""
-        given = self.flat.inputs if self.level == ROOT else tuple(self.tree.regions[self.level].seeds)
-        for value in given:
-            self._make(value, 0)
+        given = self.flat.inputs if self.level == ROOT else self.simulator.copied[self.level]
+        for tensor in given:
+            self._make(tensor, 0)
 
     def _kept(self) -> frozenset[int]:
-        return self.flat.kept if self.level == ROOT else frozenset(self._leaving(self.level))
+        if self.level == ROOT:
+            return self.flat.kept
+        return frozenset(self._leaving(self.level) if self.flat.counting.holds_pieces else ())
 
     def _steps(self) -> Iterator[tuple[int, int, int]]:
         """Items, each with what stands for it, and recomputations directly before their users."""
+        members = self.simulator.nodes if self.level == ROOT else self.tree.regions[self.level].members
+        inner = {n: k for k in self.inside for n in self.tree.regions[k].members}
         again: dict[int, list[int]] = {}
         for node, user in self.state.again:
-            again.setdefault(user, []).append(node)
-        members = self.simulator.nodes if self.level == ROOT else self.tree.regions[self.level].members
-        deeper = {n for k in self.inside for n in self.tree.regions[k].members}
-        for item in self.simulator.items(self.level, self.inside):
+            if node in members and node not in inner:
+                again.setdefault(user, []).append(node)
+        items = self.simulator.items(self.level, self.inside)
+        place = self._places(items, members, inner) if any(map(self._has_views, again.values())) else {}
+        for position, item in enumerate(items):
             for node in sorted(again.get(item[0], ())):
-                if node in members and node not in deeper:
-                    yield node, ROOT, -1
+                yield node, ROOT, -1
+                if self.flat.views[node]:
+                    for view in self._views_again(node, position, place, inner, again):
+                        yield view, ROOT, -1
             yield *item, item[0]
 
-    def _touch(self, values: tuple[int, ...], position: int) -> None:
-        for value in values:
-            instance = self.there.get(value)
+    def _has_views(self, nodes: Iterable[int]) -> bool:
+        return any(self.flat.views[node] for node in nodes)
+
+    def _places(
+        self, items: Sequence[Item], members: Collection[int], inner: Mapping[int, int]
+    ) -> dict[int, int]:
+        """By node of the level, regions included, the position of its item."""
+        of_item = {
+            (region if region != ROOT else ROOT - 1 - node): k for k, (node, region) in enumerate(items)
+        }
+        return {node: of_item[inner.get(node, ROOT - 1 - node)] for node in members}
+
+    def _views_again(
+        self,
+        node: int,
+        position: int,
+        place: Mapping[int, int],
+        inner: Mapping[int, int],
+        again: Mapping[int, Sequence[int]],
+    ) -> list[int]:
+        """Views that run again behind a node that runs again in front of an item."""
+        later = {n for user, nodes in again.items() if place[user] >= position for n in nodes}
+        return views_again(
+            self.flat.views[node],
+            lambda view: view not in inner and place.get(view, position) < position,
+            lambda user: place.get(user, -1) >= position or user in later,
+        )
+
+    def _touch(self, tensors: tuple[int, ...], position: int) -> None:
+        for tensor in tensors:
+            instance = self.there.get(tensor)
             if instance is not None:
                 instance.end = position
                 if not instance.uses or instance.uses[-1] != position:
                     instance.uses.append(position)
 
-    def _make(self, value: int, position: int) -> None:
-        instance = _Instance(value, self.flat.nbytes[value] // self.divided.get(value, 1), position, position)
-        self.there[value] = instance
+    def _make(self, tensor: int, position: int) -> None:
+        nbytes = self.flat.nbytes[tensor] // self.divided.get(tensor, 1)
+        instance = _Instance(tensor, nbytes, position, position)
+        self.there[tensor] = instance
         self.all.append(instance)
 
     def _handed(self, region: int) -> tuple[int, ...]:
         members = self.tree.regions[region].members
-        found = dict.fromkeys(v for n in sorted(members) for v in self.flat.operands[n])
-        return tuple(v for v in found if self.flat.maker[v] not in members)
+        found = dict.fromkeys(t for n in sorted(members) for t in self.flat.operands[n])
+        return tuple(t for t in found if self.flat.maker[t] not in members)
 
     def _leaving(self, region: int) -> tuple[int, ...]:
-        """Values that a region makes and others need."""
+        """Tensors that a region makes and others need."""
         members = self.tree.regions[region].members
         return tuple(
-            value
+            tensor
             for node in sorted(members)
-            for value in (self.flat.made[node],)
-            if value in self.flat.kept or any(user not in members for user in self.flat.users[value])
+            for tensor in self.flat.made[node]
+            if tensor in self.flat.kept or any(user not in members for user in self.flat.users[tensor])
         )
 
-    def _counted(self, inside: list[Simulated | None]) -> Simulated:
+    def _counted(self, inside: list[Simulated | None], scratch: list[int]) -> Simulated:
         starts = self.starts
         seconds = starts[-1]
         spans = [(i.begin, i.end, i.nbytes) for i in self.all]
@@ -231,10 +281,11 @@ class _Level:
         for begin, end, nbytes in spans:
             changes[begin] += nbytes
             changes[end + 1] -= nbytes
-        most, at, total = -1, 0, 0
-        for position, part in enumerate(inside):
+        most, at = -1, 0
+        total = self.flat.resident_bytes if self.level == ROOT else 0
+        for position, needed in enumerate(scratch):
             total += changes[position]
-            here = total + (0 if part is None else part.peak_bytes)
+            here = total + needed
             if here > most:
                 most, at = here, position
         part = inside[at] if inside else None
@@ -245,8 +296,8 @@ class _Level:
         found = []
         for index, instance in enumerate(self.all):
             for before, needed in zip([instance.begin, *instance.uses], instance.uses, strict=False):
-                if needed > before and (instance.value, self.standing[needed]) in self.state.away:
-                    made = stay_between(index, instance.value, instance.nbytes, before, needed, starts)
+                if needed > before and (instance.tensor, self.standing[needed]) in self.state.away:
+                    made = stay_between(index, instance.tensor, instance.nbytes, before, needed, starts)
                     if made is not None:
                         found.append(made)
                         break
@@ -260,4 +311,9 @@ class _Level:
                 before = [use for use in instance.uses if use < at]
                 since = max([instance.begin, *before])
                 user = self.standing[later[0]]
-                yield Alive(self.level, instance.value, user, bool(before), later[0] - since)
+                yield Alive(self.level, instance.tensor, user, bool(before), later[0] - since)
+
+
+def _tensors(flat: FlatStep, values: Iterable[int]) -> tuple[int, ...]:
+    """Tensors that some values lie in, each once."""
+    return tuple(dict.fromkeys(t for v in values for t in (flat.tensor_of[v],) if t >= 0))

@@ -15,7 +15,7 @@ Again: TypeAlias = tuple[int, int]
 """(node, user): the node runs again directly before a later user, which from then on uses what it makes then."""
 
 Away: TypeAlias = tuple[int, int]
-"""(value, user): the value is on the host from its last use before a later user on, and back for that."""
+"""(tensor, user): the tensor is on the host from its last use before a later user on, and back for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class State:
     Attributes:
         parts: regions of the F-tree that run in parts.
         again: recomputations.
-        away: stays on the host, of values outside all regions.
+        away: stays on the host, of tensors outside all regions.
         digest: of all that, the same in every process; changes take O(1) for each entry that comes or goes.
     """
 

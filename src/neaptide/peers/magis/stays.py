@@ -17,8 +17,8 @@ class Stay:
     """A stay on the host.
 
     Attributes:
-        instance: number of the tensor among those of the schedule.
-        value: what it is.
+        instance: its number among those of the schedule.
+        tensor: which one.
         store_behind: step behind which the copy to the host is issued.
         gone_behind: step behind which the bytes on the device are gone; the next step waits for the copy.
         load_before: step before which the copy back is issued, and from which on there are bytes on the device.
@@ -27,7 +27,7 @@ class Stay:
     """
 
     instance: int
-    value: int
+    tensor: int
     store_behind: int
     gone_behind: int
     load_before: int
@@ -36,13 +36,13 @@ class Stay:
 
 
 def stay_between(
-    instance: int, value: int, nbytes: int, before: int, needed: int, starts: Sequence[float]
+    instance: int, tensor: int, nbytes: int, before: int, needed: int, starts: Sequence[float]
 ) -> Stay | None:
     """The stay between two steps that use a tensor, or make and use it; None where the copies leave no step in between.
 
     Args:
         instance: number of the tensor.
-        value: what it is.
+        tensor: which one.
         nbytes: of it.
         before: the last step that needs it before.
         needed: the step that needs it next.
@@ -52,7 +52,7 @@ def stay_between(
     stored = starts[before + 1] + copy_s
     gone = next((p for p in range(before, needed) if starts[p + 1] >= stored), needed)
     load = next((p for p in range(needed, before, -1) if starts[p] <= starts[needed] - copy_s), before)
-    return Stay(instance, value, before, gone, load, needed, copy_s) if gone + 1 < load else None
+    return Stay(instance, tensor, before, gone, load, needed, copy_s) if gone + 1 < load else None
 
 
 def seconds_with_copies(starts: Sequence[float], stays: Sequence[Stay]) -> float:
