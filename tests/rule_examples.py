@@ -54,6 +54,18 @@ def copied_once() -> Example:
     return proposed("copied_once", r.finish([r.call("aten.sum.default", copy)]))
 
 
+def draws_apart() -> Example:
+    """A dropout in front of a wide layer, and the gradient of it."""
+    r = Recorder()
+    x, weight = r.input(torch.randn(ROWS, WIDTH), "x"), r.input(torch.randn(WIDTH, 9), "weight")
+    result, mask = r.call("aten.native_dropout.default", x, 0.25, True)
+    wide = r.call("aten.mm.default", result, weight)
+    back = r.call("aten.mm.default", wide, r.call("aten.t.default", weight))
+    return proposed(
+        "draws_apart", r.finish([r.call("aten.native_dropout_backward.default", back, mask, 4 / 3)])
+    )
+
+
 def equal_operations() -> Example:
     """Two casts of one activation, as autocast makes them for two projections."""
     r = Recorder()
@@ -167,6 +179,7 @@ def proposed(rule: str, graph: Graph) -> Example:
 
 EXAMPLES: Mapping[str, Callable[[], Example]] = {
     "copied_once": copied_once,
+    "draws_apart": draws_apart,
     "equal_operations": equal_operations,
     "fission": fission_of_rows,
     "fission_by_shape": fission_by_shape_of_rows,

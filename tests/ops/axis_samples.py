@@ -370,6 +370,7 @@ def _elementwise():
     yield "log_sigmoid_backward.default", (x, real(7, 5, 3), real(7, 5, 3))
     yield "logit_backward.default", (x, real(7, 5, 3))
     yield "native_dropout_backward.default", (x, x > 0.5, 2.0)
+    yield "native_dropout.default", (x, 0.3, False)
     yield "where.self", (x > 0.5, y, real(7, 5, 3))
     yield "to.device", (x, "cpu", torch.float32)
     yield "to.dtype", (x, torch.float32)

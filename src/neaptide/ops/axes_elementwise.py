@@ -43,6 +43,11 @@ def _drawn(axes: Axes) -> Axes:
     return drawn
 
 
+def _dropout_axes(call: Call) -> Iterator[OpAxis]:
+    draws = call.arg(2, "train") is not False
+    yield from (_drawn(_pointwise_axes) if draws else _pointwise_axes)(call)
+
+
 _BOTH = (0, 1)
 
 _TABLE = (
@@ -77,7 +82,7 @@ _TABLE = (
     Axed("prelu.default where.default one_hot.default fill_.Tensor mvlgamma.default", AxisRow()),
     # Each element depends on its place, so what is made for a part is no part of the whole.
     Axed("arange.default,start,start_step linspace.default eye.default,m", AxisRow()),
-    Axed("native_dropout.default", AxisRow(_drawn(_pointwise_axes))),
+    Axed("native_dropout.default", AxisRow(_dropout_axes)),
     Axed("zeros.default ones.default full.default empty.memory_format", AxisRow(_filled), shapes=(0,)),
     Axed("empty_strided.default", AxisRow(_filled), shapes=(0, 1)),
     Axed(

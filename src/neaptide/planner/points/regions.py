@@ -17,6 +17,7 @@ from neaptide.transform.fission.candidates import Candidate, candidates
 from neaptide.transform.fission.own_views import with_own_views
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
+from neaptide.transform.rules.draws_apart import draws_first
 from neaptide.transform.rules.fission_by_shape import by_chance, fission_by_shape
 from neaptide.transform.rules.made_again import made_again
 from neaptide.transform.rules.mean_as_sum import mean_as_sum
@@ -57,9 +58,11 @@ def regions_in_parts(
     shape = _telling_shape(graph, holds)
     if shape is None:
         return
-    found = candidates(with_sizes(graph, shape), registry, _NO_SUFFIX)
+    first = draws_first(graph, registry)
+    drawn = replay(graph, registry, first, RULES)
+    found = candidates(with_sizes(drawn.graph, shape), registry, _NO_SUFFIX)
     means = sorted({node for one in found for node in one.means})
-    first = [mean_as_sum(means)] if means else []
+    first += [mean_as_sum(means)] if means else []
     summed = replay(graph, registry, first, RULES)
     made = 0
     for one in candidates(with_sizes(summed.graph, shape), registry):

@@ -24,6 +24,7 @@ from neaptide.transform.fission.twins import amplified, twins_apart
 from neaptide.transform.fission.window_candidates import window_candidates, window_means
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
+from neaptide.transform.rules.draws_apart import draws_first
 from neaptide.transform.rules.fission import fission
 from neaptide.transform.rules.gradients_apart import gradients_apart
 from neaptide.transform.rules.made_again import made_again
@@ -94,18 +95,27 @@ class Choices:
         self._bounds: dict[int, tuple[Variant, int]] = {}
 
     def begun(self, graph: Graph) -> Variant:
-        """A captured graph without the means that would stand in the way of parts."""
+        """A captured graph without the means that would stand in the way of parts, and with masks drawn by themselves."""
         if id(graph) not in self._begun:
-            self._begun[id(graph)] = graph, self._without_means(graph)
+            self._begun[id(graph)] = graph, self._without_means(self._drawn_first(graph))
         return self._begun[id(graph)][1]
 
     def knows(self, variant: Variant) -> bool:
         """Whether it was found before what may follow from a variant."""
         return id(variant) in self._after
 
-    def _without_means(self, graph: Graph) -> Variant:
+    def _drawn_first(self, graph: Graph) -> Variant:
+        plain = Variant.captured(graph)
+        first = draws_first(graph, self.registry)
+        made = plain.then(self.registry, first) if first else plain
+        reason = self.objection(made.edited) if first else None
+        if reason is None:
+            return made
+        self.refuse(first[0].rule, reason)
+        return plain
+
+    def _without_means(self, made: Variant) -> Variant:
         """A mean may come to light behind another."""
-        made = Variant.captured(graph)
         while means := self._means(made.graph):
             made = made.then(self.registry, [mean_as_sum(means)])
         return made

@@ -10,6 +10,7 @@ from typing import Final
 from neaptide.errors import UsageError
 from neaptide.transform.rewrite import Rewrite, Rule
 from neaptide.transform.rules.copied_once import CopiedOnce
+from neaptide.transform.rules.draws_apart import DrawsApart
 from neaptide.transform.rules.equal_operations import EqualOperations
 from neaptide.transform.rules.fission import Fission
 from neaptide.transform.rules.fission_by_shape import FissionByShape
@@ -26,6 +27,7 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         rule.name: rule
         for rule in (
             CopiedOnce(),
+            DrawsApart(),
             EqualOperations(),
             Fission(),
             FissionByShape(),

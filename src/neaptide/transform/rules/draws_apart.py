@@ -1,0 +1,134 @@
+"""A dropout that draws its mask and applies it in one operation draws the mask first, by an operation of its own.
+
+What draws random numbers does not run in parts: the parts would draw others. Drawn apart, the mask is whole and is there before
+the region begins; applying it works element by element, runs in parts, and may run again. The same numbers come from the
+same state of the generator, which is left in the same state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from neaptide.errors import RewriteError
+from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Named, Node, Ref
+from neaptide.ir.registry import OpRegistry
+from neaptide.ops.dropouts import APPLY_MASK, DRAW, FUSED_DROPOUT, MASK_DTYPE, UNFILLED_LIKE, kept_factor
+from neaptide.symbolic.size_expr import SizeExpr
+from neaptide.transform.rewrite import Refusal, Rewrite
+from neaptide.transform.rules.node_places import found_places, named_nodes
+
+_CPU = "cpu"
+_NOTHING = SizeExpr.const(0)
+
+
+@dataclass(frozen=True, slots=True)
+class DrawsApart:
+    """Has the masks of dropouts drawn by themselves. The nodes of a rewrite are the dropouts; no settings.
+
+    Only on the CPU: on other devices one kernel for both draws other numbers than a kernel that only draws.
+    """
+
+    name: str = "draws_apart"
+    keeps_bits: bool = True
+    each_node: bool = True
+    summary: str = "masks of dropout are drawn before they are applied"
+
+    def find(
+        self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
+    ) -> Iterator[Rewrite | Refusal]:
+        """As `Rule.find`: one rewrite for all dropouts, and the reasons of those that are left. O(nodes)."""
+        del registry
+        return found_places(self, graph, near, lambda node: _place(graph, node))
+
+    def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
+        """As `Rule.apply`. O(size of the graph)."""
+        del registry
+        edit = GraphEdit(graph)
+        for number in named_nodes(rewrite):
+            node = graph.nodes[number]
+            place = _place(graph, node)
+            if not isinstance(place, _Place):
+                reason = place or "it draws no mask that it applies"
+                raise RewriteError(
+                    f"{node.op} may not draw first: {reason}", where=node.source.location or None
+                )
+            _draw_first(edit, graph, node, place)
+        return edit.finish()
+
+
+def draws_first(graph: Graph, registry: OpRegistry) -> list[Rewrite]:
+    """The rewrite of all dropouts that can draw first, in a list; an empty one where none can. O(nodes)."""
+    return [found for found in DrawsApart().find(graph, registry) if isinstance(found, Rewrite)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A dropout that can draw first.
+
+    Attributes:
+        chance: that an element goes.
+        factor: of what stays, in the dtype of the operand.
+    """
+
+    chance: float
+    factor: float
+
+
+def _place(graph: Graph, node: Node) -> _Place | str | None:
+    """The chance and the factor of a dropout; why it stays in one; None where it is none, or draws nothing."""
+    if node.op != FUSED_DROPOUT or node.effects.rng is None:
+        return None
+    if node.kwargs or node.results is not None or len(node.outputs) != len(("result", "mask")):
+        return "it is called in a way of its own"
+    chance = node.args[1]
+    operand, mask = graph.values[node.inputs[0]], graph.values[node.outputs[1]]
+    if isinstance(chance, bool) or not isinstance(chance, int | float):
+        return "its chance is known only when it runs"
+    if operand.storage is None or graph.storages[operand.storage].device != _CPU:
+        return "on its device a kernel that only draws gives other numbers"
+    if _NOTHING in operand.shape or mask.dtype != MASK_DTYPE:
+        return "it has no elements"
+    factor = kept_factor(float(chance), operand.dtype)
+    return f"its factor is no number of {operand.dtype}" if factor is None else _Place(float(chance), factor)
+
+
+def _draw_first(edit: GraphEdit, graph: Graph, node: Node, place: _Place) -> None:
+    operand, (result, number) = node.inputs[0], node.outputs
+    mask = graph.values[number]
+    assert mask.storage is not None
+    block = graph.storages[mask.storage]
+    unfilled = edit.fresh(
+        f"{mask.name}_unfilled",
+        mask.dtype,
+        mask.shape,
+        device=block.device,
+        kind=block.kind,
+        strides=mask.strides,
+        nbytes=block.nbytes,
+    )
+    drawn = edit.alias(mask.name, mask.dtype, mask.shape, mask.strides, mask.offset, of=unfilled)
+    dtype = (("dtype", Named("dtype", MASK_DTYPE)),)
+    edit.insert_before(
+        node.id,
+        NodeDraft(UNFILLED_LIKE, (operand,), (unfilled,), (Ref(0),), dtype, reads=(), source=node.source),
+    )
+    edit.insert_before(
+        node.id,
+        NodeDraft(
+            DRAW,
+            (unfilled,),
+            (drawn,),
+            (Ref(0), 1.0 - place.chance),
+            writes=(unfilled,),
+            rng=node.effects.rng,
+            source=node.source,
+        ),
+    )
+    edit.replace_uses(number, drawn)
+    arguments = (Ref(0), Ref(1), place.factor)
+    edit.replace_node(
+        node.id, NodeDraft(APPLY_MASK, (operand, drawn), (result,), arguments, source=node.source)
+    )
