@@ -245,6 +245,14 @@ def test_a_plan_says_which_regions_may_run_in_parts_and_what_was_planned():
         tuple(f"forward and backward along dim {dim} of tokens: it is refused" for dim in range(8)),
     )
     text = plan_text(samples.plan(samples.program(parts=record)))
+    assert "With at most" not in text
+    assert "Not looked at" not in text
+    bounded = replace(record, regions_left_out=3, most_parts=2, most_parts_lower_bound_bytes=190 * MIB)
+    told = plan_text(samples.plan(samples.program(parts=bounded)))
+    assert (
+        "With at most 2 parts along each, as here, none goes below 190.00 MiB, 50 % of the baseline." in told
+    )
+    assert "Not looked at: 3 more regions with fewer bytes made in parts." in told
     assert "Looked at and left out:\n  - forward and backward along dim 0 of tokens: it is refused" in text
     assert "along dim 5 of tokens: it is refused\n  - 2 more" in text
     assert "Regions that may run in parts:\n  - forward and backward along dim 0" in text

@@ -13,7 +13,9 @@ from neaptide import zoo
 from neaptide.analysis.axes.follow import follow
 from neaptide.analysis.bounds import lower_bound_bytes
 from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.errors import RewriteError
 from neaptide.ir.axes import Along
+from neaptide.ir.dependencies import predecessors
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.planner.variants.choices import Choices, ladder
@@ -22,6 +24,10 @@ from neaptide.planner.variants.looked_at import axes_of
 from neaptide.planner.variants.merges import merged
 from neaptide.runtime.capturing import capture
 from neaptide.transform.fission.bound import parts_lower_bound_bytes
+from neaptide.transform.rewrite import replay
+from neaptide.transform.rules import RULES
+from neaptide.transform.rules.fission import fission
+from small_orders import linear_extensions
 
 ROWS = 12
 
@@ -152,3 +158,41 @@ def test_what_a_rewrite_leaves_out_is_not_counted():
     graph = capture(step, (torch.randn(16, 16), torch.randn(16, 16))).steady.graph
     alone = parts_lower_bound_bytes(graph, [])
     assert parts_lower_bound_bytes(graph, [], rewritten=registry()) < alone
+
+
+def test_of_a_tiny_graph_no_region_in_no_more_parts_goes_below_it_in_any_order():
+    w = torch.ones(6, 5)
+
+    def step(x):
+        return ((x.exp() @ w) * x.sum(1, keepdim=True)).sum()
+
+    graph = capture(step, (torch.randn(ROWS, 6),)).steady.graph
+    rows = {v: Along(0) for v in graph.inputs if graph.values[v].shape[0].constant_value() == ROWS}
+    axis = follow(graph, registry(), rows, ROWS)
+    known, lowest = 0, {}
+    for count in range(1, len(graph.nodes) + 1):
+        for members in itertools.combinations([node.id for node in graph.nodes], count):
+            nodes = [graph.nodes[member] for member in members]
+            made = {value for node in nodes for value in node.outputs}
+            handed = {
+                v: axis.axes[v] for node in nodes for v in node.inputs if v in axis.axes and v not in made
+            }
+            for parts in (2, 5):
+                try:
+                    split = fission(graph, members, length=ROWS, parts=parts, inputs=handed)
+                    variant = replay(graph, registry(), [split], RULES).graph
+                except RewriteError:
+                    continue
+                least = min(
+                    memory_profile(variant, Schedule.from_nodes(variant, order)).peak_bytes
+                    for order in linear_extensions(predecessors(variant))
+                )
+                lowest[parts] = min(lowest.get(parts, least), least)
+                known += 1
+    assert known > 15
+    for parts, least in lowest.items():
+        assert (
+            parts_lower_bound_bytes(graph, [axis]) <= parts_lower_bound_bytes(graph, [axis], parts) <= least
+        )
+    # More parts than it is for do go below it.
+    assert lowest[5] < parts_lower_bound_bytes(graph, [axis], 2)

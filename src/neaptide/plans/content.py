@@ -82,6 +82,7 @@ class _Content:
         self._check_sequence()
         self._check_stays()
         self._check_bytes()
+        self._check_parts()
         self._check_moves()
         self._check_seconds()
         self._check_termination()
@@ -135,6 +136,18 @@ class _Content:
                 raise self._wrong(
                     f"predictions.{name}", f"is {high}, less than the {low} that are part of it"
                 )
+
+    def _check_parts(self) -> None:
+        found = self.program.parts
+        if found is None or not found.most_parts_lower_bound_bytes:
+            return
+        if found.most_parts_lower_bound_bytes < found.lower_bound_bytes:
+            raise self._wrong(
+                "parts.most_parts_lower_bound_bytes",
+                f"is {found.most_parts_lower_bound_bytes}, below the {found.lower_bound_bytes} of any number of parts",
+            )
+        if found.most_parts < 2:
+            raise self._wrong("parts.most_parts", f"is {found.most_parts}, and there is a bound for it")
 
     def _check_moves(self) -> None:
         program, moves = self.program, self.program.moves

@@ -290,11 +290,26 @@ def _parts(program: PlannedProgram) -> tuple[str | Table, ...]:
     rows = tuple(
         (tried.label, byte_cell(tried.peak_bytes), seconds_cell(tried.seconds)) for tried in found.tried
     )
-    least = format_bytes(found.lower_bound_bytes)
-    bound = f"No plan with parts along their axes goes below {least}, {percent(found.lower_bound_bytes, baseline)} of the baseline."
+    left_out = found.regions_left_out
+    more = (
+        f"Not looked at: {counted(left_out, 'more region')} with fewer bytes made in parts."
+        if left_out
+        else ""
+    )
     regions = bullets("Regions that may run in parts", found.regions)
     variants = Table(("variant that was planned", "peak with workspace", "time"), rows)
-    return (regions, _refused(found), bound, variants)
+    return (regions, more, _refused(found), _parts_bounds(found, baseline), variants)
+
+
+def _parts_bounds(found: PartsRecord, baseline: int) -> str:
+    def told(nbytes: int) -> str:
+        return f"{format_bytes(nbytes)}, {percent(nbytes, baseline)} of the baseline"
+
+    text = f"No plan with parts along their axes goes below {told(found.lower_bound_bytes)}."
+    if not found.most_parts_lower_bound_bytes:
+        return text
+    at_most = told(found.most_parts_lower_bound_bytes)
+    return f"{text} With at most {found.most_parts} parts along each, as here, none goes below {at_most}."
 
 
 def _refused(parts: PartsRecord) -> str:

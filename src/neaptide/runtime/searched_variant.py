@@ -73,7 +73,7 @@ def searched_variant(
         logger.info("%s: %s in %s", tried.label, peak, seconds)
     found = made.found
     if made.begun is not None:
-        record = parts_record(made.begun, made.choices, made.tried, quick, choices)
+        record = parts_record(made, made.begun, quick, choices)
         found = replace(found, program=replace(found.program, parts=record))
     chosen = made.variant
     if not chosen.rewrites:

@@ -40,6 +40,9 @@ _KINDS = {
 
 Objection = Callable[[Edited], str | None]
 
+PartsBound = Callable[[int | None], int]
+"""Told the most parts along an axis, or None for any number, says what no plan with so many parts goes below, in bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -92,7 +95,8 @@ class Choices:
         self.refusals: list[str] = []
         self._begun: dict[int, tuple[Graph, Variant]] = {}  # with the graph: else another could get its id
         self._after: dict[int, tuple[Variant, tuple[Choice, ...]]] = {}
-        self._bounds: dict[int, tuple[Variant, int]] = {}
+        self._left_out: dict[int, tuple[Variant, int]] = {}
+        self._bounds: dict[int, tuple[Variant, PartsBound]] = {}
 
     def begun(self, graph: Graph) -> Variant:
         """A captured graph without the means that would stand in the way of parts, and with masks drawn by themselves."""
@@ -131,12 +135,18 @@ class Choices:
         found = [choice for level in levels_of(variant.graph) for choice in self._in(variant, level)]
         found.sort(key=lambda choice: (-choice.nbytes, choice.regions[0].origin))
         first = tuple(found[: SETTINGS.most_choices])
+        if len(found) > len(first):
+            self._left_out[id(variant)] = variant, len(found) - len(first)
         if any(variant is begun for _, begun in self._begun.values()):
             self._after[id(variant)] = variant, first
         return first
 
-    def bound_behind(self, variant: Variant, made: Callable[[], int]) -> int:
-        """Bytes that no parts behind a variant go below, as `made` tells when it is first asked."""
+    def left_out_after(self, variant: Variant) -> int:
+        """How many choices may follow from a variant beside those of `after`, once that was asked."""
+        return self._left_out.get(id(variant), (variant, 0))[1]
+
+    def bound_behind(self, variant: Variant, made: Callable[[], PartsBound]) -> PartsBound:
+        """What no parts behind a variant go below, as `made` tells when it is first asked."""
         if id(variant) not in self._bounds:
             self._bounds[id(variant)] = variant, made()
         return self._bounds[id(variant)][1]

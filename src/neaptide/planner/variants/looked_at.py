@@ -3,53 +3,75 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 from neaptide.analysis.axes.carried import Carried
 from neaptide.analysis.axes.follow import follow
 from neaptide.analysis.axes.windows import follow_windows
 from neaptide.ir.axes import Along
+from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
 from neaptide.planner.pricing import Pricing
-from neaptide.planner.variants.choices import Choice, Choices
+from neaptide.planner.variants.choices import Choice, Choices, PartsBound
 from neaptide.planner.variants.joins import without_joins
+from neaptide.planner.variants.levels import levels_of
 from neaptide.planner.variants.variant import Variant
-from neaptide.plans import PartsRecord, TriedVariant
+from neaptide.planner.variants.variant_plan import VariantPlan
+from neaptide.plans import PartsRecord
 from neaptide.transform.fission.bound import parts_lower_bound_bytes
 from neaptide.units import format_bytes
 
 
-def parts_record(
-    begun: Variant,
-    choices: Sequence[Choice],
-    tried: Sequence[TriedVariant],
-    pricing: Pricing,
-    known: Choices,
-) -> PartsRecord:
+def parts_record(made: VariantPlan, begun: Variant, pricing: Pricing, known: Choices) -> PartsRecord:
     """The record of a search. O(axes of the choices x size of the graph), once for all searches of a program.
 
     Args:
-        begun: what it went out from.
-        choices: what may follow from that.
-        tried: variants that were planned.
+        made: what it found.
+        begun: what it went out from, as in `made`.
         pricing: of the graph.
         known: of all searches for this program; remembers the bound, and what was refused.
     """
-
-    def bound() -> int:
-        # Joins may go as well, and programs without them are the lower ones.
-        apart = without_joins(begun, known)
-        prices = pricing.prices(apart.graph)
-        return parts_lower_bound_bytes(
-            apart.graph,
-            axes_of(apart, choices, pricing.registry),
-            workspace=prices.own_workspace,  # bodies may run in parts as well
-            storage_bytes=prices.storage_bytes,
-            rewritten=pricing.registry,
-        )
-
+    bound = known.bound_behind(begun, lambda: _bound(begun, made.choices, pricing, known))
+    program, away = made.found.program, 0
+    if program.stays:
+        # The bound counts what the caller owns; state may be on the host while operations run that do not touch it.
+        step = pricing.problem(made.variant.graph)
+        if any(step.state_bytes[stay.storage] for stay in program.stays):
+            away = sum(step.state_bytes)
+    parts = most_parts(made.variant.graph)
+    at_most = max(bound(parts) - away, 0) if parts > 1 else 0
+    # A plan below it has parts along another axis, which was found later.
+    tells = 0 < at_most <= program.predictions.peak_with_workspace_bytes
     return PartsRecord(
-        tuple(map(_in_words, choices)), tuple(tried), known.bound_behind(begun, bound), tuple(known.refusals)
+        tuple(map(_in_words, made.choices)),
+        made.tried,
+        max(bound(None) - away, 0),
+        tuple(known.refusals),
+        known.left_out_after(begun),
+        parts if parts > 1 else 0,
+        at_most if tells else 0,
     )
+
+
+def most_parts(graph: Graph) -> int:
+    """The most parts along one axis; 1 without loops. O(size).
+
+    Where a loop cuts what a loop around it has cut before, both may run along one axis, and their trips multiply. In a body
+    the extent of such a dim follows from the length of a part, and other extents are numbers.
+
+    Args:
+        graph: without symbolic dims, but for those of loops' bodies.
+    """
+    found: dict[tuple[int, ...], int] = {(): 1}
+    for level in levels_of(graph):
+        around = found[level.within]
+        for node in level.full.nodes:
+            inputs = [level.graph.values[value] for value in node.inputs]
+            for loop in node.regions:
+                again = not all(inputs[part.input].shape[part.axis].is_constant for part in loop.slices)
+                trips = loop.trip_count.constant_value() * (around if again else 1)
+                found[*level.within, node.id] = max(trips, around)
+    return max(found.values())
 
 
 def axes_of(begun: Variant, choices: Sequence[Choice], registry: OpRegistry) -> tuple[Carried, ...]:
@@ -71,6 +93,25 @@ def axes_of(begun: Variant, choices: Sequence[Choice], registry: OpRegistry) -> 
                 else follow(graph, registry, seeds, choice.length, nodes)
             )
     return tuple(found)
+
+
+def _bound(begun: Variant, choices: Sequence[Choice], pricing: Pricing, known: Choices) -> PartsBound:
+    # Joins may go as well, and programs without them are the lower ones.
+    apart = without_joins(begun, known)
+    axes, prices = axes_of(apart, choices, pricing.registry), pricing.prices(apart.graph)
+
+    @cache
+    def bound(most: int | None) -> int:
+        return parts_lower_bound_bytes(
+            apart.graph,
+            axes,
+            most,
+            workspace=prices.own_workspace,  # bodies may run in parts as well
+            storage_bytes=prices.storage_bytes,
+            rewritten=pricing.registry,
+        )
+
+    return bound
 
 
 def _in_words(choice: Choice) -> str:
