@@ -124,6 +124,49 @@ def test_bytes_with_transfers_and_repetitions_equal_the_reference(data, scratch)
         assert now == before
 
 
+def told(evaluator):
+    return (
+        evaluator.sequence(),
+        evaluator.stays(),
+        evaluator.bytes.tolist(),
+        evaluator.host_bytes.tolist(),
+        evaluator.peak,
+    )
+
+
+@settings(max_examples=examples(200))
+@given(st.data())
+def test_repetitions_and_stays_have_changes_that_take_them_back(data):
+    """`Remove` is the inverse of `Insert`, and `Keep` that of `Transfer`: as changes of their own, not by undoing."""
+    graph = data.draw(graphs(min_nodes=2))
+    evaluator = data.draw(replayed(compile_problem(graph, REGISTRY)))
+    replays = Replays(evaluator)
+    for _ in range(data.draw(st.integers(1, 6))):
+        before = told(evaluator)
+        change = data.draw(transfers(evaluator))
+        if change is None or data.draw(st.booleans()):
+            storage, anchor = (
+                data.draw(st.integers(0, len(some) - 1)) for some in (graph.storages, graph.nodes)
+            )
+            creator = evaluator.problem.creator[storage]
+            if creator < 0 or evaluator.place_of(creator) >= evaluator.place_of(anchor):
+                continue
+            closure = replays.closure(storage, anchor)
+            if closure.refusal or not closure.nodes:
+                continue
+            change, inverse = replays.insertion(closure, anchor), Remove(closure.nodes, anchor)
+        else:
+            inverse = Keep(change)
+        try:
+            evaluator.apply(change)
+        except ValueError:
+            continue
+        assert told(evaluator) != before
+        evaluator.apply(inverse)
+        assert told(evaluator) == before
+        evaluator.apply(change)
+
+
 @settings(max_examples=examples(200))
 @given(st.data())
 def test_what_the_evaluator_refuses_is_illegal_or_without_effect(data):

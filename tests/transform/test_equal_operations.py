@@ -160,3 +160,20 @@ def test_only_places_near_the_nodes_asked_for():
         "%c: f32[4] = toy.scale(%x)\n%d: f32[4] = toy.scale(%x)\n%z: f32[4] = toy.mul(%a, %b, %c, %d)"
     )
     assert list(RULE.find(parse_graph(text), ROWS, near=[3])) == [Rewrite("equal_operations", (2, 3))]
+
+
+def test_equal_views_are_joined_when_they_are_named():
+    text = written(
+        "%u: f32[4] @x = toy.view(%x)\n%v: f32[4] @x = toy.view(%x)\n%w: f32[4] @x = toy.conj(%x)\n"
+        "%z: f32[4] = toy.mul(%u, %v, %w)"
+    )
+    assert found(text) == []
+    graph = parse_graph(text)
+    edited = RULE.apply(graph, ROWS, Rewrite(RULE.name, (0, 1)))
+    assert edited.node_of == (0, 2, 3)
+    assert played(edited.graph) == played(graph)
+    with pytest.raises(RewriteError, match="does not compute"):
+        RULE.apply(graph, ROWS, Rewrite(RULE.name, (0, 2)))
+    returned = parse_graph(text.replace("output(%z)", "output(%u, %v)"))
+    with pytest.raises(RewriteError, match="outputs"):
+        RULE.apply(returned, ROWS, Rewrite(RULE.name, (0, 1)))

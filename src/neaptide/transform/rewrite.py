@@ -240,3 +240,14 @@ def _check_interface(graph: Graph, edited: Edited) -> None:
     now = [after.values[v] for v in after.outputs]
     if [(v.dtype, v.shape) for v in before] != [(v.dtype, v.shape) for v in now]:
         raise RewriteError("it changes the outputs of the graph")
+    if _shared(graph) != _shared(after):
+        raise RewriteError("it changes which inputs and outputs of the graph share bytes")
+
+
+def _shared(graph: Graph) -> list[int | None]:
+    """For each input and output, the first of them on its storage; None for what has none."""
+    places = (graph.values[value].storage for value in (*graph.inputs, *graph.outputs))
+    first: dict[int, int] = {}
+    return [
+        None if storage is None else first.setdefault(storage, place) for place, storage in enumerate(places)
+    ]

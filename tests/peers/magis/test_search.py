@@ -77,6 +77,20 @@ def test_moves_reach_regions_recomputations_and_stays():
     assert any(state.parts and state.again for state in seen)
 
 
+def test_recomputations_and_stays_have_moves_that_take_them_back():
+    step = step_of(batch=64, width=512, layers=4)
+    simulator = Simulator(recorded_flat_step(step), tree_of(step))
+    state, met = State(), set()
+    for _ in range(4):
+        later = list(moves.next_states(simulator, state, simulator.run(state)))
+        more = [one for one in later if one.again > state.again or one.away > state.away]
+        for one in more:
+            met |= {kind for kind in ("again", "away") if getattr(one, kind) != getattr(state, kind)}
+            assert state in moves.next_states(simulator, one, simulator.run(one))
+        state = more[-1]
+    assert met == {"again", "away"}
+
+
 def test_digests_do_not_depend_on_the_way():
     one = State().with_parts(((0, 2),)).toggled_again((1, 9)).toggled_away((3, 7)).with_parts(((0, 4),))
     other = State().toggled_away((3, 7)).with_parts(((0, 4),)).toggled_again((1, 9))

@@ -29,6 +29,9 @@ class EqualOperations:
 
     The nodes of a rewrite are the one that is kept and, behind it, those that go. It is found where the first result is
     still there when the next would be made: program order then never takes more bytes.
+
+    It is the inverse of `made_again`, by a rewrite for each node that was made again: the node and its copy. In that place it is
+    not found, because there the first result is let go. Views, which take no bytes and are not found either, may be named.
     """
 
     name: str = "equal_operations"
@@ -60,7 +63,7 @@ class EqualOperations:
         for number in nodes:
             node = graph.nodes[number]
             where = node.source.location or None
-            if not _is_repeatable(graph, registry, node):
+            if not _is_repeatable(graph, registry, node) and not _is_known_view(graph, registry, node):
                 raise RewriteError(
                     f"node {number} may do more, or other, than make the same results again", where=where
                 )
@@ -93,6 +96,10 @@ class EqualOperations:
             yield Rewrite(self.name, tuple(nodes), (), self.keeps_bits)
 
 
+def _is_known_view(graph: Graph, registry: OpRegistry, node: Node) -> bool:
+    return registry.find(node.op) is not None and is_pure_view(graph, node) and not node.regions
+
+
 def _is_repeatable(graph: Graph, registry: OpRegistry, node: Node) -> bool:
     """Whether all it does is to make results in storages of its own, and the same operands give the same bits."""
     spec = registry.find(node.op)
@@ -121,7 +128,7 @@ class _Keys:
                 self._value[value] = views.setdefault((key, place), value)
 
     def of(self, node: Node) -> _Key:
-        """The key of a node that makes storages of its own."""
+        """The key of a node that makes storages of its own, or of a view."""
         reads = tuple((access.storage, access.version) for access in node.effects.reads)
         made = {storage: place for place, storage in enumerate(self.graph.created_storages(node))}
         results = tuple(
@@ -148,6 +155,7 @@ class _Storages:
         self.graph = graph
         self.written = {access.storage for node in graph.nodes for access in node.effects.writes}
         self.outputs = set(graph.output_storages())
+        self.returned = set(graph.outputs)
         self.last_use: dict[int, int] = dict.fromkeys(self.outputs, len(graph.nodes))
         for node in reversed(graph.nodes):
             for value in needed_inputs(graph, node):
@@ -160,7 +168,10 @@ class _Storages:
         alike = self._alike(nodes)
         if any(storage in self.written for storages in alike for storage in storages):
             return "one of the results is written into later"
-        if any(sum(storage in self.outputs for storage in storages) > 1 for storages in alike):
+        values = zip(*(self.graph.nodes[node].outputs for node in nodes), strict=True)
+        if any(len(self.returned.intersection(made)) > 1 for made in values) or any(
+            len(self.outputs.intersection(storages)) > 1 for storages in alike
+        ):
             return "two of the results are outputs, and the caller may write into one of them"
         return None
 

@@ -42,6 +42,8 @@ class MadeAgain(AskedFor):
 
     The nodes of a rewrite are groups, each of nodes that run again and of their users; the setting `groups` counts both,
     group by group.
+
+    Its inverse is `equal_operations`: a node and its copy become one.
     """
 
     name: str = "made_again"
