@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
+from neaptide.analysis.alias import is_pure_view
 from neaptide.ir.edit import Edited
+from neaptide.ir.graph import Graph
 from neaptide.transform.fission.amplifiers import Amplifier
 from neaptide.transform.fission.candidates import Candidate, RegionFinder
 from neaptide.transform.fission.own_views import copies
@@ -51,4 +54,13 @@ def _regions(
         return (forward,)
     again = copies(made.again, now)
     twin = finder.found("amplifier", [*again, *(now[n] for n in made.twin)], narrow, dim)
-    return None if twin is None or not twin.members.issuperset(again) else (forward, twin)
+    if twin is None or not all(n in twin.members or _is_whole(finder.graph, n, twin.members) for n in again):
+        return None
+    return forward, twin
+
+
+def _is_whole(graph: Graph, number: int, members: AbstractSet[int]) -> bool:
+    """Whether a node is a view of what no member makes: of what is handed over whole, as keys are to scores."""
+    node = graph.nodes[number]
+    makers = (graph.producer(value) for value in node.inputs)
+    return is_pure_view(graph, node) and members.isdisjoint(maker for maker in makers if maker is not None)
