@@ -196,3 +196,30 @@ def test_members_are_those_that_no_way_leads_back_to():
     before = {begun.producer(v) for v in begun.nodes[middle].inputs} - {None}
     # What makes the operands of the one left out and what uses its results are not in it together.
     assert not (members & users and members & before)
+
+
+def pieces(graph, members):
+    """How many pieces some nodes fall into that no value of one of them connects."""
+    piece = {number: {number} for number in members}
+    for number in members:
+        for maker in map(graph.producer, graph.nodes[number].inputs):
+            if maker in piece and piece[maker] is not piece[number]:
+                both = piece[maker] | piece[number]
+                piece.update(dict.fromkeys(both, both))
+    return len({id(one) for one in piece.values()})
+
+
+def test_a_region_may_be_of_pieces_that_only_share_what_is_handed_to_them():
+    def step(x):
+        return (x.exp().sum(0) * x.sin().cos().sum(0)).sum()
+
+    graph = capture(step, (torch.randn(6, 5),)).steady.graph
+    (rows,) = [made for made in candidates(graph, registry()) if made.length == 6]
+    assert pieces(graph, rows.members) == 2
+    inputs = random_inputs(graph)
+    expected = run_measured(graph, inputs)
+    for parts in (2, 4, 6):
+        split = fission(graph, rows.members, length=6, parts=parts, inputs=rows.seeds)
+        made = replay(graph, registry(), [split], RULES).graph
+        assert sum(bool(node.regions) for node in made.nodes) == 1
+        assert_close(run_measured(made, inputs), expected)

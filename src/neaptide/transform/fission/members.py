@@ -27,6 +27,9 @@ def convex_members(
     count, all that it follows from is left in front of the loop: it is made whole, once. Otherwise the node that needs it
     stays outside, with all that follows from it.
 
+    Members need not be connected: pieces without a value in common run one behind the other in each part, and each makes what
+    it would make alone (ADR 22).
+
     Args:
         graph: the program.
         wanted: nodes that may run in parts.
