@@ -38,12 +38,16 @@ def storages_between_steps(graph: Graph) -> frozenset[int]:
 
 
 def storage_kinds(graph: Graph) -> tuple[Kind, ...]:
-    """The kind of each storage, in the words of PyTorch's memory profiler. O(size of the graph).
+    """The kind of each storage, in the words of PyTorch's memory profiler. O(size of the graph), once for a graph.
 
     A kind other than `TEMPORARY` that the graph states is kept. Otherwise: made in the backward phase and used by
     the optimizer phase is a gradient; handed back is an output; made in the forward phase and used by the
     backward phase is an activation; caller-owned is an input; the rest is temporary.
     """
+    return graph.remembered(_storage_kinds)
+
+
+def _storage_kinds(graph: Graph) -> tuple[Kind, ...]:
     made_in: dict[int, str] = {}
     used_in: dict[int, set[str]] = defaultdict(set)
     for node in graph.nodes:

@@ -27,8 +27,12 @@ def predecessors(graph: Graph) -> list[tuple[int, ...]]:
     writer of each storage version it reads (read after write); all readers and the writer of the version that it
     overwrites (write after read, write after write); the previous node of its random stream, process group or
     host conversation; the nodes that the segment before its own ends with. O(size of the graph + readers of mutated
-    storages + nodes that a segment begins with times those that the one before it ends with).
+    storages + nodes that a segment begins with times those that the one before it ends with), once for a graph.
     """
+    return list(graph.remembered(_predecessors))
+
+
+def _predecessors(graph: Graph) -> tuple[tuple[int, ...], ...]:
     writer: dict[tuple[int, int], int] = {}
     for node in graph.nodes:
         for storage in graph.created_storages(node):
@@ -63,7 +67,7 @@ def predecessors(graph: Graph) -> list[tuple[int, ...]]:
         before.discard(node.id)
         result.append(before)
     _keep_segments_apart(graph.segments, result)
-    return [tuple(sorted(before)) for before in result]
+    return tuple([tuple(sorted(before)) for before in result])
 
 
 def _keep_segments_apart(segments: tuple[Segment, ...], result: list[set[int]]) -> None:
@@ -88,8 +92,22 @@ def needed_inputs(graph: Graph, node: Node) -> tuple[int, ...]:
     """Inputs that must exist when the node runs: all but those whose shape alone is used.
 
     A host scalar is always needed. A tensor is needed when the node reads or writes its storage, or hands it on
-    as a view.
+    as a view. Worked out once for each node of a graph.
     """
+    if not (0 <= node.id < len(graph.nodes) and graph.nodes[node.id] is node):
+        return _needed_inputs(graph, node)
+    known = graph.remembered(_needed_by_node)
+    if (found := known[node.id]) is None:
+        found = known[node.id] = _needed_inputs(graph, node)
+    return found
+
+
+def _needed_by_node(graph: Graph) -> list[tuple[int, ...] | None]:
+    """By node its needed inputs; None where nobody has asked."""
+    return [None] * len(graph.nodes)
+
+
+def _needed_inputs(graph: Graph, node: Node) -> tuple[int, ...]:
     values = graph.values
     touched: set[int | None] = {None}  # of a host scalar
     for access in (*node.effects.reads, *node.effects.writes):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from neaptide.ir.nodes import Node
 from neaptide.ir.values import Storage, Value
 from neaptide.symbolic.dims import Dim, Relation
 from neaptide.symbolic.size_expr import SizeExpr
+
+Fact = TypeVar("Fact")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,9 @@ class Graph:
     _created: dict[int, tuple[int, ...]] = field(
         init=False, repr=False, compare=False, hash=False, default_factory=dict
     )
+    _facts: dict[Callable[[Graph], Any], Any] = field(
+        init=False, repr=False, compare=False, hash=False, default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         producer: list[int | None] = [None] * len(self.values)
@@ -65,6 +71,17 @@ class Graph:
                 if 0 <= value < len(producer):  # what does not exist is reported by ir.verify
                     producer[value] = node.id
         object.__setattr__(self, "_producer", producer)
+
+    def remembered(self, fact: Callable[[Graph], Fact]) -> Fact:
+        """What a function makes of this graph, worked out once: a graph never changes.
+
+        Args:
+            fact: a function of a module, not a closure. All who ask share what it returns.
+        """
+        if fact not in self._facts:
+            self._facts[fact] = fact(self)
+        found: Fact = self._facts[fact]
+        return found
 
     def producer(self, value: int) -> int | None:
         """Id of the node that makes a value; None for an input."""
@@ -97,7 +114,7 @@ class Graph:
 
     def input_storages(self) -> tuple[int, ...]:
         """Storages that the caller owns, ascending."""
-        return tuple(sorted({s for v in self.inputs if (s := self.values[v].storage) is not None}))
+        return self.remembered(_input_storages)
 
     def output_storages(self) -> tuple[int, ...]:
         """Storages of the outputs, ascending; some may be inputs as well."""
@@ -113,3 +130,7 @@ class Graph:
     def renamed(self, name: str) -> Graph:
         """The same graph under another name."""
         return replace(self, name=name)
+
+
+def _input_storages(graph: Graph) -> tuple[int, ...]:
+    return tuple(sorted({s for v in graph.inputs if (s := graph.values[v].storage) is not None}))

@@ -16,6 +16,7 @@ from neaptide.ops import registry
 from neaptide.outcome import LimitGuard, Limits, Stopwatch
 from neaptide.planner import BITWISE, CLOSE
 from neaptide.planner.budget import allowed_bytes
+from neaptide.planner.garbage import collected_rarely
 from neaptide.planner.graph_search import check_strategy
 from neaptide.planner.judge_plan import judge_program
 from neaptide.planner.loop_bodies import BodyPlanner
@@ -134,6 +135,7 @@ class PreparedStep(CostedStep):
         least = (1 - _USUAL_SHARE) * limits.time_s / others
         return replace(limits, time_s=max(left / (others - index + 1), least))
 
+    @collected_rarely()
     def plan_program(
         self,
         index: int,

@@ -20,7 +20,7 @@ from neaptide.analysis.axes.windows import Scaled
 from neaptide.analysis.sizes import evaluate_storage_bytes
 from neaptide.errors import RewriteError
 from neaptide.ir.axes import Along, Need
-from neaptide.ir.dependencies import needed_inputs, predecessors
+from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
@@ -121,7 +121,6 @@ class RegionFinder:
     def __init__(self, graph: Graph, registry: OpRegistry) -> None:
         self.graph, self.registry = graph, registry
         self.sizes = evaluate_storage_bytes(graph)
-        self.before = predecessors(graph)
         self.destinations = destinations(graph)
         self.filled_by = _filled_by(graph)
         self.lines: dict[int, Lines] = {}
@@ -207,7 +206,7 @@ class RegionFinder:
         while members != left:
             self._leave_what_is_written_outside(left)
             complete = self._complete(carried)
-            members = convex_members(self.graph, left, complete, self.sizes, self.before)
+            members = convex_members(self.graph, left, complete, self.sizes)
             # What nothing in the region cuts any more would run whole in each part.
             left = set(members - self._idle(members, carried) - self._torn(members, carried))
             self._leave_what_is_written_outside(left)
@@ -253,6 +252,8 @@ class RegionFinder:
 
     def _torn(self, members: frozenset[int], carried: Carried) -> frozenset[int]:
         """Members that make what only the same part can read, for a node outside, or that need it from there."""
+        if not carried.private:
+            return frozenset()
         inside = {v for n in members for v in self.graph.nodes[n].outputs} & carried.private
         left = {v for n in self.graph.nodes if n.id not in members for v in n.inputs} | {*self.graph.outputs}
         torn = (inside & left) | (carried.private - inside)

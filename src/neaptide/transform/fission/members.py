@@ -18,9 +18,8 @@ def convex_members(
     wanted: Collection[int],
     complete: Mapping[int, Collection[int]],
     sizes: Sequence[int],
-    before: Sequence[Sequence[int]] | None = None,
 ) -> frozenset[int]:
-    """A part of some nodes, as large as found, that one loop can stand for. O(size of the graph, times cones made outside).
+    """A part of some nodes, as large as found, that one loop can stand for. O(nodes from the first to the last wanted one, times cones made outside).
 
     A node outside that needs results of the loop runs behind it, and a node that needs one of those cannot be in it.
     Neither can one that needs a sum over all parts. Where such a result follows from little, as the number of labels that
@@ -35,28 +34,26 @@ def convex_members(
         wanted: nodes that may run in parts.
         complete: by node, the nodes whose results it needs complete although they may run in parts.
         sizes: bytes by storage.
-        before: by node, those that it depends on, where they are known.
     """
-    found = predecessors(graph) if before is None else before
-    made = [sum(sizes[storage] for storage in graph.created_storages(node)) for node in graph.nodes]
-    return _Choice(set(wanted), complete, made, found).made()
+    made = {n: sum(sizes[storage] for storage in graph.created_storages(graph.nodes[n])) for n in wanted}
+    return _Choice(set(wanted), complete, made, predecessors(graph)).made()
 
 
 @dataclass
 class _Choice:
-    """The arguments of `convex_members`; `made_bytes` are what each node makes."""
+    """The arguments of `convex_members`; `made_bytes` are what each wanted node makes."""
 
     members: set[int]
     complete: Mapping[int, Collection[int]]
-    made_bytes: Sequence[int]
+    made_bytes: Mapping[int, int]
     before: Sequence[Sequence[int]]
 
     def made(self) -> frozenset[int]:
         nbytes = sum(self.made_bytes[node] for node in self.members)
         while True:
             needed, blocked = self._conflicts()
-            cones = (self._cone(node) for node in sorted(needed))
-            cone = next((c for c in cones if self._all_made(c) <= _LIGHT * nbytes), None)
+            cones = (self._cone(node, _LIGHT * nbytes) for node in sorted(needed))
+            cone = next((c for c in cones if c is not None), None)
             if cone is None:
                 return frozenset(self.members - blocked)
             self.members -= cone
@@ -81,19 +78,21 @@ class _Choice:
                 late.add(node)
         return needed, blocked
 
-    def _cone(self, node: int) -> set[int]:
-        """Members that a node follows from, itself among them."""
+    def _cone(self, node: int, most_bytes: float) -> set[int] | None:
+        """Members that a node follows from, itself among them; None where they make more than so many bytes."""
         found = self.members & {node}
+        nbytes = self._all_made(found)
         seen = {node}
         stack = [node]
-        while stack:
+        while stack and nbytes <= most_bytes:
             for other in self.before[stack.pop()]:
                 if other not in seen:
                     seen.add(other)
                     stack.append(other)
                     if other in self.members:
                         found.add(other)
-        return found
+                        nbytes += self.made_bytes[other]
+        return found if nbytes <= most_bytes else None
 
     def _all_made(self, nodes: Collection[int]) -> int:
         return sum(self.made_bytes[node] for node in nodes)

@@ -67,9 +67,9 @@ def find_region(
     if not inside:
         raise RewriteError("nothing is left of the region but views and what nobody uses")
     members = tuple(sorted(inside))
-    filled = destinations(graph)
+    fillable = _created(graph, inside) | destinations(graph)
     for number in members:
-        _check_member(graph, registry, graph.nodes[number], inside, filled)
+        _check_member(graph, registry, graph.nodes[number], fillable)
     _check_segment(graph, members)
     return Region(
         members,
@@ -84,6 +84,11 @@ def find_region(
 def made_by(graph: Graph, nodes: Iterable[int]) -> set[int]:
     """Values that some nodes make."""
     return {value for number in nodes for value in graph.nodes[number].outputs}
+
+
+def _created(graph: Graph, nodes: Iterable[int]) -> set[int]:
+    """Storages that some nodes create."""
+    return {storage for number in nodes for storage in graph.created_storages(graph.nodes[number])}
 
 
 def _dead(graph: Graph, registry: OpRegistry, inside: Collection[int]) -> set[int]:
@@ -141,7 +146,7 @@ def _peel_first_views(
     for node in graph.nodes:
         if node.id not in inside and node.id not in dead:
             used_outside.update(node.inputs)
-    created = {s for number in inside for s in graph.created_storages(graph.nodes[number])}
+    created = _created(graph, inside)
     candidates = [
         node
         for node in map(graph.nodes.__getitem__, sorted(inside, reverse=True))
@@ -158,10 +163,8 @@ def _peel_first_views(
                 used_outside.update(node.inputs)
 
 
-def _check_member(
-    graph: Graph, registry: OpRegistry, node: Node, inside: Collection[int], filled: Collection[int]
-) -> None:
-    """Refuse what may not run once for each part."""
+def _check_member(graph: Graph, registry: OpRegistry, node: Node, fillable: Collection[int]) -> None:
+    """Refuse what may not run once for each part; `fillable` are the storages that a part may write to."""
     where = node.source.location or None
     spec = registry.find(node.op)
     if spec is None:
@@ -184,9 +187,8 @@ def _check_member(
         raise RewriteError(
             f"{node.op} counts from the start of a storage, where a part does not lie", where=where
         )
-    made_inside = {s for number in inside for s in graph.created_storages(graph.nodes[number])}
     for access in node.effects.writes:
-        if access.storage not in made_inside and access.storage not in filled:
+        if access.storage not in fillable:
             name = graph.storages[access.storage].name
             raise RewriteError(f"{node.op} overwrites {name}, which is made outside the region", where=where)
 
@@ -276,7 +278,7 @@ def _outputs(
     sums: Collection[int],
 ) -> tuple[int, ...]:
     made = made_by(graph, inside)
-    created = {s for number in inside for s in graph.created_storages(graph.nodes[number])}
+    created = _created(graph, inside)
     needed = set(graph.outputs)
     used_inside: set[int] = set()
     for node in graph.nodes:

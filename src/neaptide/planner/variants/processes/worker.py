@@ -32,12 +32,13 @@ def _answer(task: PricedTask, interrupt: threading.Event) -> Planned:
     from neaptide.ops import registry
     from neaptide.ops.declared import declare_pure, is_declared
     from neaptide.planner.failed_stages import FailedStageWarning
+    from neaptide.planner.garbage import collected_rarely
     from neaptide.planner.variants.processes.messages import Planned
 
     for name, deterministic in task.declared:
         if not is_declared(name):
             declare_pure(name, deterministic=deterministic)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as told, collected_rarely():
         warnings.simplefilter("always")
         try:
             plan, failure = task.planned(registry(), interrupt), ""
