@@ -19,7 +19,9 @@ def convex_members(
     complete: Mapping[int, Collection[int]],
     sizes: Sequence[int],
 ) -> frozenset[int]:
-    """A part of some nodes, as large as found, that one loop can stand for. O(nodes from the first to the last wanted one, times cones made outside).
+    """A part of some nodes, as large as found, that one loop can stand for.
+
+    O(nodes from the first to the last wanted one, times cones made outside).
 
     A node outside that needs results of the loop runs behind it, and a node that needs one of those cannot be in it.
     Neither can one that needs a sum over all parts. Where such a result follows from little, as the number of labels that
