@@ -12,21 +12,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import fission_steps
 from bench_record import say
+from chosen_rounds import SEED, chosen_for, measured_beside, tried
 from neaptide import zoo
 
 if TYPE_CHECKING:
+    from neaptide.plans import PlannedProgram
     from neaptide.runtime.contestants import Contestant, Measured
-    from neaptide.runtime.pace import Pace
+    from neaptide.runtime.pace import Pace, PaceReadings
     from neaptide.runtime.planned_graph import PlannedVariant
     from neaptide.runtime.step_plan import StepPlan
-    from neaptide.runtime.timing import StepTimes
 
-SEED: Final = 0
 PARTS: Final = (2, 4, 8, 16)
 STEPS: Final = 3
 LOSS_TOLERANCE: Final = 1e-3
-TOLERANCE: Final = 0.03
-"""By so much a measured time may be above its limit, since times are noisy."""
 OURS: Final = "ours"
 NAIVE: Final = "micro_batch"
 RECOMPUTE: Final = "recompute"
@@ -39,7 +37,7 @@ SEARCHES: Final = {
 # Predicted times over program order's for which plans of each kind are made. The first one is for first steps too. The least
 # and the greatest are for steps that measure slower or faster than they are predicted. In between they lie about as far apart
 # as predictions are from what is measured, and a little below the limits that are reported.
-FRONT: Final = (1.1, 0.94, 0.99, 1.02, 1.06, 1.15, 1.24, 1.4)
+FRONT: Final = (1.1, 0.94, 0.97, 0.99, 1.01, 1.04, 1.06, 1.15, 1.24, 1.4)
 # Of the time for a front of ours, what each gets: most of what they plan is priced once.
 SHARES: Final = {RECOMPUTE: 0.4, NAIVE: 0.4, OURS: 1.0}
 
@@ -73,6 +71,7 @@ class Field:
         self.fronts: dict[str, dict[str, Any]] = {}
         self.plan_runners: list[Contestant] = []
         self.makers: dict[str, Callable[..., PlannedVariant]] = {}
+        self.plans: dict[str, PlannedProgram] = {}
         self.losses = losses_of(*contestants.build(self.factory, SEED))
         self.expected = verify_eager(self.factory, SEED)
         step, batch = contestants.build(self.factory, SEED)
@@ -179,8 +178,9 @@ class Field:
         }
 
     def _add_plan(self, kind: str, planned_for: float, found: StepPlan) -> None:
-        """Make a plan ready to run."""
+        """Make a plan ready to run; a program that is there already runs once."""
         from neaptide.runtime import contestants
+        from neaptide.runtime.searched_front import is_same_program
 
         name = f"{kind} for {planned_for:.2f}"
         steady = found.plan.programs[0]
@@ -197,6 +197,11 @@ class Field:
         }
         say(f"  {name}: {row['predicted_ratio']:.3f} predicted, {row['rewrites'] or 'as it is'}")
         self.rows.append(row)
+        same = next((other for other, made in self.plans.items() if is_same_program(made, steady)), None)
+        if same is not None:
+            row["same_as"] = same
+            return
+        self.plans[name] = steady
         self.makers[name] = contestants.rebind(found.variant)
         runner = contestants.planned_contestant(name, self.factory, SEED, self.makers[name])
         self.plan_runners.append(runner)
@@ -207,9 +212,10 @@ class Field:
 
         theirs = self.expected.tensors["parameters"]
         for row in self.rows:
-            if not row.get("chosen_for"):
+            if not row.get("chosen_for") or "kind" not in row:
                 continue
-            outcome, record = verify_planned(self.factory, SEED, self.makers[row["program"]], self.expected)
+            make = self.makers[row.get("same_as", row["program"])]
+            outcome, record = verify_planned(self.factory, SEED, make, self.expected)
             row |= {
                 "agrees": outcome.agrees,
                 "bitwise_equal": outcome.bitwise_equal,
@@ -220,50 +226,56 @@ class Field:
                 ),
             }
 
-    def measure(self, rounds: int, latencies: list[int]) -> None:
-        """Peaks and times of all programs, in turns; half of the rounds choose plans, the other half is reported.
-
-        Rounds of both halves take turns: what else the machine does comes and goes, and slows some programs more than others.
-        """
-        from neaptide.runtime import contestants
+    def measure(self, trial_rounds: int, rounds: int, latencies: list[int]) -> None:
+        """Peaks and times of all programs, in turns; then those that were chosen by them, in turns, which is reported."""
         from neaptide.runtime.pace import PaceReadings
 
         gc.collect()
         assert self.prepared.clock is not None
         readings = PaceReadings(self.prepared.clock)
-        found = contestants.measure(
-            spread(self.eager, [*self.runners, *self.plan_runners]), 2 * rounds, between=readings.read
-        )
+        self._choose(self._in_turns(trial_rounds, readings), latencies)
+        rows = {row["program"]: row for row in self.rows}
+        wanted = {row.get("same_as", name) for name, row in rows.items() if row.get("chosen_for")}
+        self.plan_runners = [runner for runner in self.plan_runners if runner.name in wanted]
+        gc.collect()
+        found = self._in_turns(rounds, readings)
         self.pace = readings.pace()
-        found["eager"] = middle([found[name] for name in EAGER])
-        self._choose(found, latencies)
-        for row in self.rows:
-            if row["program"] in found and row.get("chosen_for") != []:
-                row.update(measured_beside(found[row["program"]], found["eager"]))
-            if "predicted_peak_bytes" in row and "measured_peak_bytes" in row:
+        for name, row in rows.items():
+            ran = found.get(row.get("same_as", name))
+            if ran is None or not row["chosen_for"]:
+                continue
+            row.update(measured_beside(ran, found["eager"]))
+            if "predicted_peak_bytes" in row:
                 row["predicted_above"] = row["predicted_peak_bytes"] - row["measured_peak_bytes"]
                 row["predicted_with_workspace_above"] = (
                     row["predicted_peak_with_workspace_bytes"] - row["measured_allocator_peak_bytes"]
                 )
 
-    def _choose(self, found: Mapping[str, Measured], latencies: list[int]) -> None:
-        """Keep of each kind the plans that measure best within a limit each."""
-        from neaptide.runtime.trials import Trial, TrialLimit
+    def _in_turns(self, rounds: int, readings: PaceReadings) -> dict[str, Measured]:
+        """All programs that there are; eager is the middle of its runs in a round."""
+        from neaptide.runtime import contestants
 
-        eager = every_second(found["eager"], 0)
-        for kind in SEARCHES:
-            rows = [row for row in self.rows if row.get("kind") == kind]
+        everything = spread(self.eager, [*self.runners, *self.plan_runners])
+        found = contestants.measure(everything, rounds, between=readings.read)
+        return found | {"eager": middle([found[name] for name in EAGER])}
+
+    def _choose(self, found: Mapping[str, Measured], latencies: list[int]) -> None:
+        """Keep of each kind of plans those that measure best within a limit each; other programs are a kind of their own."""
+        kinds: dict[str, list[dict[str, Any]]] = {}
+        for row in self.rows:
+            if row.get("same_as", row["program"]) in found:
+                kinds.setdefault(row.get("kind", row["program"]), []).append(row)
+        for rows in kinds.values():
             trials = []
             for row in rows:
-                peak = row["predicted_peak_with_workspace_bytes"]
-                times = every_second(found[row["program"]], 0)
-                trial = Trial.of(peak, times, eager, "processor", SEED)
-                trials.append(trial)
-                row["trial_cpu_ratio"], row["chosen_for"] = trial.measured.ratio, []
-            for latency in latencies:
-                # Half of the tolerance is left for the rounds that are reported.
-                limit = TrialLimit(longest_ratio=(1 + latency / 100) * (1 + TOLERANCE / 2))
-                rows[limit.choose(trials)[0]]["chosen_for"].append(latency)
+                ran = found[row.get("same_as", row["program"])]
+                peak = row.get(
+                    "predicted_peak_with_workspace_bytes", ran.memory.measured_allocator_peak_bytes
+                )
+                trials.append(tried(peak, ran, found["eager"]))
+                row["trial_cpu_ratio"] = trials[-1].measured.ratio
+            for row, chosen in zip(rows, chosen_for(trials, latencies), strict=True):
+                row["chosen_for"] = chosen
 
 
 def spread(few: list[Contestant], many: list[Contestant]) -> list[Contestant]:
@@ -279,31 +291,6 @@ def middle(found: list[Measured]) -> Measured:
     cpus = [statistics.median(each) for each in zip(*(one.cpu_s for one in times if one), strict=True)]
     assert found[0].times is not None
     return replace(found[0], times=replace(found[0].times, wall_s=tuple(walls), cpu_s=tuple(cpus)))
-
-
-def every_second(measured: Measured, first: int) -> StepTimes:
-    """Times of every second round, from the first or the second one on."""
-    from neaptide.runtime.timing import StepTimes
-
-    assert measured.times is not None
-    return StepTimes(measured.times.wall_s[first::2], measured.times.cpu_s[first::2])
-
-
-def measured_beside(measured: Measured, eager: Measured) -> dict[str, Any]:
-    """Peaks of a program, and its processor times in the rounds that are reported, beside eager's."""
-    from neaptide.runtime.timing import median_ratio
-
-    memory, times = measured.memory, every_second(measured, 1)
-    ratio = median_ratio(times.cpu_s, every_second(eager, 1).cpu_s, seed=SEED)
-    return {
-        "measured_peak_bytes": memory.measured_peak_bytes,
-        "measured_allocator_peak_bytes": memory.measured_allocator_peak_bytes,
-        "peak_share": memory.measured_allocator_peak_bytes / eager.memory.measured_allocator_peak_bytes,
-        "cpu_seconds": statistics.median(times.cpu_s),
-        "cpu_ratio": ratio.ratio,
-        "cpu_ratio_low": ratio.low,
-        "cpu_ratio_high": ratio.high,
-    }
 
 
 def losses_of(run: Callable[..., Any], *args: Any) -> list[float]:
@@ -331,7 +318,9 @@ def described(rewrite: Any) -> str:
     return f"{len(rewrite.nodes)} operations in {settings['parts']} parts {of}"
 
 
-def measured(spec: str, rounds: int, time_limit_s: float, latencies: list[int]) -> dict[str, Any]:
+def measured(
+    spec: str, trial_rounds: int, rounds: int, time_limit_s: float, latencies: list[int]
+) -> dict[str, Any]:
     """One step: all its programs, measured in this process."""
     import torch
 
@@ -342,14 +331,14 @@ def measured(spec: str, rounds: int, time_limit_s: float, latencies: list[int]) 
     field.add_checkpoints()
     for kind in SEARCHES:
         field.add_front(kind)
-    field.measure(rounds, latencies)
+    field.measure(trial_rounds, rounds, latencies)
     field.verify()
     return {
         "spec": spec,
         "time_limit_s": time_limit_s,
         "latencies": latencies,
         "rounds": rounds,
-        "trial_rounds": rounds,
+        "trial_rounds": trial_rounds,
         "predicted_baseline_seconds": field.baseline_seconds,
         # How many times as long the processor took as at the pace of predicted seconds.
         "pace_factor": 1.0 if field.pace is None else field.pace.factor,

@@ -4,8 +4,8 @@ The network is the one of `high_resolution` in `fission_steps.py`: convolutions 
 no batch, so parts lie along height or width, and rows that two of them read are made in both. For each size of image and each
 share of more time: the lowest peak that is found with `numerics="close"`, its predictions, and what is measured: peaks by
 the allocator's events, processor times in turns in one process, whose heap keeps what is freed, as the median of the ratios to
-eager's within the rounds. Plans are made and chosen as in `fission_runs.py`: one front for several predicted times, of which every
-second round chooses, and the others are reported.
+eager's within the rounds. Plans are made and chosen as in `fission_runs.py`: one front for several predicted times, of which
+some rounds choose, and others are reported.
 A prediction is exact where the peak of the storages and the peak with workspace are both the measured ones to the byte.
 
 The result is `results/inference_runs.json`; its table is put into `docs/explanation/rewrites.md`, with `--quote` alone without
@@ -23,10 +23,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench_record import MIB, RESULTS, markdown, recorded, run_part, save, say, table
+from chosen_rounds import chosen_for, measured_beside, tried
 from neaptide.runtime.contestant_process import KEEPING_HEAP
 from quote_bars import quote_into
 
 SEED: Final = 0
+TRIAL_ROUNDS: Final = 9
 ROUNDS: Final = 9
 IMAGES: Final = (512, 1024)
 LATENCIES: Final = (0, 5, 10)
@@ -69,18 +71,17 @@ def forward(image: int) -> tuple[Callable[..., Any], dict[str, Any]]:
     return Forward(model), {"images": torch.randn(1, 3, image, image)}
 
 
-def measured(image: int, rounds: int, time_limit_s: float) -> dict[str, Any]:
+def measured(image: int, trial_rounds: int, rounds: int, time_limit_s: float) -> dict[str, Any]:
     """One size of image: eager and all plans, in this process."""
     import torch
 
-    from fission_field import FRONT, TOLERANCE, every_second, measured_beside
+    from fission_field import FRONT
     from neaptide.outcome import Limits
     from neaptide.planner.budget import Budget
     from neaptide.planner.strategies.program_order import baseline
     from neaptide.runtime import contestants
     from neaptide.runtime.prepared_step import SearchOptions, prepare
     from neaptide.runtime.searched_front import distinct, plans_for
-    from neaptide.runtime.trials import Trial, TrialLimit
     from neaptide.runtime.verification import verify_eager, verify_planned
 
     torch.set_num_threads(1)
@@ -98,23 +99,21 @@ def measured(image: int, rounds: int, time_limit_s: float) -> dict[str, Any]:
     plans = {f"for {FRONT[index]:.2f}": found[index] for index in distinct(found)}
     makers = {name: contestants.rebind(plan.variant) for name, plan in plans.items()}
     runners += [contestants.planned_contestant(name, factory, SEED, make) for name, make in makers.items()]
-    measured_all = contestants.measure(runners, 2 * rounds)
-    eager = measured_all["eager"]
+    trial = contestants.measure(runners, trial_rounds)
     trials = [
-        Trial.of(
-            plan.plan.programs[0].predictions.peak_with_workspace_bytes,
-            every_second(measured_all[name], 0),
-            every_second(eager, 0),
-            "processor",
-            SEED,
-        )
+        tried(plan.plan.programs[0].predictions.peak_with_workspace_bytes, trial[name], trial["eager"])
         for name, plan in plans.items()
     ]
+    chosen = {
+        latency: name
+        for name, latencies in zip(plans, chosen_for(trials, LATENCIES), strict=True)
+        for latency in latencies
+    }
+    runners = [runner for runner in runners if runner.name in {"eager", *chosen.values()}]
+    reported = contestants.measure(runners, rounds)
     rows: list[dict[str, Any]] = []
-    for latency in LATENCIES:
-        limit = TrialLimit(longest_ratio=(1 + latency / 100) * (1 + TOLERANCE / 2))
-        name = list(plans)[limit.choose(trials)[0]]
-        made, ran = plans[name].plan.programs[0], measured_all[name]
+    for latency, name in sorted(chosen.items()):
+        made = plans[name].plan.programs[0]
         row = {
             "image": image,
             "latency": latency,
@@ -127,7 +126,7 @@ def measured(image: int, rounds: int, time_limit_s: float) -> dict[str, Any]:
             "predicted_ratio": made.predictions.seconds / made.predictions.baseline_seconds,
             "agrees": verify_planned(factory, SEED, makers[name], expected)[0].agrees,
         }
-        row |= measured_beside(ran, eager)
+        row |= measured_beside(reported[name], reported["eager"])
         row["is_exact"] = (
             row["predicted_peak_bytes"] == row["measured_peak_bytes"]
             and row["predicted_peak_with_workspace_bytes"] == row["measured_allocator_peak_bytes"]
@@ -164,7 +163,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--image", type=int, nargs="*", default=list(IMAGES))
     parser.add_argument("--one", type=int)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--trial-rounds", type=int, default=TRIAL_ROUNDS, help="timed rounds that choose")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="timed rounds that are reported")
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds of a front")
     parser.add_argument("--quote", action="store_true", help="quote what was kept, measure nothing")
     asked = parser.parse_args()
@@ -172,12 +172,16 @@ def main() -> None:
         quote(json.loads((RESULTS / "inference_runs.json").read_text(encoding="utf-8")))
         return
     if asked.one is not None:
-        print(json.dumps(measured(asked.one, asked.rounds, asked.time_limit)))
+        print(json.dumps(measured(asked.one, asked.trial_rounds, asked.rounds, asked.time_limit)))
         return
     rows: list[dict[str, Any]] = []
     for image in asked.image:
         say(f"{image} x {image}")
-        options = (f"--rounds={asked.rounds}", f"--time-limit={asked.time_limit}")
+        options = (
+            f"--trial-rounds={asked.trial_rounds}",
+            f"--rounds={asked.rounds}",
+            f"--time-limit={asked.time_limit}",
+        )
         part = run_part(
             "inference_runs.py", "--one", str(image), *options, timeout_s=PART_S, environment=KEEPING_HEAP
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench_record import RESULTS
-from fission_runs import envelope, left_out, near_line
+from fission_runs import envelope, left_out, near_line, on_or_below_line
 from quote_bars import fill_in, quoted
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "rewrites.md"
@@ -46,7 +46,7 @@ def table(result: Mapping[str, Any]) -> str:
     said = (
         f"Measured {result['made'][:10]} on {machine['cpu']}, {machine['threads']} thread; searches of {searched} s;"
         f" times may be {settings['tolerance_of_times']:.0%} above what is allowed. Not run:"
-        f" {left_out(settings['missing']) or 'nothing'}. {near_line(result['rows'])}"
+        f" {left_out(settings['missing']) or 'nothing'}. {on_or_below_line(result['rows'])} {near_line(result['rows'])}"
     )
     lines += ["", said]
     return "\n".join(lines)

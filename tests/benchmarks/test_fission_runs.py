@@ -37,6 +37,18 @@ def test_the_lowest_of_the_others_within_the_time_is_what_ours_has_to_reach():
     assert (found["least_other"], found["is_on_or_below"]) == ("a", True)
 
 
+def test_plans_of_the_others_count_for_the_limits_that_they_were_chosen_for():
+    theirs = [
+        ran("a", 40, 1.0, kind="recompute", chosen_for=[10]),
+        ran("b", 20, 1.0, kind="recompute", chosen_for=[25]),
+    ]
+    row = model(*theirs, ours(30, 1.0))
+    (found,) = fission_runs.envelope(row)
+    assert (found["least_other"], found["is_on_or_below"], found["is_on_or_below_any"]) == ("a", True, False)
+    said = fission_runs.on_or_below_line([row, {"failure": "no memory"}])
+    assert said.endswith(": 1 of 1; on or below any plan of theirs that was reported within that time: 0.")
+
+
 @pytest.mark.parametrize(("peak", "ratio"), [(31, 1.0), (10, 1.2)])
 def test_a_plan_above_another_or_out_of_time_is_said_to_be(peak, ratio):
     made = model(ran("a", 30, 1.0), ours(peak, ratio))

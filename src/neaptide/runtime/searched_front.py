@@ -139,7 +139,7 @@ def distinct(plans: Sequence[StepPlan]) -> tuple[int, ...]:
     kept: list[int] = []
     for index, program in enumerate(programs):
         others = [other for place, other in enumerate(programs) if place != index]
-        if any(_is_same(programs[place], program) for place in kept):
+        if any(is_same_program(programs[place], program) for place in kept):
             continue
         if not any(_beats(other, program) for other in others):
             kept.append(index)
@@ -150,7 +150,8 @@ def _fits(program: PlannedProgram) -> bool:
     return program.predictions.peak_with_workspace_bytes <= program.budget_bytes
 
 
-def _is_same(one: PlannedProgram, other: PlannedProgram) -> bool:
+def is_same_program(one: PlannedProgram, other: PlannedProgram) -> bool:
+    """Whether the same operations run in the same order, whatever the plans were asked for."""
     return _what_runs(one) == _what_runs(other)
 
 

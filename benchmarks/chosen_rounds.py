@@ -1,0 +1,73 @@
+"""Rounds that choose among programs and rounds that are reported, for the benchmarks that run plans in turns."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from neaptide.runtime.contestants import Measured
+    from neaptide.runtime.trials import Trial
+
+SEED: Final = 0
+TOLERANCE: Final = 0.03
+"""By so much a measured time may be above its limit, since times are noisy."""
+
+
+def longest(latency: float) -> float:
+    """The longest time over eager's that counts for a limit, in the rounds that are reported.
+
+    Args:
+        latency: per cent of more time.
+    """
+    return (1 + latency / 100) * (1 + TOLERANCE)
+
+
+def tried(peak_bytes: int, measured: Measured, eager: Measured) -> Trial:
+    """A program in the rounds that choose.
+
+    Args:
+        peak_bytes: with workspace.
+        measured: in these rounds.
+        eager: likewise.
+    """
+    from neaptide.runtime.trials import Trial
+
+    assert measured.times is not None
+    assert eager.times is not None
+    return Trial.of(peak_bytes, measured.times, eager.times, "processor", SEED)
+
+
+def chosen_for(trials: Sequence[Trial], latencies: Sequence[int]) -> list[list[int]]:
+    """By program of one kind, the limits of time that it is chosen for.
+
+    For each limit that is the lowest peak within it; where none is, the fastest program.
+    """
+    from neaptide.runtime.trials import TrialLimit
+
+    found: list[list[int]] = [[] for _ in trials]
+    for latency in latencies:
+        # Half of the tolerance is left for the rounds that are reported.
+        limit = TrialLimit(longest_ratio=(1 + latency / 100) * (1 + TOLERANCE / 2))
+        found[limit.choose(trials)[0]].append(latency)
+    return found
+
+
+def measured_beside(measured: Measured, eager: Measured) -> dict[str, Any]:
+    """Peaks of a program, and its processor times in the rounds that are reported, beside eager's."""
+    from neaptide.runtime.timing import median_ratio
+
+    memory, times = measured.memory, measured.times
+    assert times is not None
+    assert eager.times is not None
+    ratio = median_ratio(times.cpu_s, eager.times.cpu_s, seed=SEED)
+    return {
+        "measured_peak_bytes": memory.measured_peak_bytes,
+        "measured_allocator_peak_bytes": memory.measured_allocator_peak_bytes,
+        "peak_share": memory.measured_allocator_peak_bytes / eager.memory.measured_allocator_peak_bytes,
+        "cpu_seconds": statistics.median(times.cpu_s),
+        "cpu_ratio": ratio.ratio,
+        "cpu_ratio_low": ratio.low,
+        "cpu_ratio_high": ratio.high,
+    }
