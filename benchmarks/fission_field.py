@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import fission_steps
 from bench_record import say
-from chosen_rounds import SEED, chosen_for, measured_beside, tried
+from chosen_rounds import SEED, chosen_for, longest, measured_beside, tried
 from neaptide import zoo
 
 if TYPE_CHECKING:
@@ -227,24 +227,29 @@ class Field:
             }
 
     def measure(self, trial_rounds: int, rounds: int, latencies: list[int]) -> None:
-        """Peaks and times of all programs, in turns; then those that were chosen by them, in turns, which is reported."""
+        """Peaks and times of all programs, in turns; then those that were chosen by them, in turns, which is reported.
+
+        What is not in time for any limit is reported by the first rounds, but for plans.
+        """
         from neaptide.runtime.pace import PaceReadings
 
         gc.collect()
         assert self.prepared.clock is not None
         readings = PaceReadings(self.prepared.clock)
-        self._choose(self._in_turns(trial_rounds, readings), latencies)
+        trial = self._in_turns(trial_rounds, readings)
+        self._choose(trial, latencies)
         rows = {row["program"]: row for row in self.rows}
         wanted = {row.get("same_as", name) for name, row in rows.items() if row.get("chosen_for")}
+        self.runners = [runner for runner in self.runners if runner.name in wanted]
         self.plan_runners = [runner for runner in self.plan_runners if runner.name in wanted]
         gc.collect()
         found = self._in_turns(rounds, readings)
         self.pace = readings.pace()
         for name, row in rows.items():
-            ran = found.get(row.get("same_as", name))
-            if ran is None or not row["chosen_for"]:
+            if "chosen_for" not in row or ("kind" in row and not row["chosen_for"]):
                 continue
-            row.update(measured_beside(ran, found["eager"]))
+            these = found if row["chosen_for"] else trial
+            row.update(measured_beside(these[row.get("same_as", name)], these["eager"]))
             if "predicted_peak_bytes" in row:
                 row["predicted_above"] = row["predicted_peak_bytes"] - row["measured_peak_bytes"]
                 row["predicted_with_workspace_above"] = (
@@ -260,7 +265,7 @@ class Field:
         return found | {"eager": middle([found[name] for name in EAGER])}
 
     def _choose(self, found: Mapping[str, Measured], latencies: list[int]) -> None:
-        """Keep of each kind of plans those that measure best within a limit each; other programs are a kind of their own."""
+        """Keep of each kind of plans those that measure best within a limit each, and what else is in time for a limit."""
         kinds: dict[str, list[dict[str, Any]]] = {}
         for row in self.rows:
             if row.get("same_as", row["program"]) in found:
@@ -274,8 +279,10 @@ class Field:
                 )
                 trials.append(tried(peak, ran, found["eager"]))
                 row["trial_cpu_ratio"] = trials[-1].measured.ratio
-            for row, chosen in zip(rows, chosen_for(trials, latencies), strict=True):
-                row["chosen_for"] = chosen
+            chosen = chosen_for(trials, latencies)
+            for row, trial, those in zip(rows, trials, chosen, strict=True):
+                in_time = [latency for latency in those if trial.measured.ratio <= longest(latency)]
+                row["chosen_for"] = those if "kind" in row else in_time
 
 
 def spread(few: list[Contestant], many: list[Contestant]) -> list[Contestant]:

@@ -10,7 +10,7 @@ and beside them eager, eager micro-batching by hand (`hand_micro_batches.py`) an
 (`checkpoint_peers.py`). Of each kind one front of plans is made, for several predicted times; a program that two kinds
 come to is run once. All run in turns in a few rounds, by which of each kind the plans are chosen: for each limit of time
 the lowest peak that measured within it, or the fastest plan. They are verified, run in turns again with the other
-programs, and those rounds are reported. Peaks are counted by the allocator's events, processor times are taken in one
+programs that are in time for a limit, and those rounds are reported. Peaks are counted by the allocator's events, processor times are taken in one
 process, whose heap keeps what is freed as in those of `neaptide compare`, and the ratio to eager within each round, of
 whose three runs in a round the middle one counts; printed is the median of the rounds. A prediction is exact where the
 peak of the storages and the peak with workspace are both the measured ones to the byte. Parameters are compared with
@@ -42,8 +42,8 @@ from model_rows import measured_rows
 from neaptide import zoo
 from neaptide.runtime.contestant_process import KEEPING_HEAP
 
-TRIAL_ROUNDS: Final = 5
-ROUNDS: Final = 10
+TRIAL_ROUNDS: Final = 3
+ROUNDS: Final = 6
 LATENCIES: Final = (0, 5, 10, 25)
 NEAR: Final = (0.10, 0.05)
 """How near predicted seconds, and predicted ratios, have to be to the measured ones to be counted."""
