@@ -16,12 +16,12 @@ from neaptide.ops import registry
 from neaptide.ops.copies import CLONE, PERMUTE
 from neaptide.symbolic.dims import Dim
 from neaptide.symbolic.size_expr import SizeExpr
+from neaptide.transform.again import Again
 from neaptide.transform.rewrite import Rewrite
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
 from neaptide.transform.rules.fission_by_shape import fission_by_shape
-from neaptide.transform.rules.gradients_apart import gradients_apart
-from neaptide.transform.rules.made_again import Again, made_again
+from neaptide.transform.rules.made_again import made_again
 from neaptide.transform.rules.windows import windows
 from symbolised import symbolised
 from torch_programs import Recorder
@@ -109,10 +109,7 @@ def gradients_of_one_call() -> Example:
     made = r.call(
         "aten.convolution_backward.default", arriving, image, weight, [3], *STRIDE_ONE, [True, True, True]
     )
-    graph = r.finish(made)
-    rewrite = gradients_apart(graph)
-    assert rewrite is not None
-    return Example(graph, rewrite)
+    return proposed("gradients_apart", r.finish(made))
 
 
 def in_place() -> Example:

@@ -138,6 +138,8 @@ def test_rewrites_may_be_given_one_by_one(plan):
 def test_unknown_rules_are_refused_before_anything_is_captured():
     with pytest.raises(UsageError, match="no rule is called 'equal'"):
         neaptide.plan(None, budget="100%", rewrites=["equal"])
+    with pytest.raises(UsageError, match="alternatives"):
+        neaptide.plan(None, budget="100%", rewrites=["made_again"])
 
 
 # -- edited files

@@ -121,6 +121,7 @@ class MadeAnew:
     name: str = "made_anew"
     keeps_bits: bool = True
     each_node: bool = False
+    are_alternatives: bool = False
     summary: str = "nothing changes"
 
     def find(self, graph, registry, near=None):

@@ -18,11 +18,12 @@ from neaptide.ops import registry
 from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.variant import Variant
 from neaptide.runtime.capturing import capture
+from neaptide.transform.again import Again
 from neaptide.transform.fission.amplifiers import amplifiers
 from neaptide.transform.fission.twins import twins_apart
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
-from neaptide.transform.rules.made_again import Again, made_again
+from neaptide.transform.rules.made_again import made_again
 
 ROWS, TOKENS, WIDTH, BLOCKS = 3, 10, 8, 3
 

@@ -86,6 +86,7 @@ class Careless:
     name: str = "careless"
     keeps_bits: bool = True
     each_node: bool = False
+    are_alternatives: bool = False
     summary: str = "nothing useful"
 
     def find(self, graph, registry, near=None):

@@ -27,6 +27,11 @@ class Rewritten:
     refusals: tuple[Refusal, ...]
 
 
+def found_rewrites(graph: Graph, registry: OpRegistry, rule: Rule) -> tuple[Rewrite, ...]:
+    """What a rule finds in a graph, without what it refuses."""
+    return tuple(found for found in rule.find(graph, registry) if isinstance(found, Rewrite))
+
+
 def apply_rule(
     graph: Graph,
     registry: OpRegistry,

@@ -89,6 +89,7 @@ class Rule(Protocol):
         name: an identifier, by which plans call the rule.
         keeps_bits: what its rewrites say of themselves. One that depends on the place is two rules.
         each_node: whether every node of a rewrite is a place of its own; else they are one together.
+        are_alternatives: whether prices choose among its places; else all that it finds may be taken together.
         summary: one line for `explain`: what it does, as "equal operations run once".
     """
 
@@ -100,6 +101,9 @@ class Rule(Protocol):
 
     @property
     def each_node(self) -> bool: ...
+
+    @property
+    def are_alternatives(self) -> bool: ...
 
     @property
     def summary(self) -> str: ...

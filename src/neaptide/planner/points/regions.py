@@ -13,11 +13,11 @@ from neaptide.ir.loop_maps import Binding
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.symbolic.relations import SizeRelations
+from neaptide.transform.applying import found_rewrites
 from neaptide.transform.fission.candidates import Candidate, candidates
 from neaptide.transform.fission.own_views import with_own_views
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
-from neaptide.transform.rules.draws_apart import draws_first
 from neaptide.transform.rules.fission_by_shape import by_chance, fission_by_shape
 from neaptide.transform.rules.made_again import made_again
 from neaptide.transform.rules.mean_as_sum import mean_as_sum
@@ -58,7 +58,7 @@ def regions_in_parts(
     shape = _telling_shape(graph, holds)
     if shape is None:
         return
-    first = draws_first(graph, registry)
+    first = [*found_rewrites(graph, registry, RULES["draws_apart"])]
     drawn = replay(graph, registry, first, RULES)
     found = candidates(with_sizes(drawn.graph, shape), registry, _NO_SUFFIX)
     means = sorted({node for one in found for node in one.means})

@@ -16,6 +16,7 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.planner.variants.levels import Level, levels_of
 from neaptide.planner.variants.settings import SETTINGS
 from neaptide.planner.variants.variant import Decision, Variant
+from neaptide.transform.applying import found_rewrites
 from neaptide.transform.fission.amplifiers import Amplifier, amplifiers
 from neaptide.transform.fission.candidates import Candidate, RegionFinder, candidates, means_in_regions
 from neaptide.transform.fission.own_views import with_own_views
@@ -24,13 +25,12 @@ from neaptide.transform.fission.twins import amplified, twins_apart
 from neaptide.transform.fission.window_candidates import window_candidates, window_means
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
-from neaptide.transform.rules.draws_apart import draws_first
 from neaptide.transform.rules.fission import fission
-from neaptide.transform.rules.gradients_apart import gradients_apart
 from neaptide.transform.rules.made_again import made_again
 from neaptide.transform.rules.mean_as_sum import mean_as_sum
 from neaptide.transform.rules.windows import windows
 
+_DRAWS, _GRADIENTS = RULES["draws_apart"], RULES["gradients_apart"]
 _KINDS = {
     "step": "forward and backward",
     "suffix": "what lies behind {}",
@@ -110,7 +110,7 @@ class Choices:
 
     def _drawn_first(self, graph: Graph) -> Variant:
         plain = Variant.captured(graph)
-        first = draws_first(graph, self.registry)
+        first = found_rewrites(graph, self.registry, _DRAWS)
         made = plain.then(self.registry, first) if first else plain
         reason = self.objection(made.edited) if first else None
         if reason is None:
@@ -207,8 +207,7 @@ class Choices:
         if has_backward(variant.graph):
             if any(region.kind == "step" and region.share > 0.5 for region in beside):
                 return
-            apart = gradients_apart(variant.graph)
-            variant = variant if apart is None else variant.then(self.registry, [apart])
+            variant = variant.then(self.registry, found_rewrites(variant.graph, self.registry, _GRADIENTS))
             while means := window_means(variant.graph, self.registry):
                 variant = variant.then(self.registry, [mean_as_sum(means)])
         for region in window_candidates(variant.graph, self.registry):

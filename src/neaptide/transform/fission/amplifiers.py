@@ -19,8 +19,8 @@ from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.values import Kind
+from neaptide.transform.again import Again
 from neaptide.transform.fission.spans import BACKWARD, FORWARD
-from neaptide.transform.rules.made_again import Again
 
 # What is made is wide where it takes so many times the bytes of what it is made from.
 _WIDER: Final = 2

@@ -25,11 +25,11 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import Kind
+from neaptide.transform.again import Again
 from neaptide.transform.fission.members import convex_members
 from neaptide.transform.fission.own_views import own_views
 from neaptide.transform.fission.region import destinations
 from neaptide.transform.fission.spans import Span, stretches, suffixes, whole_step
-from neaptide.transform.rules.made_again import Again
 
 # A region that makes fewer bytes than this share of all that forward and backward make is not worth a loop.
 _SMALL: Final = 0.02

@@ -14,7 +14,7 @@ from neaptide.ir.axes import Along
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
-from neaptide.transform.rules.made_again import Again
+from neaptide.transform.again import Again
 
 
 def own_views(

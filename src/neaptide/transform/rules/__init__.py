@@ -45,14 +45,20 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
 
 
 def check_rules(names: Iterable[str]) -> None:
-    """Refuse names of rules that there are not.
+    """Refuse names of rules that there are not, and of those of which not all places may be taken together.
 
     Raises:
         UsageError: naming those that there are.
     """
+    together = ", ".join(name for name, rule in RULES.items() if not rule.are_alternatives)
     for name in names:
         if name not in RULES:
-            raise UsageError(f"no rule is called {name!r}", next_step=f"choose one of {', '.join(RULES)}")
+            raise UsageError(f"no rule is called {name!r}", next_step=f"choose one of {together}")
+        if RULES[name].are_alternatives:
+            raise UsageError(
+                f"{name} does not say which of its places to take: they are alternatives",
+                next_step='let prices choose among them (numerics="close"), or hand over a Rewrite for one place',
+            )
 
 
 def described_rewrites(rewrites: Iterable[Rewrite]) -> tuple[str, ...]:

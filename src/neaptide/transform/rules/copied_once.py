@@ -35,6 +35,7 @@ class CopiedOnce:
     name: str = "copied_once"
     keeps_bits: bool = True
     each_node: bool = True
+    are_alternatives: bool = False
     summary: str = "copies of copies are made once"
 
     def find(

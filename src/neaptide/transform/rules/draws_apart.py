@@ -34,6 +34,7 @@ class DrawsApart:
     name: str = "draws_apart"
     keeps_bits: bool = True
     each_node: bool = True
+    are_alternatives: bool = False
     summary: str = "masks of dropout are drawn before they are applied"
 
     def find(
@@ -57,11 +58,6 @@ class DrawsApart:
                 )
             _draw_first(edit, graph, node, place)
         return edit.finish()
-
-
-def draws_first(graph: Graph, registry: OpRegistry) -> list[Rewrite]:
-    """The rewrite of all dropouts that can draw first, in a list; an empty one where none can. O(nodes)."""
-    return [found for found in DrawsApart().find(graph, registry) if isinstance(found, Rewrite)]
 
 
 @dataclass(frozen=True, slots=True)

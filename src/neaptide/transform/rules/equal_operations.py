@@ -37,6 +37,7 @@ class EqualOperations:
     name: str = "equal_operations"
     keeps_bits: bool = True
     each_node: bool = False
+    are_alternatives: bool = False
     summary: str = "equal operations run once"
 
     def find(

@@ -5,7 +5,7 @@ Fission of MAGIS (Chen et al., ASPLOS 2024), as a loop instead of an unrolled gr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from neaptide.analysis.axes.carried import Carried
@@ -16,16 +16,18 @@ from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.loop_maps import Binding
 from neaptide.ir.registry import OpRegistry
-from neaptide.ir.with_sizes import with_sizes
+from neaptide.ir.with_sizes import is_static, with_sizes
 from neaptide.symbolic.size_expr import SizeExpr
+from neaptide.transform.fission.candidates import candidates
 from neaptide.transform.fission.loop import extract_loop
 from neaptide.transform.fission.split import Split
-from neaptide.transform.rewrite import STATIC, Rewrite, Setting, Sizes
-from neaptide.transform.rules.asked_for import AskedFor
+from neaptide.transform.rewrite import STATIC, Refusal, Rewrite, Setting, Sizes
 from neaptide.transform.rules.handed_values import number_setting, operand_at, places_of, runs_of
 
 _NAMES = ("inputs", "length", "parts")
 _RUN = 4
+_FIRST_MEANS = "it takes means: those of parts are none of the whole (`mean_as_sum` makes them sums)"
+_FIRST_VIEWS = "a view that is handed to it has parts in several places (`made_again` makes it inside)"
 _WORDS = {
     Need.COMPLETE: "needs a sum over all parts before they are there",
     Need.MEAN: "takes a mean: that of a part is none of the whole (`mean_as_sum` makes it a sum)",
@@ -36,8 +38,8 @@ _WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Fission(AskedFor):
-    """Runs the nodes of a rewrite as one loop. `fission` makes such rewrites; the rule proposes none by itself.
+class Fission:
+    """Runs the nodes of a rewrite as one loop. `fission` makes such rewrites.
 
     Settings: `length` of the axis and number of `parts`; `inputs` as runs of (node, place, dim, outer) for each value that
     is handed to the region in parts. A node is its position in the rewrite's nodes; place -1 is its first input, -2 its
@@ -53,12 +55,35 @@ class Fission(AskedFor):
     name: str = "fission"
     keeps_bits: bool = False
     each_node: bool = False
+    are_alternatives: bool = True
     summary: str = "a region runs in parts"
     sizes: Sizes = STATIC
 
     def under(self, sizes: Sizes) -> Fission:
         """As `SizedRule.under`."""
         return replace(self, sizes=sizes)
+
+    def find(
+        self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
+    ) -> Iterator[Rewrite | Refusal]:
+        """As `Rule.find`: the regions of `transform.fission.candidates`, each in two parts. Where more are worth it is a
+        question of prices, as is which regions. O(suffixes x axes x nodes).
+
+        Amplifiers are not among them: their twins must make again what they need first.
+        """
+        full = with_sizes(graph, self.sizes[0])
+        for region in candidates(full, registry) if is_static(full) else ():
+            if near is not None and region.members.isdisjoint(near):
+                continue
+            members = tuple(sorted(region.members))
+            reason = _FIRST_MEANS if region.means else _FIRST_VIEWS if region.own is not None else None
+            made = fission(graph, members, length=region.length, parts=2, inputs=region.seeds)
+            if reason is None:
+                try:
+                    self.apply(graph, registry, made)
+                except RewriteError as error:
+                    reason = error.what
+            yield made if reason is None else Refusal(self.name, members, reason)
 
     def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
         """As `Rule.apply`. O(size of the graph)."""

@@ -6,7 +6,7 @@ the graph and in this one, and one loop runs in one part or in many.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,8 +21,7 @@ from neaptide.symbolic.relations import SizeRelations
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.fission.loop import extract_loop
 from neaptide.transform.fission.split import Split
-from neaptide.transform.rewrite import Rewrite, Setting
-from neaptide.transform.rules.asked_for import AskedFor
+from neaptide.transform.rewrite import Refusal, Rewrite, Setting
 from neaptide.transform.rules.fission import check_alike, followed
 from neaptide.transform.rules.handed_values import operand_at, places_of, runs_of
 
@@ -32,10 +31,10 @@ _SHAPES: Final = 3  # at which rows of the op table are asked; they must agree
 
 
 @dataclass(frozen=True, slots=True)
-class FissionByShape(AskedFor):
+class FissionByShape:
     """Runs the nodes of a rewrite as one loop whose number of parts is chosen at each call.
 
-    `fission_by_shape` makes such rewrites; the rule proposes none by itself.
+    `fission_by_shape` makes such rewrites.
 
     Settings: `length` of the axis, as an expression in dims; `step`, the name of the dim that it declares: elements of the
     axis in a part, from 1 to the length; `inputs` as runs of (node, place, dim) for each value that is handed to the region
@@ -48,7 +47,15 @@ class FissionByShape(AskedFor):
     name: str = "fission_by_shape"
     keeps_bits: bool = False
     each_node: bool = False
+    are_alternatives: bool = True
     summary: str = "a region runs in as many parts as the shape of a call needs"
+
+    def find(
+        self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
+    ) -> Iterator[Rewrite | Refusal]:
+        """Nothing. Regions are told at one shape (`planner.points.regions`), and a graph does not say for which shapes it is meant."""
+        del graph, registry, near
+        return iter(())
 
     def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
         """As `Rule.apply`. O(size of the graph)."""

@@ -6,6 +6,7 @@ input are made by two parts, and those of the weight and the bias may count each
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from neaptide.errors import RewriteError
@@ -14,23 +15,29 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Node, Ref
 from neaptide.ir.registry import OpRegistry
 from neaptide.ops.convolutions import CONVOLUTION_GRADIENTS, GRADIENTS_MASK
-from neaptide.transform.rewrite import Rewrite
-from neaptide.transform.rules.asked_for import AskedFor
-from neaptide.transform.rules.node_places import named_nodes
+from neaptide.transform.rewrite import Refusal, Rewrite
+from neaptide.transform.rules.node_places import found_places, named_nodes
 
 
 @dataclass(frozen=True, slots=True)
-class GradientsApart(AskedFor):
-    """Has the gradient of a convolution's input made by a call of its own. `gradients_apart` makes such rewrites.
+class GradientsApart:
+    """Has the gradient of a convolution's input made by a call of its own.
 
-    The nodes of a rewrite are the convolutions' gradients; no settings. The rule proposes none by itself: alone it wins
-    nothing.
+    The nodes of a rewrite are the convolutions' gradients; no settings. Alone it wins little: it is for what follows.
     """
 
     name: str = "gradients_apart"
     keeps_bits: bool = True
     each_node: bool = True
+    are_alternatives: bool = False
     summary: str = "gradients of a convolution are made one by one"
+
+    def find(
+        self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
+    ) -> Iterator[Rewrite | Refusal]:
+        """As `Rule.find`: one rewrite for all gradients that are made together with that of an input. O(nodes)."""
+        del registry
+        return found_places(self, graph, near, lambda node: True if _is_joint(node) else None)
 
     def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
         """As `Rule.apply`. O(size of the graph)."""
@@ -58,12 +65,6 @@ class GradientsApart(AskedFor):
             )
             edit.replace_node(number, left)
         return edit.finish()
-
-
-def gradients_apart(graph: Graph) -> Rewrite | None:
-    """The rewrite of all gradients of convolutions that are made together with that of the input; None for none."""
-    found = tuple(node.id for node in graph.nodes if _is_joint(node))
-    return Rewrite(GradientsApart().name, found) if found else None
 
 
 def _is_joint(node: Node) -> bool:

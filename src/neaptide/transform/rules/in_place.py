@@ -32,6 +32,7 @@ class InPlace:
     name: str = "in_place"
     keeps_bits: bool = True
     each_node: bool = True
+    are_alternatives: bool = False
     summary: str = "results take the bytes of operands that nobody needs any more"
 
     def find(

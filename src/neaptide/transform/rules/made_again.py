@@ -7,7 +7,7 @@ ASPLOS 2024, where rematerialisation is a rule of the same engine as fission.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from neaptide.analysis.replay import repeat_rule
@@ -17,28 +17,15 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
 from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.rewrite import Rewrite, Setting
-from neaptide.transform.rules.asked_for import AskedFor
+from neaptide.transform.again import Again
+from neaptide.transform.rewrite import Refusal, Rewrite, Setting
 
 _ZERO = SizeExpr.const(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
-    """Some nodes, and the later ones that are to use what a second run of them makes.
-
-    Attributes:
-        nodes: that run again, ascending.
-        users: behind them, ascending; the copies run right before the first.
-    """
-
-    nodes: tuple[int, ...]
-    users: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class MadeAgain(AskedFor):
-    """Runs nodes again for some of those who use their results. `made_again` makes such rewrites; the rule proposes none.
+class MadeAgain:
+    """Runs nodes again for some of those who use their results. `made_again` makes such rewrites.
 
     The nodes of a rewrite are groups, each of nodes that run again and of their users; the setting `groups` counts both,
     group by group.
@@ -49,7 +36,29 @@ class MadeAgain(AskedFor):
     name: str = "made_again"
     keeps_bits: bool = True
     each_node: bool = False
+    are_alternatives: bool = True
     summary: str = "operations run again for those who use their results later"
+
+    def find(
+        self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
+    ) -> Iterator[Rewrite | Refusal]:
+        """As `Rule.find`: each node with its users from the second on, from the third on, and so on.
+
+        Groups of several nodes are more than can be listed; who wants one names it. O(uses x writes of a storage).
+        """
+        written, consumers = _Writes(graph), graph.consumers()
+        for node in graph.nodes:
+            users = sorted({user for value in node.outputs for user in consumers[value]})
+            for later in range(1, len(users)):
+                group = Again((node.id,), tuple(users[later:]))
+                if near is not None and set(near).isdisjoint((node.id, *group.users)):
+                    continue
+                try:
+                    _check(graph, registry, written, group)
+                except RewriteError as error:
+                    yield Refusal(self.name, (node.id, *group.users), error.what)
+                else:
+                    yield made_again([group])
 
     def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
         """As `Rule.apply`. O(size of the graph)."""
@@ -118,6 +127,20 @@ def _check(graph: Graph, registry: OpRegistry, written: _Writes, group: Again) -
             raise RewriteError(f"node {number} uses nothing of what is to be made again")
     for number in group.nodes:
         _check_node(graph, registry, written, graph.nodes[number], group.users[0])
+    _check_outputs(graph, group)
+
+
+def _check_outputs(graph: Graph, group: Again) -> None:
+    """Refuse to part outputs that share bytes: the caller may write into one and look at the other."""
+    shown = {graph.values[value].storage for user in group.users for value in graph.nodes[user].outputs}
+    for number in group.nodes:
+        for storage in graph.created_storages(graph.nodes[number]):
+            if (
+                storage in shown
+                and sum(graph.values[value].storage == storage for value in graph.outputs) > 1
+            ):
+                name = graph.storages[storage].name
+                raise RewriteError(f"outputs of the graph share bytes of {name}, and would no longer")
 
 
 def _check_node(graph: Graph, registry: OpRegistry, written: _Writes, node: Node, before: int) -> None:

@@ -45,6 +45,7 @@ class MeanAsSum:
     name: str = "mean_as_sum"
     keeps_bits: bool = False
     each_node: bool = True
+    are_alternatives: bool = False
     summary: str = "means are taken as sums and divided behind"
 
     def find(

@@ -43,6 +43,7 @@ class PiecewiseConvolutions:
     name: str = "piecewise_convolutions"
     keeps_bits: bool = False
     each_node: bool = True
+    are_alternatives: bool = False
     summary: str = "convolutions of joined tensors add up those of the pieces"
 
     def find(

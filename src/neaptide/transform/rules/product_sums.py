@@ -36,6 +36,7 @@ class ProductSums:
     name: str = "product_sums"
     keeps_bits: bool = False
     each_node: bool = True
+    are_alternatives: bool = False
     summary: str = "products add to what they would be added to"
 
     def find(

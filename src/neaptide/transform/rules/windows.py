@@ -6,7 +6,7 @@ parts of the results. MAGIS (Chen et al., ASPLOS 2024) splits along axes without
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -15,9 +15,10 @@ from neaptide.errors import RewriteError
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
+from neaptide.ir.with_sizes import is_static
+from neaptide.transform.fission.window_candidates import window_candidates
 from neaptide.transform.fission.window_loop import extract_window_loop
-from neaptide.transform.rewrite import Rewrite, Setting
-from neaptide.transform.rules.asked_for import AskedFor
+from neaptide.transform.rewrite import Refusal, Rewrite, Setting
 from neaptide.transform.rules.handed_values import number_setting, operand_at, places_of, runs_of
 
 _NAMES = ("inputs", "parts")
@@ -25,8 +26,8 @@ _RUN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Windows(AskedFor):
-    """Runs the nodes of a rewrite as one loop of overlapping parts. `windows` makes such rewrites; none is proposed.
+class Windows:
+    """Runs the nodes of a rewrite as one loop of overlapping parts. `windows` makes such rewrites.
 
     Settings: number of `parts`; `inputs` as runs of (node, place, dim, numerator, denominator) for each value that is
     handed to the region in parts: its elements for one unit of the axis are numerator / denominator. A node is its
@@ -36,7 +37,23 @@ class Windows(AskedFor):
     name: str = "windows"
     keeps_bits: bool = False
     each_node: bool = False
+    are_alternatives: bool = True
     summary: str = "a region runs in parts that overlap"
+
+    def find(
+        self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
+    ) -> Iterator[Rewrite | Refusal]:
+        """As `Rule.find`: the regions of `transform.fission.window_candidates`, each in two parts. O(stretches x axes x nodes)."""
+        for region in window_candidates(graph, registry) if is_static(graph) else ():
+            if near is not None and region.members.isdisjoint(near):
+                continue
+            made = windows(graph, region.members, parts=2, inputs=region.scaled_seeds())
+            try:
+                self.apply(graph, registry, made)
+            except RewriteError as error:
+                yield Refusal(self.name, made.nodes, error.what)
+            else:
+                yield made
 
     def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
         """As `Rule.apply`. O(size of the graph)."""
