@@ -448,11 +448,6 @@ def test_what_parts_would_change_is_refused_with_the_reason(lines, outputs, why)
         replay(graph, registry(), [rewrite], RULES)
 
 
-def test_the_rule_finds_no_loop_by_itself():
-    graph = graph_of(*REAL, outputs=["b"])
-    assert list(RULES["fission"].find(graph, registry())) == []
-
-
 def pooled(*outputs):
     return parse_graph(
         'graph "g" {\n  input %x: f32[1, 2, 8, 4] kind(input)\n'
