@@ -122,6 +122,18 @@ def test_a_step_in_parts_draws_what_eager_draws(name, kind, least):
     assert not torch.equal(made.random_state, torch.Generator().manual_seed(SEED).get_state())
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_without_parts_nothing_is_drawn_by_itself(name):
+    step, batch = training(name)
+    graph = capture_step(step, batch).steady.graph
+    choices = Choices(registry(), nothing_against)
+    begun = choices.begun(graph)
+    rules = [rewrite.rule for rewrite in begun.rewrites]
+    assert ("draws_apart" in rules) == (name == "fused")
+    whole = choices.without_parts(begun)
+    assert (whole.graph == graph) if name == "fused" else (whole is begun)
+
+
 def test_masks_drawn_by_themselves_keep_every_bit_of_a_step():
     step, batch = training("fused")
     expected = record_eager(step, batch, steps=STEPS, seed=SEED)

@@ -104,6 +104,13 @@ class Choices:
             self._begun[id(graph)] = graph, self._without_means(self._drawn_first(graph))
         return self._begun[id(graph)][1]
 
+    def without_parts(self, begun: Variant) -> Variant:
+        """What a variant becomes where nothing of it runs in parts: masks that are drawn by themselves take time for nothing then."""
+        for graph, made in self._begun.values():
+            if made is begun and any(one.rule == _DRAWS.name for one in made.rewrites):
+                return Variant.captured(graph)
+        return begun
+
     def knows(self, variant: Variant) -> bool:
         """Whether it was found before what may follow from a variant."""
         return id(variant) in self._after

@@ -197,6 +197,7 @@ class _FirstSearch(VariantChoosing):
 
     def _with_merges(self, begun: Variant, best: VariantPlan, price: Price) -> tuple[VariantPlan, Price]:
         """The better of a plan and of what all variants begin with, where more than means was changed; its price."""
+        begun = self.choices.without_parts(begun)
         variant = self.finished(begun)
         if len(variant.rewrites) == len(begun.rewrites) and not begun.decisions:
             return best, price
