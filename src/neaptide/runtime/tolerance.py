@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,9 +13,6 @@ from neaptide.analysis.sum_depth import deepest_sum
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
 
-# Terms of a short sum that is zero by algebra may be larger than any gradient, and what made them has rounded them: the
-# bias of a choice among four behind a softmax. `albert_choices` of tests/programs needs more than 72, its deepest sum.
-_LEAST_TERMS: Final = 4096
 _FLOATS: Final = ("float64", "float32", "float16", "bfloat16")
 
 
@@ -65,7 +62,7 @@ class Tolerance:
 
     def _of_one_sum(self, eps: float) -> float:
         """Rounding of the deepest sum, as a share of what such sums come to."""
-        return min(math.sqrt(max(self.terms, _LEAST_TERMS)) * eps, math.sqrt(eps))
+        return min(math.sqrt(self.terms) * eps, math.sqrt(eps))
 
 
 def largest_number(tensors: Iterable[torch.Tensor]) -> float:
@@ -84,7 +81,10 @@ def _has_rounding(tensor: torch.Tensor) -> bool:
 
 
 def without_noise(
-    difference: torch.Tensor, name: str, gradients: Mapping[str, torch.Tensor], noise: float
+    difference: torch.Tensor,
+    name: str,
+    gradients: Mapping[str, torch.Tensor],
+    noise: Callable[[str], float],
 ) -> torch.Tensor:
     """Differences of a parameter, zero where all its gradients were noise.
 
@@ -94,11 +94,14 @@ def without_noise(
         difference: absolute, by element.
         name: of the parameter.
         gradients: of all steps, as `verification.StepRecord` names them.
-        noise: up to which a gradient tells nothing.
+        noise: by name of a gradient, up to which it tells nothing.
     """
     mark = f" {name}.grad@"
-    seen = [g for label, g in gradients.items() if mark in label and g.shape == difference.shape]
-    if not seen:
+    told = [
+        gradient.abs() > noise(label)
+        for label, gradient in gradients.items()
+        if mark in label and gradient.shape == difference.shape
+    ]
+    if not told:
         return difference
-    told = torch.stack([gradient.abs() > noise for gradient in seen]).any(0)
-    return difference * told
+    return difference * torch.stack(told).any(0)

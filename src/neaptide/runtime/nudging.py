@@ -1,0 +1,102 @@
+"""Eager with each number rounded a little differently: what that changes, another order of sums may change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import torch
+from torch.utils import _pytree as pytree
+
+from neaptide.runtime._torch_private import TorchDispatchMode, storage_identity
+
+_BITS: Final = {
+    torch.float64: torch.int64,
+    torch.float32: torch.int32,
+    torch.float16: torch.int16,
+    torch.bfloat16: torch.int16,
+}
+# Odd, and its upper bits are mixed (Fibonacci hashing, Knuth, The Art of Computer Programming, 6.4).
+_MIXING: Final = 0x9E3779B97F4A7C15 - 2**64
+_UPPER: Final = 40
+_WAYS: Final = 3
+
+
+class NudgedRoundings(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Changes the numbers that operations make by one rounding of their dtype: up, down or not at all.
+
+    To first order that is what rounding does to a program: the error of each operation is carried to the results, and
+    magnified on the way, as that of every other one (Monte Carlo arithmetic: Parker, Pierce and Eggert, IEEE Computing in
+    Science and Engineering 2(4), 2000). Which way a number goes follows from its bits, so equal numbers of a result stay equal
+    and choices between them stay as they are. Left alone are results without bytes of their own, what is overwritten in place,
+    results that are whole numbers throughout (counts, masks), and numbers that could become infinite.
+
+    Args:
+        sample: other numbers go other ways.
+    """
+
+    def __init__(self, sample: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._salt = sample * 2**32
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """True, or Dynamo would skip every frame under this mode."""
+        return True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        made = func(*args, **(kwargs or {}))
+        given = {_storage(tensor) for tensor in _tensors((args, kwargs))}
+        for tensor in _tensors(made):
+            if _storage(tensor) not in given:
+                self._salt += 1
+                nudge(tensor, self._salt)
+        return made
+
+
+def nudge(tensor: torch.Tensor, salt: int) -> None:
+    """Change numbers of a tensor by one rounding, in place. O(elements).
+
+    Args:
+        tensor: dense, with a place for each element; of another kind nothing is changed.
+        salt: another one changes them in other ways.
+    """
+    numbers = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    repeats = any(
+        step == 0 and extent > 1 for step, extent in zip(numbers.stride(), numbers.shape, strict=True)
+    )
+    if numbers.dtype not in _BITS or numbers.numel() == 0 or repeats:
+        return
+    if bool((numbers == numbers.round()).all()):
+        return
+    told = torch.finfo(numbers.dtype)
+    mixed = (numbers.view(_BITS[numbers.dtype]).to(torch.int64) + salt) * _MIXING
+    ways = torch.remainder(mixed >> _UPPER, _WAYS) - 1
+    ways = ways * (numbers.abs() < told.max / 4)
+    numbers.mul_(1 + told.eps * ways.to(numbers.dtype))
+
+
+def nudged_copy(tree: Any, sample: int) -> Any:
+    """Tensors in a tree, copied and nudged; what else is in it is handed on."""
+
+    def copied(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or leaf.layout is not torch.strided:
+            return leaf
+        made = leaf.detach().clone().requires_grad_(leaf.requires_grad)
+        with torch.no_grad():
+            nudge(made, sample)
+        return made
+
+    return pytree.tree_map(copied, tree)
+
+
+def _tensors(tree: Any) -> Iterator[torch.Tensor]:
+    for leaf in pytree.tree_leaves(tree):
+        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided:
+            yield leaf
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return storage_identity(tensor.untyped_storage())
