@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from example_counts import examples
 from neaptide.errors import RewriteError
 from neaptide.ir.schedule import Schedule
+from neaptide.ir.with_sizes import with_sizes
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.ops.dropouts import APPLY_MASK, DRAW, FUSED_DROPOUT, UNFILLED_LIKE, kept_factor
@@ -20,6 +21,7 @@ from neaptide.runtime.executor import Executable
 from neaptide.transform.applying import apply_rule
 from neaptide.transform.rewrite import Refusal, Rewrite
 from neaptide.transform.rules import RULES
+from symbolised import symbolised
 from torch_programs import Recorder
 
 RULE = RULES["draws_apart"]
@@ -73,6 +75,17 @@ def test_results_that_nobody_uses_stand_in_no_way(outputs):
     graph = dropout(x, outputs=outputs)
     made = apply_rule(graph, registry(), RULE).edited.graph
     assert all(map(torch.equal, run(made, [x])[0], run(graph, [x])[0]))
+
+
+def test_it_holds_for_every_number_of_rows():
+    captured = operand(torch.float32, "rows")
+    graph = symbolised(dropout(captured), {captured.shape[0]: "B"})
+    made = apply_rule(graph, registry(), RULE).edited.graph
+    for rows in (1, 5, 24):
+        x = captured[:rows]
+        found, expected = (run(with_sizes(one, {"B": rows}), [x]) for one in (made, graph))
+        assert all(map(torch.equal, found[0], expected[0]))
+        assert torch.equal(found[2], expected[2])
 
 
 @settings(max_examples=examples(200))
