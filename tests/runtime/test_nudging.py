@@ -74,6 +74,33 @@ def test_views_and_what_is_overwritten_in_place_are_nudged_by_nobody():
     assert torch.equal(x, 2 * before)
 
 
+def test_what_is_chosen_of_several_numbers_stays_one_of_them():
+    x = torch.randn(30, 8).sigmoid()
+    pool = torch.nn.functional.max_pool2d(x[None], 2)
+    with NudgedRoundings(0):
+        assert bool((x == x.amax(1, keepdim=True)).any(1).all())
+        assert bool((x.min(0).values == x.amin(0)).all())
+        assert torch.equal(x.sort(0).values, x.gather(0, x.argsort(0)))
+        assert torch.equal(torch.nn.functional.max_pool2d(x[None], 2), pool)
+        assert bool((x == x.median()).any())
+        assert not torch.equal(x.sum(1), x.clone().detach().sum(1) * 1.0)
+
+
+def test_what_follows_from_no_numbers_of_the_callers_is_fixed():
+    w = torch.rand(20)
+
+    def positions():
+        return (torch.arange(1, 21) / 7).log() * torch.linspace(0.1, 0.9, 20)
+
+    with NudgedRoundings(0):
+        fixed = positions()
+        mixed = torch.zeros(20).add_(w)
+        table = mixed.exp()
+    assert torch.equal(fixed, positions())
+    assert torch.equal(mixed, w)
+    assert not torch.equal(table, w.exp())
+
+
 def test_a_copy_is_nudged_and_the_batch_itself_is_not():
     batch = {"x": torch.rand(50), "y": torch.arange(3), "name": "batch"}
     before = batch["x"].clone()

@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 from torch.utils import _pytree as pytree
 
-from neaptide.runtime._torch_private import TorchDispatchMode, storage_identity
+from neaptide.runtime._torch_private import TorchDispatchMode, changes_inputs, storage_identity
 
 _BITS: Final = {
     torch.float64: torch.int64,
@@ -28,8 +28,12 @@ class NudgedRoundings(TorchDispatchMode):  # type: ignore[no-untyped-call]
     To first order that is what rounding does to a program: the error of each operation is carried to the results, and
     magnified on the way, as that of every other one (Monte Carlo arithmetic: Parker, Pierce and Eggert, IEEE Computing in
     Science and Engineering 2(4), 2000). Which way a number goes follows from its bits, so equal numbers of a result stay equal
-    and choices between them stay as they are. Left alone are results without bytes of their own, what is overwritten in place,
-    results that are whole numbers throughout (counts, masks), and numbers that could become infinite.
+    and choices between them stay as they are. Left alone are:
+
+    * what follows from no numbers of the caller's, as positions do: it is the same in every order of sums;
+    * numbers that are handed on rather than made, as the largest of several is;
+    * results without bytes of their own, and what is overwritten in place;
+    * results that are whole numbers throughout, such as counts and masks, and numbers that could become infinite.
 
     Args:
         sample: other numbers go other ways.
@@ -38,6 +42,8 @@ class NudgedRoundings(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, sample: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._salt = sample * 2**32
+        # Storages made here of no numbers of the caller's. An address that is used again is told anew when it is made.
+        self._fixed: set[int] = set()
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -48,10 +54,20 @@ class NudgedRoundings(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         made = func(*args, **(kwargs or {}))
-        given = {_storage(tensor) for tensor in _tensors((args, kwargs))}
-        for tensor in _tensors(made):
-            if _storage(tensor) not in given:
-                self._salt += 1
+        given = list(_rounded((args, kwargs)))
+        shared = {_storage(tensor) for tensor in given}
+        is_fixed = shared <= self._fixed
+        if not is_fixed and changes_inputs(func):
+            self._fixed -= shared
+        for tensor in _rounded(made):
+            if _storage(tensor) in shared:
+                continue
+            if is_fixed:
+                self._fixed.add(_storage(tensor))
+                continue
+            self._fixed.discard(_storage(tensor))
+            self._salt += 1
+            if not _is_handed_on(tensor, given):
                 nudge(tensor, self._salt)
         return made
 
@@ -92,9 +108,26 @@ def nudged_copy(tree: Any, sample: int) -> Any:
     return pytree.tree_map(copied, tree)
 
 
-def _tensors(tree: Any) -> Iterator[torch.Tensor]:
+def _is_handed_on(made: torch.Tensor, given: list[torch.Tensor]) -> bool:
+    """Whether an operand has the largest or the smallest number of a result, and that is not zero, at its own end."""
+    if made.is_complex() or not made.numel():
+        return False
+    low, high = made.aminmax()
+    for tensor in given:
+        if tensor.dtype is made.dtype and tensor.numel():
+            least, most = tensor.aminmax()
+            is_end = ((low == least) & (low != 0)) | ((high == most) & (high != 0))
+            # A single number may be any one of them, as a median is.
+            if bool(is_end) or (made.numel() == 1 and bool(((tensor == low) & (low != 0)).any())):
+                return True
+    return False
+
+
+def _rounded(tree: Any) -> Iterator[torch.Tensor]:
+    """Dense tensors of numbers that are rounded."""
     for leaf in pytree.tree_leaves(tree):
-        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided:
+        is_dense = isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided
+        if is_dense and not leaf.is_meta and (leaf.dtype in _BITS or leaf.is_complex()):
             yield leaf
 
 
