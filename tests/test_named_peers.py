@@ -57,6 +57,7 @@ print([name for name in sys.modules if name.startswith("neaptide.peers")])
         *(("layouts", name, "find_layout") for name in LAYOUTS),
         *(("combinations", name, "solve") for name in COMBINATIONS),
         ("magis", RECORDED, "solve"),
+        ("magis", "strategy", "solve"),
     ],
 )
 def test_a_peer_is_had_by_name(room, name, function):

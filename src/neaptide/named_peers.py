@@ -41,6 +41,9 @@ STRATEGIES: Final = (
 COMBINATIONS: Final = ("transform_only", "transform_then_plan", "plan_then_transform")
 """Ways to look for parts and for a schedule one after the other."""
 
+MAGIS: Final = "magis"
+"""The search of MAGIS for parts and recomputations at once, over captured programs: `strategy` of the room of that name."""
+
 LISTS: Final = ("reverse_post_order", "xla_list", "xla_dfs", "xla_post_order", "forward_list")
 """Orders made at once, of `orders.lists`."""
 
@@ -69,7 +72,7 @@ RULES: Final = (
 """Placement rules of other planners, of `layouts.rules`."""
 
 RECORDED: Final = "search"
-"""The search of `magis`, over recorded steps."""
+"""The same search over recorded steps, in the same room."""
 
 _ORDERS_OF_BUFFERS: Final = (
     "size",
@@ -93,5 +96,5 @@ GRID: Final = tuple(
 
 
 def peer(room: str, name: str) -> ModuleType:
-    """The module of a peer: `solve` of `strategies` (and `choose_stays` of those in `WITH_STAYS`), `find_order` of `orders`, `find_layout` of `layouts`, `solve` of `combinations`."""
+    """The module of a peer: `solve` of `strategies` (and `choose_stays` of those in `WITH_STAYS`), `find_order` of `orders`, `find_layout` of `layouts`, `solve` of `combinations` and of `magis`."""
     return importlib.import_module(f"neaptide.peers.{room}.{name}")

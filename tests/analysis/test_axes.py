@@ -314,6 +314,18 @@ def test_all_axes_of_a_graph():
     assert axes_in_words(graph, registry())[0] == "axis of 7 through 7 operations, from x dim 0"
 
 
+def test_an_axis_of_the_batch_is_found_where_a_view_joins_it_with_another_first():
+    p = Play()
+    x, w = p.input("x", (6, 5, 4)), p.input("w", (4, 3), Kind.PARAMETER)
+    rows = p.run("aten.view.default", x, [30, 4], to="rows: f32[30, 4] @x")
+    p.builder.output(p.run("aten.mm.default", rows, w, to="y: f32[30, 3]"))
+    graph = p.builder.finish()
+    begun = {axis.origin: axis for axis in graph_axes(graph, registry())}
+    for dim, length in enumerate((6, 5)):
+        assert begun[x, dim].length == length
+        assert begun[x, dim].nodes == (0, 1)
+
+
 def test_results_that_are_the_same_in_each_part_are_no_sums():
     p = Play()
     x = p.input("x", (7, 4))

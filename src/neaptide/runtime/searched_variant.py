@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from neaptide.named_peers import COMBINATIONS, peer
+from neaptide.named_peers import COMBINATIONS, MAGIS, peer
 from neaptide.planner import DEFAULT_STRATEGY
 from neaptide.planner.failed_stages import attempt
 from neaptide.planner.plan_graph import GraphPlan, PlanRequest
@@ -49,7 +49,7 @@ def searched_variant(
     Args:
         planned: the program as it is.
         asked: what is asked of a variant.
-        options: of the search; `micro_batch` looks at whole steps alone, and combinations are peers.
+        options: of the search; `micro_batch` looks at whole steps alone, and combinations and `magis` are peers.
         quick: prices any graph at once.
         exact: what prices a graph that is to be planned.
         costs: of parts, to rank variants by before one was priced.
@@ -94,7 +94,7 @@ def _found(
     met: MetPlans | None,
 ) -> VariantPlan:
     """What the strategy that is asked for finds; arguments as of `searched_variant`. Peers search for each program."""
-    if options.strategy in COMBINATIONS:
+    if options.strategy in (*COMBINATIONS, MAGIS):
         combining = peer("combinations", "asked").Combining(
             planned.graph,
             asked,
@@ -105,7 +105,9 @@ def _found(
             costs,
             options.interrupt,
         )
-        combined: VariantPlan = peer("combinations", options.strategy).solve(combining)
+        is_magis = options.strategy == MAGIS
+        solver = peer("magis", "strategy") if is_magis else peer("combinations", options.strategy)
+        combined: VariantPlan = solver.solve(combining)
         return combined
     return plan_variants(
         planned.graph,

@@ -1,6 +1,7 @@
 """The F-tree: regions in parts as data, nested, legal, and the moves between choices of them."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -9,9 +10,12 @@ from hypothesis import strategies as st
 
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.corpus.recorded_steps import from_json
+from neaptide.errors import RewriteError
 from neaptide.ir.schedule import Schedule
 from neaptide.peers.magis.f_tree import FTree, TreeRegion, f_tree
-from neaptide.peers.magis.f_tree_moves import NO_PARTS, is_legal, next_choices
+from neaptide.peers.magis.f_tree_moves import NO_PARTS, each_alone, is_legal, next_choices
+from neaptide.peers.magis.order import level_items
+from neaptide.peers.magis.recorded_flat import recorded_flat_step
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
@@ -112,6 +116,11 @@ def test_moves_from_nothing_enable_leaves():
     assert named(NESTED, NO_PARTS) == {"enable": {((2, 2),), ((3, 2),)}}
 
 
+def test_each_region_alone_in_fewest_parts():
+    assert list(each_alone(NESTED)) == [((k, 2),) for k in range(4)]
+    assert list(each_alone(FTree((region((0,), length=1), region((1,), length=7)), ((), ())))) == [((1, 7),)]
+
+
 def test_moves_enable_what_is_around_lift_and_mutate():
     found = named(NESTED, ((2, 2),))
     assert found["enable"] == {((1, 2), (2, 2)), ((2, 2), (3, 2))}
@@ -155,3 +164,22 @@ def test_every_move_ends_in_a_legal_choice(choices):
         way.append(parts)
     assert all(is_legal(NESTED, made) for made in way)
     assert all(one != other for one, other in pairwise(way))
+
+
+def test_regions_that_wait_for_one_another_have_no_order():
+    """0 -> 2 and 3 -> 1, with 0 and 1 in one region, 2 and 3 in the other."""
+    step = recorded_flat_step(step_of(layers=2))
+    flat = replace(step, before=((), (3,), (0,), (), *step.before[4:]))
+    tree = FTree((region((0, 1)), region((2, 3))), ((), ()))
+    assert level_items(flat, tree, frozenset(range(4)), (0,)) == [(3, -1), (1, 0), (2, -1)]
+    with pytest.raises(RewriteError, match="wait for one another"):
+        level_items(flat, tree, frozenset(range(4)), (0, 1))
+
+
+def test_regions_of_recorded_steps_lack_nothing():
+    """Nothing stands in the way in a recorded step: there the largest region is the same."""
+    step = step_of(batch=8, width=2, layers=6)
+    whole = tree_of(step)
+    assert tree_of(step, leaving_out=True).regions[0] == whole.regions[0]
+    axes = {found.axis for found in tree_of(step, small_axes=0.9).regions}
+    assert axes == {whole.regions[0].axis}

@@ -17,12 +17,13 @@ from neaptide.ir.schedule import Schedule
 from neaptide.named_peers import RECORDED, peer
 from neaptide.outcome import Limits
 from neaptide.peers.magis import moves
+from neaptide.peers.magis.best_first import Wanted
 from neaptide.peers.magis.carry_out import carry_out
 from neaptide.peers.magis.f_tree import f_tree
 from neaptide.peers.magis.f_tree_moves import is_legal
 from neaptide.peers.magis.footprint import footprint
 from neaptide.peers.magis.recorded_flat import recorded_flat_step
-from neaptide.peers.magis.search import Wanted, solve
+from neaptide.peers.magis.search import solve
 from neaptide.peers.magis.seconds import RecordedCost
 from neaptide.peers.magis.simulate import Simulator
 from neaptide.peers.magis.state import State

@@ -52,6 +52,11 @@ def graph_axes(graph: Graph, registry: OpRegistry) -> tuple[GraphAxis, ...]:
     for node in nodes:
         for tied in _ties(graph, lines, node):
             groups.join(tied)
+    for value in graph.inputs:
+        if _rank(graph, value) == 0:  # a view may join such a dim with others before anything else reads it
+            for dim, extent in enumerate(graph.values[value].shape):
+                if extent.is_constant and extent.constant_value() > 1:
+                    groups.find((value, dim))
     members: dict[Place, list[Place]] = {}
     for place in groups.places():
         members.setdefault(groups.find(place), []).append(place)

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from neaptide.analysis.loops import NO_BODIES, Bodies
+from neaptide.ir.body_orders import body_orders
 from neaptide.ir.edit import Edited
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.graph import Graph
@@ -68,20 +70,23 @@ class Combining:
         """A plan as that of a search over variants."""
         return VariantPlan(label, found, variant, self.before, tuple(self.tried))
 
-    def plan_of(self, variant: Variant, sequence: Sequence[int], name: str) -> GraphPlan:
-        """The plan that runs a variant in a sequence, bodies of loops in program order, judged. O(size).
+    def plan_of(
+        self, variant: Variant, sequence: Sequence[int], name: str, bodies: Bodies = NO_BODIES
+    ) -> GraphPlan:
+        """The plan that runs a variant in a sequence, judged. O(size).
 
         Args:
             variant: what is run.
             sequence: node ids of its graph.
             name: of what found it.
+            bodies: orders of the bodies of its loops; program order for those without one.
 
         Raises:
             PlanError: the sequence does not stand before the judge.
         """
         graph, asked = variant.graph, self.asked(variant.edited)
         pricing = self.exact(graph)
-        step = pricing.problem(graph).named(asked.names)
+        step = pricing.problem(graph, bodies).named(asked.names)
         found = PlannedSequence.evaluate(step, sequence, name)
         ended = Termination(TerminationReason.FEASIBLE, best=found.peak_with_workspace_bytes)
         budget_bytes = asked.budget_bytes
@@ -95,6 +100,7 @@ class Combining:
             name=graph.name,
             random_state_bytes=random_state_bytes(graph, found.sequence),
             assumed=pricing.prices(graph).assumed,
+            bodies=body_orders(bodies),
         )
         loose = pricing.allow_nondeterministic
         schedule = judge_program(

@@ -1,21 +1,27 @@
 """A state of MAGIS's search as a rewritten graph with a schedule, so that the judges of any other plan can look at it.
 
-Values keep their names in graphs and bodies, and by their names nodes are found again.
+Nodes are found again by what an edit says became of them; in bodies, where values keep their names, by these.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from neaptide.corpus.recorded_steps import RecordedStep
+from neaptide.errors import RewriteError
+from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node
+from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import HostStay, Schedule
+from neaptide.peers.magis.captured_flat import made_views
 from neaptide.peers.magis.f_tree import FTree
 from neaptide.peers.magis.recorded_flat import recorded_flat_step
 from neaptide.peers.magis.simulate import Simulator
 from neaptide.peers.magis.state import Again, State
+from neaptide.peers.magis.views_again import views_again
 from neaptide.transform.rewrite import Rewrite, apply_rewrite
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
@@ -26,18 +32,23 @@ class CarriedOut:
     """What a state comes to.
 
     Attributes:
-        graph: the step with its regions in parts as loops.
+        edited: the step with its regions in parts as loops.
         rewrites: that made it.
-        schedule: with recomputations and stays on the host.
+        schedule: with recomputations and stays.
     """
 
-    graph: Graph
+    edited: Edited
     rewrites: tuple[Rewrite, ...]
     schedule: Schedule
 
+    @property
+    def graph(self) -> Graph:
+        """After the rewrites."""
+        return self.edited.graph
+
 
 def carry_out(step: RecordedStep, tree: FTree, state: State) -> CarriedOut:
-    """The graph and the schedule of a state. O(regions in parts times size).
+    """The graph and the schedule of a state of a recorded step. O(regions in parts times size).
 
     Args:
         step: the recorded step.
@@ -47,82 +58,149 @@ def carry_out(step: RecordedStep, tree: FTree, state: State) -> CarriedOut:
     Raises:
         RewriteError: a region cannot run in parts after all.
     """
-    graph, rewrites = step.graph, list[Rewrite]()
-    chosen = dict(state.parts)
-    for index in sorted(chosen, key=lambda k: (len(list(tree.around(k))), k)):
-        rewrite = _rewrite(step.graph, graph, tree, chosen, index)
-        graph = apply_rewrite(graph, step.registry, rewrite, RULES).graph
-        rewrites.append(rewrite)
-    schedule = _schedule(_numbers(step.graph), graph, state.again)
-    return CarriedOut(graph, tuple(rewrites), _with_stays(step, tree, state, graph, schedule))
+    made = carry_out_moves(step.graph, step.registry, tree, state)
+    return replace(made, schedule=_with_stays(step, tree, state, made.graph, made.schedule))
 
 
-def _numbers(graph: Graph) -> dict[str, int]:
-    """Nodes of a recorded step by the name of what they make."""
-    return {graph.values[node.outputs[0]].name: node.id for node in graph.nodes}
+def carry_out_moves(graph: Graph, registry: OpRegistry, tree: FTree, state: State) -> CarriedOut:
+    """The graph and the schedule of a state without stays on the host. O(regions in parts times size).
+
+    Args:
+        graph: of the step.
+        registry: what its operations mean.
+        tree: its F-tree.
+        state: of a search on it.
+
+    Raises:
+        RewriteError: a region cannot run in parts after all.
+    """
+    carrying = _Carrying(graph, registry, tree, dict(state.parts))
+    for index in sorted(carrying.chosen, key=lambda k: (len(list(tree.around(k))), k)):
+        carrying.run_in_parts(index)
+    body = _Level(carrying.edited.graph, carrying.edited.node_of)
+    schedule = carrying.schedule(body, frozenset(range(len(tree.regions))), state.again)
+    return CarriedOut(carrying.edited, tuple(carrying.rewrites), schedule)
 
 
-def _rewrite(recorded: Graph, graph: Graph, tree: FTree, chosen: dict[int, int], index: int) -> Rewrite:
-    """The rewrite that makes a loop of a region, those around it being loops already."""
-    region, number = tree.regions[index], _numbers(recorded)
-    around = [k for k in tree.around(index) if k in chosen]
-    path, body = [], graph
-    for _ in around:
-        loop = next(
-            node
-            for node in body.nodes
-            if node.regions and any(k in region.members for k in _members(number, node.regions[0].body))
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """A graph or a body: by node of it, that of the step, or -1."""
+
+    graph: Graph
+    known: Sequence[int]
+
+
+class _Carrying:
+    """The rewrites of some regions in parts on their way."""
+
+    def __init__(self, step: Graph, registry: OpRegistry, tree: FTree, chosen: Mapping[int, int]) -> None:
+        self.step, self.registry, self.tree, self.chosen = step, registry, tree, chosen
+        self.number = {step.values[v].name: node.id for node in step.nodes for v in node.outputs[:1]}
+        self.edited = Edited.unchanged(step)
+        self.rewrites: list[Rewrite] = []
+
+    def run_in_parts(self, index: int) -> None:
+        """Make a loop of a region, those around it being loops already."""
+        rewrite = self._rewrite(index)
+        later = apply_rewrite(self.edited.graph, self.registry, rewrite, RULES)
+        self.edited = self.edited.then(later)
+        self.rewrites.append(rewrite)
+
+    def _rewrite(self, index: int) -> Rewrite:
+        region = self.tree.regions[index]
+        around = [k for k in self.tree.around(index) if k in self.chosen]
+        path, level = list[int](), _Level(self.edited.graph, self.edited.node_of)
+        for _ in around:
+            loop = self._loop_with(level.graph, region.members)
+            path.append(loop.id)
+            level = self._body(loop)
+        members, seeds = [], {}
+        for node, known in zip(level.graph.nodes, level.known, strict=True):
+            if known in region.members and not node.regions:
+                members.append(node.id)
+                for here, there in zip(node.inputs, self.step.nodes[known].inputs, strict=True):
+                    if there in region.seeds:
+                        seeds[here] = region.seeds[there]
+        shared = math.prod(self.chosen[k] for k in around if self.tree.regions[k].axis == region.axis)
+        made = fission(
+            level.graph, members, length=region.length // shared, parts=self.chosen[index], inputs=seeds
         )
-        path.append(loop.id)
+        return replace(made, within=tuple(path))
+
+    def _loop_with(self, graph: Graph, members: frozenset[int]) -> Node:
+        """The loop of a graph that some nodes of the step are in."""
+        for node in graph.nodes:
+            if node.regions and any(known in members for known in self._inside(node)):
+                return node
+        raise RewriteError("nothing of the region is in the loop around it")
+
+    def _body(self, loop: Node) -> _Level:
         body = loop.regions[0].body
-    members, seeds = [], {}
-    for node in body.nodes:
-        known = number.get(_name(body, node.outputs), -1)
-        if known in region.members and not node.regions:
-            members.append(node.id)
-            for here, there in zip(node.inputs, recorded.nodes[known].inputs, strict=True):
-                if there in region.seeds:
-                    seeds[here] = region.seeds[there]
-    shared = math.prod(chosen[k] for k in around if tree.regions[k].axis == region.axis)
-    made = fission(body, members, length=region.length // shared, parts=chosen[index], inputs=seeds)
-    return replace(made, within=tuple(path))
+        names = (body.values[node.outputs[0]].name if node.outputs else "" for node in body.nodes)
+        return _Level(body, [self.number.get(name, -1) for name in names])
+
+    def _inside(self, loop: Node) -> Iterator[int]:
+        """Nodes of the step that are in the body of a loop, or in a body inside it."""
+        level = self._body(loop)
+        for node, known in zip(level.graph.nodes, level.known, strict=True):
+            if node.regions:
+                yield from self._inside(node)
+            elif known >= 0:
+                yield known
+
+    def schedule(self, level: _Level, regions: frozenset[int], again: frozenset[Again]) -> Schedule:
+        """Program order, in bodies too, with recomputations directly before their users.
+
+        Args:
+            level: the graph, or a body.
+            regions: that may be loops in it, or in bodies inside it.
+            again: all recomputations.
+        """
+        outermost = [
+            k
+            for k in self.chosen
+            if k in regions and self.chosen.keys().isdisjoint(regions.intersection(self.tree.around(k)))
+        ]
+        inside = {node: k for k in outermost for node in self.tree.regions[k].members}
+        here: dict[int, int] = {}  # by node of the step, that of this level
+        standing: list[int] = []  # by node of this level, the node of the step that stands for it
+        bodies = {}
+        for node, known in zip(level.graph.nodes, level.known, strict=True):
+            if node.regions:
+                index = next(inside[n] for n in self._inside(node) if n in inside)
+                standing.append(max(self.tree.regions[index].members))
+                inner = self.schedule(self._body(node), frozenset(self.tree.inside(index)), again)
+                if inner != Schedule.program_order(node.regions[0].body):
+                    bodies[node.id] = inner
+            else:
+                # A view at the border of a region stays outside its loop, and nothing runs again for it.
+                standing.append(-1 if known in inside else known)
+                if known >= 0 and known not in inside:
+                    here[known] = node.id
+        wanted: dict[int, list[int]] = {}
+        for made, user in sorted(again):
+            if made in here:
+                wanted.setdefault(user, []).append(here[made])
+        return Schedule.from_nodes(level.graph, _sequence(level.graph, standing, wanted), bodies)
 
 
-def _name(graph: Graph, outputs: tuple[int, ...]) -> str:
-    """The name of what a node makes; empty where it makes nothing of its own."""
-    return graph.values[outputs[0]].name if outputs else ""
-
-
-def _members(number: dict[str, int], body: Graph) -> Iterator[int]:
-    """Nodes of the recorded step that are in a body, or in a body inside it."""
-    for node in body.nodes:
-        if node.regions:
-            yield from _members(number, node.regions[0].body)
-        elif (known := number.get(_name(body, node.outputs), -1)) >= 0:
-            yield known
-
-
-def _schedule(number: dict[str, int], graph: Graph, again: frozenset[Again]) -> Schedule:
-    """Program order, in bodies too, with recomputations directly before their users."""
-    here: dict[int, int] = {}  # by node of the recorded step, that of this graph
-    standing: list[int] = []  # by node of this graph, the node of the recorded step that stands for it
-    for node in graph.nodes:
-        if node.regions:
-            standing.append(max(_members(number, node.regions[0].body)))
-        else:
-            known = number.get(_name(graph, node.outputs), -1)
-            standing.append(known)
-            if known >= 0:
-                here[known] = node.id
-    wanted: dict[int, list[int]] = {}
-    for made, user in sorted(again):
-        if made in here:
-            wanted.setdefault(user, []).append(here[made])
-    sequence = []
-    for node, stands_for in zip(graph.nodes, standing, strict=True):
-        sequence += [*wanted.get(stands_for, ()), node.id]
-    bodies = {node.id: _schedule(number, node.regions[0].body, again) for node in graph.nodes if node.regions}
-    return Schedule.from_nodes(graph, sequence, bodies)
+def _sequence(graph: Graph, standing: Sequence[int], wanted: Mapping[int, Sequence[int]]) -> list[int]:
+    """Program order of a graph with what runs again, and the views of that, in front of their users."""
+    if not wanted:
+        return list(range(len(graph.nodes)))
+    views = made_views(graph)
+    sequence: list[int] = []
+    runs_at = {node: position for position, user in enumerate(standing) for node in wanted.get(user, ())}
+    for position, user in enumerate(standing):
+        for node in wanted.get(user, ()):
+            shown = views_again(
+                views[node],
+                lambda view: view < position,  # noqa: B023 - called at once
+                lambda later: later >= position or runs_at.get(later, -1) >= position,  # noqa: B023 - likewise
+            )
+            sequence += [node, *shown]
+        sequence.append(position)
+    return sequence
 
 
 def _with_stays(step: RecordedStep, tree: FTree, state: State, graph: Graph, schedule: Schedule) -> Schedule:

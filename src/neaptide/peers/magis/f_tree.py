@@ -21,12 +21,15 @@ from neaptide.errors import RewriteError
 from neaptide.ir.axes import Along
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
+from neaptide.transform.fission.candidates import RegionFinder
 from neaptide.transform.fission.members import convex_members
+from neaptide.transform.fission.region import find_region
 
 LEVELS: Final = 4
 MOST_REGIONS: Final = 40
 _OPTIMIZER: Final = "optimizer"
 _FIRST_PARTS: Final = 2  # that scores are counted for
+_LEAST_LEFT: Final = 0.5  # of the nodes of a region: with fewer it is another one, and its score says nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,8 @@ def f_tree(
     *,
     levels: int = LEVELS,
     most: int = MOST_REGIONS,
+    leaving_out: bool = False,
+    small_axes: float = 0.0,
 ) -> FTree:
     """The F-tree of a static graph. O(nodes^2) at most for an axis.
 
@@ -94,16 +99,21 @@ def f_tree(
         at_peak: storages that are there at the peak.
         levels: that scores are sorted into.
         most: regions, those of the highest scores.
+        leaving_out: a region whose nodes cannot all run in parts is looked at without those that stand in the way. MAGIS
+            has no such nodes: no random masks, no counts of labels, no views.
+        small_axes: axes through at most this share of the nodes of the largest axis have no regions. In the release that is
+            a half, so that it knows the batch alone.
     """
     sizes = evaluate_storage_bytes(graph)
     axes = graph_axes(graph, registry)
     proposed: list[tuple[float, int, frozenset[int]]] = []
+    largest = max((len(axis.nodes) for axis in axes), default=0)
     for number, axis in enumerate(axes):
-        if axis.length < _FIRST_PARTS:
+        if axis.length < _FIRST_PARTS or len(axis.nodes) <= small_axes * largest:
             continue
         for score, members in _Scores(graph, axis, frozenset(at_peak), sizes).proposed(levels):
             proposed.append((score, number, members))
-    finder = _Finder(graph, registry, axes, sizes)
+    finder = _Finder(graph, registry, axes, sizes, RegionFinder(graph, registry) if leaving_out else None)
     regions: list[TreeRegion] = []
     for score, number, members in sorted(proposed, key=lambda found: (-found[0], found[1], -len(found[2]))):
         if len(regions) == most:
@@ -199,24 +209,60 @@ class _Finder:
     registry: OpRegistry
     axes: Sequence[GraphAxis]
     sizes: Sequence[int]
+    without: RegionFinder | None
 
     def region(self, members: frozenset[int], number: int, score: float) -> TreeRegion | None:
         """The region of some nodes along an axis; None where they cannot run in parts."""
-        if not members or convex_members(self.graph, members, {}, self.sizes) != members:
+        if not members:
             return None
-        if not self._is_connected(members):
-            return None
-        axis = self.axes[number]
+        seeds = self._handed(members, number)
+        made = None
+        if self._is_convex(members) and self._is_connected(members):
+            made = self._checked(members, seeds, number, score)
+        return made or self._with_fewer(members, seeds, number, score)
+
+    def _is_convex(self, members: frozenset[int]) -> bool:
+        return convex_members(self.graph, members, {}, self.sizes) == members
+
+    def _handed(self, members: frozenset[int], number: int) -> dict[int, Along]:
+        """Values that are handed to some nodes in parts, as the axis lies in them."""
         made = {value for node in members for value in self.graph.nodes[node].outputs}
         handed = {value for node in members for value in self.graph.nodes[node].inputs} - made
         lies: dict[int, list[int]] = {}
-        for value, dim in axis.places:
+        for value, dim in self.axes[number].places:
             lies.setdefault(value, []).append(dim)
-        seeds = {v: Along(lies[v][0]) for v in sorted(handed) if len(lies.get(v, ())) == 1}
+        return {v: Along(lies[v][0]) for v in sorted(handed) if len(lies.get(v, ())) == 1}
+
+    def _with_fewer(
+        self, members: frozenset[int], seeds: Mapping[int, Along], number: int, score: float
+    ) -> TreeRegion | None:
+        """The region of those of some nodes that may run in parts."""
+        if self.without is None or not seeds:
+            return None
+        axis = self.axes[number]
+        origin = self.graph.values[axis.origin[0]].name, axis.origin[1]
+        found = self.without.along("tree", members, seeds, axis.length, origin)
+        if found is not None and found.means:
+            found = self.without.along("tree", members.difference(found.means), seeds, axis.length, origin)
+        if found is None or found.own is not None or len(found.members) < _LEAST_LEFT * len(members):
+            return None
+        if not self._is_convex(found.members):
+            return None
+        return self._checked(found.members, found.seeds, number, score)
+
+    def _checked(
+        self, members: frozenset[int], seeds: Mapping[int, Along], number: int, score: float
+    ) -> TreeRegion | None:
+        """The region, where rows of the op table say that all of it may run in parts."""
+        made = {value for node in members for value in self.graph.nodes[node].outputs}
+        handed = {value for node in members for value in self.graph.nodes[node].inputs} - made
+        axis = self.axes[number]
         try:
             carried = follow(self.graph, self.registry, seeds, axis.length, members)
+            if self.without is not None:
+                find_region(self.graph, self.registry, members, carried.axes, carried.sums)
         except RewriteError:
-            return None  # the axis lies otherwise in one of the values
+            return None  # the axis lies otherwise in one of the values, or what leaves the region cannot be merged
         nodes = self.graph.nodes
         used = {v for node in nodes if node.id not in members for v in node.inputs} | {*self.graph.outputs}
         if (

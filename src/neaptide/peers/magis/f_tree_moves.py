@@ -48,6 +48,14 @@ def next_choices(tree: FTree, parts: Parts) -> Iterator[tuple[str, Parts]]:
                 yield "mutate", _sorted({**chosen, index: near})
 
 
+def each_alone(tree: FTree) -> Iterator[Parts]:
+    """Every region by itself, in as few parts as there may be."""
+    for index in range(len(tree.regions)):
+        counts = _counts(tree, {}, index)
+        if counts:
+            yield ((index, counts[0]),)
+
+
 def is_legal(tree: FTree, parts: Parts) -> bool:
     """Whether regions in parts are apart or one inside the other, and their numbers divide what is left of their axes."""
     chosen = dict(parts)

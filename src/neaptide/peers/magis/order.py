@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
+from neaptide.errors import RewriteError
 from neaptide.peers.magis.f_tree import FTree
 from neaptide.peers.magis.flat_step import FlatStep
 
@@ -24,6 +25,9 @@ def level_items(
         tree: its regions.
         nodes: of the level, members of the regions among them.
         inside: outermost regions of the level that run in parts.
+
+    Raises:
+        RewriteError: a way leads from one of the regions through another and back.
     """
     region_of = {node: index for index in inside for node in tree.regions[index].members}
     key = {index: max(tree.regions[index].members) for index in inside}
@@ -52,4 +56,6 @@ def level_items(
             left[other] -= 1
             if not left[other]:
                 heapq.heappush(ready, other)
+    if len(order) < len(waits):
+        raise RewriteError("regions in parts wait for one another")
     return order

@@ -3,14 +3,14 @@
 from typing import Final
 
 from neaptide.errors import UsageError
-from neaptide.named_peers import COMBINATIONS
+from neaptide.named_peers import COMBINATIONS, MAGIS
 from neaptide.planner import CLOSE, DEFAULT_STRATEGY
 
 MICRO_BATCH: Final = "micro_batch"
 """Whole-step micro-batching, each part planned by itself: the strategy that a search over variants has to beat."""
 
 
-OF_VARIANTS: Final = (MICRO_BATCH, *COMBINATIONS)
+OF_VARIANTS: Final = (MICRO_BATCH, *COMBINATIONS, MAGIS)
 """Strategies that look for parts."""
 
 

@@ -193,8 +193,30 @@ class RegionFinder:
             wanted: as of `spans`.
         """
         length = self.graph.values[value].shape[dim].constant_value()
+        origin = self.graph.values[value].name, dim
+        return self.along(kind, nodes, {value: Along(dim)}, length, origin, wanted)
+
+    def along(
+        self,
+        kind: str,
+        nodes: Collection[int],
+        seeds: Mapping[int, Along],
+        length: int,
+        origin: tuple[str, int],
+        wanted: MeansWanted = lambda _: True,
+    ) -> Candidate | None:
+        """Those of some nodes that may run in parts along an axis; None if there is no such region.
+
+        Args:
+            kind: as `Candidate.kind`.
+            nodes: to choose from.
+            seeds: values that are handed to them, and where the axis lies in them.
+            length: of the axis.
+            origin: as `Candidate.origin`.
+            wanted: as of `spans`.
+        """
         try:
-            carried = self._follow({value: Along(dim)}, length, nodes)
+            carried = self._follow(seeds, length, nodes)
         except RewriteError:
             return None  # the axis contradicts itself: no region along it
         means = tuple(c.node for c in carried.conditions if c.need is Need.MEAN)
@@ -218,13 +240,12 @@ class RegionFinder:
             and (storage := self.graph.values[v].storage) is not None
         )
         nbytes = sum(self.sizes[storage] for storage in in_parts)
-        name = self.graph.values[value].name
         handed = own_views(self.graph, self.registry, members, self._handed(members, carried), length)
         if not members or handed is None:
             return None  # a part of what is handed over would lie in several places
-        own, seeds = handed
+        own, handed_in_parts = handed
         share = self._all_made_bytes(members) / max(self._all_made_bytes(nodes), 1)
-        return Candidate(kind, (name, dim), length, seeds, members, in_parts, nbytes, share, means, own)
+        return Candidate(kind, origin, length, handed_in_parts, members, in_parts, nbytes, share, means, own)
 
     def _follow(self, seeds: Mapping[int, Along], length: int, nodes: Collection[int]) -> Carried:
         lines = self.lines.setdefault(length, Lines(self.graph, self.registry, length))

@@ -1,0 +1,134 @@
+"""A captured program as a search sees it: its storages, and what the planner says of bytes and seconds.
+
+A part takes its share of the seconds of each operation, and what calls and sums take beyond, as in
+`planner.variants.estimate`. Slices are views, and a piece of a result is gone when it is merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from neaptide.analysis.alias import is_pure_view
+from neaptide.ir.axes import Along
+from neaptide.ir.dependencies import needed_inputs
+from neaptide.ir.graph import Graph
+from neaptide.peers.magis.flat_step import FlatStep, View
+from neaptide.planner.variants.estimate import PartCosts
+from neaptide.schedule.problem import StepProblem
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedCounting:
+    """How parts of a captured program are counted.
+
+    Attributes:
+        graph: the program.
+        seconds: by node.
+        costs: of parts.
+    """
+
+    graph: Graph
+    seconds: tuple[float, ...]
+    costs: PartCosts
+
+    @property
+    def holds_pieces(self) -> bool:
+        """False."""
+        return False
+
+    def is_copied(self, value: int, along: Along) -> bool:
+        """A slice along an inner axis lies in pieces: the loop copies it."""
+        return any(extent.evaluate() > 1 for extent in self.graph.values[value].shape[: along.dim])
+
+    def part_seconds(
+        self,
+        node: int,
+        parts: int,
+        divided: Mapping[int, int],  # noqa: ARG002 - the protocol's signature
+    ) -> float:
+        """All parts together take the node's seconds, and begin it so often."""
+        return (self.seconds[node] + (parts - 1) * self.costs.call_seconds) / parts
+
+    def merge_seconds(self, parts: int, sum_bytes: int) -> float:
+        """Each part adds its term to each sum."""
+        return parts * sum_bytes * self.costs.added_byte_seconds
+
+
+def captured_flat_step(graph: Graph, problem: StepProblem, costs: PartCosts) -> FlatStep:
+    """The arrays of a captured program. O(size of the graph).
+
+    Args:
+        graph: static.
+        problem: the same as integers.
+        costs: of parts.
+    """
+    operands = [list[int]() for _ in graph.nodes]
+    users = []
+    for storage, roles in enumerate(problem.roles):
+        users.append(tuple(sorted(node for node, role in roles.items() if not role.creates)))
+        for node in users[-1]:
+            operands[node].append(storage)
+    views = made_views(graph)
+    return FlatStep(
+        inputs=(),
+        kept=frozenset(s for v in problem.outputs if (s := problem.value_storage[v]) >= 0),
+        resident_bytes=problem.resident_bytes,
+        nbytes=problem.storage_bytes,
+        tensor_of=problem.value_storage,
+        operands=tuple(map(tuple, operands)),
+        made=problem.created,
+        maker=problem.creator,
+        users=tuple(users),
+        before=problem.predecessors,
+        workspace=problem.workspace,
+        again_until=tuple(_again_until(graph, problem, views, node) for node in range(problem.node_count)),
+        views=views,
+        counting=CapturedCounting(graph, problem.seconds, costs),
+    )
+
+
+def made_views(graph: Graph) -> tuple[tuple[View, ...], ...]:
+    """By node, the views of the storages that it makes. O(size of the graph)."""
+    users = [list[int]() for _ in graph.values]
+    maker: dict[int, int] = {}
+    for node in graph.nodes:
+        for value in needed_inputs(graph, node):
+            users[value].append(node.id)
+        maker.update(dict.fromkeys(graph.created_storages(node), node.id))
+    found = [list[View]() for _ in graph.nodes]
+    outputs = set(graph.outputs)
+    for node in graph.nodes:
+        if is_pure_view(graph, node):
+            view = View(
+                node.id,
+                tuple(sorted({user for value in node.outputs for user in users[value]})),
+                not outputs.isdisjoint(node.outputs),
+            )
+            shown = {graph.values[value].storage for value in node.outputs}
+            for number in sorted({maker[s] for s in shown if s is not None and s in maker}):
+                found[number].append(view)
+    return tuple(map(tuple, found))
+
+
+def _again_until(graph: Graph, problem: StepProblem, views: tuple[tuple[View, ...], ...], node: int) -> int:
+    """The first node that a node may not run again before; 0 where it never may.
+
+    What draws random numbers never runs again here, nor what makes something that is overwritten.
+    """
+    created = problem.created[node]
+    chain = (node, *(view.node for view in views[node]))
+    if (
+        not any(problem.storage_bytes[s] for s in created)
+        or any(problem.writers[s] for s in created)
+        or any(problem.refusals[n] or graph.nodes[n].effects.rng is not None for n in chain)
+        or any(problem.value_storage[v] < 0 for v in problem.results[node])
+    ):
+        return 0
+    overwritten = [
+        problem.writers[storage][version]
+        for n in chain
+        for storage, version in problem.reads[n]
+        if storage not in created and len(problem.writers[storage]) > version
+    ]
+    return min(overwritten, default=problem.node_count)
