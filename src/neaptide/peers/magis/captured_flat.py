@@ -1,13 +1,15 @@
 """A captured program as a search sees it: its storages, and what the planner says of bytes and seconds.
 
 A part takes its share of the seconds of each operation, and what calls and sums take beyond, as in
-`planner.variants.estimate`. Slices are views, and a piece of a result is gone when it is merged.
+`planner.variants.estimate`. Regions of the F-tree end within the forward as well, so results that are put together count too.
+Slices are views, and a piece of a result is gone when it is merged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from neaptide.analysis.alias import is_pure_view
 from neaptide.ir.axes import Along
@@ -16,6 +18,8 @@ from neaptide.ir.graph import Graph
 from neaptide.peers.magis.flat_step import FlatStep, View
 from neaptide.planner.variants.estimate import PartCosts
 from neaptide.schedule.problem import StepProblem
+
+_COPY_OF_SUM: Final = 2.0 / 3.0  # passes over a byte that is copied, of those over one that is added
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +54,11 @@ class CapturedCounting:
         """All parts together take the node's seconds, and begin it so often."""
         return (self.seconds[node] + (parts - 1) * self.costs.call_seconds) / parts
 
-    def merge_seconds(self, parts: int, sum_bytes: int) -> float:
-        """Each part adds its term to each sum."""
-        return parts * sum_bytes * self.costs.added_byte_seconds
+    def merge_seconds(self, parts: int, sums: Sequence[int], joined: Sequence[int]) -> float:
+        """Each part adds its term to each sum: two reads and a write. Its pieces of all else are copied: a read and a write."""
+        moved = parts * sum(sums) + _COPY_OF_SUM * sum(joined)
+        calls = parts * (len(sums) + len(joined))
+        return calls * self.costs.call_seconds + moved * self.costs.added_byte_seconds
 
 
 def captured_flat_step(graph: Graph, problem: StepProblem, costs: PartCosts) -> FlatStep:

@@ -6,7 +6,7 @@ tensor. It needs the one that it shows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,12 +40,13 @@ class Counting(Protocol):
         """
         ...
 
-    def merge_seconds(self, parts: int, sum_bytes: int) -> float:
-        """Seconds to add up the sums of a region.
+    def merge_seconds(self, parts: int, sums: Sequence[int], joined: Sequence[int]) -> float:
+        """Seconds to merge the results of all parts of a region.
 
         Args:
             parts: of the region.
-            sum_bytes: of all its results that are sums.
+            sums: bytes of the results that are sums.
+            joined: bytes of those that are put together from their parts.
         """
         ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from neaptide.corpus.recorded_ops import UPDATE, moved_values
@@ -53,7 +53,8 @@ class RecordedCounting:
     def merge_seconds(
         self,
         parts: int,  # noqa: ARG002 - the protocol's signature
-        sum_bytes: int,  # noqa: ARG002 - likewise
+        sums: Sequence[int],  # noqa: ARG002 - likewise
+        joined: Sequence[int],  # noqa: ARG002 - likewise
     ) -> float:
         """Merges take no time."""
         return 0.0

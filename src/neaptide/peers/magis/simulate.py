@@ -169,9 +169,12 @@ class _Level:
                 part = self.simulator.within(self.state, region)
                 inside.append(part)
                 scratch.append(part.peak_bytes)
-                parts, cut = self.chosen[region], self.simulator.cut[region]
-                sum_bytes = sum(self.flat.nbytes[tensor] for tensor in leaving if tensor not in cut)
-                merging = counting.merge_seconds(parts, sum_bytes)
+                parts, cut, nbytes = self.chosen[region], self.simulator.cut[region], self.flat.nbytes
+                merging = counting.merge_seconds(
+                    parts,
+                    [nbytes[tensor] for tensor in leaving if tensor not in cut],
+                    [nbytes[tensor] for tensor in leaving if tensor in cut],
+                )
                 starts.append(starts[-1] + part.seconds * parts + merging)
             self.standing.append(stands_for)
         last = len(inside) - 1
