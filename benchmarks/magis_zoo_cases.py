@@ -17,9 +17,9 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
 from neaptide.named_peers import peer
 from neaptide.outcome import Limits, Stopwatch
+from neaptide.peers.magis.best_first import Wanted
 from neaptide.peers.magis.carry_out import carry_out
 from neaptide.peers.magis.footprint import Footprint, footprint
-from neaptide.peers.magis.best_first import Wanted
 from neaptide.peers.magis.seconds import RecordedCost
 from neaptide.planner.budget import Budget
 from neaptide.planner.plan_graph import PlanRequest
