@@ -252,6 +252,10 @@ def test_a_plan_says_which_regions_may_run_in_parts_and_what_was_planned():
     assert (
         "With at most 2 parts along each, as here, none goes below 190.00 MiB, 50 % of the baseline." in told
     )
+    same = replace(bounded, most_parts_lower_bound_bytes=95 * MIB)
+    assert "With at most 2 parts along each, as here, that is the same." in plan_text(
+        samples.plan(samples.program(parts=same))
+    )
     assert "Not looked at: 3 more regions with fewer bytes made in parts." in told
     assert "Looked at and left out:\n  - forward and backward along dim 0 of tokens: it is refused" in text
     assert "along dim 5 of tokens: it is refused\n  - 2 more" in text

@@ -308,8 +308,10 @@ def _parts_bounds(found: PartsRecord, baseline: int) -> str:
     text = f"No plan with parts along their axes goes below {told(found.lower_bound_bytes)}."
     if not found.most_parts_lower_bound_bytes:
         return text
-    at_most = told(found.most_parts_lower_bound_bytes)
-    return f"{text} With at most {found.most_parts} parts along each, as here, none goes below {at_most}."
+    at_most = f"{text} With at most {found.most_parts} parts along each, as here,"
+    if found.most_parts_lower_bound_bytes == found.lower_bound_bytes:
+        return f"{at_most} that is the same."
+    return f"{at_most} none goes below {told(found.most_parts_lower_bound_bytes)}."
 
 
 def _refused(parts: PartsRecord) -> str:
