@@ -45,7 +45,15 @@ def graph_of(heads, *batch):
     return capture(step, (torch.randn(*batch, TOKENS, WIDTH),)).steady.graph
 
 
-@pytest.mark.parametrize(("heads", "batch"), [(1, ()), (1, (1,)), (2, (1,)), (2, (2,))])
+@pytest.mark.parametrize(
+    ("heads", "batch"),
+    [
+        (1, ()),
+        (2, (1,)),
+        pytest.param(1, (1,), marks=pytest.mark.slow),
+        pytest.param(2, (2,), marks=pytest.mark.slow),
+    ],
+)
 def test_scores_and_their_twins_in_the_backward_run_in_parts_along_the_queries(heads, batch):
     graph = graph_of(heads, *batch)
     (family,) = amplifiers(graph, 0.0)
