@@ -133,7 +133,8 @@ class GraphEdit:
 
     def remove(self, node: int) -> None:
         """Take a node out. At the end nothing may use its outputs any more."""
-        for value in self.draft(node).inputs:
+        now = self.draft(node) if node in self._drafts else self.graph.nodes[node]
+        for value in now.inputs:
             self._users_of(value).discard(node)
         self._drafts[node] = None
 

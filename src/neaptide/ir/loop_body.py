@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from neaptide.ir.graph import Graph
@@ -31,6 +31,9 @@ def with_destinations(
     writes_at: dict[int, list[tuple[int, int, MergeMap]]] = {}
     inputs = list(part.inputs)
     sources: list[list[int]] = [[] for _ in merges]
+    last_write: dict[int | None, int] = {
+        access.storage: node.id for node in part.nodes for access in node.effects.writes
+    }
     for source, position in zip(part.outputs, merge_of or range(len(merges)), strict=True):
         sources[position].append(source)
     for found, merge, (whole, block) in zip(sources, merges, results, strict=True):
@@ -42,7 +45,9 @@ def with_destinations(
         storages.append(Storage(len(storages), block.nbytes, block.device, block.kind, name))
         inputs.append(len(values))
         for source in found:
-            writes_at.setdefault(_last_change(part, source), []).append((len(values), source, merge))
+            writes_at.setdefault(_last_change(part, source, last_write), []).append(
+                (len(values), source, merge)
+            )
         values.append(
             Value(len(values), name, whole.dtype, shape, whole.strides, whole.offset, len(storages) - 1)
         )
@@ -82,15 +87,10 @@ def with_destinations(
     )
 
 
-def _last_change(part: Graph, value: int) -> int:
+def _last_change(part: Graph, value: int, last_write: Mapping[int | None, int]) -> int:
     """Position of the node that makes a value or last writes its storage; -1 for an input that nothing writes."""
     made = part.producer(value)
-    last = -1 if made is None else made
-    storage = part.values[value].storage
-    for node in part.nodes:
-        if any(access.storage == storage for access in node.effects.writes):
-            last = max(last, node.id)
-    return last
+    return max(-1 if made is None else made, last_write.get(part.values[value].storage, -1))
 
 
 def _storage(value: Value) -> int:

@@ -49,9 +49,10 @@ class NodeDraft:
         """A node of a graph."""
         storage_of = [graph.values[v].storage for v in node.inputs]
         first = dict(zip(reversed(storage_of), reversed(node.inputs), strict=True))
-        in_order = [
-            v for a in node.effects.reads for v in node.inputs if graph.values[v].storage == a.storage
-        ]
+        seen: dict[int | None, list[int]] = {}
+        for value, storage in zip(node.inputs, storage_of, strict=True):
+            seen.setdefault(storage, []).append(value)
+        in_order = [v for a in node.effects.reads for v in seen.get(a.storage, ())]
         return NodeDraft(
             node.op,
             node.inputs,

@@ -345,13 +345,14 @@ class Pricing:
         workspace: dict[int, int] = {}
         in_bodies = NOTHING_IN_BODIES
         for node in nodes:
-            seconds[node.id] = self._seconds(graph, node)
             if node.regions:
+                seconds[node.id] = self._seconds(graph, node)
                 known = self._inside(graph, node).known(node.regions[0].body)
                 in_bodies = in_bodies.most(known.around(node.id))
                 needed = self._loop_bytes(graph, node, known, NO_BODIES)
             else:
-                needed = self._workspace(graph, node)
+                price = self.node_price(graph, node)
+                seconds[node.id], needed = price.seconds, price.workspace
             if needed:
                 workspace[node.id] = needed
         loops = frozenset(node.id for node in nodes if node.regions)

@@ -82,3 +82,49 @@ def test_without_time_to_look_for_them_the_graph_as_it_is_gets_it(graph, monkeyp
     tried = labels(graph, known, Limits(600.0, 600))
     assert any("parts" in label for label in tried) == found_before
     assert any("searched longer" in label for label in tried) or found_before
+
+
+def test_the_whole_step_is_found_without_the_others_and_found_again_among_them(graph):
+    known = choices()
+    begun = known.begun(graph)
+    whole = known.whole(begun)
+    assert not known.knows(begun)
+    after = known.after(begun)
+    assert {choice.regions[0].kind for choice in whole} == {"step"}
+    assert all(any(one is choice for one in after) for choice in whole)
+    assert len(whole) == sum(choice.regions[0].kind == "step" for choice in after)
+
+
+class Watched(Choices):
+    """Tells what it is asked, in that order."""
+
+    def __init__(self):
+        super().__init__(registry(), lambda _: None)
+        self.asked = []
+
+    def after(self, variant):
+        self.asked.append("after")
+        return super().after(variant)
+
+    def taken(self, choice, parts):
+        self.asked.append("taken")
+        return super().taken(choice, parts)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_search_that_is_late_plans_the_whole_step_before_it_looks_further(graph, monkeypatch, is_late):
+    monkeypatch.setattr(search._FirstSearch, "_is_late", lambda _: is_late)
+    known = Watched()
+    tried = labels(graph, known, Limits(None, 600))
+    assert known.asked[0] == ("taken" if is_late else "after")
+    assert "after" in known.asked
+    in_parts = [label for label in tried if "parts" in label and "longer" not in label]
+    assert len(in_parts) == len(set(in_parts)) > 1  # nothing is planned twice
+
+
+def test_under_a_limit_of_work_no_search_is_late(graph, monkeypatch):
+    seen = []
+    late = search._FirstSearch._is_late
+    monkeypatch.setattr(search._FirstSearch, "_is_late", lambda self: seen.append(late(self)) or seen[-1])
+    labels(graph, choices(), Limits(None, 600))
+    assert seen == [False]

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from neaptide import zoo
+from neaptide.cost import roofline
+from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import PRESETS, get_device
-from neaptide.planner.variants.estimate import Estimate, PartCosts
+from neaptide.frontends.torch_step import capture_step
+from neaptide.ops import registry
+from neaptide.planner.pricing import Pricing
+from neaptide.planner.variants.choices import Choices
+from neaptide.planner.variants.estimate import Estimate, PartCosts, estimates
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.price import Price
 
@@ -54,3 +63,47 @@ def test_adding_up_is_as_fast_as_the_memory_of_the_device(name):
     device = get_device(name)
     costs = PartCosts.on(device)
     assert costs.added_byte_seconds * device.main_space.bandwidth_bytes_per_s == pytest.approx(3.0)
+
+
+def test_estimates_that_were_right_leave_little_doubt(begun):
+    seen = begun.seen(estimate(4), 1.001)
+    assert beyond(seen, 4, OTHER) == 0.0
+    assert begun.rank(longer(0.12), GOAL)[0] == 0.0
+    assert seen.rank(longer(0.12), GOAL)[0] > 0.0
+
+
+def longer(seconds):
+    return replace(estimate(4, OTHER), added_seconds=seconds)
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_what_a_call_loses_is_what_it_takes_beyond_its_full_rate(name):
+    device = get_device(name)
+    costs = replace(PartCosts.on(device), call_seconds=device.launch_s)
+    flops, rate = 1e9, device.rate_flops_per_s("float32")
+    nbytes, bandwidth = 1e7, device.main_space.bandwidth_bytes_per_s
+    taken = np.array(
+        [
+            roofline.seconds(device, flops=flops, bytes_moved=0.0, dtype="float32"),
+            roofline.seconds(device, flops=0.0, bytes_moved=nbytes, dtype="float32"),
+        ]
+    )
+    busy = np.array([flops / rate, nbytes / bandwidth])
+    lost = costs.lost(taken, np.array([True, False]))
+    assert lost == pytest.approx(taken - device.launch_s - busy, rel=1e-6, abs=1e-12)
+
+
+def test_seconds_of_parts_are_estimated_as_they_are_priced():
+    device = get_device("rtx3090")
+    step, batch = zoo.factory("mlp@tiny,batch=4096", device="meta")()
+    graph = capture_step(step, (batch,)).steady.graph
+    pricing = Pricing(EstimatedCost(device, registry()), registry())
+    choices = Choices(registry(), lambda _: None)
+    begun = choices.begun(graph)
+    before = pricing.problem(begun.graph).baseline_seconds
+    looked = estimates(begun, choices.whole(begun), pricing, PartCosts.on(device))
+    assert looked
+    for one in looked:
+        made = pricing.problem(choices.taken(one.choice, one.parts).graph).baseline_seconds
+        longer_by = made - before
+        assert one.seconds + one.added_seconds == pytest.approx(longer_by, rel=0.25)

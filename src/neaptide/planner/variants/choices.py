@@ -38,6 +38,8 @@ _KINDS = {
     "stretch": "a stretch from {} on",
 }
 
+_NO_SUFFIX = 0
+
 Objection = Callable[[Edited], str | None]
 
 PartsBound = Callable[[int | None], int]
@@ -95,6 +97,7 @@ class Choices:
         self.refusals: list[str] = []
         self._begun: dict[int, tuple[Graph, Variant]] = {}  # with the graph: else another could get its id
         self._after: dict[int, tuple[Variant, tuple[Choice, ...]]] = {}
+        self._whole: dict[int, tuple[Variant, tuple[Choice, ...]]] = {}
         self._left_out: dict[int, tuple[Variant, int]] = {}
         self._bounds: dict[int, tuple[Variant, PartsBound]] = {}
 
@@ -147,6 +150,23 @@ class Choices:
         if any(variant is begun for _, begun in self._begun.values()):
             self._after[id(variant)] = variant, first
         return first
+
+    def whole(self, variant: Variant) -> tuple[Choice, ...]:
+        """Those of what may follow from a variant that split the whole step, found without the others.
+
+        That takes a fraction of the time. `after` gives the same objects again.
+        """
+        if id(variant) not in self._whole:
+            beside = candidates(variant.graph, self.registry, _NO_SUFFIX)
+            found = (Choice(variant, (region,)) for region in beside if region.kind == "step")
+            self._whole[id(variant)] = variant, tuple(found)
+        return self._whole[id(variant)][1]
+
+    def _of(self, variant: Variant, region: Candidate, within: tuple[int, ...]) -> Choice:
+        """The choice of one region: the one that is known, if one is."""
+        known = self._whole[id(variant)][1] if id(variant) in self._whole and not within else ()
+        same = (one for one in known if one.regions[0] == region)
+        return next(same, None) or Choice(variant, (region,), within)
 
     def left_out_after(self, variant: Variant) -> int:
         """How many choices may follow from a variant beside those of `after`, once that was asked."""
@@ -203,7 +223,7 @@ class Choices:
             again = any((value, along.dim) in cut for value, along in region.seeds.items())
             # All of a part in parts, along the axis that makes the part, is the same in more parts.
             if not (again and region.kind == "step" and region.share > SETTINGS.all_of_body):
-                yield Choice(variant, (region,), level.within)
+                yield self._of(variant, region, level.within)
         # Overlapping parts do not fill what a loop around puts together.
         if not level.within:
             yield from self._overlapping(variant, beside)

@@ -47,6 +47,7 @@ class VariantChoosing(VariantPlanning):
     ) -> None:
         super().__init__(graph, asked, limits, exact, choices, merging=merging, met=met, interrupt=interrupt)
         self.quick, self.only, self.costs = quick, only, costs
+        self._before: list[Estimate] = []  # of what was picked
 
     def better(self, one: VariantPlan, other: VariantPlan) -> VariantPlan:
         """The one of two plans that is closer to what is asked for."""
@@ -70,7 +71,7 @@ class VariantChoosing(VariantPlanning):
         self, begun: Variant, choices: Sequence[Choice], price: Price, best: VariantPlan, wanted: Round
     ) -> VariantPlan:
         """The best of a plan and of what follows from a variant, of which those that promise most are planned."""
-        looking = Looking(self.looked_at(begun, choices), price)
+        looking = Looking([one for one in self.looked_at(begun, choices) if self._is_new(one)], price)
         while picked := self._picked(looking, best, wanted):
             for one, found in zip(picked, self._all_planned(picked, looking, wanted), strict=True):
                 if found is not None and self.is_better(found, best):
@@ -110,6 +111,7 @@ class VariantChoosing(VariantPlanning):
                 break  # the rest takes too long, as far as is known
             if one := self.priced(looking, estimate, best):
                 picked.append(one)
+                self._before.append(estimate)
                 self.shares.spend(SETTINGS.search_share * searches_of(one.variant.graph))
         return picked
 
@@ -130,6 +132,11 @@ class VariantChoosing(VariantPlanning):
             return None
         looking.planned.append(estimate.choice)
         return Picked(estimate.choice, made.begins, made.variant)
+
+    def _is_new(self, estimate: Estimate) -> bool:
+        """Whether a choice was not picked before in that number of parts."""
+        same = (one for one in self._before if one.choice is estimate.choice)
+        return all(one.parts != estimate.parts for one in same)
 
     def _may_pick(self, wanted: Round, looking: Looking) -> bool:
         """Whether time or work is left for one more variant; the very first is planned in any case."""

@@ -29,18 +29,47 @@ class PartCosts:
     Attributes:
         call_seconds: to begin an operation once more.
         added_byte_seconds: to add a byte to a sum.
+        half_seconds: of a call that reaches half of the rate, what it would take at the full rate; of arithmetic, and of
+            traffic.
+        fall: how fast a call loses its rate as it gets smaller, as `Device.fall`.
     """
 
     call_seconds: float = 5e-6
     added_byte_seconds: float = 3e-10
+    half_seconds: tuple[float, float] = (0.0, 0.0)
+    fall: float = 1.0
 
     @staticmethod
     def on(device: Device) -> PartCosts:
         """On a device: a byte that is added is read, what it is added to as well, and written."""
-        return PartCosts(added_byte_seconds=3.0 / device.main_space.bandwidth_bytes_per_s)
+        bandwidth = device.main_space.bandwidth_bytes_per_s
+        arithmetic = device.half_flops / device.rate_flops_per_s("float32")
+        return PartCosts(
+            added_byte_seconds=3.0 / bandwidth,
+            half_seconds=(arithmetic, device.half_bytes / bandwidth),
+            fall=device.fall,
+        )
+
+    def lost(self, seconds: NDArray[np.float64], contracts: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Of the seconds of calls, those that the device is not busy, as `cost.roofline` has it. In parts they grow as `parts ** fall`.
+
+        Args:
+            seconds: of each call.
+            contracts: whether its arithmetic takes the time, or its traffic.
+        """
+        half = np.where(contracts, *self.half_seconds)
+        most = np.maximum(seconds - self.call_seconds, 0.0)
+        low, high = np.zeros_like(most), most.copy()  # seconds at the full rate
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2.0
+            is_less = middle + half**self.fall * middle ** (1.0 - self.fall) < most
+            low, high = np.where(is_less, middle, low), np.where(is_less, high, middle)
+        found: NDArray[np.float64] = most - low
+        return found
 
 
 ON_A_CPU: Final = PartCosts()
+_HALVINGS: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +98,14 @@ class Outlook:
         graph: the program.
         pricing: of it.
         costs: of parts.
+        trips: how often it runs, where it is the body of a loop; its seconds are those of all.
     """
 
-    def __init__(self, graph: Graph, pricing: Pricing, costs: PartCosts = ON_A_CPU) -> None:
-        self.costs = costs
+    def __init__(self, graph: Graph, pricing: Pricing, costs: PartCosts = ON_A_CPU, trips: int = 1) -> None:
+        self.costs, self.trips = costs, trips
         self.graph, self.problem = graph, pricing.problem(graph)
+        each = np.array(self.problem.seconds) / trips
+        self.lost = trips * costs.lost(each, np.array(self.problem.is_contraction, dtype=np.bool_))
         self.begin, self.end = _presences(graph, self.problem)
         self.sizes = np.array(self.problem.storage_bytes, dtype=np.float64)
         self.needed: list[set[int]] = []  # storages by node
@@ -128,7 +160,8 @@ class ChoiceOutlook:
         for region, outside in zip(self.regions, self.outside, strict=True):
             inside = float(np.max(region.carried / parts + region.beyond + region.whole, initial=0.0))
             peak = max(peak, outside + inside)
-            again += (parts - 1) * len(region.region.members) * costs.call_seconds
+            again += (parts - 1) * len(region.region.members) * self.outlook.trips * costs.call_seconds
+            again += (parts**costs.fall - 1.0) * region.lost_seconds
             again += parts * region.sum_bytes * costs.added_byte_seconds
             again += parts * region.twice_seconds
         return Estimate(self.choice, parts, problem.resident_bytes + peak, self.seconds, again)
@@ -139,7 +172,7 @@ class _RegionOutlook:
 
     `carried`, `beyond` and `whole` are bytes by moment from the first member to the last: those that parts make smaller,
     those that a part makes beside its own, and those that are made whole in each part. `twice_seconds` are those of a part
-    for what it makes beside its own.
+    for what it makes beside its own, `lost_seconds` those of the whole that the device is not busy.
     """
 
     def __init__(self, outlook: Outlook, region: Candidate) -> None:
@@ -162,6 +195,7 @@ class _RegionOutlook:
             * max((region.beyond.get(s, 0.0) for s in graph.created_storages(graph.nodes[n])), default=0.0)
             for n in region.members
         )
+        self.lost_seconds = float(outlook.lost[list(members)].sum())
         self.sum_bytes = float(sum(outlook.sizes[s] for s in self.results if s not in region.in_parts))
 
     def outside(self, gone: set[int]) -> float:
@@ -238,8 +272,7 @@ class _Levels:
             node = here.graph.nodes[loop]
             pricing = pricing.within(here.graph, node)
             trips = sum(count for count, _ in pricing.runs())
-            each = replace(costs, call_seconds=trips * costs.call_seconds)
-            here = Outlook(node.regions[0].body, pricing, each)
+            here = Outlook(node.regions[0].body, pricing, costs, trips)
         return _Levels(here, tuple(reversed(around)), seconds)
 
     def outside(self, inner: Estimate) -> Estimate:

@@ -67,8 +67,7 @@ class Price:
     def rank(self, estimate: Estimate, goal: Goal) -> tuple[float, ...]:
         """Lower is better: the bytes, or the seconds, that recomputation would bring a variant to."""
         seconds = self._estimated(estimate) + self._short_of(estimate)
-        doubt = SETTINGS.doubt * self._doublings(estimate) * self.before_seconds
-        return self.brought(estimate.peak_bytes, seconds, goal, doubt)
+        return self.brought(estimate.peak_bytes, seconds, goal, self._doubt(estimate))
 
     def brought(self, peak: float, seconds: float, goal: Goal, doubt: float = 0.0) -> tuple[float, ...]:
         """Lower is better: the bytes, or the seconds, that recomputation would bring a program to.
@@ -90,6 +89,11 @@ class Price:
 
     def _estimated(self, estimate: Estimate) -> float:
         return self.before_seconds + estimate.seconds + estimate.added_seconds
+
+    def _doubt(self, estimate: Estimate) -> float:
+        """Seconds by which an estimate may be too long: no more than those were off that were priced exactly."""
+        usual = SETTINGS.doubt * self._doublings(estimate) * self.before_seconds
+        return min(usual, max((abs(seconds) for _, seconds in self.priced), default=usual))
 
     def _doublings(self, estimate: Estimate) -> float:
         """How far the next number of parts is that was priced of the same choice; 1 where none was."""

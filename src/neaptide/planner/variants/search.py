@@ -4,7 +4,7 @@ Prices lead. What recomputation costs in the graph as it is says how far it woul
 come furthest are measured and planned exactly, their loops' bodies by the same search under what is left of the budget.
 The graph as it is stands among them, so no answer is worse than without variants. What costs nothing is done to all others:
 copies of copies are made once, sums go into products and results on top of operands. That takes bytes and buys time for
-recomputation. (Two searches, one inside the other; fission and its place in the search: MAGIS, Chen et al., ASPLOS 2024.)
+recomputation. A search that is late, as in a long graph, plans the whole step in parts before it looks for other regions. (Two searches, one inside the other; fission and its place in the search: MAGIS, Chen et al., ASPLOS 2024.)
 """
 
 from __future__ import annotations
@@ -103,14 +103,25 @@ class _FirstSearch(VariantChoosing):
         begun, *others = self._beginnings(price)
         if not self._may_look(begun, looking.seconds()):
             return replace(self.longer_as_it_is(best, SETTINGS.whole_part), tried=tuple(self.tried))
-        best, price = self._with_merges(begun, best, price)
-        whole, choices = best, self.choices.after(begun)
-        best = self.best_of_all(begun, choices, price, best, Round.first())
+        is_late, free = self._is_late(), self._free(begun)
+        whole, choices = best, self.choices.whole(begun) if is_late else ()
+        if is_late:
+            # Of all that may be planned, the whole step in parts is found soonest, and seldom far from the best.
+            best = self.best_after(begun, choices, price, best, Round.first())
+        has_parts = best is not whole
+        if not has_parts and free is not None:
+            best, price = self._with_merges(free, best, price)
+            whole = best
+        wanted = Round.later() if has_parts else Round.first()
+        if not has_parts or self.shares.left() > wanted.begun:
+            choices = self.choices.after(begun)
+            best = self.best_of_all(begun, choices, price, best, wanted)
         for other in others:
             best = self.best_after(other, self.choices.after(other), price, best, Round.behind())
         best = self._with_operands(best)
         best = self._rejoined(best, begun)
-        best = self.better(self._longer_without_parts(whole, best, plain), best)
+        if not has_parts:
+            best = self.better(self._longer_without_parts(whole, best, plain), best)
         best = self.once_more(best)
         return replace(best, tried=tuple(self.tried), begun=begun, choices=choices)
 
@@ -195,21 +206,31 @@ class _FirstSearch(VariantChoosing):
         made = self.in_program_order(self.finished(variant))
         return price.brought(made.peak_with_workspace_bytes, made.seconds, self.goal)
 
-    def _with_merges(self, begun: Variant, best: VariantPlan, price: Price) -> tuple[VariantPlan, Price]:
-        """The better of a plan and of what all variants begin with, where more than means was changed; its price."""
+    def _free(self, begun: Variant) -> Variant | None:
+        """What all variants begin with after all that costs nothing; None where that is nothing, or only loses: then it is left."""
         begun = self.choices.without_parts(begun)
         variant = self.finished(begun)
         if len(variant.rewrites) == len(begun.rewrites) and not begun.decisions:
-            return best, price
+            return None
         # Where products are small, sums in them cost time.
         cost = rewrite_cost(self.before, self.in_program_order(variant))
         if not begun.labels and cost.only_loses:
             self.merging = False
-            return best, price
-        label = ", then ".join((*variant.labels, MERGED))
-        made = self.planned(label, variant, SETTINGS.first_share)
-        price = price.after(self.in_program_order(variant), planned_sequence(made.found))
+            return None
+        return variant
+
+    def _with_merges(self, free: Variant, best: VariantPlan, price: Price) -> tuple[VariantPlan, Price]:
+        """The better of a plan and of that of `_free`; its price."""
+        made = self.planned(", then ".join((*free.labels, MERGED)), free, SETTINGS.first_share)
+        price = price.after(self.in_program_order(free), planned_sequence(made.found))
         return self.better(made, best), price
+
+    def _is_late(self) -> bool:
+        """Whether what every search begins with took longer than its share, as it does where a graph is long for the limit.
+
+        Under a limit of work, or none, it never does.
+        """
+        return self.shares.of_time() < 1.0 - SETTINGS.first_share - SETTINGS.search_share
 
     def _may_look(self, begun: Variant, took_s: float) -> bool:
         """Whether finding what may follow leaves time to plan it; it takes as long as finding what stands in its way."""

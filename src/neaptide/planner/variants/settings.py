@@ -29,7 +29,7 @@ class VariantSettings:
         all_of_body: of the bytes that a body makes, those of a region that is all of it.
         most_choices: of one variant: those that make most bytes in parts.
         doubt: what an estimate may be too long by, as a share of the step, for each doubling of the parts that were priced
-            exactly, and before any were.
+            exactly, and before any were; at most what other estimates were off by that were priced.
         least_share: of a peak, what recomputation leaves at the least, whatever the time.
         priced: variants that are priced beside a plan that keeps the bits, for one line of the report.
         clearly: what is at most this share of the bytes, or of the time, of that plan is clearly better.
