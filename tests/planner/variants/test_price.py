@@ -107,3 +107,15 @@ def test_seconds_of_parts_are_estimated_as_they_are_priced():
         made = pricing.problem(choices.taken(one.choice, one.parts).graph).baseline_seconds
         longer_by = made - before
         assert one.seconds + one.added_seconds == pytest.approx(longer_by, rel=0.25)
+
+
+def test_what_the_caller_owns_stays_whatever_is_recomputed():
+    price = Price.of_bytes(1.0, 1000, longer=0.1, peak=600, resident_bytes=200)
+    goal = Goal(0, 1.05)
+    assert price.brought(1000.0, 1.0, goal)[1] == pytest.approx(
+        800.0
+    )  # half the time, half of what it brings
+    assert price.brought(300.0, 1.0, goal)[1] == pytest.approx(275.0)
+    assert price.brought(200.0, 1.0, goal)[1] == pytest.approx(200.0)
+    wanted = Goal(250, None)
+    assert price.brought(300.0, 1.0, wanted)[1] == pytest.approx(1.0 + 0.5 / 5.0)

@@ -37,9 +37,14 @@ def closer_variant(
     """
     plain = made.predictions
     peak, seconds = plain.peak_with_workspace_bytes, plain.seconds
-    before = baseline(pricing.problem(graph))
+    step = pricing.problem(graph)
+    before = baseline(step)
     price = Price.of_bytes(
-        before.seconds, before.peak_with_workspace_bytes, longer=seconds - before.seconds, peak=peak
+        before.seconds,
+        before.peak_with_workspace_bytes,
+        longer=seconds - before.seconds,
+        peak=peak,
+        resident_bytes=step.resident_bytes,
     )
     choices = Choices(pricing.registry, objection)
     begun = choices.begun(graph)

@@ -69,7 +69,7 @@ class GoingOn(VariantChoosing):
     def _price_met(self) -> Price:
         """What recomputation costs in the graph as it is, by the plan of it that is best for this limit."""
         plain = min(self.met.of(self.plain), key=lambda found: self.goal.rank_of(found.program))
-        return Price.of(self.before, planned_sequence(plain))
+        return Price.of(self.before, planned_sequence(plain), self.resident_bytes)
 
     def _best_again(self, price: Price, best: VariantPlan, again: set[tuple[Rewrite, ...]]) -> VariantPlan:
         """The better of a plan and of the variant that was met and promises most, planned for this limit.

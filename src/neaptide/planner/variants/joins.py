@@ -99,8 +99,8 @@ def with_one_join_more(
     Args:
         decisions: of a variant without some joins.
         known: what each join costs.
-        share_per_second: part of a peak that a second of recomputation takes away.
-        peak_bytes: of that peak.
+        share_per_second: part of what a peak is above the caller's bytes that a second of recomputation takes away.
+        peak_bytes: of that peak, above them.
     """
     apart = {name for decision in decisions for name in decision.names or ()}
     dear = [

@@ -63,7 +63,8 @@ class VariantPlanning:
         self.graph, self._asked, self.exact, self.choices = graph, asked, exact, choices
         self.merging, self.met, self.interrupt = merging, met, interrupt
         self.shares = Shares(limits, interrupt)
-        self.before = baseline(exact(graph).problem(graph))
+        step = exact(graph).problem(graph)
+        self.before, self.resident_bytes = baseline(step), step.resident_bytes
         self.plain = Variant.captured(graph)
         first = self.asked(self.plain.edited)
         assert first.budget_bytes is not None

@@ -98,7 +98,7 @@ class _FirstSearch(VariantChoosing):
             return replace(best, tried=tuple(self.tried))
         # They load while what all variants begin with is planned.
         self.pool = started_pool(workers, Round.first().choices, self.quick, watch.seconds(), self.interrupt)
-        price = Price.of(self.before, planned_sequence(plain))
+        price = Price.of(self.before, planned_sequence(plain), self.resident_bytes)
         looking = Stopwatch()
         begun, *others = self._beginnings(price)
         if not self._may_look(begun, looking.seconds()):
@@ -177,10 +177,11 @@ class _FirstSearch(VariantChoosing):
         best = self.once_more(best, SETTINGS.priced_part)
         plain = self.choices.begun(self.graph)
         known = joins(plain, self.choices, lambda graph: self.exact(graph).problem(graph))
-        whole = self.in_program_order(self.finished(begun)).peak_with_workspace_bytes
+        written = self.in_program_order(self.finished(begun))
+        whole = max(written.peak_with_workspace_bytes - self.resident_bytes, 1)
         while self.shares.left() > Round.later().begun:
             made = self.in_program_order(best.variant)
-            price = Price.of(made, planned_sequence(best.found))
+            price = Price.of(made, planned_sequence(best.found), self.resident_bytes)
             # In parts a join takes about as much less as everything does.
             decisions = with_one_join_more(best.variant.decisions, known, price.share_per_second, whole)
             if decisions is None:
