@@ -85,7 +85,7 @@ class VariantChoosing(VariantPlanning):
 
         def may_begin(number: int) -> bool:
             # One is planned even where the graph as it is took all the time.
-            is_first = wanted == Round.first() and picked[number].choice is looking.planned[0]
+            is_first = wanted.plans_one and picked[number].choice is looking.planned[0]
             return is_first or self.shares.of_time() > wanted.begun
 
         variants = [(one.variant, one.begins) for one in picked]
@@ -140,7 +140,7 @@ class VariantChoosing(VariantPlanning):
 
     def _may_pick(self, wanted: Round, looking: Looking) -> bool:
         """Whether time or work is left for one more variant; the very first is planned in any case."""
-        return (wanted == Round.first() and not looking.planned) or self.shares.left() > wanted.begun
+        return (wanted.plans_one and not looking.planned) or self.shares.left() > wanted.begun
 
     def is_too_slow(self, seconds: float, best: VariantPlan) -> bool:
         """Whether a variant cannot be the answer for what it takes before anything is recomputed."""

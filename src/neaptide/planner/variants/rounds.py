@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from neaptide.planner.variants.choices import Choice
 from neaptide.planner.variants.estimate import Estimate
@@ -20,16 +20,23 @@ class Round:
         choices: of which one variant is planned.
         planned: variants in all.
         begun: share of the time that must be left for one more.
+        plans_one: one is planned in any case.
     """
 
     choices: int
     planned: int
     begun: float
+    plans_one: bool = False
 
     @staticmethod
     def first() -> Round:
         """Behind what all variants begin with."""
-        return _usual(0)
+        return replace(_usual(0), plans_one=True)
+
+    @staticmethod
+    def late() -> Round:
+        """Of the whole step, where the time is short: another variant then promises more than a longer search for one."""
+        return replace(Round.later(), begun=Round.behind().begun, plans_one=True)
 
     @staticmethod
     def later() -> Round:

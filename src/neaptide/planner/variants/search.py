@@ -107,7 +107,7 @@ class _FirstSearch(VariantChoosing):
         whole, choices = best, self.choices.whole(begun) if is_late else ()
         if is_late:
             # Of all that may be planned, the whole step in parts is found soonest, and seldom far from the best.
-            best = self.best_after(begun, choices, price, best, Round.first())
+            best = self.best_after(begun, choices, price, best, Round.late())
         has_parts = best is not whole
         if not has_parts and free is not None:
             best, price = self._with_merges(free, best, price)
