@@ -120,7 +120,9 @@ class _FirstSearch(VariantChoosing):
             best = self.best_after(other, self.choices.after(other), price, best, Round.behind())
         best = self._with_operands(best)
         best = self._rejoined(best, begun)
-        if not has_parts:
+        if self._is_far_ahead(best, whole):
+            best = self.best_after(begun, choices, price, best, Round.behind())
+        elif not has_parts:
             best = self.better(self._longer_without_parts(whole, best, plain), best)
         best = self.once_more(best)
         return replace(best, tried=tuple(self.tried), begun=begun, choices=choices)
@@ -153,6 +155,12 @@ class _FirstSearch(VariantChoosing):
         if is_merged or not self.may_lie_on_operands:
             return self.once_more(whole, SETTINGS.whole_part)
         return self.searched_on_operands(plain, SETTINGS.whole_part * self.shares.left()) or whole
+
+    def _is_far_ahead(self, best: VariantPlan, whole: VariantPlan) -> bool:
+        """Whether a variant, with nothing recomputed, is lower than recomputation got another one within the same time."""
+        recomputed = whole.found.program.predictions.peak_with_workspace_bytes
+        written = self.in_program_order(best.variant).peak_with_workspace_bytes
+        return self.goal.longest is not None and written < recomputed
 
     def _with_operands(self, best: VariantPlan) -> VariantPlan:
         """The better of a plan and of the same parts with operands that nothing overwrites in them.
