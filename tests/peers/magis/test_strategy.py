@@ -29,6 +29,7 @@ from neaptide.planner.budget import Budget
 from neaptide.planner.plan_graph import PlanRequest
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
+from neaptide.planner.variants.estimate import PartCosts
 from neaptide.runtime import contestants
 from neaptide.runtime.prepared_step import prepare
 from neaptide.runtime.search_options import SearchOptions
@@ -283,3 +284,13 @@ def test_it_takes_sums_in_another_order():
     step, batch = rows_step()
     with pytest.raises(UsageError, match="takes sums in another order"):
         neaptide.plan(step, batch, budget="60%", strategy=MAGIS)
+
+
+def test_parts_take_the_time_of_the_whole_and_more(graphs):
+    made = asked_of(graphs["rows"])
+    made.costs = PartCosts.on(get_device(DEVICE))
+    flat = strategy.Carrying.of(made).simulator.flat
+    for node in range(len(flat.made)):
+        whole, *parts = (n * flat.counting.part_seconds(node, n, {}) for n in (1, 2, 4))
+        assert whole < parts[0] < parts[1]
+    assert flat.counting.merge_seconds(2, [12], []) > flat.counting.merge_seconds(2, [], [12]) > 0

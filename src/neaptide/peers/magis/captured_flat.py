@@ -1,15 +1,18 @@
 """A captured program as a search sees it: its storages, and what the planner says of bytes and seconds.
 
-A part takes its share of the seconds of each operation, and what calls and sums take beyond, as in
+A part takes its share of the seconds of each operation, and what calls, small calls and sums take beyond, as in
 `planner.variants.estimate`. Regions of the F-tree end within the forward as well, so results that are put together count too.
 Slices are views, and a piece of a result is gone when it is merged.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+import numpy as np
 
 from neaptide.analysis.alias import is_pure_view
 from neaptide.ir.axes import Along
@@ -29,11 +32,13 @@ class CapturedCounting:
     Attributes:
         graph: the program.
         seconds: by node.
+        lost: by node, of these those that the device is not busy.
         costs: of parts.
     """
 
     graph: Graph
     seconds: tuple[float, ...]
+    lost: tuple[float, ...]
     costs: PartCosts
 
     @property
@@ -51,8 +56,10 @@ class CapturedCounting:
         parts: int,
         divided: Mapping[int, int],  # noqa: ARG002 - the protocol's signature
     ) -> float:
-        """All parts together take the node's seconds, and begin it so often."""
-        return (self.seconds[node] + (parts - 1) * self.costs.call_seconds) / parts
+        """All parts together take the node's seconds, begin it so often, and lose more of the device's rate."""
+        calls = (parts - 1) * self.costs.call_seconds
+        slower = (math.pow(parts, self.costs.fall) - 1.0) * self.lost[node]
+        return (self.seconds[node] + calls + slower) / parts
 
     def merge_seconds(self, parts: int, sums: Sequence[int], joined: Sequence[int]) -> float:
         """Each part adds its term to each sum: two reads and a write. Its pieces of all else are copied: a read and a write."""
@@ -76,6 +83,7 @@ def captured_flat_step(graph: Graph, problem: StepProblem, costs: PartCosts) -> 
         for node in users[-1]:
             operands[node].append(storage)
     views = made_views(graph)
+    lost = costs.lost(np.array(problem.seconds), np.array(problem.is_contraction, dtype=np.bool_))
     return FlatStep(
         inputs=(),
         kept=frozenset(s for v in problem.outputs if (s := problem.value_storage[v]) >= 0),
@@ -90,7 +98,7 @@ def captured_flat_step(graph: Graph, problem: StepProblem, costs: PartCosts) -> 
         workspace=problem.workspace,
         again_until=tuple(_again_until(graph, problem, views, node) for node in range(problem.node_count)),
         views=views,
-        counting=CapturedCounting(graph, problem.seconds, costs),
+        counting=CapturedCounting(graph, problem.seconds, tuple(map(float, lost)), costs),
     )
 
 
