@@ -24,7 +24,7 @@ REGISTRY = toy_registry()
 
 @dataclass(frozen=True)
 class QuarterCost:
-    """Seconds in quarters by name and number of a node and by the sizes around it; no workspace."""
+    """Seconds in quarters by what a call is and by the sizes around it; no workspace."""
 
     sizes: tuple = ()
     call_s: float = 0.25
@@ -32,7 +32,8 @@ class QuarterCost:
 
     def plain_seconds(self, graph, node, sizes):
         """Of a node that is no loop."""
-        text = f"{graph.name} {node.id} {sorted(sizes.items())}"
+        shapes = [str(graph.values[value].shape) for value in (*node.inputs, *node.outputs)]
+        text = f"{node.op} {shapes} {sorted(sizes.items())}"
         return zlib.crc32(text.encode()) % 24 / 4
 
     def seconds(self, graph, node, bodies=NO_BODIES):

@@ -138,6 +138,7 @@ def test_interrupt_while_a_region_is_searched():
     found = reduce(problem, region_states=10**9, interrupt=stop)
     assert found.stats.limit in {None, "interrupt"}
     assert problem.is_order(found.expand(range(found.problem.op_count)))
+    stop.set()
     again = reduce(problem, region_states=10**9, interrupt=stop)
     assert again.stats.limit == "interrupt"
     assert again.problem.op_count == problem.op_count
