@@ -10,6 +10,7 @@ Columns, as shares of the peak of program order:
 * transform, then plan (`transform_then_plan`): the best of that, and then its best schedule;
 * plan, then transform (`plan_then_transform`): the best schedule, and then parts where it allows them;
 * micro-batch (`micro_batch`): the whole step in parts, with recomputation inside each and around;
+* MAGIS (`magis`): its own search for parts and recomputation at once; work is states there, simulated or judged;
 * ours: `numerics="close"`.
 
 `quote_coordinated.py` puts the table into the page.
@@ -42,6 +43,7 @@ PROGRAMS: Final[Mapping[str, tuple[str, str]]] = {
     "transform, then plan": ("transform_then_plan", "close"),
     "plan, then transform": ("plan_then_transform", "close"),
     "micro-batch": ("micro_batch", "close"),
+    "MAGIS": ("magis", "close"),
     OURS: ("default", "close"),
 }
 PART_S: Final = 3600.0
