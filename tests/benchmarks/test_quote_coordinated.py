@@ -30,7 +30,8 @@ def test_cases_are_counted_and_what_takes_too_long_is_left_out():
     text = quote_coordinated.in_markdown({"rows": rows})
     assert "Of 6 cases, ours is below the lowest of all others in 2" in text
     assert "of the peak in 2, and above it in 2" in text
-    assert "| a@tiny | 10 | 5 % | 0.600 | 0.600 | 0.600 | 0.600 | 0.600 | 0.500 |" in text
+    others = " | ".join(["0.600"] * len(quote_coordinated.NAIVE))
+    assert f"| a@tiny | 10 | 5 % | {others} | 0.500 |" in text
     assert "| c@tiny | 10 | 10 % | 0.700 | - |" in text
     assert "* transform only: 2, 2, 0" in text
     assert "* micro-batch: 2, 2, 2" in text
