@@ -11,7 +11,7 @@ MIB = 2**20
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_high_water_mark_rises_with_memory_and_falls_with_a_reset():
-    block = bytearray(64 * MIB)
+    block = bytearray(b"x") * (64 * MIB)  # written, or it would not be resident
     before = process.high_water_mark_bytes()
     resident = process.resident_set_bytes()
     assert before is not None
