@@ -11,9 +11,18 @@ from neaptide.frontends.captured import CapturedProgram, CapturedStep
 from neaptide.frontends.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.schedule import Schedule
+from neaptide.runtime import contestants
 from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
 from neaptide.runtime.planned_step import PlannedStep
-from neaptide.runtime.verification import Verification, compare_records, record_eager, record_planned
+from neaptide.runtime.step_plan import StepPlan
+from neaptide.runtime.verification import (
+    Verification,
+    compare_records,
+    record_eager,
+    record_planned,
+    verify_eager,
+    verify_planned,
+)
 
 Factory = Callable[[], tuple[Callable[..., Any], Any]]
 Order = Callable[[CapturedProgram], Schedule]
@@ -61,6 +70,18 @@ def verify(factory: Factory, order: Order = program_order, *, steps: int = 3) ->
 def assert_same_bits(factory: Factory, order: Order = program_order, *, steps: int = 3) -> None:
     outcome = verify(factory, order, steps=steps)
     assert outcome.bitwise_equal, (outcome.max_abs_diff, outcome.worst)
+
+
+def assert_runs_as_predicted(factory: Factory, found: StepPlan) -> Verification:
+    """Run a plan: its numbers agree with eager's, and its peak is the one that was predicted."""
+    variant = contestants.rebind(found.variant)
+    outcome, _ = verify_planned(factory, 0, variant, verify_eager(factory, 0))
+    assert outcome.agrees
+    made = contestants.planned_contestant("planned", factory, 0, variant)
+    made.run()
+    measured = contestants.measure_step(made.run, made.resident)
+    assert measured.measured_peak_bytes == found.plan.programs[0].predictions.peak_bytes
+    return outcome
 
 
 def _never(_args: Any, _kwargs: Any, _changing: frozenset[str]) -> PlannedVariant:

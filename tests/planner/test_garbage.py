@@ -31,3 +31,14 @@ def test_a_search_that_fails_leaves_it_as_it_was(thresholds):
     with pytest.raises(KeyError):
         fails()
     assert gc.get_threshold() == (700, 7, 9)
+
+
+def test_searches_that_overlap_leave_it_as_it_was_before_the_first(thresholds):
+    thresholds(700, 7, 9)
+    first, second = collected_rarely(), collected_rarely()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert gc.get_threshold() == (50_000, 7, 9)
+    second.__exit__(None, None, None)
+    assert gc.get_threshold() == (700, 7, 9)

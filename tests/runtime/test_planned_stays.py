@@ -11,6 +11,7 @@ from neaptide.runtime import contestants
 from neaptide.runtime.prepared_step import prepare
 from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.verification import verify_eager, verify_planned
+from step_checks import assert_runs_as_predicted
 
 
 @pytest.mark.parametrize(
@@ -31,13 +32,7 @@ def test_a_planned_step_with_stays_gives_the_bits_and_the_peak_that_were_predict
     found = prepared.plan(options)
     program = found.plan.programs[0]
     assert program.stays
-    verify = contestants.rebind(found.variant)
-    outcome, _ = verify_planned(factory, 0, verify, verify_eager(factory, 0))
-    assert outcome.bitwise_equal
-    made = contestants.planned_contestant("planned", factory, 0, verify)
-    made.run()
-    measured = contestants.measure_step(made.run, made.resident)
-    assert measured.measured_peak_bytes == program.predictions.peak_bytes
+    assert assert_runs_as_predicted(factory, found).bitwise_equal
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from neaptide.planner.variants.choices import Choices
 from neaptide.runtime import contestants
 from neaptide.runtime.prepared_step import prepare
 from neaptide.runtime.search_options import SearchOptions
-from neaptide.runtime.verification import verify_eager, verify_planned
+from step_checks import assert_runs_as_predicted
 
 # Planned for a preset, so that what is chosen is the same on every machine; run here, with copies to a file.
 DEVICE = "a100-80g"
@@ -58,18 +58,6 @@ def suffix_in_parts(planning, parts=2):
     return variant.rewrites
 
 
-def check_run(factory, found):
-    """What a plan gives when it is run: the numbers of eager within the tolerance, and exactly its bytes."""
-    program = found.plan.programs[0]
-    variant = contestants.rebind(found.variant)
-    outcome, _ = verify_planned(factory, 0, variant, verify_eager(factory, 0))
-    assert outcome.agrees
-    made = contestants.planned_contestant("planned", factory, 0, variant)
-    made.run()
-    measured = contestants.measure_step(made.run, made.resident)
-    assert measured.measured_peak_bytes == program.predictions.peak_bytes
-
-
 def stays_across_loops(found):
     """Stays of the usual program during which a loop runs."""
     program, graph = found.plan.programs[0], found.variant.graphs[0].graph
@@ -83,7 +71,7 @@ def test_storages_wait_on_the_host_while_a_loop_runs():
     options = SearchOptions(Budget("75%", host="64MiB"), limits=Limits(work=300, seed=0), rewrites=rewrites)
     found = planning.plan(options)
     assert stays_across_loops(found)
-    check_run(wide_head, found)
+    assert_runs_as_predicted(wide_head, found)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +97,7 @@ def test_a_search_over_variants_compares_plans_with_stays(spec, peak):
         max(without.peak_with_workspace_bytes - allowed, 0),
         without.seconds,
     )
-    check_run(factory, found)
+    assert_runs_as_predicted(factory, found)
 
 
 @pytest.mark.slow
@@ -120,4 +108,4 @@ def test_bodies_of_loops_take_storages_to_the_host_in_each_trip(spec, work):
     options = SearchOptions(Budget("min", host="64MiB"), limits=limits, numerics=CLOSE, workers=1)
     found = prepared(factory).plan(options)
     assert any(order.stays for order in found.plan.programs[0].bodies)
-    check_run(factory, found)
+    assert_runs_as_predicted(factory, found)

@@ -18,6 +18,7 @@ from neaptide.cost._torch_private import direct_call
 from neaptide.frontends._torch_private import new_fake, resolve
 
 __all__ = [
+    "EagerMode",
     "TorchDispatchMode",
     "changes_inputs",
     "direct_call",
@@ -29,17 +30,29 @@ __all__ = [
 ]
 
 
-class _PassThrough(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    only_observes = True
+class EagerMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A mode for steps that run as they are: by itself it does nothing. PyTorch has no types for the class it is made of."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()  # type: ignore[no-untyped-call]
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
+        """True, or Dynamo would skip every frame under this mode: what is compiled would run as eager."""
         return True
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        """Run the operator."""
         return func(*args, **(kwargs or {}))
+
+
+class _PassThrough(EagerMode):
+    only_observes = True
 
 
 @cache
@@ -49,7 +62,7 @@ def load_dispatch_machinery() -> None:
     The first operator under any mode makes PyTorch import its compiler, which leaves a reference cycle
     through the frames of whoever called the operator: their tensors would look alive until a collection.
     """
-    with _PassThrough():  # type: ignore[no-untyped-call]
+    with _PassThrough():
         torch.empty(0)
 
 

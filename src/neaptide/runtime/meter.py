@@ -20,7 +20,7 @@ from neaptide.cost import allocator_events
 from neaptide.errors import UsageError
 from neaptide.runtime import process
 from neaptide.runtime._torch_private import (
-    TorchDispatchMode,
+    EagerMode,
     changes_inputs,
     load_dispatch_machinery,
     storage_identity,
@@ -32,7 +32,7 @@ _FRESH_INPUT: Final = frozenset(
 )
 
 
-class LiveBytesMeter(TorchDispatchMode):
+class LiveBytesMeter(EagerMode):
     """Tracks the live bytes of storages on one kind of device, and the most there were at any operator.
 
     At each operator the count is taken when its outputs exist and its inputs are still alive. A storage
@@ -66,7 +66,7 @@ class LiveBytesMeter(TorchDispatchMode):
         device_type: str = "cpu",
         keep_timeline: bool = False,
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.live_bytes = 0
         self._device_type = device_type
         self._storages: dict[int, _Tracked] = {}
@@ -78,11 +78,6 @@ class LiveBytesMeter(TorchDispatchMode):
         self._gc_was_on = False
         self._visit(resident, None, reads=False)
         self.resident_bytes = self.peak_bytes = self.live_bytes
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """True, or Dynamo would skip every frame under this mode and eager would be measured instead."""
-        return True
 
     @property
     def peak_op(self) -> str | None:

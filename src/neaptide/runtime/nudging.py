@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 from torch.utils import _pytree as pytree
 
-from neaptide.runtime._torch_private import TorchDispatchMode, changes_inputs, storage_identity
+from neaptide.runtime._torch_private import EagerMode, changes_inputs, storage_identity
 
 _BITS: Final = {
     torch.float64: torch.int64,
@@ -22,7 +22,7 @@ _UPPER: Final = 40
 _WAYS: Final = 3
 
 
-class NudgedRoundings(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class NudgedRoundings(EagerMode):
     """Changes the numbers that operations make by one rounding of their dtype: up, down or not at all.
 
     To first order that is what rounding does to a program: the error of each operation is carried to the results, and
@@ -40,20 +40,15 @@ class NudgedRoundings(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self, sample: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._salt = sample * 2**32
         # Storages made here of no numbers of the caller's. An address that is used again is told anew when it is made.
         self._fixed: set[int] = set()
 
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """True, or Dynamo would skip every frame under this mode."""
-        return True
-
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        made = func(*args, **(kwargs or {}))
+        made = super().__torch_dispatch__(func, types, args, kwargs)
         given = list(_rounded((args, kwargs)))
         shared = {_storage(tensor) for tensor in given}
         is_fixed = shared <= self._fixed

@@ -33,7 +33,7 @@ from neaptide.planner.variants.estimate import PartCosts
 from neaptide.runtime import contestants
 from neaptide.runtime.prepared_step import prepare
 from neaptide.runtime.search_options import SearchOptions
-from neaptide.runtime.verification import verify_eager, verify_planned
+from step_checks import assert_runs_as_predicted
 from wide_rows import rows_step
 
 DEVICE = "rtx3090"
@@ -271,13 +271,7 @@ def test_plans_run_as_eager_does_in_the_bytes_predicted(name):
     found = prepare(step, (batch,), device=DEVICE).plan(options)
     program = found.plan.programs[0]
     assert program.predictions.peak_bytes < program.predictions.baseline_peak_bytes
-    variant = contestants.rebind(found.variant)
-    outcome, _ = verify_planned(factory, 0, variant, verify_eager(factory, 0))
-    assert outcome.agrees
-    made = contestants.planned_contestant("planned", factory, 0, variant)
-    made.run()
-    measured = contestants.measure_step(made.run, made.resident)
-    assert measured.measured_peak_bytes == program.predictions.peak_bytes
+    assert_runs_as_predicted(factory, found)
 
 
 def test_it_takes_sums_in_another_order():

@@ -19,7 +19,7 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import DTYPE_BYTES, Value, contiguous_strides
 from neaptide.ops.copies import CAST, CLONE, EXACT, JOINS, LAYOUT, PERMUTE, ROW_MAJOR
 from neaptide.transform.rewrite import Refusal, Rewrite
-from neaptide.transform.rules.node_places import found_places, named_nodes
+from neaptide.transform.rules.node_places import found_places, named_places
 
 # What a cast may say; its device is that of its operand, and all layouts are strided.
 _DTYPE_AND_LAYOUT = frozenset({"dtype", "device", "layout", LAYOUT})
@@ -55,15 +55,11 @@ class CopiedOnce:
         """As `Rule.apply`. O(size of the graph)."""
         del registry
         places, edit, taken = _Places(graph), GraphEdit(graph), set[int]()
-        for number in named_nodes(rewrite):
-            node = graph.nodes[number]
-            place = places.of(node)
-            if not isinstance(place, _Place):
-                reason = place or "it copies no copy"
-                raise RewriteError(f"{node.op} may not go: {reason}", where=node.source.location or None)
-            chain = {place.first.id, *place.between, number}
+        found = named_places(graph, rewrite, places.of, "go", "it copies no copy")
+        for node, place in found:
+            chain = {place.first.id, *place.between, node.id}
             if taken & chain:
-                raise RewriteError(f"node {number} copies what another of the nodes copies")
+                raise RewriteError(f"node {node.id} copies what another of the nodes copies")
             taken |= chain
             _put(edit, graph, node, place)
         return edit.finish()

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from neaptide.errors import RewriteError
 from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Named, Node, Ref
@@ -18,7 +17,7 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.ops.dropouts import APPLY_MASK, DRAW, FUSED_DROPOUT, MASK_DTYPE, UNFILLED_LIKE, kept_factor
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.rewrite import Refusal, Rewrite
-from neaptide.transform.rules.node_places import found_places, named_nodes
+from neaptide.transform.rules.node_places import found_places, named_places
 
 _CPU = "cpu"
 _NOTHING = SizeExpr.const(0)
@@ -48,14 +47,10 @@ class DrawsApart:
         """As `Rule.apply`. O(size of the graph)."""
         del registry
         edit = GraphEdit(graph)
-        for number in named_nodes(rewrite):
-            node = graph.nodes[number]
-            place = _place(graph, node)
-            if not isinstance(place, _Place):
-                reason = place or "it draws no mask that it applies"
-                raise RewriteError(
-                    f"{node.op} may not draw first: {reason}", where=node.source.location or None
-                )
+        found = named_places(
+            graph, rewrite, lambda node: _place(graph, node), "draw first", "it draws no mask that it applies"
+        )
+        for node, place in found:
             _draw_first(edit, graph, node, place)
         return edit.finish()
 

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from neaptide.analysis.in_place import in_place_fits
-from neaptide.errors import RewriteError
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
@@ -19,7 +18,7 @@ from neaptide.ir.nodes import Node, Ref
 from neaptide.ir.registry import OpRegistry
 from neaptide.ops.in_place_forms import InPlaceForm, in_place_form
 from neaptide.transform.rewrite import Refusal, Rewrite
-from neaptide.transform.rules.node_places import found_places, named_nodes
+from neaptide.transform.rules.node_places import found_places, named_places
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +43,11 @@ class InPlace:
     def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
         """As `Rule.apply`. O(size of the graph)."""
         places, edit = _Places(graph, registry), GraphEdit(graph)
-        for number in named_nodes(rewrite):
-            node = graph.nodes[number]
-            place = places.of(node)
-            if not isinstance(place, _Place):
-                reason = place or "its kernel overwrites no operand of that layout"
-                raise RewriteError(
-                    f"{node.op} may not work in place: {reason}", where=node.source.location or None
-                )
-            edit.replace_node(number, _overwriting(edit.draft(number), node, place))
+        found = named_places(
+            graph, rewrite, places.of, "work in place", "its kernel overwrites no operand of that layout"
+        )
+        for node, place in found:
+            edit.replace_node(node.id, _overwriting(edit.draft(node.id), node, place))
             edit.place_on(node.outputs[0], place.operand)
         return edit.finish()
 

@@ -50,3 +50,28 @@ def named_nodes(rewrite: Rewrite) -> tuple[int, ...]:
     if not nodes or list(nodes) != sorted(set(nodes)) or rewrite.settings:
         raise RewriteError("it must name nodes, ascending, and no settings")
     return nodes
+
+
+def named_places(
+    graph: Graph, rewrite: Rewrite, place_of: Callable[[Node], Place | str | None], what: str, otherwise: str
+) -> Iterator[tuple[Node, Place]]:
+    """The nodes of a rewrite that such a rule makes, and what is to be done at each.
+
+    Args:
+        graph: to be changed.
+        rewrite: of the rule.
+        place_of: as of `found_places`.
+        what: what a node without a place may not do, in words.
+        otherwise: the reason where the rule is not about a node.
+
+    Raises:
+        RewriteError: as of `named_nodes`, or a node has no place.
+    """
+    for number in named_nodes(rewrite):
+        node = graph.nodes[number]
+        place = place_of(node)
+        if place is None or isinstance(place, str):
+            raise RewriteError(
+                f"{node.op} may not {what}: {place or otherwise}", where=node.source.location or None
+            )
+        yield node, place

@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from neaptide.analysis.alias import is_pure_view, view_base
-from neaptide.errors import RewriteError
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
@@ -23,7 +22,7 @@ from neaptide.ir.values import Value, contiguous_strides
 from neaptide.ops.products import ADD, PRODUCTS, VIEW
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.rewrite import Refusal, Rewrite
-from neaptide.transform.rules.node_places import found_places, named_nodes
+from neaptide.transform.rules.node_places import found_places, named_places
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +49,10 @@ class ProductSums:
         """As `Rule.apply`. O(size of the graph)."""
         del registry
         places, edit = _Places(graph), GraphEdit(graph)
-        for number in named_nodes(rewrite):
-            node = graph.nodes[number]
-            place = places.of(node)
-            if not isinstance(place, _Place):
-                reason = place or "it adds no product of its own layout"
-                raise RewriteError(
-                    f"{node.op} may not go into a product: {reason}", where=node.source.location or None
-                )
+        found = named_places(
+            graph, rewrite, places.of, "go into a product", "it adds no product of its own layout"
+        )
+        for node, place in found:
             _put(edit, graph, node, place)
         return edit.finish()
 
