@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import fission_steps
 from bench_record import say
-from chosen_rounds import SEED, chosen_for, longest, measured_beside, tried
+from chosen_rounds import SEED, chosen_for, measured_beside, parted, rounds_of_both, tried
 from neaptide import zoo
 
 if TYPE_CHECKING:
     from neaptide.plans import PlannedProgram
     from neaptide.runtime.contestants import Contestant, Measured
-    from neaptide.runtime.pace import Pace, PaceReadings
+    from neaptide.runtime.pace import Pace
     from neaptide.runtime.planned_graph import PlannedVariant
     from neaptide.runtime.step_plan import StepPlan
 
@@ -226,63 +226,45 @@ class Field:
                 ),
             }
 
-    def measure(self, trial_rounds: int, rounds: int, latencies: list[int]) -> None:
-        """Peaks and times of all programs, in turns; then those that were chosen by them, in turns, which is reported.
-
-        What is not in time for any limit is reported by the first rounds, but for plans.
-        """
+    def measure(self, rounds: int, latencies: list[int]) -> None:
+        """Peaks and times of all programs, in turns; of plans those are reported that are chosen."""
+        from neaptide.runtime import contestants
         from neaptide.runtime.pace import PaceReadings
 
         gc.collect()
         assert self.prepared.clock is not None
         readings = PaceReadings(self.prepared.clock)
-        trial = self._in_turns(trial_rounds, readings)
-        self._choose(trial, latencies)
-        rows = {row["program"]: row for row in self.rows}
-        wanted = {row.get("same_as", name) for name, row in rows.items() if row.get("chosen_for")}
-        self.runners = [runner for runner in self.runners if runner.name in wanted]
-        self.plan_runners = [runner for runner in self.plan_runners if runner.name in wanted]
-        gc.collect()
-        found = self._in_turns(rounds, readings)
+        everything = spread(self.eager, [*self.runners, *self.plan_runners])
+        found = contestants.measure(everything, rounds_of_both(rounds), between=readings.read)
+        found |= {EAGER[0]: middle([found[name] for name in EAGER])}
         self.pace = readings.pace()
-        for name, row in rows.items():
-            if "chosen_for" not in row or ("kind" in row and not row["chosen_for"]):
+        trial, reported = parted(found)
+        self._choose(trial, latencies)
+        for row in self.rows:
+            name = row.get("same_as", row["program"])
+            if name not in reported or ("kind" in row and not row["chosen_for"]):
                 continue
-            these = found if row["chosen_for"] else trial
-            row.update(measured_beside(these[row.get("same_as", name)], these["eager"]))
+            row.update(measured_beside(reported[name], reported[EAGER[0]]))
             if "predicted_peak_bytes" in row:
                 row["predicted_above"] = row["predicted_peak_bytes"] - row["measured_peak_bytes"]
                 row["predicted_with_workspace_above"] = (
                     row["predicted_peak_with_workspace_bytes"] - row["measured_allocator_peak_bytes"]
                 )
 
-    def _in_turns(self, rounds: int, readings: PaceReadings) -> dict[str, Measured]:
-        """All programs that there are; eager is the middle of its runs in a round."""
-        from neaptide.runtime import contestants
-
-        everything = spread(self.eager, [*self.runners, *self.plan_runners])
-        found = contestants.measure(everything, rounds, between=readings.read)
-        return found | {"eager": middle([found[name] for name in EAGER])}
-
     def _choose(self, found: Mapping[str, Measured], latencies: list[int]) -> None:
-        """Keep of each kind of plans those that measure best within a limit each, and what else is in time for a limit."""
+        """Keep of each kind of plans those that measure best within a limit each."""
         kinds: dict[str, list[dict[str, Any]]] = {}
         for row in self.rows:
-            if row.get("same_as", row["program"]) in found:
-                kinds.setdefault(row.get("kind", row["program"]), []).append(row)
+            if "kind" in row:
+                kinds.setdefault(row["kind"], []).append(row)
         for rows in kinds.values():
             trials = []
             for row in rows:
                 ran = found[row.get("same_as", row["program"])]
-                peak = row.get(
-                    "predicted_peak_with_workspace_bytes", ran.memory.measured_allocator_peak_bytes
-                )
-                trials.append(tried(peak, ran, found["eager"]))
+                trials.append(tried(row["predicted_peak_with_workspace_bytes"], ran, found[EAGER[0]]))
                 row["trial_cpu_ratio"] = trials[-1].measured.ratio
-            chosen = chosen_for(trials, latencies)
-            for row, trial, those in zip(rows, trials, chosen, strict=True):
-                in_time = [latency for latency in those if trial.measured.ratio <= longest(latency)]
-                row["chosen_for"] = those if "kind" in row else in_time
+            for row, chosen in zip(rows, chosen_for(trials, latencies), strict=True):
+                row["chosen_for"] = chosen
 
 
 def spread(few: list[Contestant], many: list[Contestant]) -> list[Contestant]:
@@ -325,9 +307,7 @@ def described(rewrite: Any) -> str:
     return f"{len(rewrite.nodes)} operations in {settings['parts']} parts {of}"
 
 
-def measured(
-    spec: str, trial_rounds: int, rounds: int, time_limit_s: float, latencies: list[int]
-) -> dict[str, Any]:
+def measured(spec: str, rounds: int, time_limit_s: float, latencies: list[int]) -> dict[str, Any]:
     """One step: all its programs, measured in this process."""
     import torch
 
@@ -338,14 +318,14 @@ def measured(
     field.add_checkpoints()
     for kind in SEARCHES:
         field.add_front(kind)
-    field.measure(trial_rounds, rounds, latencies)
+    field.measure(rounds, latencies)
     field.verify()
     return {
         "spec": spec,
         "time_limit_s": time_limit_s,
         "latencies": latencies,
         "rounds": rounds,
-        "trial_rounds": trial_rounds,
+        "trial_rounds": rounds,
         "predicted_baseline_seconds": field.baseline_seconds,
         # How many times as long the processor took as at the pace of predicted seconds.
         "pace_factor": 1.0 if field.pace is None else field.pace.factor,

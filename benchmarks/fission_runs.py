@@ -8,9 +8,8 @@ For models of the zoo and the steps of `fission_steps.py`, at the lowest peak wi
 
 and beside them eager, eager micro-batching by hand (`hand_micro_batches.py`) and `torch.utils.checkpoint`
 (`checkpoint_peers.py`). Of each kind one front of plans is made, for several predicted times; a program that two kinds
-come to is run once. All run in turns in a few rounds, by which of each kind the plans are chosen: for each limit of time
-the lowest peak that measured within it, or the fastest plan. They are verified, run in turns again with the other
-programs that are in time for a limit, and those rounds are reported. Peaks are counted by the allocator's events, processor times are taken in one
+come to is run once. All run in turns. By every other round the plans of each kind are chosen: for each limit of time
+the lowest peak that measured within it, or the fastest plan. Those are verified, and the other rounds are reported. Peaks are counted by the allocator's events, processor times are taken in one
 process, whose heap keeps what is freed as in those of `neaptide compare`, and the ratio to eager within each round, of
 whose three runs in a round the middle one counts; printed is the median of the rounds. A prediction is exact where the
 peak of the storages and the peak with workspace are both the measured ones to the byte. Parameters are compared with
@@ -45,7 +44,6 @@ from model_rows import measured_rows
 from neaptide import zoo
 from neaptide.runtime.contestant_process import KEEPING_HEAP
 
-TRIAL_ROUNDS: Final = 3
 ROUNDS: Final = 6
 LATENCIES: Final = (0, 5, 10, 25)
 NEAR: Final = (0.10, 0.05)
@@ -115,7 +113,7 @@ def on_or_below_line(rows: list[dict[str, Any]]) -> str:
 
 def collect(models: list[str], folder: Path, *, keep: bool, **asked: Any) -> list[dict[str, Any]]:
     """A row for each step; one that fails has its `failure`. Each is kept in a folder as soon as it is there."""
-    options = [f"--{key.replace('_', '-')}={asked[key]}" for key in ("trial_rounds", "rounds", "time_limit")]
+    options = [f"--{key.replace('_', '-')}={asked[key]}" for key in ("rounds", "time_limit")]
     options.append("--latency")
     options += [str(latency) for latency in asked["latencies"]]
     return measured_rows(
@@ -263,26 +261,25 @@ def main() -> None:
     parser.add_argument(
         "--latency", nargs="*", type=int, default=list(LATENCIES), help="per cent of more time"
     )
-    parser.add_argument("--trial-rounds", type=int, default=TRIAL_ROUNDS, help="timed rounds that choose")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="timed rounds that are reported")
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help="timed rounds that are reported; as many choose"
+    )
     parser.add_argument("--time-limit", type=float, default=45.0, help="seconds of the front of ours")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the JSON")
     parser.add_argument("--keep", action="store_true", help="take steps that an earlier run has measured")
     parser.add_argument("--one", metavar="SPEC", help="measure one step here and print JSON")
     asked = parser.parse_args()
     if asked.one:
-        rounds = asked.trial_rounds, asked.rounds
         with TemporaryDirectory() as folder:
             # Costs that were kept are those of a machine that did other things.
             os.environ["NEAPTIDE_CACHE_DIR"] = folder
-            print(json.dumps(measured(asked.one, *rounds, asked.time_limit, asked.latency)))
+            print(json.dumps(measured(asked.one, asked.rounds, asked.time_limit, asked.latency)))
         return
     rows = collect(
         asked.models,
         asked.output / "parts",
         keep=asked.keep,
         size=asked.size,
-        trial_rounds=asked.trial_rounds,
         rounds=asked.rounds,
         time_limit=asked.time_limit,
         latencies=asked.latency,

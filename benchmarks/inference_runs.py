@@ -5,7 +5,7 @@ no batch, so parts lie along height or width, and rows that two of them read are
 share of more time: the lowest peak that is found with `numerics="close"`, its predictions, and what is measured: peaks by
 the allocator's events, processor times in turns in one process, whose heap keeps what is freed, as the median of the ratios to
 eager's within the rounds. Plans are made and chosen as in `fission_runs.py`: one front for several predicted times, of which
-some rounds choose, and others are reported.
+every other round chooses, and the others are reported.
 A prediction is exact where the peak of the storages and the peak with workspace are both the measured ones to the byte.
 
 The result is `results/inference_runs.json`; its table is put into `docs/explanation/rewrites.md`, with `--quote` alone without
@@ -23,12 +23,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench_record import MIB, RESULTS, markdown, recorded, run_part, save, say, table
-from chosen_rounds import chosen_for, measured_beside, tried
+from chosen_rounds import chosen_for, measured_beside, parted, rounds_of_both, tried
 from neaptide.runtime.contestant_process import KEEPING_HEAP
 from quote_bars import quote_into
 
 SEED: Final = 0
-TRIAL_ROUNDS: Final = 9
 ROUNDS: Final = 9
 IMAGES: Final = (512, 1024)
 LATENCIES: Final = (0, 5, 10)
@@ -71,7 +70,7 @@ def forward(image: int) -> tuple[Callable[..., Any], dict[str, Any]]:
     return Forward(model), {"images": torch.randn(1, 3, image, image)}
 
 
-def measured(image: int, trial_rounds: int, rounds: int, time_limit_s: float) -> dict[str, Any]:
+def measured(image: int, rounds: int, time_limit_s: float) -> dict[str, Any]:
     """One size of image: eager and all plans, in this process."""
     import torch
 
@@ -99,7 +98,7 @@ def measured(image: int, trial_rounds: int, rounds: int, time_limit_s: float) ->
     plans = {f"for {FRONT[index]:.2f}": found[index] for index in distinct(found)}
     makers = {name: contestants.rebind(plan.variant) for name, plan in plans.items()}
     runners += [contestants.planned_contestant(name, factory, SEED, make) for name, make in makers.items()]
-    trial = contestants.measure(runners, trial_rounds)
+    trial, reported = parted(contestants.measure(runners, rounds_of_both(rounds)))
     trials = [
         tried(plan.plan.programs[0].predictions.peak_with_workspace_bytes, trial[name], trial["eager"])
         for name, plan in plans.items()
@@ -109,8 +108,6 @@ def measured(image: int, trial_rounds: int, rounds: int, time_limit_s: float) ->
         for name, latencies in zip(plans, chosen_for(trials, LATENCIES), strict=True)
         for latency in latencies
     }
-    runners = [runner for runner in runners if runner.name in {"eager", *chosen.values()}]
-    reported = contestants.measure(runners, rounds)
     rows: list[dict[str, Any]] = []
     for latency, name in sorted(chosen.items()):
         made = plans[name].plan.programs[0]
@@ -163,8 +160,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--image", type=int, nargs="*", default=list(IMAGES))
     parser.add_argument("--one", type=int)
-    parser.add_argument("--trial-rounds", type=int, default=TRIAL_ROUNDS, help="timed rounds that choose")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="timed rounds that are reported")
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help="timed rounds that are reported; as many choose"
+    )
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds of a front")
     parser.add_argument("--quote", action="store_true", help="quote what was kept, measure nothing")
     asked = parser.parse_args()
@@ -172,13 +170,12 @@ def main() -> None:
         quote(json.loads((RESULTS / "inference_runs.json").read_text(encoding="utf-8")))
         return
     if asked.one is not None:
-        print(json.dumps(measured(asked.one, asked.trial_rounds, asked.rounds, asked.time_limit)))
+        print(json.dumps(measured(asked.one, asked.rounds, asked.time_limit)))
         return
     rows: list[dict[str, Any]] = []
     for image in asked.image:
         say(f"{image} x {image}")
         options = (
-            f"--trial-rounds={asked.trial_rounds}",
             f"--rounds={asked.rounds}",
             f"--time-limit={asked.time_limit}",
         )

@@ -11,8 +11,12 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import fission_runs
 import fission_steps
 from bench_record import save
+from chosen_rounds import parted, rounds_of_both
 from hand_micro_batches import CannotSplitError, by_hand
 from neaptide import zoo
+from neaptide.runtime.contestants import Measured
+from neaptide.runtime.meter import StepMeasurement
+from neaptide.runtime.timing import StepTimes
 
 ROUNDING = 1e-5
 
@@ -118,3 +122,12 @@ def test_what_cannot_be_split_by_hand_says_so(spec, parts):
     step, batch = (fission_steps.factory(spec) if own else zoo.factory(spec))()
     with pytest.raises(CannotSplitError, match="cannot split"):
         by_hand(spec, step, batch, parts)
+
+
+def test_every_other_round_chooses_and_the_others_are_reported():
+    peaks = StepMeasurement(0, 0, 0, None, (), (), None, False)
+    made = Measured(peaks, StepTimes((1.0, 2.0, 3.0, 4.0), (5.0, 6.0, 7.0, 8.0)))
+    trial, reported = parted({"eager": made})
+    assert (trial["eager"].times.cpu_s, reported["eager"].times.cpu_s) == ((5.0, 7.0), (6.0, 8.0))
+    assert (trial["eager"].times.wall_s, reported["eager"].times.wall_s) == ((1.0, 3.0), (2.0, 4.0))
+    assert rounds_of_both(2) == 4
