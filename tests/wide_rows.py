@@ -22,3 +22,22 @@ def rows_step():
         return loss.detach()
 
     return step, (torch.randn(24, 10, 8), torch.randint(0, 3, (24, 10)))
+
+
+def wide_head():
+    """A step whose forward makes what its backward reads, around a wide loss that can run in parts."""
+    torch.manual_seed(0)
+    layers, head = nn.ModuleList(nn.Linear(64, 64) for _ in range(6)), nn.Linear(64, 512)
+    optimizer = torch.optim.SGD([*layers.parameters(), *head.parameters()], lr=0.1)
+
+    def step(batch):
+        x, y = batch
+        optimizer.zero_grad()
+        for layer in layers:
+            x = x + F.gelu(layer(x))
+        loss = F.cross_entropy(head(x), y, reduction="sum") / 96
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step, (torch.randn(96, 64), torch.randint(0, 512, (96,)))

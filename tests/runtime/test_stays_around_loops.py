@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
-import torch.nn.functional as F
-from torch import nn
 
 from neaptide import zoo
 from neaptide.movers.slow_memory import SlowMemory
@@ -18,29 +15,11 @@ from neaptide.runtime import contestants
 from neaptide.runtime.prepared_step import prepare
 from neaptide.runtime.search_options import SearchOptions
 from step_checks import assert_runs_as_predicted
+from wide_rows import wide_head
 
 # Planned for a preset, so that what is chosen is the same on every machine; run here, with copies to a file.
 DEVICE = "a100-80g"
 FAST = SlowMemory(bytes_per_s=2e9)
-
-
-def wide_head():
-    """A step whose forward makes what its backward reads, around a wide loss that can run in parts."""
-    torch.manual_seed(0)
-    layers, head = nn.ModuleList(nn.Linear(64, 64) for _ in range(6)), nn.Linear(64, 512)
-    optimizer = torch.optim.SGD([*layers.parameters(), *head.parameters()], lr=0.1)
-
-    def step(batch):
-        x, y = batch
-        optimizer.zero_grad()
-        for layer in layers:
-            x = x + F.gelu(layer(x))
-        loss = F.cross_entropy(head(x), y, reduction="sum") / 96
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, (torch.randn(96, 64), torch.randint(0, 512, (96,)))
 
 
 def prepared(factory):

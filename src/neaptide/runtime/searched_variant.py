@@ -13,7 +13,7 @@ from neaptide.planner.plan_graph import GraphPlan, PlanRequest
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants import MICRO_BATCH
-from neaptide.planner.variants.choices import Choice, Choices
+from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.closer import closer_variant
 from neaptide.planner.variants.estimate import PartCosts
 from neaptide.planner.variants.goal import Goal
@@ -28,9 +28,6 @@ from neaptide.runtime.search_options import SearchOptions
 from neaptide.units import format_bytes, format_seconds
 
 logger = logging.getLogger(__name__)
-
-# Micro-batching splits everything but what makes numbers, such as the count of labels.
-_WHOLE = 0.95
 
 
 def searched_variant(
@@ -116,7 +113,7 @@ def _found(
         quick=quick,
         exact=exact,
         objection=planned.objection,
-        only=_is_whole if options.strategy == MICRO_BATCH else lambda _: True,
+        only=(lambda choice: choice.is_whole_step) if options.strategy == MICRO_BATCH else lambda _: True,
         merging=options.strategy != MICRO_BATCH,
         costs=costs,
         choices=choices,
@@ -195,8 +192,3 @@ def with_closer(
     goal = Goal.of(asked.budget, asked.budget_bytes, written.seconds)
     closer = closer_variant(planned.graph, pricing, made, goal, planned.objection, costs)
     return replace(found, program=replace(made, closer=closer))
-
-
-def _is_whole(choice: Choice) -> bool:
-    wholes = [region.kind == "step" and region.share > _WHOLE for region in choice.regions]
-    return all(wholes) and not choice.within

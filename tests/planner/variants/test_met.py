@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from neaptide.cost.model import EstimatedCost
@@ -13,10 +15,11 @@ from neaptide.planner.budget import Budget
 from neaptide.planner.plan_graph import PlanRequest
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
+from neaptide.planner.variants import choosing
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.met import MetPlans, for_limit
 from neaptide.planner.variants.search import plan_variants
-from wide_rows import rows_step
+from wide_rows import rows_step, wide_head
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +71,26 @@ def test_a_search_begins_with_what_was_met(graph, before, ratio):
     assert later.variant.rewrites in [plan.variant.rewrites for plan in met.variants()]
     in_parts = [one for one in met.variants() if "parts" in one.label]
     assert any(met.of(one.variant) for one in in_parts) == (ratio > 2)
+
+
+def test_the_whole_step_is_priced_whatever_its_estimate_says(monkeypatch):
+    step, batch = wide_head()
+    graph = capture_step(step, (batch,)).steady.graph
+    honest = choosing.estimates
+
+    def dear(*arguments):
+        found = honest(*arguments)
+        return [replace(one, added_seconds=1e3) if one.choice.is_whole_step else one for one in found]
+
+    def wholes():
+        return [one.estimate.parts for one in met.all_priced() if one.estimate.choice.is_whole_step]
+
+    monkeypatch.setattr(choosing, "estimates", dear)
+    met, _ = front(graph, [(1.2, 400)])
+    assert met.all_priced()
+    assert not wholes()
+    searched(graph, 1.6, met, 400)
+    assert wholes()
 
 
 def test_the_same_is_met_again(graph):

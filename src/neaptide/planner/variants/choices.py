@@ -40,6 +40,9 @@ _KINDS = {
 
 _NO_SUFFIX = 0
 
+# Micro-batching splits everything but what makes numbers, such as the count of labels.
+_WHOLE = 0.95
+
 Objection = Callable[[Edited], str | None]
 
 PartsBound = Callable[[int | None], int]
@@ -69,6 +72,12 @@ class Choice:
     def nbytes(self) -> int:
         """That the regions make in parts."""
         return sum(region.nbytes for region in self.regions)
+
+    @property
+    def is_whole_step(self) -> bool:
+        """Whether the regions are the whole step, as when it is split by hand."""
+        wholes = (region.kind == "step" and region.share > _WHOLE for region in self.regions)
+        return not self.within and all(wholes)
 
     def described(self, parts: int | None = None) -> str:
         """In words, in parts or as it is: `forward and backward in 4 parts along dim 0 of batch_0`."""

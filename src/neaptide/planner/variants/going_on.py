@@ -23,13 +23,15 @@ class GoingOn(VariantChoosing):
     def run(self) -> VariantPlan:
         """The variants that were met for other limits and promise most, planned for this one at length; then others.
 
-        What promises more than all of them by estimates is priced first, and is among them.
+        What promises more than all of them by estimates is priced first, and so is the whole step: they are among them.
         """
         best = self._best_met()
         begun = self.choices.begun(self.graph)
         if not self.is_free(best):
             price, again = self._price_met(), set[tuple[Rewrite, ...]]()
-            self._price_further(begun, price, best)
+            looking = self._looking(begun, price)
+            self._price_whole(looking, best)
+            self._price_further(looking, price, best)
             for _ in range(Round.first().choices):
                 if self.shares.left() > (Round.behind().begun if again else 0.0):
                     best = self._best_again(price, best, again)
@@ -39,14 +41,28 @@ class GoingOn(VariantChoosing):
                 best = self.once_more(best)
         return replace(best, tried=tuple(self.tried), begun=begun, choices=self.choices.after(begun))
 
-    def _price_further(self, begun: Variant, price: Price, best: VariantPlan) -> None:
+    def _looking(self, begun: Variant, price: Price) -> Looking:
+        """At what may follow, with what all that was priced says of it."""
+        looking = Looking(self.looked_at(begun, self.choices.after(begun)), price)
+        for known in self.met.all_priced():
+            looking.price = looking.price.seen(known.estimate, known.written.seconds)
+        return looking
+
+    def _price_whole(self, looking: Looking, best: VariantPlan) -> None:
+        """Price the whole step in the number of parts that promises most, whatever its estimate is beside those of others.
+
+        That is what a user does by hand. No plan may be above it because an estimate was wrong.
+        """
+        wholes = (seen for seen in looking.looked if seen.choice.is_whole_step)
+        found = min(wholes, key=lambda seen: looking.price.rank(seen, self.goal), default=None)
+        if found is not None and self.met.priced(found) is None and self.shares.left() > Round.first().begun:
+            self.priced(looking, found, best)
+
+    def _price_further(self, looking: Looking, price: Price, best: VariantPlan) -> None:
         """Price what promises more than all that was met, by estimates; few, since each takes time from plans.
 
         An estimate of a choice that nobody looked at may be far too low. So one that turns out to promise less does not end it.
         """
-        looking = Looking(self.looked_at(begun, self.choices.after(begun)), price)
-        for known in self.met.all_priced():
-            looking.price = looking.price.seen(known.estimate, known.written.seconds)
         looking.looked = [seen for seen in looking.looked if self.met.priced(seen) is None]
         for _ in range(Round.first().choices):
             if not looking.looked or self.shares.left() <= Round.first().begun:
