@@ -13,12 +13,14 @@ from frontends import steps
 from neaptide.analysis.legality import check_schedule
 from neaptide.api.search_options import search_options
 from neaptide.ops import registry
-from neaptide.outcome import TerminationReason
+from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.budget import Budget
+from neaptide.planner.graph_search import GraphSearch
 from neaptide.plans import Plan
 from neaptide.report.plan_text import plan_document
 from neaptide.runtime.plan_matching import same_budget
 from neaptide.runtime.prepared_step import prepare
+from neaptide.runtime.search_options import SearchOptions
 
 BUDGETS = (
     Budget(None),
@@ -151,3 +153,53 @@ def test_a_compiled_step_trains_as_eager_does_on_calls_of_two_shapes():
         losses.append([step(x) for x in (batch, batch, batch[:1], batch)])
     for eager, ours in zip(*losses, strict=True):
         assert torch.equal(eager, ours)
+
+
+@pytest.fixture
+def searches(monkeypatch):
+    """Of each search for a graph: the work that it was given, and the work that its guard counted."""
+    made, run = [], GraphSearch.run
+
+    def noted(search):
+        outcome = run(search)
+        made.append((search.limits.work, outcome.work))
+        return outcome
+
+    monkeypatch.setattr(GraphSearch, "run", noted)
+    return made
+
+
+def searched(prepared, budget, work, **chosen):
+    """Plan the usual program of a step."""
+    options = SearchOptions(budget, limits=Limits(work=work), **chosen)
+    prepared.plan_program(0, options, prepared.allowed(options, 0, None))
+
+
+@pytest.mark.parametrize("work", [3, 40, 300, 2000])
+@pytest.mark.parametrize("budget", [Budget("80%"), Budget("30%"), Budget(latency="+10%")], ids=str)
+def test_both_searches_together_keep_to_a_limit_of_work(prepared, searches, budget, work):
+    searched(prepared, budget, work)
+    assert len(searches) in (1, 2)  # the second where the first repeats something, or is above the budget
+    assert sum(used for _, used in searches) <= work
+    assert searches[0][0] == work - work // 2
+    if len(searches) > 1:
+        assert searches[1][0] == work - searches[0][1]
+
+
+def test_what_the_first_search_takes_of_its_work_leaves_some_for_the_second(prepared, searches):
+    searched(prepared, Budget("30%"), 40)
+    (allowed, used), (left, _) = searches
+    assert used == allowed
+    assert left == 20
+
+
+@pytest.mark.parametrize("chosen", [{"in_place": False}, {"strategy": "greedy_recompute"}, {"atomic": True}])
+def test_a_search_that_none_follows_has_all_of_the_work(prepared, searches, chosen):
+    searched(prepared, Budget("80%"), 40, **chosen)
+    assert [allowed for allowed, _ in searches] == [40]
+
+
+def test_where_no_result_can_lie_on_an_operand_one_search_has_all_of_the_work(searches):
+    weight = torch.ones(4, 4)
+    searched(prepare(lambda x: x @ weight @ weight, (torch.ones(4, 4),), device=PRESET), Budget("30%"), 40)
+    assert [allowed for allowed, _ in searches] == [40]

@@ -88,11 +88,13 @@ class GraphPlan:
         program: the entry of the plan file.
         schedule: the order in which the nodes run, and those in the bodies of loops.
         is_draft: it is neither laid out nor judged; its program has no fingerprint and no bounds of its arena.
+        work: of the search for its sequence; searches for bodies of loops and for stays on the host count their own.
     """
 
     program: PlannedProgram
     schedule: Schedule
     is_draft: bool = False
+    work: int = 0
 
     def on(self, step: StepProblem) -> PlannedSequence:
         """What its sequence comes to in a problem of the same nodes, such as one with other orders of bodies. O(its length)."""
@@ -267,7 +269,7 @@ class _GraphPlanning:
             return self.laid_out(outcome)
         program = self._program(outcome, fingerprint="")
         schedule = Schedule.from_nodes(self.graph, program.sequence, self.asked.bodies)
-        return GraphPlan(program, schedule, is_draft=True)
+        return GraphPlan(program, schedule, is_draft=True, work=outcome.work)
 
     def laid_out(self, outcome: Outcome[PlannedSequence]) -> GraphPlan:
         """A sequence, laid out and judged; steps may be moved for the layout."""
@@ -360,7 +362,7 @@ class _GraphPlanning:
             raise VerifyError("the search returned a plan above budget and baseline")
         if program.stays and asked.host is not None:
             program = replace(program, copies=copies_record(step, schedule, program.stays, asked.host))
-        return GraphPlan(program, schedule)
+        return GraphPlan(program, schedule, work=outcome.work)
 
     def _program(
         self, outcome: Outcome[PlannedSequence], fingerprint: str, arena: PlannedArena | None = None

@@ -32,7 +32,12 @@ from neaptide.runtime.costed_step import CostedStep, Progress
 from neaptide.runtime.plan_facts import described_signature, versions
 from neaptide.runtime.planned_graph import LeaveOut, PlannedGraph, PlannedVariant, with_rewrites
 from neaptide.runtime.search_options import SearchOptions
-from neaptide.runtime.searched_variant import searched_variant, with_closer, with_results_on_operands
+from neaptide.runtime.searched_variant import (
+    before_results_on_operands,
+    searched_variant,
+    with_closer,
+    with_results_on_operands,
+)
 from neaptide.runtime.step_plan import StepPlan
 from neaptide.transform.rewrite import Rewrite
 
@@ -174,7 +179,9 @@ class PreparedStep(CostedStep):
             )
         else:
             searched, request, watch = planned, asked(planned), Stopwatch()
-            found = self._with_bodies(planned.graph, self.pricing(planned.graph), request, options)
+            pricing = self.pricing(planned.graph)
+            first = replace(options, limits=before_results_on_operands(planned, options, pricing))
+            found = self._with_bodies(planned.graph, pricing, request, first)
             planned, found = with_results_on_operands(
                 planned, asked, found, options, self.pricing, watch.seconds()
             )

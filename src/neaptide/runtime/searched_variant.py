@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from neaptide.named_peers import COMBINATIONS, MAGIS, peer
+from neaptide.outcome import Limits
 from neaptide.planner import DEFAULT_STRATEGY
 from neaptide.planner.failed_stages import attempt
 from neaptide.planner.plan_graph import GraphPlan, PlanRequest
@@ -19,7 +20,7 @@ from neaptide.planner.variants.estimate import PartCosts
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.looked_at import parts_record
 from neaptide.planner.variants.met import MetPlans
-from neaptide.planner.variants.on_operands import OnOperands, on_operands
+from neaptide.planner.variants.on_operands import OnOperands, before_operands, on_operands
 from neaptide.planner.variants.planning import PricingOf, Request
 from neaptide.planner.variants.search import plan_variants
 from neaptide.planner.variants.variant_plan import VariantPlan
@@ -124,6 +125,19 @@ def _found(
     )
 
 
+def before_results_on_operands(planned: PlannedGraph, options: SearchOptions, pricing: Pricing) -> Limits:
+    """Limits of the search in front of `with_results_on_operands`, which gets what that leaves.
+
+    Args:
+        planned: the program.
+        options: of both together.
+        pricing: of its graph.
+    """
+    if not _may_lie_on_operands(options):
+        return options.limits
+    return before_operands(planned.graph, pricing.registry, options.limits)
+
+
 def with_results_on_operands(
     planned: PlannedGraph,
     asked: Callable[[PlannedGraph], PlanRequest],
@@ -138,12 +152,12 @@ def with_results_on_operands(
         planned: the program as it was searched.
         asked: what is asked of a variant of it.
         found: its plan.
-        options: of the search. A strategy that is asked for by name is left alone, and so is an atomic step: whatever
-            puts it back counts on what its operations overwrite.
+        options: of the search and of this one together. A strategy that is asked for by name is left alone, and so is an
+            atomic step: whatever puts it back counts on what its operations overwrite.
         exact: what prices a graph that is to be planned.
         seconds: that the search for the plan took.
     """
-    if not options.in_place or options.atomic or options.strategy != DEFAULT_STRATEGY:
+    if not _may_lie_on_operands(options):
         return planned, found
 
     request = asked(planned)
@@ -160,7 +174,7 @@ def with_results_on_operands(
             lambda edited: asked(planned.rewritten(edited, ())),
             exact,
             planned.objection,
-            options.limits.after(seconds),
+            options.limits.after(seconds, found.work),
             options.interrupt,
         )
 
@@ -192,3 +206,7 @@ def with_closer(
     goal = Goal.of(asked.budget, asked.budget_bytes, written.seconds)
     closer = closer_variant(planned.graph, pricing, made, goal, planned.objection, costs)
     return replace(found, program=replace(made, closer=closer))
+
+
+def _may_lie_on_operands(options: SearchOptions) -> bool:
+    return options.in_place and not options.atomic and options.strategy == DEFAULT_STRATEGY
