@@ -1,6 +1,7 @@
 """In which order the nodes and the regions in parts of a level run.
 
-As in the released search: program order. What is new stands next to its use.
+As in the released search: program order. What is new stands next to its use. What is found on a captured program is ordered
+anew when it is carried out (`reordered`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """MAGIS's search over a recorded step, by MAGIS's own count (Chen et al., ASPLOS 2024, section 6).
 
-Not here: the rules of algebra (A-trans, I-trans), and ordering again by dynamic programming. The released code has no such
-ordering either: it keeps to program order.
+Not here: the rules of algebra (A-trans, I-trans), and ordering again by dynamic programming, which the search on captured
+programs has (`reordered`). The released code has no such ordering either: it keeps to program order.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ The search of `best_first` over parts and recomputations at once. A state that i
 by the evaluator and the prices of the planner, as the plans of all other strategies are. The F-tree alone first, as the preset
 `ines` of the release, in half of the limits; then all moves, from the program as it is and from the best so far. Each region by
 itself is looked at first: a way of moves to a region around others may lead through states that are far above the best.
+Generated states keep to program order. One that is carried out is ordered anew around what its moves changed (`reordered`).
 
 Not here: stays on the host, rules of algebra, and what costs nothing (`planner.variants.merges`), which MAGIS has no rules for.
 """
@@ -25,6 +26,8 @@ from neaptide.peers.magis.captured_flat import captured_flat_step
 from neaptide.peers.magis.carry_out import carry_out_moves
 from neaptide.peers.magis.f_tree import FTree, f_tree
 from neaptide.peers.magis.f_tree_moves import each_alone
+from neaptide.peers.magis.reordered import Reordering
+from neaptide.peers.magis.reordered_schedule import reordered_schedule
 from neaptide.peers.magis.simulate import Simulator
 from neaptide.peers.magis.state import State
 from neaptide.planner.objective import PlannedSequence
@@ -109,6 +112,7 @@ class Carrying:
         plain = Variant.captured(made.graph)
         self.best = JudgedState("as it is", plain, Schedule.program_order(made.graph), made.before)
         self.known: dict[int, _Numbers | None] = {}
+        self.reordering = Reordering(made.interrupt)
 
     @staticmethod
     def of(made: Combining) -> Carrying:
@@ -147,15 +151,14 @@ class Carrying:
         if reason is not None:
             raise RewriteError(reason)
         pricing = made.exact(edited.graph)
+        schedule = reordered_schedule(carried, pricing, self.reordering)
         loose = pricing.allow_nondeterministic
-        check_schedule(edited.graph, carried.schedule, pricing.registry, allow_nondeterministic=loose)
-        problem = pricing.problem(edited.graph, carried.schedule.bodies)
-        sequence = [step.target for step in carried.schedule.node_steps()]
+        check_schedule(edited.graph, schedule, pricing.registry, allow_nondeterministic=loose)
+        problem = pricing.problem(edited.graph, schedule.bodies)
+        sequence = [step.target for step in schedule.node_steps()]
         rewrites = (*self.begun.rewrites, *carried.rewrites)
         variant = Variant((Decision(label),), rewrites, edited)
-        return JudgedState(
-            label, variant, carried.schedule, PlannedSequence.evaluate(problem, sequence, NAME)
-        )
+        return JudgedState(label, variant, schedule, PlannedSequence.evaluate(problem, sequence, NAME))
 
     def _noted(self, judged: JudgedState) -> _Numbers:
         counted, goal = judged.counted, self.made.goal
