@@ -38,11 +38,12 @@ STRATEGIES: Final = (
 )
 """Ways to choose what is recomputed."""
 
-COMBINATIONS: Final = ("transform_only", "transform_then_plan", "plan_then_transform")
+TRANSFORM_ONLY: Final = "transform_only"
+COMBINATIONS: Final = (TRANSFORM_ONLY, "transform_then_plan", "plan_then_transform")
 """Ways to look for parts and for a schedule one after the other."""
 
 MAGIS: Final = "magis"
-"""The search of MAGIS for parts and recomputations at once, over captured programs: `strategy` of the room of that name."""
+"""The search of MAGIS for parts, recomputations and stays on the host at once, over captured programs: `strategy` of the room of that name."""
 
 LISTS: Final = ("reverse_post_order", "xla_list", "xla_dfs", "xla_post_order", "forward_list")
 """Orders made at once, of `orders.lists`."""

@@ -14,7 +14,7 @@ from neaptide.interruption import beyond_search
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.planner.budget import Budget
 from neaptide.planner.graph_search import check_strategy
-from neaptide.planner.variants import check_variants, inner_strategy
+from neaptide.planner.variants import check_host, check_variants, inner_strategy
 from neaptide.report.comparison import compare_programs
 from neaptide.report.model import Comparison
 from neaptide.report.profiling import over_budget
@@ -111,6 +111,7 @@ def compare(
     for other in also:
         check_strategy(inner_strategy(other), atomic=False)
         check_variants(other, numerics, atomic=False)
+        check_host(other, search.budget)
     step, batch = contestants.build(factory, seed)
     prepared = prepare(
         step,

@@ -10,7 +10,7 @@ from neaptide.errors import UsageError
 from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
 from neaptide.planner.graph_search import check_strategy
-from neaptide.planner.variants import check_variants, inner_strategy
+from neaptide.planner.variants import check_host, check_variants, inner_strategy
 from neaptide.report.profiling import over_budget, over_bytes
 from neaptide.runtime.arena_plan import ArenaOptions, arena_options
 from neaptide.runtime.arena_variant import in_arenas
@@ -56,6 +56,7 @@ def search_options(
     limits = Limits(time_s=time_limit_s, work=work_limit, seed=seed)
     check_setting("numerics", numerics)
     check_variants(strategy, numerics, atomic=atomic)
+    check_host(strategy, asked)
     if trials is not None:
         check_setting("trials", trials)
         TrialLimit.of(asked)

@@ -113,7 +113,6 @@ def walk(carrying, choices):
     state = State()
     for choice in choices:
         found = list(moves.next_states(carrying.simulator, state, carrying.simulator.run(state)))
-        found = [one for one in found if not one.away]
         state = found[choice % len(found)]
         yield state
 

@@ -14,7 +14,8 @@ from neaptide.ir.graph import Graph
 from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
 from neaptide.planner.judge_plan import judge_program
 from neaptide.planner.objective import PlannedSequence
-from neaptide.planner.plan_graph import GraphPlan, PlanRequest
+from neaptide.planner.offload.carried import OffloadPlan
+from neaptide.planner.plan_graph import GraphPlan, PlanRequest, plan_of_outcome
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.random_states import random_state_bytes
 from neaptide.planner.record import planned_program
@@ -107,3 +108,21 @@ class Combining:
             program, graph, step, pricing.registry, allow_nondeterministic=loose, binding=pricing.binding
         )
         return GraphPlan(program, schedule)
+
+    def plan_with_stays(self, variant: Variant, stored: OffloadPlan, bodies: Bodies) -> GraphPlan:
+        """The same with stays on the host.
+
+        Args:
+            variant: what is run.
+            stored: the sequence and its stays.
+            bodies: orders of the bodies of its loops; program order for those without one.
+
+        Raises:
+            PlanError: the plan does not stand before the judge.
+            VerifyError: it is above the budget, and above its graph in program order.
+        """
+        asked = replace(self.asked(variant.edited), bodies=bodies)
+        ended = Termination(TerminationReason.FEASIBLE, best=stored.planned.peak_with_workspace_bytes)
+        outcome = Outcome(stored.planned, ended)
+        pricing = self.exact(variant.graph)
+        return plan_of_outcome(variant.graph, pricing, asked, self.limits, lambda _: outcome, stored=stored)

@@ -19,6 +19,8 @@ from neaptide.ir.axes import Along
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
 from neaptide.peers.magis.flat_step import FlatStep, View
+from neaptide.peers.magis.stays import Copying
+from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.variants.estimate import PartCosts
 from neaptide.schedule.problem import StepProblem
 
@@ -68,13 +70,16 @@ class CapturedCounting:
         return calls * self.costs.call_seconds + moved * self.costs.added_byte_seconds
 
 
-def captured_flat_step(graph: Graph, problem: StepProblem, costs: PartCosts) -> FlatStep:
+def captured_flat_step(
+    graph: Graph, problem: StepProblem, costs: PartCosts, host: HostSpace | None = None
+) -> FlatStep:
     """The arrays of a captured program. O(size of the graph).
 
     Args:
         graph: static.
         problem: the same as integers.
         costs: of parts.
+        host: where storages may wait; None where nothing is moved.
     """
     operands = [list[int]() for _ in graph.nodes]
     users = []
@@ -99,6 +104,15 @@ def captured_flat_step(graph: Graph, problem: StepProblem, costs: PartCosts) -> 
         again_until=tuple(_again_until(graph, problem, views, node) for node in range(problem.node_count)),
         views=views,
         counting=CapturedCounting(graph, problem.seconds, tuple(map(float, lost)), costs),
+        copying=None if host is None else _copying(problem, host),
+    )
+
+
+def _copying(problem: StepProblem, host: HostSpace) -> Copying:
+    """What the planner may move as well. Each link has an engine of its own."""
+    movable = frozenset(host.movable(problem))
+    return Copying(
+        movable, host.out, host.back, has_one_engine=False, nbytes=host.nbytes, borders=host.borders
     )
 
 

@@ -35,11 +35,14 @@ class CarriedOut:
         edited: the step with its regions in parts as loops.
         rewrites: that made it.
         schedule: with recomputations and stays.
+        standing: by node of the graph, the node of the step that it is, of a loop the last member of its region; -1 for
+            others.
     """
 
     edited: Edited
     rewrites: tuple[Rewrite, ...]
     schedule: Schedule
+    standing: tuple[int, ...]
 
     @property
     def graph(self) -> Graph:
@@ -77,9 +80,13 @@ def carry_out_moves(graph: Graph, registry: OpRegistry, tree: FTree, state: Stat
     carrying = _Carrying(graph, registry, tree, dict(state.parts))
     for index in sorted(carrying.chosen, key=lambda k: (len(list(tree.around(k))), k)):
         carrying.run_in_parts(index)
-    body = _Level(carrying.edited.graph, carrying.edited.node_of)
-    schedule = carrying.schedule(body, frozenset(range(len(tree.regions))), state.again)
-    return CarriedOut(carrying.edited, tuple(carrying.rewrites), schedule)
+    body, regions = (
+        _Level(carrying.edited.graph, carrying.edited.node_of),
+        frozenset(range(len(tree.regions))),
+    )
+    schedule = carrying.schedule(body, regions, state.again)
+    standing = tuple(carrying.standing(body, carrying.inside(regions)))
+    return CarriedOut(carrying.edited, tuple(carrying.rewrites), schedule, standing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,32 +163,48 @@ class _Carrying:
             regions: that may be loops in it, or in bodies inside it.
             again: all recomputations.
         """
-        outermost = [
-            k
-            for k in self.chosen
-            if k in regions and self.chosen.keys().isdisjoint(regions.intersection(self.tree.around(k)))
-        ]
-        inside = {node: k for k in outermost for node in self.tree.regions[k].members}
+        inside = self.inside(regions)
+        standing = self.standing(level, inside)
         here: dict[int, int] = {}  # by node of the step, that of this level
-        standing: list[int] = []  # by node of this level, the node of the step that stands for it
         bodies = {}
         for node, known in zip(level.graph.nodes, level.known, strict=True):
             if node.regions:
-                index = next(inside[n] for n in self._inside(node) if n in inside)
-                standing.append(max(self.tree.regions[index].members))
+                index = self._region(node, inside)
                 inner = self.schedule(self._body(node), frozenset(self.tree.inside(index)), again)
                 if inner != Schedule.program_order(node.regions[0].body):
                     bodies[node.id] = inner
-            else:
-                # A view at the border of a region stays outside its loop, and nothing runs again for it.
-                standing.append(-1 if known in inside else known)
-                if known >= 0 and known not in inside:
-                    here[known] = node.id
+            elif known >= 0 and known not in inside:
+                here[known] = node.id
         wanted: dict[int, list[int]] = {}
         for made, user in sorted(again):
             if made in here:
                 wanted.setdefault(user, []).append(here[made])
         return Schedule.from_nodes(level.graph, _sequence(level.graph, standing, wanted), bodies)
+
+    def inside(self, regions: frozenset[int]) -> dict[int, int]:
+        """By node of the step that is in a region in parts, the outermost of some regions that it is in."""
+        outermost = [
+            k
+            for k in self.chosen
+            if k in regions and self.chosen.keys().isdisjoint(regions.intersection(self.tree.around(k)))
+        ]
+        return {node: k for k in outermost for node in self.tree.regions[k].members}
+
+    def standing(self, level: _Level, inside: Mapping[int, int]) -> list[int]:
+        """By node of a level, the node of the step that stands for it; -1 where none does.
+
+        A view at the border of a region stays outside its loop, and nothing runs again for it.
+        """
+        return [
+            max(self.tree.regions[self._region(node, inside)].members)
+            if node.regions
+            else (-1 if known in inside else known)
+            for node, known in zip(level.graph.nodes, level.known, strict=True)
+        ]
+
+    def _region(self, loop: Node, inside: Mapping[int, int]) -> int:
+        """The region that a loop runs in parts."""
+        return next(inside[n] for n in self._inside(loop) if n in inside)
 
 
 def _sequence(graph: Graph, standing: Sequence[int], wanted: Mapping[int, Sequence[int]]) -> list[int]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from neaptide.ir.axes import Along
+from neaptide.peers.magis.stays import Copying
 
 
 class Counting(Protocol):
@@ -86,6 +87,7 @@ class FlatStep:
             it may never run again.
         views: by node, the views of what it makes, ascending.
         counting: by which conventions parts are counted.
+        copying: what may wait on the host; None where nothing may.
     """
 
     inputs: tuple[int, ...]
@@ -102,3 +104,4 @@ class FlatStep:
     again_until: tuple[int, ...]
     views: tuple[tuple[View, ...], ...]
     counting: Counting
+    copying: Copying | None

@@ -50,8 +50,10 @@ def _may_run_again(simulator: Simulator, state: State, alive: Alive) -> bool:
 
 def _may_go_away(simulator: Simulator, state: State, alive: Alive) -> bool:
     """What the step is called with stays where it is."""
-    is_own = simulator.flat.maker[alive.tensor] >= 0
-    return alive.level == ROOT and is_own and (alive.tensor, alive.user) not in state.away
+    flat = simulator.flat
+    if flat.copying is None or alive.tensor not in flat.copying.movable or flat.maker[alive.tensor] < 0:
+        return False
+    return alive.level == ROOT and (alive.tensor, alive.user) not in state.away
 
 
 def _without_torn(simulator: Simulator, state: State) -> State:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from neaptide.corpus.recorded_ops import UPDATE, moved_values
 from neaptide.corpus.recorded_steps import RecordedStep
+from neaptide.cost.devices import Link
 from neaptide.ir.axes import Along
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import Call
 from neaptide.peers.magis.flat_step import FlatStep
-from neaptide.peers.magis.seconds import FREE, FREE_S, roofline_seconds
+from neaptide.peers.magis.seconds import CALL_S, FREE, FREE_S, LINK_BYTES_PER_S, roofline_seconds
+from neaptide.peers.magis.stays import Copying
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,14 @@ def recorded_flat_step(step: RecordedStep) -> FlatStep:
         again_until=_again_until(graph, users, updates),
         views=((),) * len(graph.nodes),
         counting=counting,
+        copying=_copying(len(graph.values)),
     )
+
+
+def _copying(tensors: int) -> Copying:
+    """Anything may wait on the host, where there is room for all. One engine makes the copies."""
+    out, back = (Link(*ends, LINK_BYTES_PER_S, CALL_S) for ends in (("device", "host"), ("host", "device")))
+    return Copying(frozenset(range(tensors)), out, back, has_one_engine=True)
 
 
 def _before(

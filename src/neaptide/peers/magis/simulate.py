@@ -1,8 +1,8 @@
 """Bytes and seconds of a state, level by level; a region whose part of the state is as before is not looked at again.
 
-By the conventions of the step: for recorded steps those of `footprint`, which plays the same on the rewritten graph. A copy to the host or back runs beside the
-operations, one at a time; a load begins just early enough to be done when it is needed, as the paper has it (the released
-code begins it when it is needed).
+By the conventions of the step: for recorded steps those of `footprint`, which plays the same on the rewritten graph. Copies to
+the host and back run beside the operations; a load begins just early enough to be done when it is needed, as the paper has it
+(the released code begins it when it is needed). A state whose stays do not fit on the host is none.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+
+from neaptide.errors import RewriteError
 from neaptide.peers.magis.f_tree import FTree
 from neaptide.peers.magis.f_tree_moves import Parts
 from neaptide.peers.magis.flat_step import FlatStep
@@ -18,6 +21,7 @@ from neaptide.peers.magis.order import level_items
 from neaptide.peers.magis.state import Again, State
 from neaptide.peers.magis.stays import Stay, seconds_with_copies, stay_between
 from neaptide.peers.magis.views_again import views_again
+from neaptide.schedule.transfers import bytes_on_host
 
 ROOT: Final = -1
 Item = tuple[int, int]
@@ -87,7 +91,11 @@ class Simulator:
         self.levels_played = 0
 
     def run(self, state: State) -> Simulated:
-        """What a state takes. O(items of the levels that have changed)."""
+        """What a state takes. O(items of the levels that have changed).
+
+        Raises:
+            RewriteError: regions wait for one another, or the host has no room for the stays.
+        """
         return _Level(self, state, ROOT).play()
 
     def stays(self, state: State) -> list[Stay]:
@@ -273,13 +281,14 @@ class _Level:
         starts = self.starts
         seconds = starts[-1]
         spans = [(i.begin, i.end, i.nbytes) for i in self.all]
-        if self.level == ROOT and self.state.away:
+        if self.level == ROOT and self.state.away and self.flat.copying is not None:
             stays = self.stays(starts)
+            self._check_room(stays, self.flat.copying.nbytes)
             for stay in stays:
                 begin, end, nbytes = spans[stay.instance]
                 spans[stay.instance] = (begin, stay.gone_behind, nbytes)
                 spans.append((stay.load_before, end, nbytes))
-            seconds = seconds_with_copies(starts, stays)
+            seconds = seconds_with_copies(starts, stays, has_one_engine=self.flat.copying.has_one_engine)
         changes = [0] * (len(inside) + 1)
         for begin, end, nbytes in spans:
             changes[begin] += nbytes
@@ -296,15 +305,36 @@ class _Level:
 
     def stays(self, starts: list[float]) -> list[Stay]:
         """Stays on the host that free bytes; of an instance one at most."""
+        copying = self.flat.copying
+        if copying is None:
+            return []
+        borders = self._border_positions(copying.borders)
         found = []
         for index, instance in enumerate(self.all):
             for before, needed in zip([instance.begin, *instance.uses], instance.uses, strict=False):
-                if needed > before and (instance.tensor, self.standing[needed]) in self.state.away:
-                    made = stay_between(index, instance.tensor, instance.nbytes, before, needed, starts)
-                    if made is not None:
-                        found.append(made)
-                        break
+                if (instance.tensor, self.standing[needed]) not in self.state.away or needed <= before:
+                    continue
+                if any(before < border < needed for border in borders):
+                    continue
+                made = stay_between(
+                    index, instance.tensor, instance.nbytes, before, needed, starts, copying.out, copying.back
+                )
+                if made is not None:
+                    found.append(made)
+                    break
         return found
+
+    def _border_positions(self, borders: Sequence[int]) -> list[int]:
+        """Where each later segment begins."""
+        return [next(p for p, node in enumerate(self.standing) if node >= border) for border in borders]
+
+    def _check_room(self, stays: Sequence[Stay], nbytes: int | None) -> None:
+        if nbytes is None:
+            return
+        spans = ((stay.store_behind, stay.needed, stay.nbytes) for stay in stays)
+        needed = int(bytes_on_host(spans, np.zeros(len(self.standing), dtype=np.int64)).max(initial=0))
+        if needed > nbytes:
+            raise RewriteError(f"the host has no room for stays of {needed} bytes at once")
 
     def _idle(self, at: int) -> Iterator[Alive]:
         """Tensors that are there at a step that neither makes nor uses them, and are used behind it."""

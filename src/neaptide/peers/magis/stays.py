@@ -1,7 +1,7 @@
 """Stays of tensors on the host: when copies begin, when bytes are gone, and how long operations wait for copies.
 
 Chen et al., MAGIS (ASPLOS 2024), section 5.3: a tensor is stored as early as it can be, and loaded as late as just hides the
-copy. There is one copy engine. It does copies in the order in which they are issued.
+copy. Copies of one engine are done in the order in which they are issued.
 """
 
 from __future__ import annotations
@@ -9,7 +9,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from neaptide.peers.magis.seconds import CALL_S, LINK_BYTES_PER_S
+from neaptide.cost.devices import Link
+
+
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """What may wait on the host, and what the copies take.
+
+    Attributes:
+        movable: tensors that may wait there.
+        out: the link to the host.
+        back: the link from it.
+        has_one_engine: whether copies of both links wait for one another.
+        nbytes: that tensors may take on the host at once; None for any number.
+        borders: nodes that begin a later segment; everything is back by then.
+    """
+
+    movable: frozenset[int]
+    out: Link
+    back: Link
+    has_one_engine: bool
+    nbytes: int | None = None
+    borders: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,24 +40,35 @@ class Stay:
     Attributes:
         instance: its number among those of the schedule.
         tensor: which one.
+        nbytes: of it.
         store_behind: step behind which the copy to the host is issued.
         gone_behind: step behind which the bytes on the device are gone; the next step waits for the copy.
         load_before: step before which the copy back is issued, and from which on there are bytes on the device.
         needed: step that waits for that copy.
-        copy_s: seconds of one copy.
+        store_s: seconds of the copy to the host.
+        load_s: seconds of the copy back.
     """
 
     instance: int
     tensor: int
+    nbytes: int
     store_behind: int
     gone_behind: int
     load_before: int
     needed: int
-    copy_s: float
+    store_s: float
+    load_s: float
 
 
 def stay_between(
-    instance: int, tensor: int, nbytes: int, before: int, needed: int, starts: Sequence[float]
+    instance: int,
+    tensor: int,
+    nbytes: int,
+    before: int,
+    needed: int,
+    starts: Sequence[float],
+    out: Link,
+    back: Link,
 ) -> Stay | None:
     """The stay between two steps that use a tensor, or make and use it; None where the copies leave no step in between.
 
@@ -47,42 +79,58 @@ def stay_between(
         before: the last step that needs it before.
         needed: the step that needs it next.
         starts: when each step begins if nothing waits, and when the last one ends.
+        out: the link to the host.
+        back: the link from it.
     """
-    copy_s = CALL_S + nbytes / LINK_BYTES_PER_S
-    stored = starts[before + 1] + copy_s
+    store_s, load_s = out.seconds(nbytes), back.seconds(nbytes)
+    stored = starts[before + 1] + store_s
     gone = next((p for p in range(before, needed) if starts[p + 1] >= stored), needed)
-    load = next((p for p in range(needed, before, -1) if starts[p] <= starts[needed] - copy_s), before)
-    return Stay(instance, tensor, before, gone, load, needed, copy_s) if gone + 1 < load else None
+    load = next((p for p in range(needed, before, -1) if starts[p] + load_s <= starts[needed]), before)
+    if gone + 1 >= load:
+        return None
+    return Stay(instance, tensor, nbytes, before, gone, load, needed, store_s, load_s)
 
 
-def seconds_with_copies(starts: Sequence[float], stays: Sequence[Stay]) -> float:
+def seconds_with_copies(starts: Sequence[float], stays: Sequence[Stay], *, has_one_engine: bool) -> float:
     """Seconds of all steps, those that they wait for copies included. O(steps + stays).
 
     In front of a step stores are issued, what is to be gone by then is waited for, loads are issued, and what the step needs
-    is waited for, in this order.
+    is waited for, in this order. Two engines are those of the planner: copies for one step are issued as
+    `Schedule.with_stays` issues them.
 
     Args:
         starts: when each step begins if nothing waits, and when the last one ends.
-        stays: in the order in which copies for one step are issued.
+        stays: in the order in which one engine is given copies for one step.
+        has_one_engine: whether copies to the host and back wait for one another.
     """
     stores: dict[int, list[Stay]] = {}
     gone: dict[int, list[Stay]] = {}
     loads: dict[int, list[Stay]] = {}
     needed: dict[int, list[Stay]] = {}
+    if not has_one_engine:
+        stays = sorted(stays, key=lambda stay: (stay.store_behind, stay.tensor, stay.instance))
     for stay in stays:
         stores.setdefault(stay.store_behind + 1, []).append(stay)
         gone.setdefault(stay.gone_behind + 1, []).append(stay)
-        loads.setdefault(stay.load_before, []).append(stay)
         needed.setdefault(stay.needed, []).append(stay)
+    for stay in stays if has_one_engine else sorted(stays, key=lambda stay: stay.needed):
+        loads.setdefault(stay.load_before, []).append(stay)
     stored: dict[int, float] = {}
     loaded: dict[int, float] = {}
-    now = free = 0.0
+    now = out_free = back_free = 0.0
     for position in range(len(starts)):
-        for issued, waited, done in ((stores, gone, stored), (loads, needed, loaded)):
-            for stay in issued.get(position, ()):
-                free = done[stay.instance] = max(free, now) + stay.copy_s
-            for stay in waited.get(position, ()):
-                now = max(now, done[stay.instance])
+        for stay in stores.get(position, ()):
+            out_free = stored[stay.instance] = max(out_free, now) + stay.store_s
+        if has_one_engine:
+            back_free = max(back_free, out_free)
+        for stay in gone.get(position, ()):
+            now = max(now, stored[stay.instance])
+        for stay in loads.get(position, ()):
+            back_free = loaded[stay.instance] = max(back_free, now) + stay.load_s
+        if has_one_engine:
+            out_free = max(out_free, back_free)
+        for stay in needed.get(position, ()):
+            now = max(now, loaded[stay.instance])
         if position + 1 < len(starts):
             now += starts[position + 1] - starts[position]
     return now

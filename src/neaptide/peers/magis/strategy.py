@@ -6,7 +6,10 @@ by the evaluator and the prices of the planner, as the plans of all other strate
 itself is looked at first: a way of moves to a region around others may lead through states that are far above the best.
 Generated states keep to program order. One that is carried out is ordered anew around what its moves changed (`reordered`).
 
-Not here: stays on the host, rules of algebra, and what costs nothing (`planner.variants.merges`), which MAGIS has no rules for.
+Where there is room on the host, storages outside all regions may wait there (`stays_in_program`). What the caller owns stays on
+the device.
+
+Not here: rules of algebra, and what costs nothing (`planner.variants.merges`), which MAGIS has no rules for.
 """
 
 from __future__ import annotations
@@ -30,16 +33,23 @@ from neaptide.peers.magis.reordered import Reordering
 from neaptide.peers.magis.reordered_schedule import reordered_schedule
 from neaptide.peers.magis.simulate import Simulator
 from neaptide.peers.magis.state import State
+from neaptide.peers.magis.stays_in_program import StayingProgram
 from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.offload.carried import OffloadPlan
+from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.variant import Decision, Variant
 from neaptide.planner.variants.variant_plan import VariantPlan
 from neaptide.plans import TriedVariant
+from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.problem import StepProblem
 
 logger = logging.getLogger(__name__)
 
 NAME: Final = "magis"
 _SMALL_AXES: Final = 0.5  # as in the release
+_ROUNDING: Final = 1e-9
+"""Of the limit of time: a state that takes as long as it may is not to be too slow by the order in which its seconds are added."""
 
 
 def solve(made: Combining) -> VariantPlan:
@@ -50,7 +60,8 @@ def solve(made: Combining) -> VariantPlan:
     """
     guard = LimitGuard(made.limits, made.interrupt)
     carrying = Carrying.of(made)
-    wanted = Wanted(made.goal.longest, None if made.goal.longest is not None else made.goal.allowed)
+    longest = made.goal.longest
+    wanted = Wanted(most_bytes=made.goal.allowed) if longest is None else Wanted(longest * (1 + _ROUNDING))
     begins = [State().with_parts(parts) for parts in each_alone(carrying.tree)]
     for parts_only in (True, False):
         inner = LimitGuard(guard.left(2 if parts_only else 1), made.interrupt)
@@ -68,7 +79,10 @@ def solve(made: Combining) -> VariantPlan:
             search.dropped,
         )
     best = carrying.best
-    plan = made.plan_of(best.variant, best.counted.sequence, best.counted.strategy, best.schedule.bodies)
+    if best.stored.stays:
+        plan = made.plan_with_stays(best.variant, best.stored, best.schedule.bodies)
+    else:
+        plan = made.plan_of(best.variant, best.counted.sequence, best.counted.strategy, best.schedule.bodies)
     return made.answer(best.variant, plan, best.label)
 
 
@@ -80,13 +94,18 @@ class JudgedState:
         label: what was done, in words.
         variant: its graph.
         schedule: of it.
-        counted: bytes and seconds.
+        stored: its sequence and its stays on the host, counted.
     """
 
     label: str
     variant: Variant
     schedule: Schedule
-    counted: PlannedSequence
+    stored: OffloadPlan
+
+    @property
+    def counted(self) -> PlannedSequence:
+        """Bytes and seconds."""
+        return self.stored.planned
 
 
 @dataclass(frozen=True)
@@ -110,7 +129,8 @@ class Carrying:
     def __init__(self, made: Combining, begun: Variant, tree: FTree, simulator: Simulator) -> None:
         self.made, self.begun, self.tree, self.simulator = made, begun, tree, simulator
         plain = Variant.captured(made.graph)
-        self.best = JudgedState("as it is", plain, Schedule.program_order(made.graph), made.before)
+        first = OffloadPlan(made.before)
+        self.best = JudgedState("as it is", plain, Schedule.program_order(made.graph), first)
         self.known: dict[int, _Numbers | None] = {}
         self.reordering = Reordering(made.interrupt)
 
@@ -124,7 +144,7 @@ class Carrying:
         profile = memory_profile(begun.graph, order, binding=pricing.binding, device=problem.device)
         at_peak = [alive.storage for alive in profile.alive_at_peak]
         tree = f_tree(begun.graph, registry, at_peak, leaving_out=True, small_axes=_SMALL_AXES)
-        flat = captured_flat_step(begun.graph, problem, made.costs)
+        flat = captured_flat_step(begun.graph, problem, made.costs, made.asked(begun.edited).host)
         return Carrying(made, begun, tree, Simulator(flat, tree))
 
     def judged(self, state: State) -> _Numbers | None:
@@ -155,10 +175,23 @@ class Carrying:
         loose = pricing.allow_nondeterministic
         check_schedule(edited.graph, schedule, pricing.registry, allow_nondeterministic=loose)
         problem = pricing.problem(edited.graph, schedule.bodies)
-        sequence = [step.target for step in schedule.node_steps()]
+        evaluator = Evaluator(problem, [step.target for step in schedule.node_steps()])
+        stored = OffloadPlan(PlannedSequence.of(evaluator, NAME))
+        host = made.asked(edited).host if state.away else None
+        if host is not None:
+            stored = StayingProgram(self.begun.graph, carried, evaluator, host).with_stays(state.away, NAME)
+            self._check_peak(problem, stored.planned)
+            schedule = schedule.with_stays(stored.stays)
+            check_schedule(edited.graph, schedule, pricing.registry, allow_nondeterministic=loose)
         rewrites = (*self.begun.rewrites, *carried.rewrites)
         variant = Variant((Decision(label),), rewrites, edited)
-        return JudgedState(label, variant, schedule, PlannedSequence.evaluate(problem, sequence, NAME))
+        return JudgedState(label, variant, schedule, stored)
+
+    def _check_peak(self, problem: StepProblem, found: PlannedSequence) -> None:
+        """Refuse what is above the budget, and above the same graph in program order."""
+        most = max(self.made.goal.allowed, baseline(problem).peak_with_workspace_bytes)
+        if found.peak_with_workspace_bytes > most:
+            raise RewriteError("the same graph takes fewer bytes in program order")
 
     def _noted(self, judged: JudgedState) -> _Numbers:
         counted, goal = judged.counted, self.made.goal
@@ -173,4 +206,5 @@ class Carrying:
         regions = self.tree.regions
         parts = [f"{len(regions[k].members)} operations in {n} parts" for k, n in state.parts]
         again = [f"{len(state.again)} recomputations"] if state.again else []
-        return ", ".join((*parts, *again)) or "as it is"
+        away = [f"{len(state.away)} stays on the host"] if state.away else []
+        return ", ".join((*parts, *again, *away)) or "as it is"

@@ -251,21 +251,32 @@ class Carried:
         placed = self.placed()
         if self._placed is not None and not self._placed[-1]:
             placed = self.place()
-        evaluator = self.evaluator.copy()
-        for transfer in placed.transfers(evaluator):
-            evaluator.apply(transfer)
-        exposed = placed.times.exposed_s
-        planned = PlannedSequence.of(evaluator, strategy)
-        return OffloadPlan(
-            replace(planned, seconds=planned.seconds + exposed),
-            evaluator.stays(),
-            evaluator.peak_host_bytes,
-            exposed,
-        )
+        return plan_of_placed(self.evaluator, placed, strategy)
 
     def _last(self, gap: IdleGap) -> int:
         """One past the last position at which a storage can be away."""
         return gap.end if gap.ends_behind else min(gap.end, len(self.evaluator.order) - 1)
+
+
+def plan_of_placed(evaluator: Evaluator, placed: PlacedStays, strategy: str) -> OffloadPlan:
+    """A sequence with stays that were placed in it, evaluated with its transfers. O(size + stays).
+
+    Args:
+        evaluator: of the sequence, without transfers; it stays as it is.
+        placed: in it.
+        strategy: name of what found it.
+    """
+    evaluator = evaluator.copy()
+    for transfer in placed.transfers(evaluator):
+        evaluator.apply(transfer)
+    exposed = placed.times.exposed_s
+    planned = PlannedSequence.of(evaluator, strategy)
+    return OffloadPlan(
+        replace(planned, seconds=planned.seconds + exposed),
+        evaluator.stays(),
+        evaluator.peak_host_bytes,
+        exposed,
+    )
 
 
 def gaps_like(wanted: Iterable[tuple[int, int, int]], gaps: Sequence[IdleGap]) -> frozenset[GapKey]:

@@ -3,8 +3,9 @@
 from typing import Final
 
 from neaptide.errors import UsageError
-from neaptide.named_peers import COMBINATIONS, MAGIS
+from neaptide.named_peers import COMBINATIONS, MAGIS, TRANSFORM_ONLY
 from neaptide.planner import CLOSE, DEFAULT_STRATEGY
+from neaptide.planner.budget import Budget
 
 MICRO_BATCH: Final = "micro_batch"
 """Whole-step micro-batching, each part planned by itself: the strategy that a search over variants has to beat."""
@@ -33,4 +34,24 @@ def check_variants(strategy_name: str, numerics: str, *, atomic: bool) -> None:
         raise UsageError(
             'an atomic plan is made with numerics="bitwise" alone',
             why="what waits for everything that can fail is not known of a loop",
+        )
+
+
+def check_host(strategy_name: str, budget: Budget) -> None:
+    """Refuse room on the host that a search over variants would not use.
+
+    Raises:
+        UsageError: naming what to change.
+    """
+    if strategy_name == TRANSFORM_ONLY and budget.host_bytes:
+        raise UsageError(
+            f"the strategy {strategy_name!r} moves nothing to the host",
+            why="it looks for parts alone",
+            next_step="leave the room on the host out, or choose 'transform_then_plan'",
+        )
+    if strategy_name == MAGIS and budget.state_between_steps:
+        raise UsageError(
+            f"the strategy {strategy_name!r} moves no state between two steps",
+            why="what the step is called with stays on the device",
+            next_step="leave state_between_steps out, or leave the strategy out",
         )
