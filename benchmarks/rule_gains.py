@@ -2,20 +2,22 @@
 
 For each step and each rule by itself, and all of them: peak and seconds of program order as shares of those of the captured
 program, and the least peak that recomputation finds within no more time than the captured program takes, and within a tenth
-more. Steps are those of the zoo and of `fission_steps`. Prices are those of a preset, and searches have a work limit, so that
+more. Steps are those of the zoo, of `fission_steps` and of `fused_dropouts`. Prices are those of a preset, and searches have a work limit, so that
 the numbers depend on no machine. The result is `results/rule_gains.json`; its table is put into
-`docs/explanation/rewrites.md`, with `--quote` alone without measuring again.
+`docs/explanation/rewrites.md`, with `--quote` alone without measuring again. With `--keep` the rows of all steps that are not named
+stay as they were.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import fission_steps
+import fused_dropouts
 import neaptide.zoo
 from bench_record import RESULTS, markdown, recorded, save, table
 from neaptide.cost.model import EstimatedCost
@@ -50,6 +52,7 @@ STEPS: Final = (
     "llama@tiny",
     "btlm@tiny,batch=64",
     "gptneo@tiny,bf16,batch=32",
+    "fused_dropouts@small",
 )
 RULE_SETS: Final[tuple[tuple[str, ...], ...]] = (
     (),
@@ -57,8 +60,21 @@ RULE_SETS: Final[tuple[tuple[str, ...], ...]] = (
     ("copied_once",),
     ("product_sums",),
     ("piecewise_convolutions",),
+    ("draws_apart",),
+    ("equal_operations",),
     ("piecewise_convolutions", "copied_once", "product_sums", "in_place"),
 )
+_ALTERNATIVES: Final = "its places are alternatives: `fission_runs.py` and `coordinated.py` say what those bring that prices choose"
+_FIRST: Final = "it makes room for another rule, and alone it wins nothing"
+WITHOUT_ROW: Final[Mapping[str, str]] = {
+    "fission": _ALTERNATIVES,
+    "fission_by_shape": "its places are placed by hand, for the shapes that a graph is meant for",
+    "gradients_apart": _FIRST,
+    "made_again": _ALTERNATIVES,
+    "mean_as_sum": _FIRST,
+    "windows": _ALTERNATIVES,
+}
+"""Rules that have no row, and why."""
 COLUMNS: Final = (
     "step",
     "rules",
@@ -71,8 +87,9 @@ COLUMNS: Final = (
 
 def captured(spec: str) -> Graph:
     """The steady program of a step."""
-    source = fission_steps if spec.partition("@")[0] in OWN_STEPS else neaptide.zoo
-    step, batch = source.factory(spec)()
+    name = spec.partition("@")[0]
+    own = fused_dropouts if name == fused_dropouts.NAME else fission_steps if name in OWN_STEPS else None
+    step, batch = (own or neaptide.zoo).factory(spec)()
     return capture(step, (batch,)).steady.graph
 
 
@@ -120,6 +137,14 @@ def least_peak(graph: Graph, pricing: Pricing, seconds: float) -> int | None:
     return made.peak_with_workspace_bytes if made.seconds <= seconds else None
 
 
+def merged(rows: Sequence[dict[str, Any]], before: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """New rows beside those of other steps that were kept, in the order of `STEPS`; other steps come last."""
+    steps = {row["step"] for row in rows}
+    together = [*(row for row in before if row["step"] not in steps), *rows]
+    places = {spec: place for place, spec in enumerate(STEPS)}
+    return sorted(together, key=lambda row: places.get(row["step"], len(places)))
+
+
 def cells(row: dict[str, Any]) -> list[str]:
     """A row as it is printed."""
     within = ("-" if found is None else f"{found:.3f}" for found in row["peak_within"])
@@ -144,11 +169,15 @@ def main() -> None:
     parser.add_argument("steps", nargs="*", default=STEPS, help="default: %(default)s")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the JSON")
     parser.add_argument("--quote", action="store_true", help="quote what was kept, measure nothing")
+    parser.add_argument("--keep", action="store_true", help="keep the rows of steps that are not named")
     asked = parser.parse_args()
     if asked.quote:
         quote(json.loads((RESULTS / "rule_gains.json").read_text(encoding="utf-8")))
         return
     rows = [row for spec in asked.steps for row in measure(spec)]
+    if asked.keep:
+        before = json.loads((RESULTS / "rule_gains.json").read_text(encoding="utf-8"))["rows"]
+        rows = merged(rows, before)
     print(table(COLUMNS, [cells(row) for row in rows]))
     result = recorded(rows, seed=0, repeats=1, device=DEVICE, work=WORK)
     save("rule_gains", result, asked.output)
