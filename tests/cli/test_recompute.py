@@ -179,9 +179,23 @@ def test_sweep_of_a_program_whose_regions_may_run_in_parts(call, tmp_path):
     assert (tmp_path / "front.svg").read_text().startswith("<svg")
 
 
+@pytest.mark.parametrize("strategy", ["micro_batch", "transform_only", "magis"])
+def test_sweep_of_a_program_by_another_strategy(call, strategy):
+    pytest.importorskip("torch")
+    options = ("--numerics", "close", "--strategy", strategy, "--points", "2", *WORK)
+    text = call("sweep", "zoo:mlp@tiny", *options).out
+    assert "time against memory, regions in parts" in text
+    assert f"--numerics close, --strategy {strategy} and --latency" in " ".join(text.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (("sweep", "instance.json", "--strategy", "micro_batch"), "keeps the bits is not drawn by"),
+        (
+            ("sweep", "zoo:mlp@tiny", "--numerics", "close", "--strategy", "best"),
+            "no strategy is called 'best'",
+        ),
         (("sweep", "instance.json", "--numerics", "close"), "has no regions that could run in parts"),
         (("recompute", "instance.json"), "planned for a budget"),
         (("recompute", "none.json", "--peak", "50%"), "cannot be read"),

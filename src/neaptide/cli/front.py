@@ -27,11 +27,15 @@ def sweep_variants(request: Request) -> int:
     from neaptide.outcome import Limits
     from neaptide.planner import CLOSE
     from neaptide.planner.budget import Budget
+    from neaptide.planner.graph_search import check_strategy
+    from neaptide.planner.variants import check_variants, inner_strategy
     from neaptide.report.curve_picture import save_curve
     from neaptide.runtime.search_options import SearchOptions
     from neaptide.runtime.searched_front import searched_front
 
     settings, console = request.settings, request.console
+    check_strategy(inner_strategy(settings.strategy), atomic=False)
+    check_variants(settings.strategy, CLOSE, atomic=False)
     prepared = prepared_target(request)
     nodes = len(prepared.captured.steady.graph.nodes)
     time_s = settings.curve_time_limit_s(nodes)
@@ -40,6 +44,7 @@ def sweep_variants(request: Request) -> int:
     with asking_before_aborting() as interrupt:
         options = SearchOptions(
             Budget("min"),
+            settings.strategy,
             limits=Limits(time_s, settings.work_limit, settings.seed),
             interrupt=interrupt,
             numerics=CLOSE,
@@ -55,7 +60,7 @@ def sweep_variants(request: Request) -> int:
     if console.as_json:
         console.json(front_content(front))
     else:
-        console.document(front_document(front, request.target))
+        console.document(front_document(front, request.target, settings.strategy))
     return exit_codes.DONE
 
 
@@ -85,8 +90,15 @@ def front_csv(front: VariantFront) -> str:
     return text.getvalue()
 
 
-def front_document(front: VariantFront, name: str) -> Document:
-    """The front as a table."""
+def front_document(front: VariantFront, name: str, strategy: str) -> Document:
+    """The front as a table.
+
+    Args:
+        front: what was found.
+        name: of the program.
+        strategy: that found it.
+    """
+    from neaptide.planner import DEFAULT_STRATEGY
     from neaptide.report.document import Table, document
 
     rows = tuple(
@@ -98,10 +110,12 @@ def front_document(front: VariantFront, name: str) -> Document:
         )
         for point in front.points
     )
+    chosen = () if strategy == DEFAULT_STRATEGY else (f"--strategy {strategy}",)
+    options = ("--numerics close", *chosen, "--latency")
     return document(
         f"{name}: time against memory, regions in parts",
         Table(("peak", "of the peak", "added time", "variant"), rows, left=frozenset({3})),
-        "Sums may be taken in another order. Plan one of them with --numerics close and --latency.",
+        f"Sums may be taken in another order. Plan one of them with {', '.join(options[:-1])} and {options[-1]}.",
     )
 
 

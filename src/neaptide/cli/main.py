@@ -182,9 +182,9 @@ cli = click.Group(
             recompute.sweep,
             "Plan for many budgets in one search: the curve of time against memory.\n\n"
             "TARGET is a recompute instance as JSON, or a program like that of the other commands. "
-            "With --numerics close, regions of the program may run in parts. "
+            "With --numerics close, regions of the program may run in parts, and another strategy may look for them. "
             "Ctrl-C stops the search and keeps the best curve so far; a curve that was cut short says so.",
-            settings=("points", "time_limit", "work_limit", "workers", "seed", "numerics"),
+            settings=("points", "strategy", "time_limit", "work_limit", "workers", "seed", "numerics"),
             output="Write the curve as CSV.",
             draws=True,
             draws_text=False,

@@ -71,7 +71,7 @@ def recompute(request: Request) -> int:
 def sweep(request: Request) -> int:
     """Draws the curve of time against memory, from the peak without recomputation to the lowest peak found."""
     from neaptide.outcome import Limits
-    from neaptide.planner import CLOSE
+    from neaptide.planner import CLOSE, DEFAULT_STRATEGY
     from neaptide.planner.recompute.curve.curve import recompute_curve
     from neaptide.report.curve_picture import save_curve
     from neaptide.report.picture_file import check_picture_path
@@ -81,6 +81,12 @@ def sweep(request: Request) -> int:
         check_picture_path(request.picture)
     if settings.numerics == CLOSE:
         return _in_parts(request)
+    if settings.strategy != DEFAULT_STRATEGY:
+        raise UsageError(
+            f"a curve that keeps the bits is not drawn by the strategy {settings.strategy!r}",
+            why="one search by prices finds all of its points",
+            next_step="say --numerics close as well, or leave the strategy out",
+        )
     step = _step(request)
     time_s = settings.curve_time_limit_s(step.node_count)
     most = "" if time_s is None else f", for at most {format_seconds(time_s)}"
