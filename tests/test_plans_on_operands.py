@@ -179,7 +179,8 @@ def searched(prepared, budget, work, **chosen):
 @pytest.mark.parametrize("budget", [Budget("80%"), Budget("30%"), Budget(latency="+10%")], ids=str)
 def test_both_searches_together_keep_to_a_limit_of_work(prepared, searches, budget, work):
     searched(prepared, budget, work)
-    assert len(searches) in (1, 2)  # the second where the first repeats something, or is above the budget
+    # The second where the first repeats something, is above the budget, or leaves time to repeat something.
+    assert len(searches) in (1, 2)
     assert sum(used for _, used in searches) <= work
     assert searches[0][0] == work - work // 2
     if len(searches) > 1:
@@ -191,6 +192,19 @@ def test_what_the_first_search_takes_of_its_work_leaves_some_for_the_second(prep
     (allowed, used), (left, _) = searches
     assert used == allowed
     assert left == 20
+
+
+def test_a_first_search_too_short_to_repeat_anything_is_followed_by_another(prepared, searches):
+    """What it left of the time may be worth something where results lie on operands."""
+    searched(prepared, Budget(latency="+50%"), 2)
+    assert len(searches) == 2
+    (_, used), (left, _) = searches
+    assert left == 2 - used
+
+
+def test_a_plan_within_its_bytes_that_repeats_nothing_is_not_searched_again(prepared, searches):
+    searched(prepared, Budget("100%"), 2000)
+    assert len(searches) == 1
 
 
 @pytest.mark.parametrize("chosen", [{"in_place": False}, {"strategy": "greedy_recompute"}, {"atomic": True}])

@@ -93,8 +93,8 @@ def on_operands(
 
     In the sequence that was found the peak must fall and the time may not rise. Where storages wait on the host it is
     enough that the time falls: they are placed anew in the room that there is then. Where the sequence repeats operations,
-    waits for copies or is above its budget, the graph with all results on top of operands is searched as well. O(size of
-    the graph + length of the sequence), and what placement, layout and search take.
+    waits for copies or is above its budget, or has time left to do so, the graph with all results on top of operands is
+    searched as well. O(size of the graph + length of the sequence), and what placement, layout and search take.
 
     Args:
         graph: what was planned.
@@ -115,7 +115,9 @@ def on_operands(
     before = found.program.predictions
     is_over = before.peak_with_workspace_bytes > goal.allowed
     takes_longer = len(found.program.sequence) > len(graph.nodes) or before.exposed_seconds > 0
-    if search_again and (is_over or takes_longer):
+    # A search that repeated nothing may have been too short to find what is worth the time that there is.
+    has_time = goal.longest is not None and before.seconds < goal.longest
+    if search_again and (is_over or takes_longer or has_time):
         made.append(search.searched(*every))
     better = [one for one in made if one is not None and search.is_better(one.found)]
     return min(better, key=lambda one: goal.rank_of(one.found.program), default=None)
