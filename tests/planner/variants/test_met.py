@@ -18,6 +18,7 @@ from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants import choosing
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.met import MetPlans, for_limit
+from neaptide.planner.variants.planning import MERGED
 from neaptide.planner.variants.search import plan_variants
 from wide_rows import rows_step, wide_head
 
@@ -147,3 +148,18 @@ def test_a_variant_that_was_planned_keeps_its_program_order(graph):
         assert written.seconds >= one.plans[0].seconds
         seconds = [made.seconds for made in one.plans]
         assert seconds == sorted(seconds)
+
+
+def test_what_costs_nothing_is_planned_for_a_shorter_limit():
+    """Its plan for a long limit recomputes, and takes longer than the graph as it is. In program order it is faster."""
+    step, batch = wide_head()
+    graph = capture_step(step, (batch,)).steady.graph
+    met = MetPlans()
+    searched(graph, 1.5, met, 600)
+    before = baseline(PRICING.problem(graph))
+    merged = [one for one in met.variants() if one.label == MERGED]
+    assert [one.plans[0].seconds < 0.98 * before.seconds for one in merged] == [True]
+    assert all(found.program.predictions.seconds > before.seconds for found in met.of(merged[0].variant))
+    peak, seconds = figures(searched(graph, 0.98, met, 600))
+    assert seconds <= 0.98 * before.seconds
+    assert peak < before.peak_with_workspace_bytes

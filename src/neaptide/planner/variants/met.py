@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -44,7 +45,8 @@ class MetVariant:
         label: what was done, in words.
         variant: what is planned and run.
         begins: what a further choice would follow from; None where none does.
-        plans: sequences of it, the fastest first; program order among them where that was priced.
+        plans: sequences of it, the fastest first. Program order is among them where it is faster than its plans: it says what a
+            shorter limit may be kept with.
     """
 
     label: str
@@ -59,18 +61,28 @@ class MetPlans:
     def __init__(self) -> None:
         self._plans: list[VariantPlan] = []
         self._priced: dict[tuple[int, int], PricedVariant] = {}
+        self._written: dict[tuple[Rewrite, ...], PlannedSequence] = {}
 
     def remember(self, priced: PricedVariant) -> None:
         """Remember what a choice in a number of parts comes to."""
         self._priced[_key(priced.estimate)] = priced
+        self._written[priced.variant.rewrites] = priced.written
 
     def priced(self, estimate: Estimate) -> PricedVariant | None:
         """What the choice of an estimate, in its number of parts, comes to; None where nobody looked."""
         return self._priced.get(_key(estimate))
 
-    def note(self, plan: VariantPlan) -> None:
-        """Remember a plan."""
+    def note(self, plan: VariantPlan, written: Callable[[Variant], PlannedSequence]) -> None:
+        """Remember a plan.
+
+        Args:
+            plan: of a variant.
+            written: tells what a variant comes to in program order; not asked where that is known.
+        """
         self._plans.append(plan)
+        rewrites = plan.variant.rewrites
+        if rewrites not in self._written:
+            self._written[rewrites] = written(plan.variant)
 
     def all_priced(self) -> tuple[PricedVariant, ...]:
         """All choices in numbers of parts that somebody looked at."""
@@ -95,13 +107,12 @@ class MetPlans:
     def variants(self) -> tuple[MetVariant, ...]:
         """Each variant that was planned or priced once, in the order in which they were. O(plans^2)."""
         met: dict[tuple[Rewrite, ...], MetVariant] = {}
-        written = {one.variant.rewrites: one.written for one in self._priced.values()}
         for plan in self._plans:
             rewrites = plan.variant.rewrites
             if rewrites not in met:
                 plans = tuple(map(planned_sequence, self.of(plan.variant)))
-                if rewrites in written and written[rewrites].seconds < plans[0].seconds:
-                    plans = (written[rewrites], *plans)
+                if (written := self._written[rewrites]).seconds < plans[0].seconds:
+                    plans = (written, *plans)
                 met[rewrites] = MetVariant(plan.label, plan.variant, plan.begins, plans)
         for one in self._priced.values():
             known = MetVariant(one.variant.label, one.variant, one.begins, (one.written,))

@@ -232,5 +232,5 @@ class VariantPlanning:
     def _noted(self, plan: VariantPlan) -> VariantPlan:
         made = plan.found.program.predictions
         self.tried.append(TriedVariant(plan.label, made.peak_with_workspace_bytes, made.seconds))
-        self.met.note(plan)
+        self.met.note(plan, self.in_program_order)
         return plan
