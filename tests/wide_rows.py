@@ -24,10 +24,10 @@ def rows_step():
     return step, (torch.randn(24, 10, 8), torch.randint(0, 3, (24, 10)))
 
 
-def wide_head():
-    """A step whose forward makes what its backward reads, around a wide loss that can run in parts."""
+def wide_head(classes=512):
+    """A step whose forward makes what its backward reads, around a wide loss that can run in parts: it is a sum."""
     torch.manual_seed(0)
-    layers, head = nn.ModuleList(nn.Linear(64, 64) for _ in range(6)), nn.Linear(64, 512)
+    layers, head = nn.ModuleList(nn.Linear(64, 64) for _ in range(6)), nn.Linear(64, classes)
     optimizer = torch.optim.SGD([*layers.parameters(), *head.parameters()], lr=0.1)
 
     def step(batch):
@@ -40,4 +40,4 @@ def wide_head():
         optimizer.step()
         return loss.detach()
 
-    return step, (torch.randn(96, 64), torch.randint(0, 512, (96,)))
+    return step, (torch.randn(96, 64), torch.randint(0, classes, (96,)))

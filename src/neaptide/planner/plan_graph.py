@@ -159,7 +159,8 @@ def finished_plan(
     planning = _GraphPlanning(graph, pricing, asked, limits, interrupt)
     outcome = Outcome(draft.on(planning.step), ended_as(draft.program.termination))
     stage = "the judge of the plan found"
-    return attempt(stage, lambda: planning.laid_out(outcome), planning.nothing_found, can_be_cut=False)
+    made = attempt(stage, lambda: planning.laid_out(outcome), planning.nothing_found, can_be_cut=False)
+    return replace(made, work=draft.work)
 
 
 def plan_of_outcome(

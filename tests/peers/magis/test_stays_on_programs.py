@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import pytest
-import torch
-import torch.nn.functional as F
-from torch import nn
 
 import neaptide
 from neaptide.analysis.legality import check_schedule
@@ -36,7 +32,7 @@ from neaptide.runtime.prepared_step import prepare
 from neaptide.runtime.search_options import SearchOptions
 from neaptide.schedule.timeline import simulate_timeline
 from step_checks import assert_runs_as_predicted
-from wide_rows import rows_step
+from wide_rows import rows_step, wide_head
 
 DEVICE = get_device("rtx3090")
 ROOM = 2**30
@@ -47,23 +43,9 @@ LINKS = {
 }
 
 
-def deep_step(classes=8):
-    """Blocks with a residual way, and a loss that is a sum: nothing has to be rewritten for parts."""
-    torch.manual_seed(0)
-    layers, head = nn.ModuleList(nn.Linear(64, 64) for _ in range(6)), nn.Linear(64, classes)
-    optimizer = torch.optim.SGD([*layers.parameters(), *head.parameters()], lr=0.01)
-
-    def step(batch):
-        x, y = batch
-        optimizer.zero_grad()
-        for layer in layers:
-            x = x + F.gelu(layer(x))
-        loss = F.cross_entropy(head(x), y, reduction="sum") / 96
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, (torch.randn(96, 64), torch.randint(0, classes, (96,)))
+def deep_step():
+    """Nothing has to be rewritten for parts, and most bytes lie in the blocks."""
+    return wide_head(8)
 
 
 STEPS = {"rows": rows_step, "deep": deep_step}
@@ -325,7 +307,7 @@ def test_stays_alone_take_no_time_where_copies_hide_and_keep_every_bit():
 
 
 def test_stays_beside_loops_and_recomputations_run_as_predicted():
-    factory = partial(deep_step, classes=512)
+    factory = wide_head
     budget = Budget(None, latency="+30%", host="64MiB")
     found = planned(factory, budget, 200)
     program = found.plan.programs[0]

@@ -37,8 +37,8 @@ class EndsTheSearch(MetPlans):
         super().__init__()
         self.after, self.interrupt, self.noted = after, threading.Event(), []
 
-    def note(self, plan):
-        super().note(plan)
+    def note(self, plan, written):
+        super().note(plan, written)
         self.noted.append(plan)
         if len(self.noted) == self.after:
             self.interrupt.set()
