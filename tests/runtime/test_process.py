@@ -1,5 +1,6 @@
 """The process's own memory counters."""
 
+import mmap
 import sys
 
 import pytest
@@ -11,13 +12,16 @@ MIB = 2**20
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_high_water_mark_rises_with_memory_and_falls_with_a_reset():
-    block = bytearray(b"x") * (64 * MIB)  # written, or it would not be resident
+    # Pages of its own, which no heap keeps; written, or they would not be resident.
+    block = mmap.mmap(-1, 64 * MIB)
+    for begin in range(0, len(block), mmap.PAGESIZE):
+        block[begin] = 1
     before = process.high_water_mark_bytes()
     resident = process.resident_set_bytes()
     assert before is not None
     assert resident is not None
     assert before >= 64 * MIB
-    del block
+    block.close()
     if not process.reset_high_water_mark():
         pytest.skip("this system does not permit the reset")
     after = process.high_water_mark_bytes()
