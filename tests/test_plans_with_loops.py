@@ -44,14 +44,25 @@ def rows_step(rows=ROWS, rate=0.1):
     return step, (torch.randn(rows, 8), torch.randint(0, 3, (rows,)))
 
 
+def planned_with(step, batch, rewrites):
+    """A plan with these rewrites alone: whether results lie on operands as well depends on measured costs."""
+    return neaptide.plan(
+        step,
+        batch,
+        budget=neaptide.Budget(None),
+        rewrites=rewrites,
+        time_limit_s=None,
+        work_limit=100,
+        in_place=False,
+    )
+
+
 @functools.cache
 def planned():
     step, batch = rows_step()
     graph = capture(step, (batch,)).steady.graph
     loop = split(graph, touching(graph, along(graph, ROWS)), ROWS, 3)
-    return neaptide.plan(
-        step, batch, budget=neaptide.Budget(None), rewrites=[loop], time_limit_s=None, work_limit=100
-    )
+    return planned_with(step, batch, [loop])
 
 
 @pytest.mark.slow
@@ -90,9 +101,7 @@ def planned_within():
     body = with_sizes(around.nodes[loop].regions[0].body, sizes_within(around, loop)[0])
     rows = [n for n in touching(body, along(body, 24)) if not body.nodes[n].effects.writes]
     rewrites = [outer, replace(split(body, rows, 24, 4), within=(loop,))]
-    return neaptide.plan(
-        step, batch, budget=neaptide.Budget(None), rewrites=rewrites, time_limit_s=None, work_limit=100
-    )
+    return planned_with(step, batch, rewrites)
 
 
 def test_a_plan_with_a_loop_in_a_loop_runs_in_another_process_as_predicted(tmp_path):
