@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import logging
 import os
 from pathlib import Path
 
@@ -26,6 +28,16 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite golden files; review the diff")
+
+
+def pytest_collection_finish() -> None:
+    """Two things that take a fifth of the time of the tests and tell nothing."""
+    # pytest listens to every logger that does not hand on, so torch would write down its stack for each symbol it makes.
+    logging.getLogger("torch.__trace").propagate = True
+    # What was imported and the graphs that tests keep are of no interest to the collector, and there are many.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 100)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -26,7 +26,9 @@ def problem_of(step, share):
     return PlanningProblem(step, step.resident_bytes + int(share * (peak - step.resident_bytes)))
 
 
-@pytest.mark.parametrize("family", ["transformer", "residual", "skips"])
+@pytest.mark.parametrize(
+    "family", ["transformer", *(pytest.param(f, marks=pytest.mark.slow) for f in ("residual", "skips"))]
+)
 def test_budgets_are_met_at_no_more_than_the_price_at_one_step(family):
     step = from_json(json.dumps(recompute_form(family, 150, 1)))
     for share in (0.7, 0.5):

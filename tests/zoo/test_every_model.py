@@ -28,6 +28,8 @@ ALIKE = {
     "gptneo",
     "btlm",
     "unetpp",
+    "densenet121",
+    "vit",
 }  # another model has their kinds of operations, in fewer seconds
 TINY = [pytest.param(name, marks=pytest.mark.slow if name in ALIKE else ()) for name in zoo.names()]
 

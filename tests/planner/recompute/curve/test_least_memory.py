@@ -19,6 +19,8 @@ from neaptide.schedule.recompute_form import from_json
 from planner_problems import compiled, judge, least_seconds, units_of
 from strategies import graphs
 
+QUICK = {"small_ops", "layered"}  # one like a network, one at random
+
 LIMITS = Limits(work=3000)
 
 
@@ -43,7 +45,10 @@ def check(step, outcome, longest):
     return found
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family",
+    [pytest.param(family, marks=() if family in QUICK else pytest.mark.slow) for family in FAMILIES],
+)
 def test_more_time_never_needs_more_memory(family):
     step = instance(family)
     peaks = []
