@@ -50,7 +50,7 @@ def test_a_closed_stream_changes_nothing_else(closed):
         assert json.loads(ended.stdout) == whole
 
 
-@pytest.mark.parametrize("closed", ["2>&-", f"2>{FULL}"])
+@pytest.mark.parametrize("closed", [pytest.param("2>&-", marks=pytest.mark.slow), f"2>{FULL}"])
 def test_an_error_without_stderr_keeps_its_code_and_stdout(closed):
     ended = shell(f"neaptide explain nothing.json {closed}")
     assert (ended.returncode, ended.stdout) == (2, "")

@@ -16,7 +16,7 @@ SWITCH = "TRANSFORMERS_SDPA_FORCE_GQA"
 LLAMA = "llama@tiny,layers=1"
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.slow)])
 def test_llama_reads_its_few_keys_and_keeps_eagers_bits(precision):
     spec = f"{LLAMA},{precision}"
     step, batch = zoo.factory(spec)()

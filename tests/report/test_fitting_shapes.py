@@ -122,7 +122,7 @@ def test_the_step_stays_within_the_limit_at_the_largest_shape(captured):
     assert fast.points.peak_bytes <= LIMIT
 
 
-@pytest.mark.parametrize("limit", [4_000, 12_000, LIMIT])
+@pytest.mark.parametrize("limit", [pytest.param(4_000, marks=pytest.mark.slow), 12_000, LIMIT])
 def test_no_script_is_below_the_bytes_of_one_node(captured, cost, limit):
     for program in limited(captured, cost, limit):
         plan = points_within(

@@ -30,6 +30,7 @@ ALIKE = {
     "unetpp",
     "densenet121",
     "vit",
+    "llama",
 }  # another model has their kinds of operations, in fewer seconds
 TINY = [pytest.param(name, marks=pytest.mark.slow if name in ALIKE else ()) for name in zoo.names()]
 

@@ -4,7 +4,8 @@ import threading
 import pytest
 from hypothesis import given, settings
 
-from neaptide.corpus.recompute_forms import FAMILIES, recompute_form
+from families_by_speed import FAMILIES_BY_SPEED
+from neaptide.corpus.recompute_forms import recompute_form
 from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.errors import UsageError
 from neaptide.outcome import Limits, TerminationReason
@@ -48,7 +49,7 @@ def check(step, curve):
         before = point
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES_BY_SPEED)
 def test_from_the_peak_down_to_the_lowest_peak_found(family):
     step = instance(family)
     outcome = recompute_curve(step, count=4)

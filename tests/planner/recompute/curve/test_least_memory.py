@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neaptide.corpus.recompute_forms import FAMILIES, recompute_form
+from families_by_speed import FAMILIES_BY_SPEED
+from neaptide.corpus.recompute_forms import recompute_form
 from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlannedSequence
@@ -18,8 +19,6 @@ from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.recompute_form import from_json
 from planner_problems import compiled, judge, least_seconds, units_of
 from strategies import graphs
-
-QUICK = {"small_ops", "layered"}  # one like a network, one at random
 
 LIMITS = Limits(work=3000)
 
@@ -45,10 +44,7 @@ def check(step, outcome, longest):
     return found
 
 
-@pytest.mark.parametrize(
-    "family",
-    [pytest.param(family, marks=() if family in QUICK else pytest.mark.slow) for family in FAMILIES],
-)
+@pytest.mark.parametrize("family", FAMILIES_BY_SPEED)
 def test_more_time_never_needs_more_memory(family):
     step = instance(family)
     peaks = []
