@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
 import neaptide
+from captured_graphs import captured_graphs
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.cost.devices import Link
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.errors import RewriteError, UsageError
-from neaptide.frontends.torch_step import capture_step
-from neaptide.named_peers import MAGIS
+from neaptide.ir.schedule import Schedule
+from neaptide.named_peers import MAGIS, TRANSFORM_ONLY
 from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.peers.combinations.asked import Combining
@@ -32,6 +34,7 @@ from neaptide.runtime.prepared_step import prepare
 from neaptide.runtime.search_options import SearchOptions
 from neaptide.schedule.timeline import simulate_timeline
 from step_checks import assert_runs_as_predicted
+from torch_programs import shuffled
 from wide_rows import rows_step, wide_head
 
 DEVICE = get_device("rtx3090")
@@ -53,11 +56,7 @@ STEPS = {"rows": rows_step, "deep": deep_step}
 
 @pytest.fixture(scope="module")
 def graphs():
-    found = {}
-    for name, factory in STEPS.items():
-        step, batch = factory()
-        found[name] = capture_step(step, (batch,)).steady.graph
-    return found
+    return captured_graphs(STEPS)
 
 
 @pytest.fixture
@@ -177,6 +176,27 @@ def test_stays_are_placed_in_the_order_that_runs(graphs):
         assert_counted_as_judges_count(carrying, judged, "slow")
         stays += len(judged.stored.stays)
     assert stays
+
+
+def test_an_order_above_program_order_is_refused(graphs, monkeypatch):
+    """Stays are placed in an order that was chosen without them."""
+    carrying, chance = carrying_of(graphs["deep"]), Random(0)
+    in_program_order = baseline(carrying.made.quick.problem(graphs["deep"])).peak_with_workspace_bytes
+    most = max(carrying.made.goal.allowed, in_program_order)
+
+    def any_order(carried, *_):
+        return Schedule.from_nodes(carried.graph, shuffled(carried.graph, chance))
+
+    monkeypatch.setattr(strategy, "reordered_schedule", any_order)
+    refused = 0
+    for state in as_many_stays_as_may_be(carrying):
+        try:
+            judged = carrying.carried_out(state)
+        except RewriteError as why:
+            refused += "fewer bytes in program order" in str(why)
+            continue
+        assert judged.counted.peak_with_workspace_bytes <= most
+    assert refused
 
 
 def test_without_room_nothing_goes_to_the_host(graphs):
@@ -323,12 +343,8 @@ def test_what_would_be_left_aside_is_refused():
     between = Budget("60%", host="1GiB", state_between_steps=True)
     with pytest.raises(UsageError, match="no state between two steps"):
         neaptide.plan(step, batch, budget=between, strategy=MAGIS, numerics=CLOSE, device=DEVICE.name)
+    asked = {"budget": Budget("60%", host="1GiB"), "numerics": CLOSE, "device": DEVICE.name}
     with pytest.raises(UsageError, match="moves nothing to the host"):
-        neaptide.plan(
-            step,
-            batch,
-            budget=Budget("60%", host="1GiB"),
-            strategy="transform_only",
-            numerics=CLOSE,
-            device=DEVICE.name,
-        )
+        neaptide.plan(step, batch, strategy=TRANSFORM_ONLY, **asked)
+    with pytest.raises(UsageError, match="moves nothing to the host"):
+        neaptide.compare(rows_step, also=(TRANSFORM_ONLY,), **asked)

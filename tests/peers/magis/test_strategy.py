@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from torch import nn
 
 import neaptide
+from captured_graphs import captured_graphs
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.errors import RewriteError, UsageError
-from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.schedule import Schedule
 from neaptide.named_peers import MAGIS
 from neaptide.ops import registry
@@ -68,11 +68,7 @@ STEPS = {"rows": rows_step, "heads": heads_step}
 
 @pytest.fixture(scope="module")
 def graphs():
-    found = {}
-    for name, factory in STEPS.items():
-        step, batch = factory()
-        found[name] = capture_step(step, (batch,)).steady.graph
-    return found
+    return captured_graphs(STEPS)
 
 
 def asked_of(graph, budget=None, limits=None, exact=None, interrupt=None):
