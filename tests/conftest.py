@@ -32,8 +32,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_finish() -> None:
     """Two things that take a fifth of the time of the tests and tell nothing."""
-    # pytest listens to every logger that does not hand on, so torch would write down its stack for each symbol it makes.
-    logging.getLogger("torch.__trace").propagate = True
+    # pytest listens to every logger that does not hand on. Where somebody listens, torch writes down its stack for each
+    # symbol that it makes.
+    traces = logging.getLogger("torch.__trace")
+    traces.handlers.clear()
+    traces.propagate = True
     # What was imported and the graphs that tests keep are of no interest to the collector, and there are many.
     gc.collect()
     gc.freeze()
