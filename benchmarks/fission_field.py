@@ -165,24 +165,31 @@ class Field:
             self.prepared,
             SearchOptions(budgets[0], strategy, limits, numerics=numerics, workers=1),
             budgets[1:],
+            divided_for=len(budgets) if kind == OURS else 0,
         )
-        say(f"  {kind}: {len(found)} plans in {time.monotonic() - began:.0f} s")
-        kept = distinct(found)
+        say(f"  {kind}: {len(found.best)} plans in {time.monotonic() - began:.0f} s")
+        plans = [(f"{ratio:.2f}", made) for ratio, made in zip(FRONT, found.best, strict=True)]
+        plans += [
+            (f"{ratio:.2f}, {division.value}", made)
+            for ratio, others in zip(FRONT, found.divided, strict=False)
+            for division, made in others.items()
+        ]
+        kept = distinct([made for _, made in plans])
         for index in kept:
-            self._add_plan(kind, FRONT[index], found[index])
+            self._add_plan(kind, *plans[index])
         self.fronts[kind] = {
             "seconds": round(time.monotonic() - began, 1),
             "planned_for": list(FRONT),
-            "kept": [FRONT[index] for index in kept],
+            "kept": [plans[index][0] for index in kept],
             "tried": list(self.tried),
         }
 
-    def _add_plan(self, kind: str, planned_for: float, found: StepPlan) -> None:
+    def _add_plan(self, kind: str, planned_for: str, found: StepPlan) -> None:
         """Make a plan ready to run; a program that is there already runs once."""
         from neaptide.runtime import contestants
         from neaptide.runtime.searched_front import is_same_program
 
-        name = f"{kind} for {planned_for:.2f}"
+        name = f"{kind} for {planned_for}"
         steady = found.plan.programs[0]
         made = steady.predictions
         row: dict[str, Any] = {

@@ -102,7 +102,7 @@ class Settings:
         atomic: keep all updates behind the last operation that can fail.
         allow_nondeterministic: recompute operations too that give other bits on every run.
         numerics: `bitwise` keeps eager's bits; `close` may take sums in another order.
-        trials: plans that are run to choose one by what they measured; None for one plan, by predictions.
+        trials: limits that plans are made for, to choose one by what they measured; None for one plan, by predictions.
         in_place: put results on top of operands where that lowers the peak; every bit is kept.
         rewrite: rules by which the graph is rewritten before it is planned.
         refresh: time operations again that were timed before.

@@ -55,7 +55,8 @@ def plan_by_trials(
     Args:
         factory: as for `compare`.
         budget: as for `plan`, with a limit of time or of bytes.
-        trials: plans in all, 2 to 7; equal ones, and those that another is predicted to beat, are not run.
+        trials: limits that plans are made for, 2 to 7; equal plans, and those that another is predicted to beat, are not
+            run. With `numerics="close"` at most two plans more, which are divided in other ways than the best.
         device: None, for this machine: nothing runs on another one.
         strategy: this and what follows are as for `plan`; the searches share the limits.
         time_limit_s: of all searches for one program together.

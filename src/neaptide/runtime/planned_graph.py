@@ -17,7 +17,7 @@ from neaptide.ir.values import Value
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.planner.points.choice import Choice
 from neaptide.planner.points.plan import PointPlan
-from neaptide.planner.variants.variant import Decision
+from neaptide.planner.variants.variant import Decision, Division, division_of
 from neaptide.plans import Plan
 from neaptide.runtime.arena_of_shapes import ArenaOfShapes
 from neaptide.runtime.arena_plan import ArenaPlan
@@ -89,6 +89,11 @@ class PlannedGraph:
     host_bytes: int | None = None
     in_parts: PlannedGraph | None = None
     by_shape: ShapePlans | None = None
+
+    @property
+    def division(self) -> Division:
+        """What runs in parts. O(nodes)."""
+        return division_of(self.graph, self.decisions)
 
     @property
     def with_points(self) -> tuple[PointsWithin, ...]:

@@ -21,11 +21,12 @@ from neaptide.planner.graph_search import check_strategy
 from neaptide.planner.judge_plan import judge_program
 from neaptide.planner.loop_bodies import BodyPlanner
 from neaptide.planner.offload.host import HostSpace
-from neaptide.planner.plan_graph import GraphPlan, PlanRequest, plan_graph
+from neaptide.planner.plan_graph import GraphPlan, PlanRequest, finished_plan, plan_graph
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.rewritten_plan import of_captured, replayed
 from neaptide.planner.variants import inner_strategy
 from neaptide.planner.variants.met import MetPlans
+from neaptide.planner.variants.variant_plan import VariantPlan
 from neaptide.plans import BudgetRecord, Plan, PlannedProgram, described_role
 from neaptide.runtime.capturing import capture_for_call
 from neaptide.runtime.costed_step import CostedStep, Progress
@@ -33,6 +34,7 @@ from neaptide.runtime.plan_facts import described_signature, versions
 from neaptide.runtime.planned_graph import LeaveOut, PlannedGraph, PlannedVariant, with_rewrites
 from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.searched_variant import (
+    as_variant,
     before_results_on_operands,
     searched_variant,
     with_closer,
@@ -187,6 +189,36 @@ class PreparedStep(CostedStep):
             )
             if index == 0:
                 found = with_closer(searched, request, found, self.quick_pricing, self.part_costs)
+        return self._judged(planned, found, options)
+
+    def usual_program_of(
+        self, options: SearchOptions, allowed: int, plan: VariantPlan
+    ) -> tuple[PlannedProgram, PlannedGraph]:
+        """A plan of the usual program that searches met, laid out and judged, and what then runs.
+
+        Args:
+            options: of its layout.
+            allowed: bytes that it may use.
+            plan: of a variant.
+        """
+        planned = as_variant(self.rewritten(0, options.rewrites, options.leave_out), plan.variant)
+        request = self.request(0, "steady", planned, options, allowed)
+        pricing = self.pricing(planned.graph)
+        found = finished_plan(
+            planned.graph, pricing, request, options.limits, plan.found, interrupt=options.interrupt
+        )
+        return self._judged(planned, found, options)
+
+    def _judged(
+        self, planned: PlannedGraph, found: GraphPlan, options: SearchOptions
+    ) -> tuple[PlannedProgram, PlannedGraph]:
+        """A plan as one of the captured program, judged; and what then runs.
+
+        Args:
+            planned: the program after its rewrites.
+            found: its plan.
+            options: of the search.
+        """
         pricing = self.pricing(planned.graph)
         host_bytes = found.program.predictions.host_bytes
         planned = replace(planned, schedule=found.schedule, saved=found.program.saved, host_bytes=host_bytes)

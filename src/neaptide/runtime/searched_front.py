@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from neaptide.outcome import Limits, Stopwatch
@@ -13,6 +13,8 @@ from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.front import VariantFront, part_of, variants_front
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.met import MetPlans, for_limit
+from neaptide.planner.variants.settings import SETTINGS
+from neaptide.planner.variants.variant import Division
 from neaptide.plans import PlannedProgram
 from neaptide.runtime.planned_graph import PlannedGraph
 from neaptide.runtime.prepared_step import PreparedStep
@@ -44,9 +46,23 @@ def searched_front(prepared: PreparedStep, options: SearchOptions, count: int) -
     return variants_front(search, _with_regions_found(prepared, options), count)
 
 
+@dataclass(frozen=True, slots=True)
+class FoundPlans:
+    """Plans of one step for several budgets.
+
+    Attributes:
+        best: those that are predicted to be the best, one for each budget.
+        divided: for some of the budgets, those that were asked for so, the best of the plans that are divided in other ways
+            than the best one; of plans that keep the budget.
+    """
+
+    best: tuple[StepPlan, ...]
+    divided: tuple[Mapping[Division, StepPlan], ...]
+
+
 def plans_for(
-    prepared: PreparedStep, options: SearchOptions, others: Sequence[Budget]
-) -> tuple[StepPlan, ...]:
+    prepared: PreparedStep, options: SearchOptions, others: Sequence[Budget], *, divided_for: int = 0
+) -> FoundPlans:
     """The plan that is asked for, and for each of some other budgets one whose usual program is searched within that.
 
     Each search begins with what those before it met, and each plan counts for all budgets that it keeps. The programs of the first steps are the same in all, as they are asked for.
@@ -55,6 +71,7 @@ def plans_for(
         prepared: the step.
         options: of all searches together, whose limits they share.
         others: for the usual program alone.
+        divided_for: so many of the budgets get plans that are divided in other ways, the one that is asked for first.
     """
     options = replace(options, limits=_with_regions_found(prepared, options))
     first = _WITH_FIRST_STEPS if prepared.captured.first else 1.0
@@ -68,7 +85,8 @@ def plans_for(
     for budget in (*others, *budgets[:turns]):
         inside = replace(wanted, budget=budget)
         searched.append(prepared.plan_program(0, inside, prepared.allowed(inside, 0, None), met=met))
-    found = []
+    found: list[StepPlan] = []
+    divided: list[Mapping[Division, StepPlan]] = []
     for number, budget in enumerate(budgets):
         inside = replace(wanted, budget=budget)
         goal = Goal.of(budget, prepared.allowed(inside, 0, None), searched[0][0].predictions.baseline_seconds)
@@ -77,7 +95,28 @@ def plans_for(
         if program is not own[0]:
             program = for_limit(program, goal)
         found.append(_with_usual(asked, program, graph))
-    return tuple(found)
+        if number < divided_for:
+            laid_out = replace(inside, limits=part_of(inside.limits, SETTINGS.search_share))
+            divided.append(_divided(prepared, laid_out, asked, goal, met, graph.division))
+    return FoundPlans(tuple(found), tuple(divided))
+
+
+def _divided(
+    prepared: PreparedStep,
+    options: SearchOptions,
+    asked: StepPlan,
+    goal: Goal,
+    met: MetPlans,
+    division: Division,
+) -> dict[Division, StepPlan]:
+    """Of plans that were met, and that are divided otherwise than `division`, the best that keeps a limit; of each way."""
+    found = {}
+    for other in Division:
+        plan = met.best_of(other, goal)
+        if other is division or plan is None or goal.rank_of(plan.found.program)[0]:
+            continue
+        found[other] = _with_usual(asked, *prepared.usual_program_of(options, goal.allowed, plan))
+    return found
 
 
 def _at_pace(budget: Budget, pace: float) -> Budget:
@@ -113,7 +152,8 @@ def plans_to_try(
     """Plans for the limit and for others around it that are worth a run, and what each was planned for, in words.
 
     The search for the limit itself comes first. Of a limit of bytes only those plans are returned that are predicted to
-    keep it; where none does, the plan that was asked for alone.
+    keep it; where none does, the plan that was asked for alone. Behind them come, for the limit itself, the best of the
+    plans that are divided in other ways.
 
     Args:
         prepared: the step.
@@ -123,8 +163,10 @@ def plans_to_try(
     seconds = baseline(prepared.problem()).seconds
     budget, _ = prepared.at_kept_pace(options.budget)
     others = other_budgets(budget, options.trials, seconds, prepared.allowed(options, 0, None))
-    found = plans_for(prepared, options, others)
+    made = plans_for(prepared, options, others, divided_for=1)
     words = [described_limit(budget, seconds) for budget in (budget, *others)]
+    found = (*made.best, *made.divided[0].values())
+    words += [f"{words[0]}, {division.value}" for division in made.divided[0]]
     fitting = [index for index, made in enumerate(found) if _fits(made.plan.programs[0])] or [0]
     kept = [fitting[index] for index in distinct([found[index] for index in fitting])]
     return tuple(found[index] for index in kept), tuple(words[index] for index in kept)
@@ -133,12 +175,18 @@ def plans_to_try(
 def distinct(plans: Sequence[StepPlan]) -> tuple[int, ...]:
     """Which of some plans are worth a run: each program once, and none that another is predicted to beat. O(n^2).
 
-    A plan is beaten by one that is predicted to be no higher and no slower. The first of equals stays.
+    A plan is beaten by one that is divided in the same way and is predicted to be no higher and no slower: between others
+    predictions tell less. The first of equals stays.
     """
+    divisions = [found.variant.graphs[0].division for found in plans]
     programs = [found.plan.programs[0] for found in plans]
     kept: list[int] = []
     for index, program in enumerate(programs):
-        others = [other for place, other in enumerate(programs) if place != index]
+        others = [
+            other
+            for place, other in enumerate(programs)
+            if place != index and divisions[place] is divisions[index]
+        ]
         if any(is_same_program(programs[place], program) for place in kept):
             continue
         if not any(_beats(other, program) for other in others):

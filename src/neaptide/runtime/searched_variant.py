@@ -23,6 +23,7 @@ from neaptide.planner.variants.met import MetPlans
 from neaptide.planner.variants.on_operands import OnOperands, before_operands, on_operands
 from neaptide.planner.variants.planning import PricingOf, Request
 from neaptide.planner.variants.search import plan_variants
+from neaptide.planner.variants.variant import Variant
 from neaptide.planner.variants.variant_plan import VariantPlan
 from neaptide.runtime.planned_graph import PlannedGraph
 from neaptide.runtime.search_options import SearchOptions
@@ -73,11 +74,15 @@ def searched_variant(
     if made.begun is not None:
         record = parts_record(made, made.begun, quick, choices)
         found = replace(found, program=replace(found.program, parts=record))
-    chosen = made.variant
-    if not chosen.rewrites:
-        return planned, found
-    rewritten = planned.rewritten(chosen.edited, chosen.rewrites)
-    return replace(rewritten, decisions=chosen.decisions), found
+    return as_variant(planned, made.variant), found
+
+
+def as_variant(planned: PlannedGraph, variant: Variant) -> PlannedGraph:
+    """A program after the rewrites of a variant of it, in program order."""
+    if not variant.rewrites:
+        return planned
+    rewritten = planned.rewritten(variant.edited, variant.rewrites)
+    return replace(rewritten, decisions=variant.decisions)
 
 
 def _found(

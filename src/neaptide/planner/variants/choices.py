@@ -221,7 +221,7 @@ class Choices:
             )
             rewrites.append(replace(split, within=within))
         ready = Variant(begun.decisions, (*begun.rewrites, *first), begun.edited.then(later))
-        decision = Decision(choice.described(parts), choice.nbytes)
+        decision = Decision(choice.described(parts), choice.nbytes, is_whole_step=choice.is_whole_step)
         return ready.then_all(self.registry, rewrites, decision)
 
     def _in(self, variant: Variant, level: Level) -> Iterator[Choice]:

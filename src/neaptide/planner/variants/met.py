@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -12,7 +12,7 @@ from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.plan_graph import GraphPlan
 from neaptide.planner.variants.estimate import Estimate
 from neaptide.planner.variants.goal import Goal
-from neaptide.planner.variants.variant import Variant
+from neaptide.planner.variants.variant import Division, Variant
 from neaptide.planner.variants.variant_plan import VariantPlan
 from neaptide.plans import PlannedProgram, TerminationRecord
 from neaptide.transform.rewrite import Rewrite
@@ -90,10 +90,11 @@ class MetPlans:
 
     def best(self, goal: Goal) -> VariantPlan | None:
         """The best for a limit, as the answer to it; None where no plan was met. O(plans)."""
-        best = min(self._plans, key=lambda plan: goal.rank_of(plan.found.program), default=None)
-        if best is None:
-            return None
-        return replace(best, found=replace(best.found, program=for_limit(best.found.program, goal)))
+        return _best(self._plans, goal)
+
+    def best_of(self, division: Division, goal: Goal) -> VariantPlan | None:
+        """The best for a limit among those that are divided so; None where none was met. O(plans x nodes)."""
+        return _best([plan for plan in self._plans if plan.variant.division is division], goal)
 
     def of(self, variant: Variant) -> tuple[GraphPlan, ...]:
         """Plans of a variant, none both lower and faster than another, the fastest first. O(plans log plans)."""
@@ -118,6 +119,13 @@ class MetPlans:
             known = MetVariant(one.variant.label, one.variant, one.begins, (one.written,))
             met.setdefault(one.variant.rewrites, known)
         return tuple(met.values())
+
+
+def _best(plans: Sequence[VariantPlan], goal: Goal) -> VariantPlan | None:
+    best = min(plans, key=lambda plan: goal.rank_of(plan.found.program), default=None)
+    if best is None:
+        return None
+    return replace(best, found=replace(best.found, program=for_limit(best.found.program, goal)))
 
 
 def for_limit(program: PlannedProgram, goal: Goal) -> PlannedProgram:

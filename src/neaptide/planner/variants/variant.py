@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
@@ -20,11 +21,29 @@ class Decision:
         label: in words, the number of parts included.
         nbytes: that run in parts; of several regions that the words describe, these are meant.
         names: of the values that it is about, where it is about none of the regions; None where it is.
+        is_whole_step: whether the region is all of the step but its updates.
     """
 
     label: str
     nbytes: int = 0
     names: tuple[str, ...] | None = None
+    is_whole_step: bool = False
+
+
+class Division(Enum):
+    """What of a program runs in parts. Predicted times of programs that are divided alike err alike."""
+
+    NOTHING = "nothing in parts"
+    WHOLE_STEP = "the whole step in parts"
+    REGIONS = "regions in parts"
+
+
+def division_of(graph: Graph, decisions: Iterable[Decision]) -> Division:
+    """What runs in parts in a graph that some decisions made. O(nodes)."""
+    if not any(node.regions for node in graph.nodes):
+        return Division.NOTHING
+    whole = any(decision.is_whole_step for decision in decisions)
+    return Division.WHOLE_STEP if whole else Division.REGIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +69,11 @@ class Variant:
     def labels(self) -> tuple[str, ...]:
         """What was done, in words, one for each choice that was taken."""
         return tuple(decision.label for decision in self.decisions)
+
+    @property
+    def division(self) -> Division:
+        """What runs in parts. O(nodes)."""
+        return division_of(self.graph, self.decisions)
 
     @property
     def label(self) -> str:
