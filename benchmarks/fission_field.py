@@ -165,15 +165,10 @@ class Field:
             self.prepared,
             SearchOptions(budgets[0], strategy, limits, numerics=numerics, workers=1),
             budgets[1:],
-            divided_for=len(budgets) if kind == OURS else 0,
+            otherwise_for=len(budgets) if kind == OURS else 0,
         )
         say(f"  {kind}: {len(found.best)} plans in {time.monotonic() - began:.0f} s")
-        plans = [(f"{ratio:.2f}", made) for ratio, made in zip(FRONT, found.best, strict=True)]
-        plans += [
-            (f"{ratio:.2f}, {division.value}", made)
-            for ratio, others in zip(FRONT, found.divided, strict=False)
-            for division, made in others.items()
-        ]
+        plans = found.named([f"{ratio:.2f}" for ratio in FRONT])
         kept = distinct([made for _, made in plans])
         for index in kept:
             self._add_plan(kind, *plans[index])

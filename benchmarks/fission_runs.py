@@ -7,9 +7,10 @@ For models of the zoo and the steps of `fission_steps.py`, at the lowest peak wi
 * recomputation alone: `numerics="bitwise"`;
 
 and beside them eager, eager micro-batching by hand (`hand_micro_batches.py`) and `torch.utils.checkpoint`
-(`checkpoint_peers.py`). Of each kind one front of plans is made, for several predicted times; ours has for each of them the best
-plan of each division too, as trials do. A program that two kinds come to is run once. All run in turns. By every other round the plans of each kind are chosen: for each limit of time
-the lowest peak that measured within it, or the fastest plan. Those are verified, and the other rounds are reported. Peaks are counted by the allocator's events, processor times are taken in one
+(`checkpoint_peers.py`). Of each kind one front of plans is made, for several predicted times; ours has for each of them the
+best plan of each division too, as trials do. A program that two kinds come to is run once. All run in turns. By every other
+round the plans of each kind are chosen: for each limit of time the lowest peak that measured within it, or the fastest
+plan. Those are verified, and the other rounds are reported. Peaks are counted by the allocator's events, processor times are taken in one
 process, whose heap keeps what is freed as in those of `neaptide compare`, and the ratio to eager within each round, of
 whose three runs in a round the middle one counts; printed is the median of the rounds. A prediction is exact where the
 peak of the storages and the peak with workspace are both the measured ones to the byte. Parameters are compared with

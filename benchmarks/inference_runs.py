@@ -93,18 +93,11 @@ def measured(image: int, rounds: int, time_limit_s: float) -> dict[str, Any]:
     asked, *others = (Budget(None, latency=ratio * before) for ratio in FRONT)
     limits = Limits(time_s=time_limit_s, seed=SEED)
     found = plans_for(
-        prepared, SearchOptions(asked, limits=limits, numerics="close"), others, divided_for=len(FRONT)
+        prepared, SearchOptions(asked, limits=limits, numerics="close"), others, otherwise_for=len(FRONT)
     )
     plan_s = time.monotonic() - began
     runners = [contestants.eager_contestant(factory, SEED)]
-    named = [
-        *((f"for {ratio:.2f}", plan) for ratio, plan in zip(FRONT, found.best, strict=True)),
-        *(
-            (f"for {ratio:.2f}, {division.value}", plan)
-            for ratio, others in zip(FRONT, found.divided, strict=True)
-            for division, plan in others.items()
-        ),
-    ]
+    named = found.named([f"for {ratio:.2f}" for ratio in FRONT])
     plans = dict(named[index] for index in distinct([plan for _, plan in named]))
     makers = {name: contestants.rebind(plan.variant) for name, plan in plans.items()}
     runners += [contestants.planned_contestant(name, factory, SEED, make) for name, make in makers.items()]

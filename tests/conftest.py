@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Two things that take a fifth of the time of the tests and tell nothing."""
+    """Two things are left out that take a seventh of the time of the tests and tell nothing."""
     # pytest listens to every logger that does not hand on. Where somebody listens, torch writes down its stack for each
     # symbol that it makes.
     traces = logging.getLogger("torch.__trace")

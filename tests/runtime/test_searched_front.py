@@ -94,7 +94,7 @@ def divided():
         limits = more, more / 2
         asked, other = (Budget(None, latency=f"+{100 * limit:g}%") for limit in limits)
         options = SearchOptions(asked, limits=Limits(None, 6000, 0), numerics="close")
-        made[name] = prepared, plans_for(prepared, options, [other], divided_for=2), limits
+        made[name] = prepared, plans_for(prepared, options, [other], otherwise_for=2), limits
     return made
 
 
@@ -106,7 +106,7 @@ def seconds_and_peak(made):
 def test_plans_that_are_divided_in_other_ways_keep_the_limit_and_are_legal(divided):
     met = set()
     for prepared, found, limits in divided.values():
-        for best, others, share in zip(found.best, found.divided, limits, strict=True):
+        for best, others, share in zip(found.best, found.otherwise, limits, strict=True):
             own = best.variant.graphs[0].division
             assert own not in others
             met |= {own, *others}
@@ -124,13 +124,13 @@ def test_plans_that_are_divided_in_other_ways_keep_the_limit_and_are_legal(divid
 @pytest.mark.parametrize("name", STEPS)
 def test_a_plan_that_is_divided_in_another_way_runs_as_predicted(divided, name):
     _, found, _ = divided[name]
-    for made in found.divided[0].values():
+    for made in found.otherwise[0].values():
         assert_runs_as_predicted(STEPS[name][0], made)
 
 
 def test_a_plan_is_beaten_by_those_that_are_divided_alike_alone(divided):
     for _, found, _ in divided.values():
-        best, others = found.best[0], found.divided[0]
+        best, others = found.best[0], found.otherwise[0]
         assert others
         assert distinct([best, *others.values()]) == tuple(range(1 + len(others)))
         for made in others.values():
@@ -143,8 +143,8 @@ def test_a_plan_is_beaten_by_those_that_are_divided_alike_alone(divided):
 
 def test_a_step_that_keeps_its_bits_is_divided_in_no_way(prepared):
     options = SearchOptions(Budget(None, latency="+30%"), limits=LIMITS)
-    found = plans_for(prepared, options, [Budget(None, latency="+0%")], divided_for=2)
-    assert found.divided == ({}, {})
+    found = plans_for(prepared, options, [Budget(None, latency="+0%")], otherwise_for=2)
+    assert found.otherwise == ({}, {})
 
 
 @pytest.mark.parametrize("budget", [Budget(None, latency="+100%"), Budget("78%")])

@@ -52,16 +52,27 @@ class FoundPlans:
 
     Attributes:
         best: those that are predicted to be the best, one for each budget.
-        divided: for some of the budgets, those that were asked for so, the best of the plans that are divided in other ways
-            than the best one; of plans that keep the budget.
+        otherwise: for the first few of the budgets, as many as were asked for, the best plan of each other division than that;
+            of plans that keep the budget.
     """
 
     best: tuple[StepPlan, ...]
-    divided: tuple[Mapping[Division, StepPlan], ...]
+    otherwise: tuple[Mapping[Division, StepPlan], ...]
+
+    def named(self, budgets: Sequence[str]) -> list[tuple[str, StepPlan]]:
+        """All plans, each with what it was planned for; the best ones come first.
+
+        Args:
+            budgets: in words.
+        """
+        found = list(zip(budgets, self.best, strict=True))
+        for words, plans in zip(budgets, self.otherwise, strict=False):
+            found += [(f"{words}, {division.value}", made) for division, made in plans.items()]
+        return found
 
 
 def plans_for(
-    prepared: PreparedStep, options: SearchOptions, others: Sequence[Budget], *, divided_for: int = 0
+    prepared: PreparedStep, options: SearchOptions, others: Sequence[Budget], *, otherwise_for: int = 0
 ) -> FoundPlans:
     """The plan that is asked for, and for each of some other budgets one whose usual program is searched within that.
 
@@ -71,7 +82,7 @@ def plans_for(
         prepared: the step.
         options: of all searches together, whose limits they share.
         others: for the usual program alone.
-        divided_for: so many of the budgets get plans that are divided in other ways, the one that is asked for first.
+        otherwise_for: of how many of the budgets, the one that is asked for first, to tell the best plan of each other division.
     """
     options = replace(options, limits=_with_regions_found(prepared, options))
     first = _WITH_FIRST_STEPS if prepared.captured.first else 1.0
@@ -86,7 +97,7 @@ def plans_for(
         inside = replace(wanted, budget=budget)
         searched.append(prepared.plan_program(0, inside, prepared.allowed(inside, 0, None), met=met))
     found: list[StepPlan] = []
-    divided: list[Mapping[Division, StepPlan]] = []
+    otherwise: list[Mapping[Division, StepPlan]] = []
     for number, budget in enumerate(budgets):
         inside = replace(wanted, budget=budget)
         goal = Goal.of(budget, prepared.allowed(inside, 0, None), searched[0][0].predictions.baseline_seconds)
@@ -95,13 +106,13 @@ def plans_for(
         if program is not own[0]:
             program = for_limit(program, goal)
         found.append(_with_usual(asked, program, graph))
-        if number < divided_for:
+        if number < otherwise_for:
             laid_out = replace(inside, limits=part_of(inside.limits, SETTINGS.search_share))
-            divided.append(_divided(prepared, laid_out, asked, goal, met, graph.division))
-    return FoundPlans(tuple(found), tuple(divided))
+            otherwise.append(_divided_otherwise(prepared, laid_out, asked, goal, met, graph.division))
+    return FoundPlans(tuple(found), tuple(otherwise))
 
 
-def _divided(
+def _divided_otherwise(
     prepared: PreparedStep,
     options: SearchOptions,
     asked: StepPlan,
@@ -111,9 +122,9 @@ def _divided(
 ) -> dict[Division, StepPlan]:
     """Of plans that were met, and that are divided otherwise than `division`, the best that keeps a limit; of each way."""
     found = {}
-    for other in Division:
+    for other in (one for one in Division if one is not division):
         plan = met.best_of(other, goal)
-        if other is division or plan is None or goal.rank_of(plan.found.program)[0]:
+        if plan is None or goal.rank_of(plan.found.program)[0]:
             continue
         found[other] = _with_usual(asked, *prepared.usual_program_of(options, goal.allowed, plan))
     return found
@@ -163,13 +174,11 @@ def plans_to_try(
     seconds = baseline(prepared.problem()).seconds
     budget, _ = prepared.at_kept_pace(options.budget)
     others = other_budgets(budget, options.trials, seconds, prepared.allowed(options, 0, None))
-    made = plans_for(prepared, options, others, divided_for=1)
     words = [described_limit(budget, seconds) for budget in (budget, *others)]
-    found = (*made.best, *made.divided[0].values())
-    words += [f"{words[0]}, {division.value}" for division in made.divided[0]]
-    fitting = [index for index, made in enumerate(found) if _fits(made.plan.programs[0])] or [0]
-    kept = [fitting[index] for index in distinct([found[index] for index in fitting])]
-    return tuple(found[index] for index in kept), tuple(words[index] for index in kept)
+    named = plans_for(prepared, options, others, otherwise_for=1).named(words)
+    fitting = [(told, made) for told, made in named if _fits(made.plan.programs[0])] or named[:1]
+    kept = [fitting[index] for index in distinct([made for _, made in fitting])]
+    return tuple(made for _, made in kept), tuple(told for told, _ in kept)
 
 
 def distinct(plans: Sequence[StepPlan]) -> tuple[int, ...]:
