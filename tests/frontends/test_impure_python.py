@@ -115,7 +115,7 @@ class Noisy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        return gradient * ctx.sampler.clock(), None
+        return gradient * ctx.sampler.clock(), None  # HERE
 
 
 class NoisyDescent(torch.optim.SGD):
@@ -535,7 +535,7 @@ ELSEWHERE = {
     "counts_in_a_property": Warm.rate.fget,
     "counts_in_a_class": Warm.count,
     "generator_in_a_slot": Noise.level,
-    "clock_in_a_backward": Steps.scaled,
+    "clock_in_a_backward": Noisy.backward,
     "clock_in_an_update": NoisyDescent.step,
 }
 _KINDS = [name for name in vars(Steps) if not name.startswith("_") and name not in {"close", "scaled"}]

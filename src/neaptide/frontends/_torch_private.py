@@ -171,6 +171,14 @@ def uncached_autocast() -> Iterator[None]:
         torch.set_autocast_cache_enabled(was_cached)
 
 
+@functools.cache
+def makers_of_tensors() -> tuple[Callable[..., torch.Tensor], ...]:
+    """Functions that take a numpy array; torch's own tables of functions, made when first asked for, hold them now."""
+    resolve("torch.utils._device", "_device_constructors")()
+    resolve("torch.overrides", "get_ignored_functions")()
+    return torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy
+
+
 def data_dependent_errors() -> tuple[type[Exception], ...]:
     """What tracing raises when Python asks for a number that only the data knows."""
     return (

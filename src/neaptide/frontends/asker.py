@@ -8,12 +8,12 @@ import sysconfig
 from collections.abc import Callable
 from types import FrameType
 
-from neaptide.frontends.trace_errors import is_ours
-from neaptide.frontends.users_code import is_library_file
+from neaptide.frontends.observers import is_observer
+from neaptide.frontends.users_code import is_library_file, is_ours
 
 _frame_at = sys._getframe  # noqa: SLF001 - a stack summary would read files; a trace may replace the name in `sys`
 # What these read, they use themselves: source lines for a warning, the time of a log record, a module's file.
-_FOR_THEMSELVES = ("importlib", "linecache", "warnings", "logging", "traceback", "tokenize", "_pytest")
+_FOR_THEMSELVES = ("importlib", "linecache", "warnings", "logging", "traceback", "tokenize")
 
 
 @functools.cache
@@ -37,7 +37,7 @@ def is_users_frame(frame: FrameType) -> bool:
 
 
 def users_frame(depth: int, *, hands_on: Callable[[str], bool] | None = None) -> FrameType | None:
-    """The user's frame that asked; None where a library asked, for itself.
+    """The user's frame that asked; None where a library or one who looks on (a debugger, say) asked, for itself.
 
     The standard library only hands on: behind its frames the next one is looked at.
 
@@ -45,7 +45,21 @@ def users_frame(depth: int, *, hands_on: Callable[[str], bool] | None = None) ->
         depth: of the first frame to look at, as for `sys._getframe`.
         hands_on: says of a library's file that it only hands on, too.
     """
-    frame: FrameType | None = _frame_at(depth + 1)
+    first = _frame_at(depth + 1)
+    found = _first_users_frame(first, hands_on)
+    return None if found is None or _is_observed(first, found) else found
+
+
+def _is_observed(frame: FrameType, last: FrameType) -> bool:
+    while frame is not last:
+        if is_observer(frame) or frame.f_back is None:
+            return True
+        frame = frame.f_back
+    return is_observer(last)
+
+
+def _first_users_frame(first: FrameType, hands_on: Callable[[str], bool] | None) -> FrameType | None:
+    frame: FrameType | None = first
     while frame is not None:
         file = frame.f_code.co_filename
         if is_generated(frame):
@@ -66,4 +80,4 @@ def users_frame(depth: int, *, hands_on: Callable[[str], bool] | None = None) ->
 def direct_user(depth: int) -> FrameType | None:
     """The calling frame, if it is the user's."""
     frame = _frame_at(depth + 1)
-    return frame if is_users_frame(frame) else None
+    return frame if is_users_frame(frame) and not is_observer(frame) else None

@@ -63,7 +63,7 @@ def check_gradients(recording: Recording, nodes: Mapping[int, str]) -> None:
 
 def _refusal(operation: Any, origin: Record, instead: str) -> CaptureError:
     name = operation._schema.name.removeprefix("aten::")  # noqa: SLF001 - the schema has no public name
-    line = origin.line or origin.forward_line
+    line = origin.line
     return CaptureError(
         f"the gradient of {name} depends on the data in a way that a trace cannot follow",
         where=None if line is None else line.location,

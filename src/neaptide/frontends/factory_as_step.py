@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from neaptide.errors import UsageError
-from neaptide.frontends.trace_errors import is_ours
+from neaptide.frontends.users_code import is_ours
 
 
 def refuse_factory(returned: Iterable[Any], step: Callable[..., Any]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
@@ -97,6 +98,7 @@ def _extreme(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
     """`min` and `max` of several numbers, a symbol among them, as an operation instead of a branch."""
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
         def extreme(*args: Any, **kwargs: Any) -> Any:
             given = list(args[0]) if len(args) == 1 and isinstance(args[0], (list, tuple)) else list(args)
             if kwargs or not any(isinstance(item, _NUMBERS) for item in given):
@@ -114,6 +116,7 @@ def _function(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
     """A function of `math` that takes symbols as well."""
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
         def function(*args: Any) -> Any:
             if not any(isinstance(item, _NUMBERS) for item in args):
                 return original(*args)
@@ -127,6 +130,7 @@ def _function(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
 def _tensor_of_a_number(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """A tensor that is made of a symbol."""
 
+    @functools.wraps(original)
     def make(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         if not isinstance(data, _NUMBERS):
             return original(data, *args, **kwargs)

@@ -1,7 +1,7 @@
 """Refuses what goes between the user's code and the outside world during a trace, naming the line.
 
 It would happen once, at the trace, and never again when the captured program runs: printing, logging, writing to a
-file, drawing from an iterator, taking numbers from a numpy array.
+file, drawing from an iterator.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from typing import Any
 import torch
 
 from neaptide.errors import CaptureError
+from neaptide.frontends.observers import is_observer
 from neaptide.frontends.places import root_of
 from neaptide.frontends.step_state import StepState
-from neaptide.frontends.trace_errors import HostEffectError, is_ours, location, users_line
+from neaptide.frontends.trace_errors import HostEffectError, location, users_line
 from neaptide.frontends.users_code import is_library_file
 
 _NUMBERS = (torch.SymFloat, torch.SymInt)
+_SHOWN = "the step formats a tensor that is known only when it runs"
 _NEXT = "return the value from the step and print it outside"
 
 
@@ -37,7 +39,8 @@ def no_host_traffic(state: StepState) -> Iterator[None]:
         for kind in _NUMBERS:
             for name in ("__str__", "__format__", "__repr__"):
                 stack.enter_context(_replaced(kind, name, _refuse_format))
-        stack.enter_context(_replaced(torch, "from_numpy", _refuse_numpy))
+        for name in ("__format__", "__repr__"):
+            stack.enter_context(_replaced(torch.Tensor, name, _unless_library(_SHOWN)))
         for stream in {id(s): s for s in (sys.stdout, sys.stderr) if s is not None}.values():
             stack.enter_context(_replaced(stream, "write", _unless_library("the step prints while it runs")))
         stack.enter_context(_closed_iterators(state))
@@ -82,32 +85,13 @@ def _refuse_format(original: Callable[..., Any]) -> Callable[..., Any]:
     return refuse
 
 
-def _refuse_numpy(original: Callable[..., Any]) -> Callable[..., Any]:
-    def refuse(*args: Any) -> Any:
-        if _caller_is_library(2):
-            return original(*args)
-        raise numpy_error(location(users_line(traceback.extract_stack())))
-
-    return refuse
-
-
-def numpy_error(where: str | None) -> CaptureError:
-    """The error for a tensor that is made of a numpy array inside the step."""
-    return CaptureError(
-        "the step makes a tensor of a numpy array",
-        where=where,
-        why="its numbers would be read once, at capture, and never again",
-        next_step="make the tensor outside the step and pass it with the batch",
-    )
-
-
 def _caller_is_library(depth: int) -> bool:
     """Whether a call comes from library code; logging's own frames are passed over."""
     frame = sys._getframe(depth)  # noqa: SLF001 - a stack summary would read files
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "logging":
         frame = frame.f_back
     file = frame.f_code.co_filename
-    return is_library_file(file) or is_ours(file)
+    return is_library_file(file) or is_observer(frame)
 
 
 def output_error(what: str) -> HostEffectError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -52,6 +53,7 @@ class LightPasses:
         backward, grad = torch.autograd.backward, torch.autograd.grad
         steps = [(optimizer, optimizer.step) for optimizer in self._optimizers]
 
+        @functools.wraps(backward)
         def light_backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             leaves = self._leaves_behind(tensors)
             if leaves is None or any(args[2:]) or any(kwargs.values()):
@@ -63,6 +65,7 @@ class LightPasses:
                         leaf.grad = torch.empty_like(leaf)
             return None
 
+        @functools.wraps(grad)
         def light_grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             if self._leaves_behind(outputs) is None or args or kwargs:
                 return grad(outputs, inputs, *args, **kwargs)

@@ -1,69 +1,45 @@
-"""Notes the line outside torch that calls each operation, while a step is traced."""
+"""The line outside torch that calls each operation, and that sets a flag, while a step is traced.
+
+No `TorchFunctionMode` notes it. While one is active, torch looks a function up again by its name, and so would apply
+twice what the user or a library has wrapped round it; and torch's modules leave their fast paths.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
-from neaptide.frontends.host_traffic import numpy_error, output_error
 from neaptide.frontends.notes import Notes
 from neaptide.frontends.recording import Line
-from neaptide.frontends.trace_errors import unknown_shape
-from neaptide.frontends.traced_sizes import is_of_data
-from neaptide.frontends.users_code import is_library_file
 
 _TORCH = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")  # noqa: PTH118, PTH120, PTH100
 _OURS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")  # noqa: PTH118, PTH120, PTH100
-_SHOWS = frozenset({torch.Tensor.__repr__, torch.Tensor.__format__})
-_SETS_FLAG = (torch.Tensor.requires_grad_, vars(torch._C.TensorBase)["requires_grad"].__set__)  # noqa: SLF001 - a property
-_MAKES = frozenset({torch.tensor, torch.as_tensor, torch.asarray})
+_frame_at = sys._getframe  # noqa: SLF001 - a stack summary would read files; a trace may replace the name in `sys`
 
 
-class LineNotes(TorchFunctionMode):
-    """While active, the line that calls torch is noted.
+def calling_line(depth: int = 0) -> Line | None:
+    """The innermost line that is neither torch's nor neaptide's: the user's, or a model library's that the user calls.
 
-    That is the innermost frame that is neither torch nor neaptide: the user's own line, or that of the model
-    library the user calls.
+    Args:
+        depth: of the first frame to look at, as for `sys._getframe`.
     """
+    frame = calling_frame(depth + 1)
+    return None if frame is None else Line(frame.f_code.co_filename, frame.f_lineno)
 
-    def __init__(self, notes: Notes) -> None:
-        super().__init__()
-        self._notes = notes
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - traceback objects would cost a millisecond
-        while frame is not None and _is_skipped(frame.f_code.co_filename):
-            frame = frame.f_back
-        if frame is None:
-            return func(*args, **(kwargs or {}))
-        line = Line(frame.f_code.co_filename, frame.f_lineno)
-        if func in _SHOWS and not is_library_file(line.file):
-            raise output_error("the step formats a tensor that is known only when it runs")
-        if func in _MAKES and args and _is_numpy_array(args[0]) and not is_library_file(line.file):
-            raise numpy_error(line.location)
-        if func in _SETS_FLAG:
-            self._notes.flag_lines[id(args[0])] = line
-        before, self._notes.line = self._notes.line, line
-        try:
-            result = func(*args, **(kwargs or {}))
-        finally:
-            self._notes.line = before
-        if isinstance(result, torch.Tensor) and any(map(is_of_data, result.shape)):
-            raise unknown_shape(line.location, getattr(func, "__name__", "an operation"))
-        return result
+def calling_frame(depth: int = 0) -> FrameType | None:
+    """The frame of that line."""
+    frame: FrameType | None = _frame_at(depth + 1)
+    while frame is not None and _is_skipped(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
 
 
 @functools.cache
@@ -71,6 +47,35 @@ def _is_skipped(file: str) -> bool:
     return file.startswith((_TORCH, _OURS))
 
 
-def _is_numpy_array(item: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(item, numpy.ndarray)
+@contextlib.contextmanager
+def noted_flags(notes: Notes) -> Iterator[None]:
+    """Note where `requires_grad` of a tensor is set."""
+    flag: Any = torch.Tensor.requires_grad
+    method = torch.Tensor.requires_grad_
+
+    def note(tensor: torch.Tensor) -> None:
+        line = calling_line(2)
+        if line is not None:
+            notes.flag_lines[id(tensor)] = line
+
+    def set_flag(tensor: torch.Tensor, value: bool) -> None:
+        note(tensor)
+        flag.__set__(tensor, value)
+
+    @functools.wraps(method)
+    def requires_grad_(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        note(tensor)
+        return method(tensor, *args, **kwargs)
+
+    replaced = {"requires_grad": property(flag.__get__, set_flag), "requires_grad_": requires_grad_}
+    own = {name: vars(torch.Tensor)[name] for name in replaced if name in vars(torch.Tensor)}
+    for name, replacement in replaced.items():
+        setattr(torch.Tensor, name, replacement)
+    try:
+        yield
+    finally:
+        for name in replaced:
+            if name in own:
+                setattr(torch.Tensor, name, own[name])
+            else:
+                delattr(torch.Tensor, name)

@@ -10,12 +10,11 @@ from neaptide.frontends.recording import Line
 
 
 class Notes:
-    """Current line, submodule, phase, checkpointed call, observed gradient and autograd node.
+    """Current submodule, phase, checkpointed call, observed gradient and autograd node.
 
     One object for each trace. Whoever changes a note puts the former one back.
 
     Attributes:
-        line: of the code outside torch that runs now.
         module: dotted path of the submodule that runs now.
         phase: forward, backward or optimizer.
         checkpoint: number of the outermost checkpointed call around.
@@ -23,14 +22,11 @@ class Notes:
         sequences: of the autograd nodes whose backward runs now, innermost last.
         nodes: names of the autograd nodes that a backward reaches, by sequence number.
         flag_lines: where `requires_grad` of a tensor was last set, by its identity.
-        is_between_nodes: the backward runs, but no node of it: gradients of several users are added up.
     """
 
     __slots__ = (
         "checkpoint",
         "flag_lines",
-        "is_between_nodes",
-        "line",
         "module",
         "nodes",
         "observed",
@@ -39,7 +35,6 @@ class Notes:
     )
 
     def __init__(self) -> None:
-        self.line: Line | None = None
         self.module = ""
         self.phase = "forward"
         self.checkpoint: int | None = None
@@ -47,7 +42,6 @@ class Notes:
         self.sequences: list[int] = []
         self.nodes: dict[int, str] = {}
         self.flag_lines: dict[int, Line] = {}
-        self.is_between_nodes = False
 
     @contextlib.contextmanager
     def noted(self, **notes: Any) -> Iterator[None]:

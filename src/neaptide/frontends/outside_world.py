@@ -1,4 +1,4 @@
-"""Refuses what a step asks of the outside world during a trace: clock, entropy, files, processes, the interpreter.
+"""Refuses what a step asks of the outside world during a trace: clock, entropy, files, processes, numpy's arrays.
 
 Each way out of Python leads through a function in C. These are replaced while the trace runs, in their own module,
 wherever a module of the standard library holds them too, and in every place of the step's own state that holds one
@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from neaptide.frontends import _torch_private as private
 from neaptide.frontends.asker import users_frame
 from neaptide.frontends.opaque_numbers import ClockReading, clock_error
 from neaptide.frontends.places import ItemPlace, Place, root_of
@@ -33,6 +34,7 @@ from neaptide.frontends.stand_ins import (
     is_hashed_by_address,
     is_torch_state,
     not_torch,
+    numpy_stand_in,
     refusing,
     seed_stand_in,
     without_clock,
@@ -202,6 +204,7 @@ def _replacements(named: frozenset[str]) -> dict[int, Any]:
         pairs.append((hash, identity_stand_in(hash, is_hashed_by_address)))
     if named & _FRAME_WORDS:
         pairs.append((sys._getframe, frames_stand_in(sys._getframe)))  # noqa: SLF001
+    pairs += [(make, numpy_stand_in(make)) for make in private.makers_of_tensors()]
     for name, function in vars(time).items():
         if name in _CLOCKS:
             pairs.append((function, clock_stand_in(function, name)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neaptide.frontends.recording import Line, Record
+from neaptide.frontends.recording import Record
 from neaptide.ir.nodes import Source
 
 NO_SEQUENCE = (1 << 64) - 1  # what autograd numbers nodes that belong to no forward op
@@ -23,7 +23,7 @@ class SourceMap:
             if record.kind != "call" or record.phase != "forward" or record.sequence is None:
                 continue
             known = self._forward.get(record.sequence)
-            if _line(record) is not None and (known is None or record.module):
+            if record.line is not None and (known is None or record.module):
                 self._forward[record.sequence] = record
 
     def of(self, record: Record) -> Source:
@@ -31,11 +31,7 @@ class SourceMap:
         phase, number = record.phase, record.sequence
         if phase == "backward" and number is not None and number != NO_SEQUENCE:
             record = self._forward.get(number, record)
-        line = _line(record)
+        line = record.line
         if line is None:
             return Source(module=record.module, phase=phase)
         return Source(line.file, line.number, line.code, record.module, phase)
-
-
-def _line(record: Record) -> Line | None:
-    return record.line or record.forward_line

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import operator
-import os
-import sys
 from collections.abc import Callable, Sequence
-from types import FrameType
 from typing import Any
 
 import torch
@@ -17,10 +14,13 @@ from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.fake_kernels import FAKE_KERNELS
 from neaptide.frontends.known_results import KnownResults
+from neaptide.frontends.line_notes import calling_line
 from neaptide.frontends.notes import Notes
 from neaptide.frontends.recording import Line, Record, Recording, TensorFacts, stem_of
+from neaptide.frontends.same_twice import tensors_of
+from neaptide.frontends.trace_errors import unknown_shape
 from neaptide.frontends.trace_values import qualified
-from neaptide.frontends.traced_sizes import is_of_sizes, traced_size
+from neaptide.frontends.traced_sizes import is_of_data, is_of_sizes, traced_size
 from neaptide.frontends.true_strides import with_true_strides
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -103,7 +103,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not isinstance(func, torch._ops.OpOverload):  # noqa: SLF001
             raise CaptureError(
                 f"the step uses {qualified(func)}, which is no tensor operation",
-                where=None if self._notes.line is None else self._notes.line.location,
+                where=_location(calling_line()),
                 why="neaptide has no meaning for it",
             )
         if any(kind not in _PLAIN_TENSORS and not private.is_fake_type(kind) for kind in types):
@@ -130,6 +130,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         target = torch.ops.aten.lift_fresh_copy.default if func is torch.ops.aten.lift_fresh.default else func
         record = self._add("call", stem_of(target), target, taken, named)
         record.result = self._follow(result, record)
+        _refuse_unknown_shapes(record)
         return result
 
     def _arguments(self, items: Sequence[Any]) -> tuple[Any, ...]:
@@ -187,8 +188,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             args,
             kwargs,
             None,
-            notes.line,
-            None if notes.line is not None or notes.is_between_nodes else _forward_line(),
+            calling_line(),
             notes.module,
             notes.phase,
             notes.checkpoint,
@@ -257,17 +257,11 @@ def _stand_in(item: Any) -> Any:
     return 1.0 if type(item) is torch.SymFloat else item
 
 
-# Functions called `forward` in these files are torch's own ways to call the user's.
-_MACHINERY = tuple(
-    os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), room, "")  # noqa: PTH118, PTH120, PTH100
-    for room in ("fx", "_dynamo", "_higher_order_ops", "_subclasses")
-)
+def _location(line: Line | None) -> str | None:
+    return None if line is None else line.location
 
 
-def _forward_line() -> Line | None:
-    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - a traceback object would cost a millisecond
-    while frame is not None:
-        if frame.f_code.co_name == "forward" and not frame.f_code.co_filename.startswith(_MACHINERY):
-            return Line(frame.f_code.co_filename, frame.f_lineno)
-        frame = frame.f_back
-    return None
+def _refuse_unknown_shapes(record: Record) -> None:
+    for facts in tensors_of(record.result):
+        if any(type(size) is not int and is_of_data(size) for size in facts.shape):
+            raise unknown_shape(_location(record.line), stem_of(record.target))

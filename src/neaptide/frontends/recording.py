@@ -96,8 +96,7 @@ class Record:
             behind for the outputs, where something else than a record is no value of the program.
         kwargs: likewise, by name.
         result: facts of the tensor that it gives, a tuple of those, or a number that is known or symbolic.
-        line: of the code outside torch that called it, where that is known.
-        forward_line: the innermost line in a function called `forward`, where `line` is not known.
+        line: of the code outside torch that called it.
         module: dotted path of the submodule that was running.
         phase: forward, backward or optimizer.
         checkpoint: number of the checkpointed call around it.
@@ -112,7 +111,6 @@ class Record:
     kwargs: dict[str, Any]
     result: Any = None
     line: Line | None = None
-    forward_line: Line | None = None
     module: str = ""
     phase: str = "forward"
     checkpoint: int | None = None

@@ -6,13 +6,16 @@ import functools
 import linecache
 import os
 import random
+import sys
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from neaptide.frontends.asker import direct_user, users_frame
+from neaptide.frontends.asker import direct_user, is_users_frame, users_frame
+from neaptide.frontends.line_notes import calling_frame
+from neaptide.frontends.observers import is_observer
 from neaptide.frontends.opaque_numbers import ClockReading, Identity, outside_error
 
 ALWAYS = 1_000  # no call has so many arguments
@@ -85,6 +88,33 @@ def is_hashed_by_address(item: Any) -> bool:
     return bool(kind.__hash__ == object.__hash__)
 
 
+def numpy_stand_in(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A function that makes tensors, refusing when the user gives it a numpy array."""
+
+    @functools.wraps(original)
+    def make(*args: Any, **kwargs: Any) -> torch.Tensor:
+        given = (*args[:1], *kwargs.values())
+        if any(map(_is_numpy_array, given)) and _calls_torch_itself():
+            raise outside_error(
+                "the step makes a tensor of a numpy array",
+                "make the tensor outside the step and pass it with the batch",
+            )
+        return original(*args, **kwargs)
+
+    return make
+
+
+def _calls_torch_itself() -> bool:
+    """Whether the user's line calls torch, not that of a library."""
+    frame = calling_frame(1)
+    return frame is not None and is_users_frame(frame) and not is_observer(frame)
+
+
+def _is_numpy_array(item: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(item, numpy.ndarray)
+
+
 def frames_stand_in(original: Callable[[int], types.FrameType]) -> Callable[..., types.FrameType]:
     """`sys._getframe`, refusing when the user asks, also through `inspect` and `traceback`."""
 
@@ -123,7 +153,7 @@ def without_clock(kind: Any, names: Sequence[str]) -> Any:
     def make(_cls: Any, *args: Any, **kwargs: Any) -> Any:
         return kind(*args, **kwargs)
 
-    entries: dict[str, Any] = {"__new__": make, "__slots__": ()}
+    entries: dict[str, Any] = {"__new__": make, "__slots__": (), "__wrapped__": kind, "__module__": __name__}
     for name in names:
         stand_in = refusing(getattr(kind, name), f"reads the clock ({name})")
         entries[name] = staticmethod(stand_in)

@@ -24,9 +24,10 @@ from neaptide.frontends.host_traffic import no_host_traffic
 from neaptide.frontends.known_results import KnownResults
 from neaptide.frontends.large_data import closed_data
 from neaptide.frontends.light_passes import LightPasses
-from neaptide.frontends.line_notes import LineNotes
+from neaptide.frontends.line_notes import noted_flags
 from neaptide.frontends.line_of_change import line_of_change
 from neaptide.frontends.locked_arrays import locked_arrays
+from neaptide.frontends.new_modules import originals_in_new_modules
 from neaptide.frontends.notes import Notes
 from neaptide.frontends.object_watch import ObjectWatch, Watched, changed_error
 from neaptide.frontends.optimizer_twins import OptimizerTwins, Twins
@@ -228,6 +229,7 @@ class _Tracer:
         light = LightPasses(self.state, notes)
         self.left_out = light.left_out
         with contextlib.ExitStack() as stack:
+            stack.enter_context(originals_in_new_modules())
             stack.enter_context(self.inputs.mode)
             stack.enter_context(self.inputs.sizes.traced())
             stack.enter_context(private.uncached_autocast())
@@ -244,7 +246,7 @@ class _Tracer:
             stack.enter_context(self.host.traced(recorder))
             if self.before is not None:
                 stack.enter_context(light.open())
-            stack.enter_context(LineNotes(notes))
+            stack.enter_context(noted_flags(notes))
             stack.enter_context(recorder)
             recording = recorder.finish(self._program(self.inputs.fakes))
         check_gradients(recording, notes.nodes)

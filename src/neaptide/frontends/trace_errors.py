@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.known_fixes import known_fix, known_fix_of_line, library_line
-from neaptide.frontends.users_code import is_library_file
+from neaptide.frontends.users_code import is_library_file, is_ours
 
 _ROOT = __file__.rsplit("frontends", 1)[0]
-_OURS = tuple(_ROOT + room for room in ("frontends", "runtime", "api", "cli"))  # the zoo counts as a user
 _OPTIMIZERS = "torch/optim/"
 
 
@@ -19,14 +18,9 @@ class HostEffectError(CaptureError):
     """The step does something outside the program that would happen once, at capture, and never again."""
 
 
-def is_ours(file: str) -> bool:
-    """Whether a source file belongs to the part of neaptide that traces and runs."""
-    return file.startswith(_OURS)
-
-
 def users_line(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary | None:
     """The innermost frame in the user's own files; else the innermost frame of all that is not ours."""
-    foreign = [f for f in frames if not f.filename.startswith(_OURS)]
+    foreign = [f for f in frames if not is_ours(f.filename)]
     users = [f for f in foreign if not is_library_file(f.filename) or f.filename.startswith(_ROOT)]
     return users[-1] if users else (foreign[-1] if foreign else None)
 

@@ -53,11 +53,13 @@ def noted_backward(notes: Notes) -> Iterator[None]:
 
     def noted(function: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
         _number_nodes(roots, notes)
-        with notes.noted(phase="backward", is_between_nodes=False):
+        with notes.noted(phase="backward"):
             return function(roots, *args, **kwargs)
 
-    torch.autograd.backward = functools.partial(noted, backward)
-    torch.autograd.grad = functools.partial(noted, grad)
+    for name, function in (("backward", backward), ("grad", grad)):
+        stand_in: Any = functools.partial(noted, function)
+        stand_in.__wrapped__ = function
+        setattr(torch.autograd, name, stand_in)
     try:
         yield
     finally:
@@ -81,10 +83,8 @@ def _number_nodes(roots: Any, notes: Notes) -> None:
 
 def _begin(notes: Notes, number: int, _gradients: Any) -> None:
     notes.sequences.append(number)
-    notes.is_between_nodes = False
 
 
 def _end(notes: Notes, _inputs: Any, _outputs: Any) -> None:
     if notes.sequences:  # a backward inside of this node's may have numbered it when it ran already
         notes.sequences.pop()
-    notes.is_between_nodes = True

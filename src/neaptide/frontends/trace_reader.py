@@ -118,7 +118,7 @@ class _Reader:
                 inputs.append(slot)
                 self._input(record, slot)
             elif record.kind == "call" and record in live:
-                self.values.line = record.line or record.forward_line
+                self.values.line = record.line
                 self._call(record)
             elif record.kind == "output":
                 self._outputs(record)

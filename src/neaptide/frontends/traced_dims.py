@@ -22,7 +22,8 @@ from neaptide.frontends.known_fixes import library_line
 from neaptide.frontends.settled_sizes import Assumption, settled
 from neaptide.frontends.size_facts import NO_SIZES, SizeFacts
 from neaptide.frontends.step_slots import argument_name
-from neaptide.frontends.trace_errors import is_ours, location, users_line
+from neaptide.frontends.trace_errors import location, users_line
+from neaptide.frontends.users_code import is_ours
 
 
 class TracedDims:

@@ -1,0 +1,166 @@
+"""Functions of torch that the user or a library has wrapped run once, as in eager, whenever they were wrapped."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from neaptide.frontends.torch_step import capture_step
+from step_checks import planned
+
+
+class Network(nn.Module):
+    """Calls a function of each kind: Python of torch.nn.functional, builtins, methods of tensors, a class method."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(6, 6)
+        self.norm = nn.GroupNorm(2, 6)
+
+    def forward(self, x):
+        x = self.norm(functional.gelu(self.inner(x)))
+        x = functional.normalize(functional.softmax(x, -1) + x, dim=-1)
+        heads = x.view(1, 1, *x.shape)
+        x = functional.scaled_dot_product_attention(heads, heads, heads)[0, 0]
+        halves = x.split(3, dim=-1)
+        pairs = torch.cdist(halves[0], halves[1]) + torch.einsum("ij,kj->ik", x, x)
+        return functional.huber_loss(torch.tanh(x), x.detach().clamp(-1, 1)) + pairs.mean()
+
+
+def make_step():
+    torch.manual_seed(0)
+    model = Network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+    def step(x):
+        loss = model(x).square()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step
+
+
+def by_lambda(old):
+    return lambda *args, **kwargs: old(*args, **kwargs) * 1.5
+
+
+def by_wraps(old):
+    @functools.wraps(old)
+    def scaled(*args, **kwargs):
+        return 0.5 * old(*args, **kwargs)
+
+    return scaled
+
+
+class Calls:
+    def __init__(self, old):
+        self.old = old
+        functools.update_wrapper(self, old)
+
+    def __call__(self, *args, **kwargs):
+        return self.old(*args, **kwargs) + 0.25
+
+
+class CallsAsMethod(Calls):
+    def __get__(self, owner, _kind=None):
+        return self if owner is None else functools.partial(self, owner)
+
+
+def of_parts(old):
+    return lambda *args, **kwargs: tuple(part * 2 for part in old(*args, **kwargs))
+
+
+PATCHES = {
+    "python function": (functional, "group_norm", by_lambda),
+    "python function, softmax": (functional, "softmax", by_wraps),
+    "python function, by an object": (functional, "normalize", Calls),
+    "loss": (functional, "huber_loss", Calls),
+    "builtin": (functional, "gelu", by_lambda),
+    "attention": (functional, "scaled_dot_product_attention", by_wraps),
+    "method in C": (torch.Tensor, "square", by_lambda),
+    "method in C, by an object": (torch.Tensor, "clamp", CallsAsMethod),
+    "method in Python": (torch.Tensor, "split", of_parts),
+    "function of torch in C": (torch, "tanh", by_wraps),
+    "function of torch in Python": (torch, "cdist", Calls),
+    "einsum": (torch, "einsum", by_wraps),
+}
+
+
+@pytest.fixture(params=PATCHES)
+def patched(request, monkeypatch):
+    owner, name, wrapper = PATCHES[request.param]
+    return lambda: monkeypatch.setattr(owner, name, wrapper(getattr(owner, name)))
+
+
+def test_what_is_wrapped_before_the_capture_runs_once(patched):
+    x = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
+    plain = make_step()(x)
+    patched()
+    eager, step = make_step(), planned(make_step(), x)
+    expected = [eager(x) for _ in range(2)]
+    assert not torch.equal(expected[0], plain)
+    assert [step(x) for _ in range(2)] == expected
+
+
+@pytest.mark.parametrize("name", ["python function", "method in C", "loss"])
+def test_what_is_wrapped_between_two_calls_runs_once(name, monkeypatch):
+    owner, attribute, wrapper = PATCHES[name]
+    x = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
+    eager, step = make_step(), planned(make_step(), x, on_mismatch="replan")
+    assert step(x) == eager(x)
+    monkeypatch.setattr(owner, attribute, wrapper(getattr(owner, attribute)))
+    assert step(x) == eager(x)
+    monkeypatch.undo()
+    assert step(x) == eager(x)
+
+
+class Scale(torch.autograd.Function):
+    """Doubles; its `apply` is a class method."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
+def test_a_class_method_that_is_wrapped_runs_once(monkeypatch):
+    old = Scale.apply
+    monkeypatch.setattr(Scale, "apply", classmethod(lambda _cls, x: old(x) * 1.5))
+
+    def make():
+        torch.manual_seed(0)
+        model = nn.Linear(6, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x):
+            loss = Scale.apply(model(x)).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach()
+
+        return step
+
+    x = torch.randn(4, 6)
+    eager, step = make(), planned(make(), x)
+    assert [step(x) for _ in range(2)] == [eager(x) for _ in range(2)]
+
+
+def test_a_trace_is_no_function_mode():
+    """Or torch's modules would leave their fast paths."""
+
+    def step(x):
+        if torch.overrides.has_torch_function((x,)):
+            raise RuntimeError
+        return (x * x).sum()
+
+    capture_step(step, (torch.randn(3),))
