@@ -24,7 +24,7 @@ from neaptide.runtime.verification import (
     verify_eager,
     verify_planned,
 )
-from step_checks import as_variant
+from step_checks import as_variant, verify
 from varying_dims import needs_varying_dims
 
 
@@ -49,6 +49,29 @@ def test_equal_steps_have_equal_records_in_every_group():
     assert outcome.worst == {}
     assert all(expected.tensors[group] for group in GROUPS)
     assert {name.split()[1] for name in expected.tensors["gradients"]} == {"0", "1"}
+
+
+def test_a_result_that_autograd_sees_otherwise_is_a_difference(monkeypatch):
+    def factory():
+        net = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+        def step(x):
+            loss = net(x).square().sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return {"loss": loss}
+
+        return step, torch.ones(3, 4)
+
+    assert verify(factory).bitwise_equal
+    monkeypatch.setattr("neaptide.runtime.binding.attached", lambda tensor, is_leaf: tensor)
+    outcome = verify(factory)
+    assert not outcome.bitwise_equal
+    assert not outcome.agrees
+    assert outcome.worst == {"loss": "step 0 result 0, in requires_grad, is_leaf or grad_fn"}
+    assert set(outcome.max_abs_diff.values()) == {0.0}
 
 
 def test_a_difference_is_found_in_every_group_it_reaches():

@@ -40,6 +40,7 @@ class CapturedProgram:
             code, and what is recomputed is planned anew.
         borrowed: leaves of the return value that are the user's own objects, see `Trace`.
         attached: leaves of the return value that autograd could go back through, likewise.
+        open_results: those of them that are differentiated outside, if anywhere, likewise.
         written: outputs that are the same plain value at each call.
         decisions: the branches that it took by step counts and other numbers of the host: it is for calls that
             take the same; None where there are none.
@@ -60,7 +61,8 @@ class CapturedProgram:
     rewrites: tuple[str, ...]
     checkpoints: tuple[tuple[int, ...], ...] = ()
     borrowed: Mapping[int, tuple[str, str]] = field(default_factory=dict)
-    attached: frozenset[int] = frozenset()
+    attached: Mapping[int, bool] = field(default_factory=dict)
+    open_results: Mapping[int, str] = field(default_factory=dict)
     written: Mapping[OutputSlot, Any] = field(default_factory=dict)
     decisions: HostPart | None = None
     sizes: SizeFacts = NO_SIZES

@@ -127,6 +127,16 @@ class HostCode:
 
         return head
 
+    def goes_on(self, result_spec: Any, constants: Mapping[int, Any]) -> bool:
+        """Whether the head hands its variables to the tail; else it returns what the step returns.
+
+        Args:
+            result_spec: structure of what the head returned.
+            constants: its leaves that are no tensors, numbers of the program or objects of the step.
+        """
+        went_on, _ = pytree.tree_unflatten(list(range(result_spec.num_leaves)), result_spec)
+        return constants.get(went_on) is True
+
     def refuse_odd_variables(self, result_spec: Any, constants: Mapping[int, Any]) -> None:
         """Refuse a variable whose content would be that of the capture for ever.
 
@@ -137,9 +147,9 @@ class HostCode:
         Raises:
             CaptureError: naming the variable.
         """
-        went_on, content = pytree.tree_unflatten(list(range(result_spec.num_leaves)), result_spec)
-        if constants.get(went_on) is not True:
+        if not self.goes_on(result_spec, constants):
             return
+        _, content = pytree.tree_unflatten(list(range(result_spec.num_leaves)), result_spec)
         for name, leaves in zip(self.parts.variables, content, strict=True):
             for leaf in pytree.tree_leaves(leaves):
                 if leaf in constants and not (is_plain(constants[leaf]) or _is_fixed(constants[leaf])):

@@ -21,12 +21,16 @@ class Notes:
         observed: name of the gradient that the next record marks.
         sequences: of the autograd nodes whose backward runs now, innermost last.
         nodes: names of the autograd nodes that a backward reaches, by sequence number.
+        consumed: sequence numbers of those that ran in a backward which is not made to be differentiated.
+        is_graph_kept: the backward that runs is made to be differentiated (`create_graph=True`).
         flag_lines: where `requires_grad` of a tensor was last set, by its identity.
     """
 
     __slots__ = (
         "checkpoint",
+        "consumed",
         "flag_lines",
+        "is_graph_kept",
         "module",
         "nodes",
         "observed",
@@ -41,7 +45,9 @@ class Notes:
         self.observed: str | None = None
         self.sequences: list[int] = []
         self.nodes: dict[int, str] = {}
+        self.consumed: set[int] = set()
         self.flag_lines: dict[int, Line] = {}
+        self.is_graph_kept = False
 
     @contextlib.contextmanager
     def noted(self, **notes: Any) -> Iterator[None]:

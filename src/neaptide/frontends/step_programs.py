@@ -243,6 +243,7 @@ def program_of(trace: Trace, rewrites: list[str], name: str) -> CapturedProgram:
         checkpoints=read.checkpoints,
         borrowed=trace.borrowed,
         attached=trace.attached,
+        open_results=trace.open_results,
         written=trace.written,
         decisions=trace.decisions,
         sizes=trace.sizes,

@@ -175,7 +175,9 @@ class Trace:
         kept_gradients: parameters whose entry gradient is still theirs after the step.
         borrowed: leaves of the return value that are the user's own, by leaf position: `("tensor", name)` of a slot or
             `("object", name)` of a place.
-        attached: positions of the tensors in the return value that autograd knows how to go back through.
+        attached: positions of the tensors in the return value that autograd knows how to go back through, with whether
+            they are its leaves.
+        open_results: those of them that no backward of the step goes through: lines of what made them, by position.
         decisions: the branches taken by numbers that the host knows; None where there are none.
         written: outputs that are the same plain value at each call.
         listing: what was recorded, to be compared with another run; empty where impure Python is not looked for.
@@ -191,7 +193,8 @@ class Trace:
     exit: EntryPattern
     kept_gradients: frozenset[str]
     borrowed: Mapping[int, tuple[str, str]] = field(default_factory=dict)
-    attached: frozenset[int] = frozenset()
+    attached: Mapping[int, bool] = field(default_factory=dict)
+    open_results: Mapping[int, str] = field(default_factory=dict)
     decisions: HostPart | None = None
     written: Mapping[OutputSlot, Any] = field(default_factory=dict)
     listing: Listing = NO_LISTING

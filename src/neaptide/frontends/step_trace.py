@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from neaptide.errors import NeaptideError
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends.attachment import lines_of_ends
 from neaptide.frontends.branching_gradients import check_gradients
 from neaptide.frontends.dynamic_dims import DynamicDim
 from neaptide.frontends.factory_as_step import refuse_factory
@@ -184,7 +185,8 @@ class _Tracer:
             self.exit,
             outputs.kept_gradients,
             outputs.borrowed,
-            frozenset(outputs.attached),
+            outputs.attached,
+            lines_of_ends(outputs.ends, recording),
             self.decisions,
             outputs.written,
             listing,
@@ -277,7 +279,7 @@ class _Tracer:
     def _collect(self, twins: Twins) -> list[Any]:
         """All that the program returns, in the order of the output slots."""
         outputs, state = self.outputs, self.state
-        outputs.add_result(self.result, state, self.twins)
+        outputs.add_result(self.result, state, self.twins, self.notes)
         refuse_factory(outputs.constants.values(), self.step)
         gradients = outputs.add_gradients(self.originals, twins, self.notes)
         found = self.optimizers.collect(outputs.write)

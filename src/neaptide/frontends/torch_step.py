@@ -13,6 +13,7 @@ import torch
 
 from neaptide.errors import CaptureError, PlanMismatch, UsageError
 from neaptide.frontends._torch_sizes import keeps_sizes
+from neaptide.frontends.attachment import refuse_open_results
 from neaptide.frontends.captured import CapturedProgram, CapturedStep
 from neaptide.frontends.dynamic_dims import Dynamic, find_dims
 from neaptide.frontends.first_writes import FirstWrites
@@ -77,6 +78,9 @@ def capture_step(
             captured = _captured(step, lambda: find_state(step, state), step, request)
         except CaptureError as refusal:
             captured = _captured_before_host_code(step, request, refusal)
+    for program in captured.programs:
+        if captured.host is None or not captured.host.goes_on(program.result_spec, program.constants):
+            refuse_open_results(program.open_results)
     return replace(captured, seconds=time.perf_counter() - began)
 
 

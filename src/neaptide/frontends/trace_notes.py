@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -51,13 +52,16 @@ def noted_backward(notes: Notes) -> Iterator[None]:
     """Note the backward phase, and the number of the autograd node that runs, which its forward op has, too."""
     backward, grad = torch.autograd.backward, torch.autograd.grad
 
-    def noted(function: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
+    def noted(
+        function: Callable[..., Any], signature: inspect.Signature, roots: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         _number_nodes(roots, notes)
-        with notes.noted(phase="backward"):
+        keeps = bool(signature.bind(roots, *args, **kwargs).arguments.get("create_graph"))
+        with notes.noted(phase="backward", is_graph_kept=keeps):
             return function(roots, *args, **kwargs)
 
     for name, function in (("backward", backward), ("grad", grad)):
-        stand_in: Any = functools.partial(noted, function)
+        stand_in: Any = functools.partial(noted, function, inspect.signature(function))
         stand_in.__wrapped__ = function
         setattr(torch.autograd, name, stand_in)
     try:
@@ -83,6 +87,8 @@ def _number_nodes(roots: Any, notes: Notes) -> None:
 
 def _begin(notes: Notes, number: int, _gradients: Any) -> None:
     notes.sequences.append(number)
+    if not notes.is_graph_kept:
+        notes.consumed.add(number)
 
 
 def _end(notes: Notes, _inputs: Any, _outputs: Any) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from neaptide.errors import CaptureError
+from neaptide.frontends.attachment import open_end, refuse_kept_gradient
 from neaptide.frontends.notes import Notes
 from neaptide.frontends.optimizer_twins import Twins
 from neaptide.frontends.places import Place
@@ -25,7 +26,8 @@ class TraceOutputs:
         result_spec: structure of what the step returned.
         constants: leaves of it that are no outputs, by position.
         borrowed: leaves of it that are objects of the step, by position: kind and name.
-        attached: positions of leaves that require a gradient.
+        attached: positions of leaves that require a gradient, with whether they are leaves of autograd as well.
+        ends: numbers of the autograd nodes that made those which no backward of the step goes through, by position.
         kept_gradients: names of tensors whose gradients are the objects that the step found.
         written: what the step wrote that is no output, by slot.
     """
@@ -36,7 +38,8 @@ class TraceOutputs:
         self.result_spec: Any = None
         self.constants: dict[int, Any] = {}
         self.borrowed: dict[int, tuple[str, str]] = {}
-        self.attached: set[int] = set()
+        self.attached: dict[int, bool] = {}
+        self.ends: dict[int, int] = {}
         self.kept_gradients: frozenset[str] = frozenset()
         self.written: dict[OutputSlot, Any] = {}
 
@@ -51,13 +54,19 @@ class TraceOutputs:
         else:
             self.written[slot] = content
 
-    def add_result(self, result: Any, state: StepState, twins: Mapping[str, torch.Tensor]) -> None:
+    def add_result(
+        self, result: Any, state: StepState, twins: Mapping[str, torch.Tensor], notes: Notes
+    ) -> None:
         """Note what the step returned.
 
         Args:
             result: that.
             state: what the step works on.
             twins: of its tensors, by name.
+            notes: of the trace.
+
+        Raises:
+            CaptureError: a result has a gradient of its own.
         """
         own: dict[int, tuple[str, str]] = {
             id(p.get()): ("object", p.name) for p in state.objects if _is_there(p)
@@ -71,9 +80,16 @@ class TraceOutputs:
                 slot = OutputSlot("result", f"result_{position}", (position,))
                 self._add(slot, leaf.detach() if isinstance(leaf, torch.Tensor) else leaf)
                 if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
-                    self.attached.add(position)
+                    self._add_attached(position, leaf, notes)
             else:
                 self.constants[position] = leaf
+
+    def _add_attached(self, position: int, leaf: torch.Tensor, notes: Notes) -> None:
+        refuse_kept_gradient(leaf, position)
+        self.attached[position] = leaf.is_leaf
+        end = open_end(leaf, notes)
+        if end is not None:
+            self.ends[position] = end
 
     def add_gradients(
         self, originals: Sequence[tuple[TensorSlot, torch.Tensor]], twins: Twins, notes: Notes

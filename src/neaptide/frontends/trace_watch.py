@@ -63,7 +63,7 @@ class Write:
         """The same write; a tensor of the trace is told by its make."""
         if not isinstance(self.after, torch.Tensor) or isinstance(self.after, torch.nn.Parameter):
             return self
-        left = LeftTensor(TensorSpec.of(self.after), self.after.requires_grad)
+        left = LeftTensor(TensorSpec.of(self.after), self.after.requires_grad, self.after.is_leaf)
         return replace(self, after=left)
 
     def place(self, state: StepState) -> Place:
@@ -83,10 +83,12 @@ class LeftTensor:
     Attributes:
         spec: its geometry.
         attached: whether autograd could go back through it.
+        is_leaf: whether it is a leaf of autograd.
     """
 
     spec: TensorSpec
     attached: bool
+    is_leaf: bool
 
     def placeholder(self) -> torch.Tensor:
         """A tensor of that geometry without bytes."""

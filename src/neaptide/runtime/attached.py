@@ -1,4 +1,4 @@
-"""Results of a program for host code that runs behind it: attached to autograd as in eager, but with no way back."""
+"""Results of a program as autograd sees them in eager: they require a gradient, but there is no way back through them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ import torch
 from neaptide.errors import StepMismatch
 
 
-def attached(tensor: torch.Tensor) -> torch.Tensor:
-    """The same bytes as a tensor that requires a gradient and is no leaf; a backward pass through it is refused."""
-    result: torch.Tensor = _NoWayBack.apply(tensor.detach().requires_grad_())  # type: ignore[no-untyped-call]
+def attached(tensor: torch.Tensor, *, is_leaf: bool) -> torch.Tensor:
+    """The same bytes as a tensor that requires a gradient.
+
+    Args:
+        tensor: a result of a program.
+        is_leaf: whether it is a leaf in eager; a backward pass through any other is refused.
+    """
+    leaf = tensor.detach().requires_grad_()
+    if is_leaf:
+        return leaf
+    result: torch.Tensor = _NoWayBack.apply(leaf)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -24,7 +32,7 @@ class _NoWayBack(torch.autograd.Function):
     @staticmethod
     def backward(_ctx: Any, *_gradients: Any) -> Any:
         raise StepMismatch(
-            "a backward pass goes through a result of the planned program",
-            why="host code behind the program calls it, and the program has let go of what it needs",
-            next_step="call backward in front of the first statement that counts, logs or prints",
+            "a backward pass outside of the planned program goes through one of its results",
+            why="the program has done its own backward, and has let go of what another one needs",
+            next_step="put loss and backward inside the step, in front of what counts, logs or prints; or use .detach()",
         )

@@ -30,7 +30,6 @@ class Binding:
         graph: what runs.
         state: the user's objects.
         left: places that get a tensor at each call, in the order of the program's outputs.
-        goes_on: whether host code gets the return value, with tensors attached where autograd had them attached.
     """
 
     def __init__(
@@ -39,7 +38,6 @@ class Binding:
         graph: Graph,
         state: StepState,
         *,
-        goes_on: bool = False,
         left: Sequence[tuple[Place, LeftTensor]] = (),
     ) -> None:
         self._left = left
@@ -61,7 +59,7 @@ class Binding:
         self._scalars = {v for v in graph.inputs if graph.values[v].is_host_scalar}
         self._rates: list[torch.Tensor] = []
         self._borrowed = {at: self._reader(key, -1) for at, key in program.borrowed.items()}
-        self._attached = program.attached if goes_on else frozenset()
+        self._attached = program.attached
         self._readers = [
             self._reader(slot.key, value) if value in used else _nothing
             for slot, value in zip(program.inputs, graph.inputs, strict=True)
@@ -97,10 +95,12 @@ class Binding:
         skipped: set[str] = set()
         for slot, output in zip(self._program.outputs, outputs, strict=True):
             if slot.role == "result":
-                results[slot.key[0]] = attached(output) if slot.key[0] in self._attached else output
+                position = slot.key[0]
+                is_leaf = self._attached.get(position)
+                results[position] = output if is_leaf is None else attached(output, is_leaf=is_leaf)
             elif slot.role == "left":
                 place, left = self._left[slot.key[0]]
-                place.set(attached(output) if left.attached else output)
+                place.set(attached(output, is_leaf=left.is_leaf) if left.attached else output)
             elif slot.role == "gradient":
                 gradients[slot.key[0]] = output
             elif slot.role == "skipped":

@@ -207,7 +207,7 @@ def one_number(result: Any) -> float | None:
         return None
     leaf = leaves[0]
     if isinstance(leaf, torch.Tensor) and leaf.numel() == 1:
-        return float(leaf)
+        return float(leaf.detach())
     return float(leaf) if isinstance(leaf, (int, float)) else None
 
 

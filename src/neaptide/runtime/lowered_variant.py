@@ -139,7 +139,6 @@ class LoweredVariant:
                 planned.program,
                 graph,
                 self.planned.captured.state,
-                goes_on=host is not None,
                 left=self.planned.captured.first_writes.left,
             ),
             tuple(positions[0] for positions in on_storage.values()),

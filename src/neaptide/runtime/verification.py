@@ -39,11 +39,19 @@ class StepRecord:
         tensors: by group and name; results and gradients of every step, the rest after the last.
         random_state: of the default CPU generator after the last step.
         last_result: what the last step returned.
+        to_autograd: of each of the tensors that the user can reach, by group and name: whether it requires a gradient,
+            whether it is a leaf, and whether it has no `grad_fn`.
     """
 
     tensors: dict[str, dict[str, torch.Tensor]] = field(default_factory=lambda: {g: {} for g in GROUPS})
     random_state: torch.Tensor | None = None
     last_result: Any = None
+    to_autograd: dict[tuple[str, str], tuple[bool, bool, bool]] = field(default_factory=dict)
+
+    def note(self, group: str, name: str, tensor: torch.Tensor) -> None:
+        """Record a tensor of the user's."""
+        self.tensors[group][name] = tensor.detach().clone()
+        self.to_autograd[group, name] = tensor.requires_grad, tensor.is_leaf, tensor.grad_fn is None
 
 
 @dataclass(frozen=True)
@@ -188,9 +196,7 @@ def _note_step(record: StepRecord, number: int, result: Any, gradients: Mapping[
     record.last_result = result
     for position, leaf in enumerate(pytree.tree_leaves(result)):
         if isinstance(leaf, (torch.Tensor, float, int)):
-            record.tensors["loss"][f"step {number} result {position}"] = (
-                torch.as_tensor(leaf).detach().clone()
-            )
+            record.note("loss", f"step {number} result {position}", torch.as_tensor(leaf))
     for name, gradient in gradients.items():
         record.tensors["gradients"][f"step {number} {name}"] = gradient
 
@@ -202,13 +208,13 @@ def _note_state(record: StepRecord, state: StepState) -> None:
         parameter_names[id(tensor)] = slot.name
         if tensor.is_meta:
             continue  # the skeleton of a functional call, say: there are no bytes to compare
-        record.tensors[_GROUP_OF_ROLE[slot.role]][slot.name] = tensor.detach().clone()
+        record.note(_GROUP_OF_ROLE[slot.role], slot.name, tensor)
     for label, optimizer in state.optimizers.items():
         for parameter, entries in optimizer.state.items():
             for key, entry in entries.items():
                 if isinstance(entry, torch.Tensor):
                     name = f"{label}.{parameter_names[id(parameter)]}.{key}"
-                    record.tensors["optimizer_state"][name] = entry.detach().clone()
+                    record.note("optimizer_state", name, entry)
     record.random_state = torch.get_rng_state()
 
 
@@ -247,6 +253,10 @@ def compare_records(
             if not distance <= largest:
                 largest, worst[group] = distance, name
         differences[group] = largest
+    for (group, name), seen in expected.to_autograd.items():
+        if found.to_autograd.get((group, name), seen) != seen:
+            equal = close = False
+            worst.setdefault(group, f"{name}, in requires_grad, is_leaf or grad_fn")
     return Verification(differences, equal, worst, equal if tolerance is None else close)
 
 
