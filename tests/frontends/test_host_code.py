@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import functools
 import logging
 import math
@@ -409,7 +408,7 @@ class Refused(Trainer):
 
     def __init__(self):
         super().__init__()
-        self.hidden = collections.deque([[]])
+        self.hidden = types.MappingProxyType({"log": []})
 
     def between(self, x):
         out = self.model(x)
@@ -423,7 +422,7 @@ class Refused(Trainer):
         return loss.detach()
 
     def hands_on_a_list_of_its_own(self, x):
-        log = self.hidden[0]
+        log = self.hidden["log"]
         loss = self.update(x)
         self.n += 1
         log.append(loss.item())

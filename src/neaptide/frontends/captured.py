@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neaptide.frontends.first_writes import NO_WRITES, FirstWrites
 from neaptide.frontends.host_code import HostCode
@@ -17,7 +17,11 @@ from neaptide.frontends.size_guard import SizeGuard
 from neaptide.frontends.step_slots import EntryPattern, InputSlot, OutputSlot
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.trace_reader import Observation
+from neaptide.frontends.unread import ALL_READ, UnreadNames
 from neaptide.ir.graph import Graph
+
+if TYPE_CHECKING:
+    from neaptide.frontends.step_programs import StepRequest
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class CapturedProgram:
     unknown_ops: tuple[str, ...]
     rewrites: tuple[str, ...]
     checkpoints: tuple[tuple[int, ...], ...] = ()
-    borrowed: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    borrowed: Mapping[int, tuple[str, Any]] = field(default_factory=dict)
     attached: Mapping[int, bool] = field(default_factory=dict)
     open_results: Mapping[int, str] = field(default_factory=dict)
     written: Mapping[OutputSlot, Any] = field(default_factory=dict)
@@ -76,6 +80,21 @@ class CapturedProgram:
             return gradients == known_gradients
         # Of a gradient that did not exist in the trace it is not known whether the step clears it or adds to it.
         return gradients <= known_gradients
+
+    def is_like(self, other: CapturedProgram) -> bool:
+        """Whether another capture of the step found the same program for the same gradients and state. O(size)."""
+        mine, theirs = self.decisions, other.decisions
+        return (
+            self.entry.names() == other.entry.names()
+            and self.inputs == other.inputs
+            and self.outputs == other.outputs
+            and self.result_spec == other.result_spec
+            and (mine is None) == (theirs is None)
+            and (
+                mine is None or theirs is None or (mine.keys, mine.outcomes) == (theirs.keys, theirs.outcomes)
+            )
+            and self.graph == other.graph
+        )
 
     def covers(self, other: CapturedProgram) -> bool:
         """Whether this program can run wherever the other one can."""
@@ -95,10 +114,12 @@ class CapturedStep:
         signature: facts that a call must agree on; `reader` reads those of a call.
         seconds: time the capture took.
         changing: names of Python floats that are inputs of the programs.
+        unread: what the programs were proved not to read; of it only the type is a fact.
         first_writes: Python state that the step writes at its first call only; `state` and `signature` are as they
             are afterwards.
         host: what runs behind the programs; None where nothing does. The programs are then those of its head.
         sizes: reads dims that may vary off the arguments of a call; None where none may.
+        request: what was asked for, but for the arguments.
     """
 
     step: Callable[..., Any]
@@ -109,6 +130,8 @@ class CapturedStep:
     reader: SignatureReader
     seconds: float
     changing: frozenset[str] = frozenset()
+    unread: UnreadNames = ALL_READ
+    request: StepRequest | None = None
     first_writes: FirstWrites = NO_WRITES
     host: HostCode | None = None
     sizes: SizeGuard | None = None

@@ -22,12 +22,14 @@ import torch
 from torch.utils import _pytree as pytree
 
 from neaptide.errors import CaptureError
+from neaptide.frontends.places import Place
 from neaptide.frontends.scalars import is_plain
 from neaptide.frontends.schedulers import keys_written_by, schedulers_in, stored_keys
 from neaptide.frontends.split_source import Cut
 from neaptide.frontends.state_finder import find_state
 from neaptide.frontends.step_slots import hyper_parameters
 from neaptide.frontends.step_state import StepState
+from neaptide.frontends.unread import ALL_READ, UnreadNames, is_unread
 from neaptide.frontends.users_code import class_file, codes_in, is_library_file, names_in
 
 _STORES = frozenset({"STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL", "DELETE_GLOBAL"})
@@ -57,9 +59,9 @@ class HostCode:
     parts: Cut
     whole: types.FunctionType
 
-    def head_state(self, extra: Any) -> StepState:
-        """What the head works on; `extra` as for `find_state`."""
-        return find_state(self.head, extra, without=self.whole)
+    def head_state(self, extra: Any, unread: UnreadNames = ALL_READ) -> StepState:
+        """What the head works on; `extra` and `unread` as for `find_state`."""
+        return find_state(self.head, extra, without=self.whole, unread=unread)
 
     def _tail_codes(self) -> list[types.CodeType]:
         """Code of the tail and of the user's functions that it calls."""
@@ -106,8 +108,9 @@ class HostCode:
 
         Args:
             stepped: filled with the ids of the optimizers that the head steps.
-            state: of the step.
+            state: what the head works on.
         """
+        kept = {id(place.get()) for place in state.objects}
 
         def head(*args: Any, **kwargs: Any) -> Any:
             before = pytree.tree_flatten((args, kwargs))
@@ -122,7 +125,7 @@ class HostCode:
             if before[1] != after[1] or any(a is not b for a, b in zip(before[0], after[0], strict=True)):
                 raise self._refusal("it changes the lists or dicts that it was called with")
             if result[0]:
-                self._refuse_shared(result[1])
+                self._refuse_shared(result[1], kept)
             return result
 
         return head
@@ -185,18 +188,26 @@ class HostCode:
         """Whether the tail may clear the gradients that the head leaves."""
         return any("zero_grad" in names_in(code) for code in self._tail_codes())
 
+    def written_values(self, head: StepState) -> frozenset[str]:
+        """Names of the plain values that the tail may write, and the head may read at the next call."""
+        return frozenset(place.name for place in self._fed(head))
+
     def written_numbers(self, head: StepState) -> frozenset[str]:
-        """Names of the Python floats that the tail writes and the head reads at the next call.
+        """Names of the Python numbers that the tail writes and the head reads at the next call.
 
         Raises:
             CaptureError: the head reads something else that the tail writes, so every call would be another program.
         """
-        stored = {name for code in self._tail_codes() for name in _stored(code)}
-        fed = [place for place in head.scalars if getattr(place, "key", place.name) in stored]
+        fed = self._fed(head)
         other = next((place for place in fed if type(place.get()) is not float), None)
         if other is not None:
             raise self._refusal(f"it writes {other.name}, which the step reads in front of it")
         return frozenset(place.name for place in fed) | self._written_settings(head)
+
+    def _fed(self, head: StepState) -> list[Place]:
+        """Places of plain values that the tail stores something under the name of, and that the head may read."""
+        stored = {name for code in self._tail_codes() for name in _stored(code)}
+        return [place for place in head.scalars if getattr(place, "key", place.name) in stored]
 
     def _written_settings(self, head: StepState) -> frozenset[str]:
         """Names of the floats in parameter groups that the tail writes, or a scheduler that it reaches.
@@ -214,10 +225,13 @@ class HostCode:
             if entry.key in keys and type(entry.content) is float
         )
 
-    def _refuse_shared(self, variables: tuple[Any, ...]) -> None:
-        """Lists and dicts are made anew for each call, which is right for those that the head itself makes."""
+    def _refuse_shared(self, variables: tuple[Any, ...], kept: set[int]) -> None:
+        """Lists and dicts are made anew for each call, which is right for those that the head itself makes.
+
+        The state of the step is handed on as it is.
+        """
         for position, name in enumerate(self.parts.variables):
-            if _shares(variables[position : position + 1], 1):
+            if _shares(variables[position : position + 1], kept, 1):
                 raise self._refusal(f"its variable {name} is or holds a list or dict that is kept elsewhere")
 
     def _refusal(self, why: str) -> CaptureError:
@@ -233,12 +247,14 @@ def _is_users(callee: Callable[..., Any]) -> bool:
     )
 
 
-def _shares(container: Any, further: int = 0) -> bool:
+def _shares(container: Any, kept: set[int], further: int = 0) -> bool:
     """Whether a list or dict inside has an owner besides the container around it and `further` ones."""
     for part in container.values() if isinstance(container, dict) else container:
+        if is_unread(part) or id(part) in kept:
+            continue
         if isinstance(part, _MUTABLE) and sys.getrefcount(part) > _OWNED_ONCE + further:
             return True
-        if isinstance(part, (*_MUTABLE, tuple)) and _shares(part):
+        if isinstance(part, (*_MUTABLE, tuple)) and _shares(part, kept):
             return True
     return False
 

@@ -60,7 +60,7 @@ class PlaceFacts:
             content = read(place)
             if content is not MISSING:
                 facts.append((f"len({place.name})", _length(content)))
-        return facts
+        return facts + [(f"type of {place.name}", type(read(place))) for place in self._state.unread]
 
     def objects(self) -> list[Fact]:
         """What can only be told apart by identity."""
@@ -82,7 +82,7 @@ class PlaceFacts:
         return (
             list(map(len, self._lists)),
             [_length(read(place)) for place in self._loose],
-            [type(read(place)) for place in self._inputs],
+            [type(read(place)) for place in (*self._inputs, *self._state.unread)],
             [content_of(item) for item in self._bytes],
             list(map(read, self._state.environment)),
         )

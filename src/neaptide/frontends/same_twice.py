@@ -13,6 +13,7 @@ from neaptide.frontends import _torch_private as private
 from neaptide.frontends.record_source import SourceMap
 from neaptide.frontends.recording import Record, Recording, TensorFacts
 from neaptide.frontends.scalars import is_scalar
+from neaptide.frontends.unread import is_unread
 from neaptide.symbolic.size_expr import SizeExpr
 
 _MAX_LITERAL = 10_000  # elements; a larger literal is refused anyway
@@ -205,6 +206,8 @@ def _literal(content: Any) -> Any:
 
 def _content(item: Any, depth: int) -> Any:
     """Plain data of a result, comparable; of objects without a value of their own, what they hold."""
+    if is_unread(item):
+        return "what the step does not read"
     if isinstance(item, (torch.Tensor, *_SYMBOLS)):
         return _RETURNED
     if is_scalar(item):

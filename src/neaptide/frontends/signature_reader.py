@@ -27,14 +27,15 @@ class SignatureReader:
 
     Args:
         state: what was found.
-        changing: names of Python floats that are inputs of the program: of them only the type is a fact.
+        changing: names of Python numbers that are inputs of the program: of them only the type is a fact, as of what the
+            step does not read.
         sizes: of dims that may vary; None where none may.
     """
 
     def __init__(
         self, state: StepState, changing: frozenset[str] = frozenset(), sizes: SizeGuard | None = None
     ) -> None:
-        self._changing = changing
+        self._changing = changing | {argument_name(position) for position in state.unread_arguments}
         self._sizes = sizes
         self._tensors = TensorFacts(state)
         self._places = PlaceFacts(state, changing)

@@ -36,6 +36,7 @@ from neaptide.frontends.scalars import is_scalar
 from neaptide.frontends.settings import SETTINGS, is_own_identity, settings_in
 from neaptide.frontends.state_refusals import refuse
 from neaptide.frontends.step_state import Owner, StepState, TensorSlot, make_names_unique
+from neaptide.frontends.unread import ALL_READ, UnreadNames
 from neaptide.frontends.users_code import (
     class_file,
     functions_of,
@@ -54,7 +55,11 @@ _NOT_CALLED_BY_STEPS = frozenset(
 
 
 def find_state(
-    step: Callable[..., Any], extra: Any = None, *, without: types.FunctionType | None = None
+    step: Callable[..., Any],
+    extra: Any = None,
+    *,
+    without: types.FunctionType | None = None,
+    unread: UnreadNames = ALL_READ,
 ) -> StepState:
     """Looks through a step for the state it works on. O(objects reached).
 
@@ -62,11 +67,12 @@ def find_state(
         step: the training step: a function, a bound method, a partial or an object with `__call__`.
         extra: further modules, optimizers or tensors (any nesting of lists and dicts) that cannot be found.
         without: a function that is not looked through, although code of the step has its name in it.
+        unread: what the step is taken not to read.
 
     Raises:
         CaptureError: for state that a captured step cannot carry (a random generator, say).
     """
-    finder = _Finder(home_of(step), without)
+    finder = _Finder(home_of(step), without, unread)
     finder.look_at(step, "step", None)
     if extra is not None:
         finder.look_at(extra, "state", None)
@@ -77,8 +83,9 @@ def find_state(
 
 
 class _Finder:
-    def __init__(self, home: str | None, without: types.FunctionType | None) -> None:
-        self.state = StepState()
+    def __init__(self, home: str | None, without: types.FunctionType | None, unread: UnreadNames) -> None:
+        self.state = StepState(unread_arguments=unread.arguments)
+        self._unread = unread.places
         self._home = home  # the folder of the step itself counts as the user's, wherever it is installed
         self._seen: dict[int, Any] = {id(without): without}
         self._places: set[tuple[int, Any]] = set()
@@ -102,6 +109,9 @@ class _Finder:
             return
         self._places.add(place.identity)
         content = place.get()
+        if place.name in self._unread and not isinstance(content, torch.Tensor):
+            self.state.unread.append(place)
+            return
         if not isinstance(content, torch.Tensor):
             self.state.watched.append(place)
             self._guard(place, content)

@@ -27,6 +27,7 @@ from neaptide.frontends.step_slots import (
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.step_trace import trace_step
 from neaptide.frontends.trace_reader import read_trace
+from neaptide.frontends.unread import ALL_READ, UnreadNames
 from neaptide.ops import registry
 
 MAX_PROGRAMS = 4  # of one step: without optimizer state, and for the branches taken by step counts
@@ -43,6 +44,7 @@ class StepRequest:
         extra: state that cannot be found by looking through the step.
         name: of the graph.
         changing: names of Python floats that become inputs.
+        unread: what the step is taken not to read.
         clears_gradients: host code behind the program clears the gradients.
         is_watched: whether impure Python is looked for.
         dims: of the arguments, that may vary.
@@ -53,6 +55,7 @@ class StepRequest:
     extra: Any
     name: str
     changing: frozenset[str]
+    unread: UnreadNames = ALL_READ
     clears_gradients: bool = False
     is_watched: bool = True
     dims: tuple[DynamicDim, ...] = ()

@@ -173,8 +173,8 @@ class Trace:
         entry: what the step was traced with.
         exit: what it leaves behind.
         kept_gradients: parameters whose entry gradient is still theirs after the step.
-        borrowed: leaves of the return value that are the user's own, by leaf position: `("tensor", name)` of a slot or
-            `("object", name)` of a place.
+        borrowed: leaves of the return value that are the user's own, by leaf position: `("tensor", name)` of a slot,
+            `("object", name)` of a place, or what the step does not read: `("unread", name)`, `("argument", position)`.
         attached: positions of the tensors in the return value that autograd knows how to go back through, with whether
             they are its leaves.
         open_results: those of them that no backward of the step goes through: lines of what made them, by position.
@@ -192,7 +192,7 @@ class Trace:
     entry: EntryPattern
     exit: EntryPattern
     kept_gradients: frozenset[str]
-    borrowed: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    borrowed: Mapping[int, tuple[str, Any]] = field(default_factory=dict)
     attached: Mapping[int, bool] = field(default_factory=dict)
     open_results: Mapping[int, str] = field(default_factory=dict)
     decisions: HostPart | None = None

@@ -74,6 +74,8 @@ class StepState:
         owners: modules, optimizers and the user's objects: a new attribute of one may hide what its class has.
         lacking: names that the step looks up in vain among some globals, and finds among the builtins.
         left: places in which the step leaves another tensor at each call; the program gives it.
+        unread: places that the step is taken not to read: neither they nor what is reached through them are guarded.
+        unread_arguments: positions of leaves of its arguments, likewise.
         is_watched: whether impure Python is looked for in traces.
     """
 
@@ -102,6 +104,8 @@ class StepState:
     owners: list[Owner] = field(default_factory=list)
     lacking: list[tuple[dict[str, Any], str]] = field(default_factory=list)
     left: list[Place] = field(default_factory=list)
+    unread: list[Place] = field(default_factory=list)
+    unread_arguments: frozenset[int] = frozenset()
     is_watched: bool = True
 
 

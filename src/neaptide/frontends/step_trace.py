@@ -52,6 +52,7 @@ from neaptide.frontends.trace_notes import noted_backward, noted_modules
 from neaptide.frontends.trace_outputs import TraceOutputs, refuse_batch_gradients
 from neaptide.frontends.trace_truths import known_truths
 from neaptide.frontends.trace_watch import StateWatch, Write, rebound
+from neaptide.frontends.unread import StandIns
 
 
 def trace_step(
@@ -137,6 +138,9 @@ class _Tracer:
         self.dims = dims
         self.numbers = [(place, place.get()) for place in state.scalars if place.name in changing]
         self.symbols: list[Any] = []
+        self.stand_ins = StandIns()
+        self.unread = [(place, place.get()) for place in state.unread]
+        self.standing: list[Any] = []
         self.batch_leaves, self.batch_spec = pytree.tree_flatten((args, dict(kwargs)))
         self.twins: dict[str, torch.Tensor] = {}
         self.outputs = TraceOutputs()
@@ -162,6 +166,7 @@ class _Tracer:
             self._restore()
             watch.restore()
             objects.put_back()
+            self.stand_ins.check()
             if isinstance(error, NeaptideError) or not isinstance(error, Exception):
                 raise
             raise explained(error, self.state.hidden) from error
@@ -170,6 +175,7 @@ class _Tracer:
         written += [write for write in watch.restore() if write.identity(self.state) not in left]
         for changed in objects.put_back():
             raise changed_error(changed, self._line_that_changes(changed))
+        self.stand_ins.check()
         self.scaled.settle()
         listing = NO_LISTING
         if self.state.is_watched:
@@ -272,6 +278,11 @@ class _Tracer:
         for place, _ in self.numbers:
             self.symbols.append(twins["scalar", place.name].item())
             place.set(self.symbols[-1])
+        for position in self.state.unread_arguments:
+            leaves[position] = self.stand_ins.of_argument(position)
+        for place, _ in self.unread:
+            self.standing.append(self.stand_ins.of_place(place.name))
+            place.set(self.standing[-1])
         args, kwargs = pytree.tree_unflatten(leaves, self.batch_spec)
         self.result = self.step(*args, **kwargs)
         return self._collect(twins)
@@ -279,7 +290,7 @@ class _Tracer:
     def _collect(self, twins: Twins) -> list[Any]:
         """All that the program returns, in the order of the output slots."""
         outputs, state = self.outputs, self.state
-        outputs.add_result(self.result, state, self.twins, self.notes)
+        outputs.add_result(self.result, state, self.twins, self.notes, self.stand_ins)
         refuse_factory(outputs.constants.values(), self.step)
         gradients = outputs.add_gradients(self.originals, twins, self.notes)
         found = self.optimizers.collect(outputs.write)
@@ -324,6 +335,10 @@ class _Tracer:
             if not _holds(place, symbol):
                 found.append((place.identity, Write(place.name)))
             place.set(number)
+        for (place, content), stand_in in zip(self.unread, self.standing, strict=False):
+            if not _holds(place, stand_in):
+                found.append((place.identity, Write(place.name)))
+            place.set(content)
         self.optimizers.put_back()
         return found
 

@@ -17,6 +17,7 @@ from neaptide.frontends.attachment import refuse_open_results
 from neaptide.frontends.captured import CapturedProgram, CapturedStep
 from neaptide.frontends.dynamic_dims import Dynamic, find_dims
 from neaptide.frontends.first_writes import FirstWrites
+from neaptide.frontends.host_code import HostCode
 from neaptide.frontends.host_cut import cut_again, cut_behind, not_cut
 from neaptide.frontends.joined_ranges import joined_programs
 from neaptide.frontends.mode_facts import check_modes
@@ -31,6 +32,7 @@ from neaptide.frontends.step_slots import (
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.step_trace import trace_step
 from neaptide.frontends.trace_watch import StateWrittenError
+from neaptide.frontends.unread import ReadError, UnreadNames
 
 
 def capture_step(
@@ -75,7 +77,7 @@ def capture_step(
     request = StepRequest(args, given, state, name or _name_of(step), changing, is_watched=watched, dims=dims)
     with _collector_paused():
         try:
-            captured = _captured(step, lambda: find_state(step, state), step, request)
+            captured = _captured(step, lambda unread: find_state(step, state, unread=unread), step, request)
         except CaptureError as refusal:
             captured = _captured_before_host_code(step, request, refusal)
     for program in captured.programs:
@@ -85,10 +87,13 @@ def capture_step(
 
 
 def _captured(
-    step: Callable[..., Any], find: Callable[[], StepState], called: Callable[..., Any], request: StepRequest
+    step: Callable[..., Any],
+    find: Callable[[UnreadNames], StepState],
+    called: Callable[..., Any],
+    request: StepRequest,
 ) -> CapturedStep:
     """A step that is traced by calling `called`, which works on what `find` finds."""
-    found = find()
+    found = find(request.unread)
     found.is_watched = request.is_watched
     SignatureReader(found).read(request.args, request.kwargs)  # refuses arguments that cannot be guarded
     try:
@@ -110,24 +115,93 @@ def _captured_before_host_code(
         host = cut_behind(step, request.args, request.kwargs, request.extra)
     except LookupError as reason:
         raise not_cut(refusal, str(reason)) from refusal.__cause__
-    stepped: set[int] = set()
-    traced = host.watched_head(stepped, find_state(step, request.extra))
-    request = replace(request, clears_gradients=host.clears_gradients)
     try:
-        captured = _captured(step, lambda: host.head_state(request.extra), traced, request)
-        numbers = host.written_numbers(captured.state) - request.changing
-        if numbers:
-            request = replace(request, changing=request.changing | numbers)
-            captured = _captured(step, lambda: host.head_state(request.extra), traced, request)
-        for program in captured.programs:
-            host.refuse_odd_variables(program.result_spec, program.constants)
-        objects = {place.name: place.get() for place in captured.state.objects}
-        keys = [key for program in captured.programs for key in program.borrowed.values()]
-        host.refuse_training(stepped, [objects[name] for kind, name in keys if kind == "object"])
+        return _captured_head(step, host, request)
     except CaptureError as reason:
         raise not_cut(refusal, reason.why or reason.what) from refusal.__cause__
+
+
+def _captured_head(step: Callable[..., Any], host: HostCode, request: StepRequest) -> CapturedStep:
+    """A step of which only the head is captured.
+
+    Raises:
+        CaptureError: the head cannot be captured, or not handed on to what runs behind it.
+    """
+    stepped: set[int] = set()
+    traced = host.watched_head(stepped, host.head_state(request.extra, request.unread))
+    request = replace(request, clears_gradients=host.clears_gradients)
+
+    def capture(request: StepRequest) -> CapturedStep:
+        return _captured(step, lambda unread: host.head_state(request.extra, unread), traced, request)
+
+    captured = capture(request)
+    written = UnreadNames(host.written_values(captured.state))
+    captured = not_reading(capture, request, written - request.unread, captured) or captured
+    request = replace(request, unread=captured.unread)
+    numbers = host.written_numbers(captured.state) - request.changing
+    if numbers:
+        captured = capture(replace(request, changing=request.changing | numbers))
+    for program in captured.programs:
+        host.refuse_odd_variables(program.result_spec, program.constants)
+    objects = {place.name: place.get() for place in captured.state.objects}
+    keys = [key for program in captured.programs for key in program.borrowed.values()]
+    host.refuse_training(stepped, [objects[name] for kind, name in keys if kind == "object"])
     steady, *first = (replace(p, rewrites=(*p.rewrites, host.describe())) for p in captured.programs)
     return replace(captured, steady=steady, first=tuple(first), host=host)
+
+
+def not_reading(
+    capture: Callable[[StepRequest], CapturedStep],
+    request: StepRequest,
+    values: UnreadNames,
+    before: CapturedStep,
+) -> CapturedStep | None:
+    """A capture in which as many of some values as can be are proved not to be read; None where none is.
+
+    Args:
+        capture: makes one.
+        request: what `before` was captured for.
+        values: that may be unread.
+        before: a capture that reads them: its programs are the ones expected.
+    """
+    while values:
+        try:
+            found = capture(replace(request, unread=request.unread | values))
+        except ReadError as error:
+            values -= error.read
+            continue
+        except CaptureError:  # a stand-in came where only a value can be
+            return None
+        is_same = all(any(p.is_like(known) for known in before.programs) for p in found.programs)
+        return found if is_same else None
+    return None
+
+
+def without_reading(
+    captured: CapturedStep, args: tuple[Any, ...], kwargs: Mapping[str, Any], values: UnreadNames
+) -> CapturedStep | None:
+    """A capture of a call in which some values are no guards any more, as they are proved not to be read.
+
+    Each of its programs is one of `captured`, which it may have more of. None where a value is read, or may be.
+
+    Args:
+        captured: of the step; the call differs from it in those values alone.
+        args: of the call.
+        kwargs: likewise.
+        values: what differs.
+    """
+    step = captured.step
+    assert captured.request is not None
+    request = replace(captured.request, args=args, kwargs=kwargs)
+
+    def capture(request: StepRequest) -> CapturedStep:
+        if captured.host is not None:
+            return _captured_head(step, captured.host, request)
+        return _captured(step, lambda unread: find_state(step, request.extra, unread=unread), step, request)
+
+    with _collector_paused():
+        found = not_reading(capture, request, values, captured)
+    return found if found is not None and not values - found.unread else None
 
 
 def _assembled(
@@ -146,12 +220,24 @@ def _assembled(
     sizes = SizeGuard(request.dims, held, request.args, request.kwargs) if request.dims else None
     reader = SignatureReader(found, changing, sizes)
     signature = reader.read(request.args, request.kwargs)
-    return CapturedStep(step, found, steady, tuple(first), signature, reader, 0.0, changing, sizes=sizes)
+    return CapturedStep(
+        step,
+        found,
+        steady,
+        tuple(first),
+        signature,
+        reader,
+        0.0,
+        changing,
+        request.unread,
+        replace(request, args=(), kwargs={}),
+        sizes=sizes,
+    )
 
 
 def _captured_after_writes(
     step: Callable[..., Any],
-    find: Callable[[], StepState],
+    find: Callable[[UnreadNames], StepState],
     called: Callable[..., Any],
     request: StepRequest,
     refusal: StateWrittenError,
@@ -167,7 +253,7 @@ def _captured_after_writes(
     writes = FirstWrites.of(refusal.writes, found)
     with writes.done():
         try:
-            later = find()
+            later = find(request.unread)
             later.left = [place for place, _ in writes.left]
             programs, changing = joined_programs(called, request, later)
             again = trace_step(
@@ -234,7 +320,8 @@ def rebind_step(
         ) from None
 
     def find() -> StepState:
-        return find_state(step, state) if host is None else host.head_state(state)
+        unread = captured.unread
+        return find_state(step, state, unread=unread) if host is None else host.head_state(state, unread)
 
     before = captured.first_writes
     writes = replace(FirstWrites.of(before.writes, find()), overwritten=before.overwritten)

@@ -15,6 +15,7 @@ from neaptide.frontends.optimizer_twins import Twins
 from neaptide.frontends.places import Place
 from neaptide.frontends.step_slots import OutputSlot, TensorSpec, argument_name
 from neaptide.frontends.step_state import StepState, TensorSlot
+from neaptide.frontends.unread import StandIns
 
 
 class TraceOutputs:
@@ -25,7 +26,7 @@ class TraceOutputs:
         returned: what the program returns, in the same order.
         result_spec: structure of what the step returned.
         constants: leaves of it that are no outputs, by position.
-        borrowed: leaves of it that are objects of the step, by position: kind and name.
+        borrowed: leaves of it that are objects of the step, or what it does not read, by position: kind and name.
         attached: positions of leaves that require a gradient, with whether they are leaves of autograd as well.
         ends: numbers of the autograd nodes that made those which no backward of the step goes through, by position.
         kept_gradients: names of tensors whose gradients are the objects that the step found.
@@ -37,7 +38,7 @@ class TraceOutputs:
         self.returned: list[Any] = []
         self.result_spec: Any = None
         self.constants: dict[int, Any] = {}
-        self.borrowed: dict[int, tuple[str, str]] = {}
+        self.borrowed: dict[int, tuple[str, Any]] = {}
         self.attached: dict[int, bool] = {}
         self.ends: dict[int, int] = {}
         self.kept_gradients: frozenset[str] = frozenset()
@@ -55,7 +56,12 @@ class TraceOutputs:
             self.written[slot] = content
 
     def add_result(
-        self, result: Any, state: StepState, twins: Mapping[str, torch.Tensor], notes: Notes
+        self,
+        result: Any,
+        state: StepState,
+        twins: Mapping[str, torch.Tensor],
+        notes: Notes,
+        stand_ins: StandIns,
     ) -> None:
         """Note what the step returned.
 
@@ -64,13 +70,15 @@ class TraceOutputs:
             state: what the step works on.
             twins: of its tensors, by name.
             notes: of the trace.
+            stand_ins: for what it does not read.
 
         Raises:
             CaptureError: a result has a gradient of its own.
         """
-        own: dict[int, tuple[str, str]] = {
+        own: dict[int, tuple[str, Any]] = {
             id(p.get()): ("object", p.name) for p in state.objects if _is_there(p)
         }
+        own |= stand_ins.keys
         own |= {id(twin): ("tensor", name) for name, twin in twins.items()}
         leaves, self.result_spec = pytree.tree_flatten(result, is_leaf=lambda part: id(part) in own)
         for position, leaf in enumerate(leaves):

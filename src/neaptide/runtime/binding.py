@@ -59,6 +59,10 @@ class Binding:
         self._scalars = {v for v in graph.inputs if graph.values[v].is_host_scalar}
         self._rates: list[torch.Tensor] = []
         self._borrowed = {at: self._reader(key, -1) for at, key in program.borrowed.items()}
+        self._returns_arguments = any(kind == "argument" for kind, _ in program.borrowed.values())
+        self._passed: list[
+            Any
+        ] = []  # leaves of the call's arguments, where the step returns some as they are
         self._attached = program.attached
         self._readers = [
             self._reader(slot.key, value) if value in used else _nothing
@@ -83,6 +87,7 @@ class Binding:
         """
         leaves = pytree.tree_leaves((args, dict(kwargs)))
         inputs = [reader(leaves) for reader in self._readers]
+        self._passed = leaves if self._returns_arguments else []
         for slot in self._discarded:
             slot.current().grad = None
         return inputs
@@ -115,7 +120,8 @@ class Binding:
             parameter.current().grad = gradients.get(parameter.name)
         for optimizer in self._state.optimizers.values():
             private.note_optimizer_step(optimizer)
-        results.update((position, read([])) for position, read in self._borrowed.items())
+        results.update((position, read(self._passed)) for position, read in self._borrowed.items())
+        self._passed = []
         leaves = [results[position] for position in range(len(results))]
         return pytree.tree_unflatten(leaves, self._program.result_spec)
 

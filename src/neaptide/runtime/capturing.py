@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from neaptide.frontends.captured import CapturedStep
 from neaptide.frontends.dynamic_dims import Dynamic, OutsideRangeError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.runtime.arguments import check_call
-
-# A trace stands in for `optimizer.step`, which schedulers look at; nothing of it is left afterwards.
-_ABOUT_SCHEDULERS = r"Seems like `optimizer\.step\(\)`|Detected call of `lr_scheduler\.step\(\)`"
+from neaptide.runtime.quiet_torch import quiet_torch
 
 
 def capture(
@@ -68,26 +62,3 @@ def capture_for_call(
         if captured.sizes is None or captured.sizes.holds(args, kwargs):
             return captured
     return capture(step, args, kwargs, **options)
-
-
-@contextmanager
-def quiet_torch() -> Iterator[None]:
-    """Keep torch from logging what a failed trace raises anyway, and from warning about a trace's stand-ins.
-
-    With `TORCH_LOGS` set its logs are wanted and stay.
-    """
-    loggers = [
-        logger
-        for name, logger in list(logging.root.manager.loggerDict.items())
-        if name.split(".")[0] == "torch" and isinstance(logger, logging.Logger) and not logger.disabled
-    ]
-    silenced = [] if os.environ.get("TORCH_LOGS") else loggers
-    for logger in silenced:
-        logger.disabled = True
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=_ABOUT_SCHEDULERS)
-            yield
-    finally:
-        for logger in silenced:
-            logger.disabled = False

@@ -35,8 +35,8 @@ def input_reader(key: tuple[Any, ...], state: StepState, slots: dict[str, Tensor
         if item is None:
             return lambda _leaves: optimizer.param_groups[index][entry]
         return lambda _leaves: optimizer.param_groups[index][entry][item]
-    if kind in {"scalar", "object"}:
-        known = state.scalars if kind == "scalar" else state.objects
+    if kind in {"scalar", "object", "unread"}:
+        known = {"scalar": state.scalars, "object": state.objects, "unread": state.unread}[kind]
         place = next(place for place in known if place.name == key[1])
         return lambda _leaves: place.get()
     position = key[1]

@@ -23,6 +23,7 @@ from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.points import PointExecutable, PointTotals
 from neaptide.runtime.restore_point import RestorePoint
 from neaptide.runtime.state_on_host import StateOnHost
+from neaptide.runtime.unread_values import UnreadValues
 
 logger = logging.getLogger(__name__)
 
@@ -113,6 +114,7 @@ class PlannedStep:
             self._variants.append(LoweredVariant(variant, self._arenas, self._waiting))
         self._interrupted: tuple[str, ...] = ()
         self._changing: frozenset[str] = frozenset()
+        self._unread = UnreadValues()
         self.counts = CallCounts()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -281,6 +283,8 @@ class PlannedStep:
                         self._variants.append(variant)
                     return variant, program
                 reason = variant.why_none()
+        if not reason and (relaxed := self._relaxed(args, kwargs)) is not None:
+            return relaxed
         reason = reason or self._differences(args, kwargs)
         is_new = self.counts.note_mismatch(reason)
         if self._on_mismatch == "eager":
@@ -298,6 +302,21 @@ class PlannedStep:
         latest = self._variants[-1].planned.captured
         self._changing |= latest.read_signature(args, kwargs).changed_floats(latest.signature) or frozenset()
         return self._plan(args, kwargs)
+
+    def _relaxed(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[LoweredVariant, Runnable] | None:
+        """A program for a call that differs in values alone which it does not read; they are no guards from then on."""
+        for variant in reversed(self._variants):
+            found = self._unread.relaxed(variant.planned, args, kwargs)
+            if found is not None:
+                made = LoweredVariant(found, self._arenas, self._waiting)
+                program = made.program_now((args, kwargs))
+                if program is not None:
+                    self._variants.remove(variant)
+                    self._variants.append(made)
+                    return made, program
+        return None
 
     def _plan(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[LoweredVariant, Runnable]:
         self.bring_state_back()
