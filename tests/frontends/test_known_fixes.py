@@ -42,8 +42,8 @@ def packed():
     lengths = torch.tensor([5, 3, 2])
 
     def out(x):
-        rows = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        return model(rows)[0].data  # HERE
+        rows = nn.utils.rnn.pack_padded_sequence(x, lengths, True, False)  # HERE
+        return model(rows)[0].data
 
     return simple(out, sgd(model)), torch.randn(3, 5, 4)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from neaptide.frontends import containers
 from neaptide.frontends.same_object import Same
 from neaptide.frontends.scalars import is_scalar
 
@@ -34,7 +35,7 @@ def fact_of(item: Any) -> Any:
     if is_scalar(item):
         return (type(item), exact(item))
     if isinstance(item, tuple):
-        return tuple(map(fact_of, item))
+        return tuple(map(fact_of, containers.entries_of(item)))
     return Same(item)
 
 
@@ -58,17 +59,17 @@ def is_too_large(item: Any) -> bool:
         return bool(item.nbytes > MAX_CONTENT_BYTES)
     if isinstance(item, (bytearray, array.array)):
         return len(item) * getattr(item, "itemsize", 1) > MAX_CONTENT_BYTES
-    return len(item) > MAX_CONTAINER
+    return containers.size_of(item) > MAX_CONTAINER
 
 
-def entries_of(item: Any) -> Iterator[Any]:
+def entries_in(item: Any) -> Iterator[Any]:
     """Entries that may be looked into: those of collections of objects."""
     if isinstance(item, Mapping):
         yield from item.values()
     elif _is_array(item):
         yield from item.ravel().tolist() if item.dtype.hasobject else ()
     elif not holds_bytes(item):
-        yield from item
+        yield from containers.entries_of(item)
 
 
 def content_of(item: Any) -> Any:
@@ -83,7 +84,7 @@ def content_of(item: Any) -> Any:
         return item.shape, item.strides, item.dtype.str, item.tobytes()
     if isinstance(item, Mapping):
         return tuple((fact_of(key), fact_of(content)) for key, content in item.items())
-    return tuple(map(fact_of, item))
+    return tuple(map(fact_of, containers.entries_of(item)))
 
 
 def _is_array(item: Any) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from neaptide.errors import PlanMismatch
+from neaptide.frontends.containers import drop
 from neaptide.frontends.places import ItemPlace, Place
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.trace_watch import GONE, LeftTensor, Write, is_same
@@ -120,4 +121,4 @@ def _put(place: Place, content: Any) -> None:
     if content is not GONE:
         place.set(content)
     elif isinstance(place, ItemPlace):
-        place.holder.pop(place.key, None)
+        drop(place.holder, place.key)

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from neaptide.errors import CaptureError
+from neaptide.frontends.containers import copied, refill
 from neaptide.frontends.reachable import reachable_objects
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.trace_errors import HostEffectError
@@ -125,7 +126,7 @@ def _kinds(item: Any) -> Iterator[_Access]:
     if isinstance(item, (dict, list, tuple, frozenset)):
         return
     if isinstance(item, (collections.deque, set)):
-        yield _WRITES, lambda: _Items(item), lambda before: _refill(item, before.items)
+        yield _WRITES, lambda: _Items(item), lambda before: refill(item, before.items)
     elif isinstance(item, (bytearray, array.array)):
         yield _WRITES, lambda: bytes(item), lambda before: _overwrite(item, before)
     elif isinstance(item, (memoryview, ctypes.Array, ctypes.Structure, ctypes._SimpleCData)):  # noqa: SLF001 - the only name of its base class
@@ -174,18 +175,13 @@ class _Items:
     """Members of a set or queue, in order, comparable by identity."""
 
     def __init__(self, holder: Any) -> None:
-        self.items = list(holder)
+        self.items = copied(holder)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Items) and list(map(id, self.items)) == list(map(id, other.items))
 
     def __hash__(self) -> int:
         return len(self.items)
-
-
-def _refill(holder: Any, items: list[Any]) -> None:
-    holder.clear()
-    (holder.extend if isinstance(holder, collections.deque) else holder.update)(items)
 
 
 def _overwrite(holder: Any, content: bytes) -> None:

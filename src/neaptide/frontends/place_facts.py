@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
+from neaptide.frontends.containers import keys_getter, keys_of, size_getter, size_of
 from neaptide.frontends.contents import content_of, exact, holds_bytes
 from neaptide.frontends.places import Place, root_of
 from neaptide.frontends.same_object import Same
@@ -32,21 +34,22 @@ class PlaceFacts:
         self._loose = [place for place in state.tuples if root_of(place).identity not in roots]
         self._mappings = [holder for _, holder in state.sized if isinstance(holder, dict)]
         self._lists = [holder for _, holder in state.sized if not isinstance(holder, dict)]
+        self._measures = list(map(size_getter, self._lists))
         self._bytes = [item for _, item in state.contents if holds_bytes(item)]
         self._sweep = Sweep()
         self._sweep.add_places(roots.values())
         for holder in self._mappings:
-            self._sweep.add(tuple, holder)
+            self._sweep.add(keys_getter(holder), holder)
         for _, item in state.contents:
             if not holds_bytes(item):
-                self._sweep.add(_keys_and_values if isinstance(item, Mapping) else tuple, item)
+                self._sweep.add(_keys_and_values if isinstance(item, Mapping) else keys_getter(item), item)
         self._sizes: Any = None
 
     def scalars(self) -> list[Fact]:
         """Values that can be compared, and the lengths and contents of what holds them."""
-        facts: list[Fact] = [(f"len({name})", len(holder)) for name, holder in self._state.sized]
+        facts: list[Fact] = [(f"len({name})", size_of(holder)) for name, holder in self._state.sized]
         facts += [
-            (f"order of {name}", tuple(map(_key, holder)))
+            (f"order of {name}", tuple(map(_key, keys_of(holder))))
             for name, holder in self._state.sized
             if isinstance(holder, dict)
         ]
@@ -80,7 +83,7 @@ class PlaceFacts:
 
     def _measured(self) -> Any:
         return (
-            list(map(len, self._lists)),
+            list(map(operator.call, self._measures, self._lists)),
             [_length(read(place)) for place in self._loose],
             [type(read(place)) for place in (*self._inputs, *self._state.unread)],
             [content_of(item) for item in self._bytes],
@@ -105,7 +108,7 @@ def read(place: Place) -> Any:
 
 
 def _length(content: Any) -> Any:
-    return len(content) if isinstance(content, tuple) else type(content)
+    return size_of(content) if isinstance(content, tuple) else type(content)
 
 
 def _key(key: Any) -> Any:

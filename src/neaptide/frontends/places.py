@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from neaptide.frontends.containers import entries_of, entry, put
+
 
 @runtime_checkable
 class Place(Protocol):
@@ -56,10 +58,10 @@ class ItemPlace:
         return id(self.holder), self.key
 
     def get(self) -> Any:
-        return self.holder[self.key]
+        return entry(self.holder, self.key)
 
     def set(self, content: Any) -> None:
-        self.holder[self.key] = content
+        put(self.holder, self.key, content)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -140,12 +142,16 @@ class TuplePlace:
         return id(self.parent.get()), self.position
 
     def get(self) -> Any:
-        return self.parent.get()[self.position]
+        return tuple.__getitem__(self.parent.get(), self.position)
 
     def set(self, content: Any) -> None:
         before = self.parent.get()
-        entries = [*before[: self.position], content, *before[self.position + 1 :]]
-        self.parent.set(before._make(entries) if hasattr(before, "_make") else type(before)(entries))
+        entries = entries_of(before)
+        entries[self.position] = content
+        made = tuple.__new__(type(before), entries)
+        if hasattr(before, "__dict__"):
+            vars(made).update(vars(before))
+        self.parent.set(made)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from neaptide.frontends.containers import copied, entries_of, size_of
 from neaptide.frontends.contents import MAX_CONTAINER
 from neaptide.frontends.places import attributes_of
 from neaptide.frontends.scalars import is_scalar
@@ -54,11 +55,13 @@ class _Walk:
 
     def _inside(self, name: str, item: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(item, dict):
-            if len(item) <= MAX_CONTAINER:
-                yield from ((_entry(name, key), content) for key, content in list(item.items()))
+            if size_of(item) <= MAX_CONTAINER:
+                yield from ((_entry(name, key), content) for key, content in copied(item).items())
         elif isinstance(item, _SEQUENCES):
-            if len(item) <= MAX_CONTAINER:
-                yield from ((f"{name}[{position}]", content) for position, content in enumerate(item))
+            if size_of(item) <= MAX_CONTAINER:
+                yield from (
+                    (f"{name}[{position}]", content) for position, content in enumerate(entries_of(item))
+                )
         elif isinstance(item, types.ModuleType):
             entries = vars(item)
             yield from ((f"{name}.{key}", entries[key]) for key in sorted(self._names & entries.keys()))

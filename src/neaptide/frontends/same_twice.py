@@ -10,6 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends.containers import copied, entries_of
 from neaptide.frontends.record_source import SourceMap
 from neaptide.frontends.recording import Record, Recording, TensorFacts
 from neaptide.frontends.scalars import is_scalar
@@ -216,9 +217,13 @@ def _content(item: Any, depth: int) -> Any:
     if depth == 0:
         return kind
     if isinstance(item, Mapping):
-        return kind, [(_content(k, depth - 1), _content(v, depth - 1)) for k, v in item.items()]
+        return kind, [(_content(k, depth - 1), _content(v, depth - 1)) for k, v in _items(item)]
     if isinstance(item, (list, tuple, set, frozenset)):
-        return kind, [_content(entry, depth - 1) for entry in item]
+        return kind, [_content(entry, depth - 1) for entry in entries_of(item)]
     if kind.__eq__ != object.__eq__ and kind.__module__ != "numpy":
         return item
     return kind, _content(getattr(item, "__dict__", None), depth - 1)
+
+
+def _items(mapping: Mapping[Any, Any]) -> Iterable[tuple[Any, Any]]:
+    return (copied(mapping) if isinstance(mapping, dict) else mapping).items()

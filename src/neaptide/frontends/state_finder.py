@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from neaptide.frontends import _torch_private as private
-from neaptide.frontends.contents import MAX_CONTAINER, entries_of, is_read_whole, is_too_large
+from neaptide.frontends.containers import entries_of, keys_of, size_of
+from neaptide.frontends.contents import MAX_CONTAINER, entries_in, is_read_whole, is_too_large
 from neaptide.frontends.library_code import looked_up_by_class, looked_up_in_module, namespace_name
 from neaptide.frontends.places import (
     AttributePlace,
@@ -144,7 +145,7 @@ class _Finder:
                 self._plain_object(item, name)
             return
         if isinstance(item, tuple):  # not by identity: equal tuples are shared, and each place is its own
-            for position, content in enumerate(item[:MAX_CONTAINER]):
+            for position, content in enumerate(entries_of(item)[:MAX_CONTAINER]):
                 if place is not None:
                     self._at(TuplePlace(f"{name}[{position}]", place, position))
                 else:
@@ -270,13 +271,13 @@ class _Finder:
     # -- objects ----------------------------------------------------------------------------------------------
 
     def _container(self, item: Any, name: str, place: Place | None) -> None:
-        if len(item) > MAX_CONTAINER:
+        if size_of(item) > MAX_CONTAINER:
             self._too_large(place)
             return
         if not isinstance(item, deque):
             self.state.containers.append((name, item))
         self.state.sized.append((name, item))
-        for key in list(item) if isinstance(item, dict) else range(len(item)):
+        for key in keys_of(item) if isinstance(item, dict) else range(size_of(item)):
             self._at(ItemPlace(f"{name}[{key!r}]", item, key))
 
     def _whole(self, item: Any, name: str, place: Place | None) -> None:
@@ -285,7 +286,7 @@ class _Finder:
             self._too_large(place)
             return
         self.state.contents.append((name, item))
-        for entry in entries_of(item):
+        for entry in entries_in(item):
             self._later(entry, f"an entry of {name}", None)
         if not self._is_users_object(item):  # what a collection of a library keeps its entries in
             for inner in attributes_of(item, name):

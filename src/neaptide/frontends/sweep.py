@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any
 
+from neaptide.frontends.containers import getter
 from neaptide.frontends.places import AttributePlace, CellPlace, DefaultPlace, ItemPlace, PartialPlace, Place
 
 _Getter = Callable[[Any], Iterable[Any]]
@@ -43,19 +44,19 @@ class Sweep:
             else:
                 self._add_place(place)
         for number, holder in holders.items():
-            self.add(_twice(operator.itemgetter, keys[number]), holder)
+            self.add(getter(holder, keys[number]), holder)
 
     def _add_place(self, place: Place) -> None:
         if isinstance(place, CellPlace):
-            self.add(_twice(operator.attrgetter, ["cell_contents"]), place.cell)
+            self.add(_attribute("cell_contents"), place.cell)
         elif isinstance(place, DefaultPlace):
-            self.add(_twice(operator.attrgetter, ["__defaults__"]), place.function)
+            self.add(_attribute("__defaults__"), place.function)
         elif isinstance(place, PartialPlace):
-            self.add(_twice(operator.attrgetter, ["args"]), place.partial)
+            self.add(_attribute("args"), place.partial)
         elif isinstance(place, AttributePlace) and isinstance(place.owner, type):
-            self.add(_twice(operator.itemgetter, [place.key]), vars(place.owner))
+            self.add(operator.itemgetter(place.key, place.key), vars(place.owner))
         elif isinstance(place, AttributePlace):
-            self.add(_twice(operator.attrgetter, [place.key]), place.owner)
+            self.add(_attribute(place.key), place.owner)
         else:
             self.add(_content_of_place, place)
 
@@ -78,9 +79,9 @@ class Sweep:
             return False
 
 
-def _twice(make: Callable[..., _Getter], keys: list[Any]) -> _Getter:
-    """A getter of several keys; with a single one it would give the content itself instead of a tuple."""
-    return make(*keys) if len(keys) > 1 else make(keys[0], keys[0])
+def _attribute(name: str) -> _Getter:
+    """A getter that gives a tuple, which it does for two names."""
+    return operator.attrgetter(name, name)
 
 
 def _content_of_place(place: Place) -> tuple[Any]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends.containers import entry
 from neaptide.frontends.place_facts import MISSING, Fact, read
 from neaptide.frontends.places import ItemPlace, Place
 from neaptide.frontends.same_object import Same
@@ -80,9 +82,7 @@ class TensorFacts:
         self._state = state
         self._further = [(slot, place) for slot in state.tensors for place in slot.places[1:]]
         first = [slot.places[0] for slot in state.tensors]
-        self._getters: list[Callable[[Any], Any]] = [
-            operator.itemgetter(place.key) if isinstance(place, ItemPlace) else _content for place in first
-        ]
+        self._getters: list[Callable[[Any], Any]] = [_reader(place) for place in first]
         self._holders = [place.holder if isinstance(place, ItemPlace) else place for place in first]
         index = {id(slot): number for number, slot in enumerate(state.tensors)}
         self._same = [(index[id(slot)], place) for slot, place in self._further]
@@ -170,6 +170,19 @@ def _shared(tensors: Mapping[str, torch.Tensor]) -> list[Fact]:
         if earlier != name:
             facts.append((f"{name} shares bytes with", earlier))
     return facts
+
+
+def _reader(place: Place) -> Callable[[Any], Any]:
+    if not isinstance(place, ItemPlace):
+        return _content
+    return operator.itemgetter(place.key) if type(place.holder) in _PLAIN else partial(_entry, place.key)
+
+
+def _entry(key: Any, holder: Any) -> Any:
+    return entry(holder, key)
+
+
+_PLAIN = (dict, list)
 
 
 def _content(place: Place) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from neaptide.frontends.containers import copied, refill
 from neaptide.frontends.places import ItemPlace, Place, root_of
 from neaptide.frontends.scalars import is_plain
 from neaptide.frontends.step_slots import TensorSpec, Trace
@@ -25,6 +26,7 @@ from neaptide.frontends.step_state import StepState
 from neaptide.frontends.trace_errors import HostEffectError
 
 GONE = object()  # there is nothing in a place
+_MOVED = "move_to_end"  # said of a dict whose entries are the same in another order
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +126,8 @@ class StateWatch:
         ]
         roots = {r.identity: r for slot in state.tensors for p in slot.places if (r := root_of(p)) is not p}
         self._tuples = [(place, place.get()) for place in roots.values()]
-        self._contents = [(name, holder, _copy(holder)) for name, holder in state.containers]
+        self._contents = [(name, holder, copied(holder)) for name, holder in state.containers]
+        self._ordered = {id(holder) for _, holder in state.sized if isinstance(holder, dict)}
         self._random = random.getstate()
         numpy = sys.modules.get("numpy")
         self._numpy: Any = numpy.random.get_state() if numpy is not None else None
@@ -141,7 +144,7 @@ class StateWatch:
             if root_of(place) is place and _content(place) is not before:
                 _set_back(place, before)
         for _, holder, before in self._contents:
-            put_back_entries(holder, before)
+            refill(holder, before)
         return [*written, *map(Write, self._random_numbers())]
 
     def written(self) -> list[Write]:
@@ -152,16 +155,24 @@ class StateWatch:
             if root_of(place) is place and not is_same(before, after):
                 found[place.identity] = Write(place.name, before, after, watched=index)
         for index, (name, holder, before) in enumerate(self._contents):
-            for key in () if id(holder) in self._state.torch_owned else _changed_keys(before, holder):
+            now = copied(holder)
+            for key in (
+                () if id(holder) in self._state.torch_owned else self._changed_keys(before, now, holder)
+            ):
                 label = _entry_name(name, key)
                 if (id(holder), key) in found:
                     continue
-                if isinstance(holder, dict):
-                    then, now = before.get(key, GONE), holder.get(key, GONE)
-                    found[id(holder), key] = Write(label, then, now, entry=(index, key))
+                if isinstance(holder, dict) and key is not _MOVED:
+                    then = before.get(key, GONE)
+                    found[id(holder), key] = Write(label, then, now.get(key, GONE), entry=(index, key))
                 else:
                     found[id(holder), key] = Write(label)
         return list({write.name: write for write in found.values()}.values())
+
+    def _changed_keys(self, before: Any, after: Any, holder: Any) -> list[Any]:
+        changed = _changed_keys(before, after)
+        is_moved = not changed and id(holder) in self._ordered and list(before) != list(after)
+        return [_MOVED] if is_moved else changed
 
     def has_drawn(self) -> bool:
         """Whether Python's or numpy's random numbers have been drawn so far."""
@@ -186,7 +197,9 @@ class StateWatch:
     def refuse(self, writes: Sequence[Write], trace: Trace | None = None) -> StateWrittenError:
         """The error for state that the step wrote."""
         names = [write.name for write in writes]
-        words = [w for w in re.findall(r"[A-Za-z_]\w*", names[0]) if w not in {"append", "remove", "self"}]
+        words = [
+            w for w in re.findall(r"[A-Za-z_]\w*", names[0]) if w not in {"append", "remove", "self", _MOVED}
+        ]
         lines = (find_line(word, self._state.codes) for word in reversed(words))
         error = StateWrittenError(
             f"the step writes {', '.join(names[:3])}{' and more' if len(names) > 3 else ''}",
@@ -225,10 +238,6 @@ def _set_back(place: Any, before: Any) -> None:
         place.set(before)
 
 
-def _copy(holder: Any) -> Any:
-    return dict(holder) if isinstance(holder, dict) else list(holder)
-
-
 def _changed_keys(before: Any, after: Any) -> list[Any]:
     if isinstance(before, list):
         if len(before) != len(after):
@@ -246,18 +255,6 @@ def is_same(before: Any, after: Any) -> bool:
     if before is after:
         return True
     return is_plain(before) and is_plain(after) and type(before) is type(after) and bool(before == after)
-
-
-def put_back_entries(holder: Any, before: Any) -> None:
-    """Make a list or dict what it was; an entry that is the same object still is left alone."""
-    if isinstance(holder, dict):
-        for key in [k for k in holder if k not in before]:
-            del holder[key]
-        for key, content in before.items():
-            if holder.get(key, GONE) is not content:
-                holder[key] = content
-    else:
-        holder[:] = before
 
 
 def find_line(word: str, codes: list[types.CodeType]) -> str | None:

@@ -11,7 +11,8 @@ from torch.utils import _pytree as pytree
 from neaptide.errors import UsageError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.captured import CapturedStep
-from neaptide.frontends.trace_watch import StateWatch, put_back_entries
+from neaptide.frontends.containers import copied, refill
+from neaptide.frontends.trace_watch import StateWatch
 from neaptide.lower.random_states import random_state, set_random_state
 from neaptide.runtime.binding import state_tensors
 from neaptide.runtime.process import available_bytes
@@ -40,7 +41,7 @@ class StateCopy:
         self._watch = StateWatch(state)
         tensors = [slot.current() for slot in slots]
         self._gradients = [(tensor, tensor.grad) for tensor in tensors if tensor.is_leaf]
-        self._tables = [(table, dict(table)) for table in _tables(captured)]
+        self._tables = [(table, copied(table)) for table in _tables(captured)]
         self._notes = [
             (scaler, private.scaler_notes(scaler), dict(private.scaler_notes(scaler)))
             for scaler in state.scalers.values()
@@ -58,7 +59,7 @@ class StateCopy:
         for tensor, gradient in self._gradients:
             tensor.grad = gradient
         for table, before in self._tables:
-            put_back_entries(table, before)
+            refill(table, before)
         for scaler, notes, content in self._notes:
             notes.clear()
             notes.update(content)
