@@ -1,8 +1,10 @@
-"""Values of a trace that depend on no input of the step, computed once."""
+"""Values of a trace that depend on no input of the step, or on inputs that are given, computed once."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -12,25 +14,31 @@ from neaptide.frontends import _torch_private as private
 from neaptide.frontends.recording import Record, Recording, TensorFacts
 from neaptide.symbolic.size_expr import SizeExpr
 
+NOTHING_GIVEN: Mapping[Record, torch.Tensor] = MappingProxyType({})
 MAX_BYTES = 1 << 28  # what a value and all that it is made of may take; a larger one stays unknown
 
 
-def constant_value(record: Record, recording: Recording) -> torch.Tensor | None:
+def constant_value(
+    record: Record, recording: Recording, given: Mapping[Record, torch.Tensor] = NOTHING_GIVEN
+) -> torch.Tensor | None:
     """What a record is in every step; None where it depends on an input, a size that varies, or is too large.
 
     Args:
         record: of a recording, which may still be going on.
         recording: all that was recorded so far.
+        given: inputs whose numbers are known.
     """
     sources: set[Record] = set()
-    if not is_constant(record, recording, sources) or any(map(has_sizes, sources)):
+    if not is_constant(record, recording, sources, given) or any(map(has_sizes, sources)):
         return None
     if sum(map(_bytes, sources)) > MAX_BYTES:
         return None
-    return _evaluate(record, {})
+    return _evaluate(record, dict(given))
 
 
-def is_constant(record: Record, recording: Recording, seen: set[Record]) -> bool:
+def is_constant(
+    record: Record, recording: Recording, seen: set[Record], given: Collection[Record] = ()
+) -> bool:
     """Whether a record depends on no input, by pure operations only; all that it depends on is added to `seen`."""
     stack = [record]
     while stack:
@@ -38,7 +46,7 @@ def is_constant(record: Record, recording: Recording, seen: set[Record]) -> bool
         if current in seen:
             continue
         seen.add(current)
-        if current.kind == "literal":
+        if current.kind == "literal" or current in given:
             continue
         target = current.target
         if current.kind != "call" or not isinstance(target, torch._ops.OpOverload):  # noqa: SLF001

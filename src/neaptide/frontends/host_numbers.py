@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from neaptide.frontends import _torch_private as private
+from neaptide.frontends.constant_values import constant_value
 from neaptide.frontends.host_part import UNKNOWN, HostPart, Key, KnownValues
 from neaptide.frontends.recorder import Recorder
 from neaptide.frontends.recording import Record, Recording
@@ -35,8 +37,11 @@ class HostNumbers:
         slots: the key of each input, in the order of the placeholders.
     """
 
-    def __init__(self, numbers: Mapping[Key, Any], slots: Sequence[Key]) -> None:
+    def __init__(
+        self, numbers: Mapping[Key, Any], slots: Sequence[Key], batch: Mapping[Key, torch.Tensor]
+    ) -> None:
         self._numbers = numbers
+        self._batch = {key: tensor for key, tensor in batch.items() if _is_small_and_whole(tensor)}
         self._slots = slots
         self._recorder: Recorder | None = None
         self._known = KnownValues(Recording(), {}, ())
@@ -46,7 +51,7 @@ class HostNumbers:
     def traced(self, recorder: Recorder) -> Iterator[None]:
         """Record arithmetic and decisions while the context is open."""
         self._recorder = recorder
-        self._known = KnownValues(recorder.recording, self._numbers, self._slots)
+        self._known = KnownValues(recorder.recording, self._numbers, self._slots, self._batch)
         with contextlib.ExitStack() as stack:
             stack.enter_context(_replaced(torch.SymBool, "__bool__", self._decide))
             stack.enter_context(_replaced(torch.SymFloat, "__bool__", _is_not_zero))
@@ -79,6 +84,38 @@ class HostNumbers:
         """What a record holds after all that is recorded so far, or `UNKNOWN`."""
         return self._known.of(record)
 
+    def truth(self, tensor: torch.Tensor, *, of_batch: bool) -> bool | None:
+        """The truth of a tensor that depends on no input, or on whole numbers of the batch alone; None for others.
+
+        Args:
+            tensor: of one element.
+            of_batch: whether it may depend on the batch. Then its truth is a decision from now on: the program is for
+                calls with the same one.
+        """
+        record = self.record_of(tensor)
+        value = None if record is None else self._constant(record, self._given() if of_batch else {})
+        if record is None or value is None:
+            return None
+        with private.no_modes():
+            known = bool(value)
+        return self._decisions.setdefault(record, known) if of_batch else known
+
+    def is_known(self, tensor: torch.Tensor) -> bool:
+        """Whether `truth` would know what follows from a tensor."""
+        record = self.record_of(tensor)
+        return record is not None and self._constant(record, self._given()) is not None
+
+    def _given(self) -> dict[Record, torch.Tensor]:
+        assert self._recorder is not None
+        inputs = (record for record in self._recorder.recording.records if record.kind == "input")
+        of_key = dict(zip(self._slots, inputs, strict=False))
+        return {of_key[key]: content for key, content in self._batch.items()}
+
+    def _constant(self, record: Record, given: Mapping[Record, torch.Tensor]) -> torch.Tensor | None:
+        assert self._recorder is not None
+        with private.no_modes():
+            return constant_value(record, self._recorder.recording, given)
+
     def _decide(self, original: Callable[..., bool]) -> Callable[..., bool]:
         def decide(symbol: torch.SymBool) -> bool:
             record = self.record_of(symbol)
@@ -88,6 +125,14 @@ class HostNumbers:
             return self._decisions.setdefault(record, bool(outcome))
 
         return decide
+
+
+MAX_ELEMENTS = 1 << 16  # of a tensor of the batch that a decision is worked out from at each call
+
+
+def _is_small_and_whole(tensor: torch.Tensor) -> bool:
+    whole = not (tensor.is_floating_point() or tensor.is_complex())
+    return whole and tensor.device.type == "cpu" and tensor.numel() <= MAX_ELEMENTS
 
 
 def _is_not_zero(_original: Callable[..., bool]) -> Callable[..., bool]:

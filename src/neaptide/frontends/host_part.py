@@ -74,11 +74,19 @@ class KnownValues:
         recording: of the trace; it may still grow.
         numbers: by key, of the inputs that the host holds; they are not written.
         slots: the key of each input, in order.
+        given: by key, further inputs on which decisions may depend; no values are worked out from them here.
     """
 
-    def __init__(self, recording: Recording, numbers: Mapping[Key, Any], slots: Sequence[Key]) -> None:
+    def __init__(
+        self,
+        recording: Recording,
+        numbers: Mapping[Key, Any],
+        slots: Sequence[Key],
+        given: Mapping[Key, torch.Tensor] | None = None,
+    ) -> None:
         self._recording = recording
         self._numbers = numbers
+        self._given = given or {}
         self._slots = iter(slots)
         self._key_of: dict[Record, Key] = {}
         self._values: dict[Record, Any] = {}
@@ -111,12 +119,16 @@ class KnownValues:
         inputs = [record for record in self._key_of if record in needed]
         return HostPart(
             tuple(self._key_of[record] for record in inputs),
-            tuple(self._numbers[self._key_of[record]] for record in inputs),
+            tuple(map(self._number, inputs)),
             tuple(outcome for _, outcome in decisions),
             self._function(inputs, [record for record, _ in decisions]),
             self._function(inputs, list(changed.values())),
             tuple(changed),
         )
+
+    def _number(self, record: Record) -> Any:
+        key = self._key_of[record]
+        return self._numbers[key] if key in self._numbers else self._given[key]
 
     def _needed(self, roots: Iterable[Record]) -> set[Record]:
         """The records that some others depend on, those that write to what they read among them."""
@@ -134,7 +146,7 @@ class KnownValues:
         """A Python function of the inputs that computes some records; the inputs may be more than it needs."""
         needed = self._needed(results)
         graph = torch.fx.Graph()
-        numbers = {record: self._numbers[self._key_of[record]] for record in inputs}
+        numbers = {record: self._number(record) for record in inputs}
         copies: dict[Record, torch.fx.Node] = {
             record: graph.placeholder(f"number_{k}") for k, record in enumerate(inputs)
         }

@@ -196,6 +196,8 @@ def _traced(
     """A trace that took the branches of eager as far as that can be told, and what was changed in it, in words."""
     trace = _trace(step, request, found, entry, changing)
     rewrites = restore_causal_attention(trace.recording)
+    if not rewrites or has_masked_attention(trace.recording):
+        rewrites += trace.branches
     if not rewrites or not repeats_grouped_heads(trace.recording):
         return trace, rewrites
     with grouped_heads():

@@ -182,6 +182,7 @@ class Trace:
         written: outputs that are the same plain value at each call.
         listing: what was recorded, to be compared with another run; empty where impure Python is not looked for.
         sizes: the dims that may vary, and for which sizes the trace holds.
+        branches: lines of libraries that took their branch for traces, in words.
     """
 
     recording: Recording
@@ -199,6 +200,7 @@ class Trace:
     written: Mapping[OutputSlot, Any] = field(default_factory=dict)
     listing: Listing = NO_LISTING
     sizes: SizeFacts = NO_SIZES
+    branches: tuple[str, ...] = ()
 
 
 def present_pattern(state: StepState) -> EntryPattern:

@@ -24,6 +24,7 @@ from neaptide.frontends.host_part import UNKNOWN, HostPart
 from neaptide.frontends.host_traffic import no_host_traffic
 from neaptide.frontends.known_results import KnownResults
 from neaptide.frontends.large_data import closed_data
+from neaptide.frontends.library_questions import answered_as_eager
 from neaptide.frontends.light_passes import LightPasses
 from neaptide.frontends.line_notes import noted_flags
 from neaptide.frontends.line_of_change import line_of_change
@@ -151,6 +152,7 @@ class _Tracer:
         self.decisions: HostPart | None = None
         self.before = before
         self.left_out: set[str] = set()
+        self.branches: list[str] = []
         self.result: Any = None
 
     def run(self) -> Trace:
@@ -197,6 +199,7 @@ class _Tracer:
             outputs.written,
             listing,
             self.inputs.sizes.settled(),
+            tuple(dict.fromkeys(self.branches)),
         )
         if written:
             raise watch.refuse(list({write.name: write for write in written}.values()), trace)
@@ -222,7 +225,9 @@ class _Tracer:
         self.inputs = FakeInputs(
             self.state, self.entry, self.changing, self.batch_leaves, self.numbers, self.dims
         )
-        self.host = HostNumbers(self.inputs.known, [slot.key for slot in self.inputs.slots])
+        slots = self.inputs.slots
+        batch = {slot.key: self.batch_leaves[slot.key[1]] for slot in slots if slot.role == "batch"}
+        self.host = HostNumbers(self.inputs.known, [slot.key for slot in slots], batch)
 
     # -- trace ----------------------------------------------------------------------------------------------
 
@@ -246,7 +251,8 @@ class _Tracer:
             stack.enter_context(private.inlined_compile())
             stack.enter_context(no_host_traffic(self.state))
             stack.enter_context(closed_data(self.state))
-            stack.enter_context(known_truths(recorder))
+            stack.enter_context(known_truths(self.host))
+            stack.enter_context(answered_as_eager(self.host.is_known, self.branches))
             stack.enter_context(noted_modules(self.state.module_paths, notes))
             stack.enter_context(noted_backward(notes))
             stack.enter_context(self.optimizers.noted(notes))

@@ -1,6 +1,8 @@
 """What a tensor's truth is while a step is traced, where that can be known without its numbers.
 
 * A tensor that depends on no input of the step is computed once, here: a mask compared with the causal one, say.
+* So is one that depends on whole numbers of the batch alone, where a library asks (whether all of an attention mask is
+  ones). The answer is then a decision, worked out anew at each call, and another one picks another program.
 * A check that only raises (`assert good`, `if bad.any(): raise`, the argument checks of `torch.distributions`) has one
   answer in every step that goes on. The trace takes it, and the check becomes an operation of the program, which
   fails at run time where the answer is another one.
@@ -17,21 +19,21 @@ from types import FrameType
 import torch
 
 from neaptide.frontends import _torch_private as private
-from neaptide.frontends.constant_values import constant_value
+from neaptide.frontends.host_numbers import HostNumbers
 from neaptide.frontends.raising_branches import answer_that_goes_on
-from neaptide.frontends.recorder import Recorder
 from neaptide.frontends.traced_sizes import traced_size
+from neaptide.frontends.users_code import is_library_file
 
 
 @contextlib.contextmanager
-def known_truths(recorder: Recorder) -> Iterator[None]:
+def known_truths(host: HostNumbers) -> Iterator[None]:
     """Answer what can be known from what was recorded; everything else is asked of the trace, which refuses it."""
     own = "__bool__" in vars(torch.Tensor)
     original = torch.Tensor.__bool__
 
     def truth(tensor: torch.Tensor) -> bool:
         if private.is_fake(tensor) and traced_size(tensor.numel()) == 1:
-            known = _constant_truth(tensor, recorder)
+            known = host.truth(tensor, of_batch=False)
             if known is not None:
                 return known
             frame = sys._getframe(1)  # noqa: SLF001 - a stack summary would read files
@@ -39,6 +41,10 @@ def known_truths(recorder: Recorder) -> Iterator[None]:
             if answer is not None:
                 _check(tensor, answer, frame)
                 return answer
+            if is_library_file(frame.f_code.co_filename):
+                decided = host.truth(tensor, of_batch=True)
+                if decided is not None:
+                    return decided
         return original(tensor)
 
     torch.Tensor.__bool__ = truth  # type: ignore[method-assign, assignment]
@@ -49,15 +55,6 @@ def known_truths(recorder: Recorder) -> Iterator[None]:
             torch.Tensor.__bool__ = original  # type: ignore[method-assign]
         else:
             del torch.Tensor.__bool__
-
-
-def _constant_truth(tensor: torch.Tensor, recorder: Recorder) -> bool | None:
-    record = recorder.record_of(tensor)
-    if record is None:
-        return None
-    with private.no_modes():
-        value = constant_value(record, recorder.recording)
-        return None if value is None else bool(value)
 
 
 def _check(tensor: torch.Tensor, answer: bool, frame: FrameType) -> None:
