@@ -160,17 +160,6 @@ def _is_composite(function: Any) -> bool:
     return bool(function._can_decompose())
 
 
-@contextlib.contextmanager
-def uncached_autocast() -> Iterator[None]:
-    """Cast parameters anew each time: a cast from before the trace would be a tensor that nobody made."""
-    was_cached = torch.is_autocast_cache_enabled()
-    torch.set_autocast_cache_enabled(False)
-    try:
-        yield
-    finally:
-        torch.set_autocast_cache_enabled(was_cached)
-
-
 @functools.cache
 def makers_of_tensors() -> tuple[Callable[..., torch.Tensor], ...]:
     """Functions that take a numpy array; torch's own tables of functions, made when first asked for, hold them now."""

@@ -245,7 +245,6 @@ class _Tracer:
             stack.enter_context(originals_in_new_modules())
             stack.enter_context(self.inputs.mode)
             stack.enter_context(self.inputs.sizes.traced())
-            stack.enter_context(private.uncached_autocast())
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
             stack.enter_context(private.plain_checkpoints(notes))
             stack.enter_context(private.inlined_compile())
