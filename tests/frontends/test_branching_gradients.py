@@ -22,12 +22,49 @@ def stepping(loss_of):
     return step, torch.randn(20, 5)
 
 
+def twice(loss, h):
+    """A penalty on the gradient of a loss, and so a gradient of it."""
+    (gradient,) = torch.autograd.grad(loss, h, create_graph=True)
+    return loss + gradient.square().mean()
+
+
+def by_logarithm(matrix):
+    sign, logarithm = torch.linalg.slogdet(matrix)
+    return sign * logarithm.exp()
+
+
+ONES = torch.ones(20, 5)
+bce, bce_with_logits = nn.functional.binary_cross_entropy, nn.functional.binary_cross_entropy_with_logits
 REFUSED = {
     "prod": lambda h, v: h.prod(1).square().sum() + v,
     "prod of all": lambda h, v: (h[:2] + 1).prod() + v,
     "value of masked_fill": lambda h, v: h.masked_fill(h > 0, v).square().sum(),
+    "determinants, differentiated twice": lambda h, v: twice(torch.linalg.det(h.view(4, 5, 5)).sum() * v, h),
+    "cumprod, differentiated twice": lambda h, v: twice((1 + 0.1 * h).cumprod(1).sum() * v, h),
+    "target of mixed dtype": lambda h, v: bce_with_logits(h.bfloat16(), (h * v).sigmoid()).float(),
+    "target beside a weight of another dtype": lambda h, v: bce(
+        h.sigmoid().half(), (h * v).sigmoid().half(), torch.full((5,), 0.7)
+    ).float(),
 }
 SAME_BITS = {
+    "logits in bfloat16": lambda h, v: bce_with_logits(h.bfloat16(), ONES * 0.3).float() * v,
+    "logits in bfloat16, weights": lambda h, v: (
+        bce_with_logits(h.bfloat16(), ONES * 0.3, ONES[0] * 0.7, reduction="sum").float() * v
+    ),
+    "logits in half, positives": lambda h, v: (
+        bce_with_logits(h.half(), ONES.half(), pos_weight=ONES[0] * 3, reduction="none").float().sum() * v
+    ),
+    "target of the same dtype": lambda h, v: bce_with_logits(h, (h * v).sigmoid()),
+    "mixed losses": lambda h, v: (
+        (
+            nn.functional.mse_loss(h.half(), ONES, reduction="sum")
+            + nn.functional.smooth_l1_loss(h.bfloat16(), ONES)
+            + nn.functional.soft_margin_loss(h.bfloat16(), ONES)
+        ).float()
+        * v
+    ),
+    "other way to a determinant": lambda h, v: twice(by_logarithm(h[:5]) * v, h),
+    "inverse, twice": lambda h, v: twice(torch.linalg.inv(h[:5] + 3 * torch.eye(5)).sum() * v, h),
     "masked_fill by a number": lambda h, v: h.masked_fill(h > 0, 0.5).square().sum() + v,
     "prod without gradient": lambda h, v: (h * h.detach().prod(1, keepdim=True)).sum() + v,
     "cumprod": lambda h, v: (1 + 0.1 * h).cumprod(1).square().mean() * v,

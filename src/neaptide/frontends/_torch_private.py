@@ -49,8 +49,10 @@ def new_fake_mode() -> Any:
 
 @functools.cache
 def has_python_kernel(operation: Any) -> bool:
-    """Whether the fake kernel of an operation is one of PyTorch's decompositions."""
-    return operation in resolve("torch._decomp", "decomposition_table")
+    """Whether the fake kernel of an operation may be one of PyTorch's in Python, and not the real one's own."""
+    return operation in resolve("torch._decomp", "decomposition_table") or operation in resolve(
+        "torch._decomp", "meta_table"
+    )
 
 
 def is_fake(tensor: torch.Tensor) -> bool:
@@ -166,6 +168,13 @@ def makers_of_tensors() -> tuple[Callable[..., torch.Tensor], ...]:
     resolve("torch.utils._device", "_device_constructors")()
     resolve("torch.overrides", "get_ignored_functions")()
     return torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy
+
+
+def keeps_casts() -> bool:
+    """Whether a region of autocast is open, in which casts of weights are kept until it ends."""
+    depth = torch.autocast_increment_nesting()
+    torch.autocast_decrement_nesting()
+    return depth > 1 and torch.is_autocast_cache_enabled()
 
 
 def data_dependent_errors() -> tuple[type[Exception], ...]:
@@ -410,6 +419,7 @@ _dispatch_modes = resolve("torch.utils._python_dispatch", "_get_current_dispatch
 _count_function_modes = resolve("torch._C", "_len_torch_function_stack")
 _count_dispatch_modes = resolve("torch._C", "_len_torch_dispatch_stack")
 _transform = resolve("torch._C._functorch", "peek_interpreter_stack")
+_is_mkldnn_on = resolve("torch._C", "_get_mkldnn_enabled")
 _saved_hooks = resolve("torch._C._autograd", "_top_saved_tensors_default_hooks")
 
 
@@ -463,6 +473,27 @@ def no_modes() -> contextlib.AbstractContextManager[Any]:
         "torch.utils._python_dispatch", "_disable_current_modes"
     )()
     return modes
+
+
+@contextlib.contextmanager
+def bare_kernels(*, draws: bool) -> Iterator[None]:
+    """The same, without autocast, and random numbers go on as they were.
+
+    Args:
+        draws: they may draw random numbers.
+    """
+    with (
+        no_modes(),
+        resolve("torch._C", "_DisableAutocast")(),
+        torch.no_grad(),
+        torch.random.fork_rng(devices=(), enabled=draws),
+    ):
+        yield
+
+
+def kernel_flags() -> tuple[bool, ...]:
+    """What decides, for the whole thread, which kernel of an operation runs."""
+    return (_is_mkldnn_on(), torch.are_deterministic_algorithms_enabled())
 
 
 def kernel_choices() -> dict[str, Callable[[], Any]]:

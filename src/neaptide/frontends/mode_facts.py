@@ -19,6 +19,7 @@ _READERS = {
     "default dtype": torch.get_default_dtype,
     "deterministic algorithms": torch.are_deterministic_algorithms_enabled,
     "autocast cache": torch.is_autocast_cache_enabled,
+    "casts kept by autocast": private.keeps_casts,
     "anomaly detection": torch.is_anomaly_enabled,
     **private.kernel_choices(),
 }
@@ -81,6 +82,12 @@ def check_modes() -> None:
             "anomaly detection is on",
             why="it looks at each backward operation of autograd, and the program runs none",
             next_step="turn it off, or run the step eagerly while you look for the anomaly",
+        )
+    if private.keeps_casts():
+        raise CaptureError(
+            "autocast is on around the call of the step, and keeps its casts of weights",
+            why="eager goes on with the casts that it made in earlier calls, of weights that were updated since",
+            next_step="enter autocast inside the step, or with cache_enabled=False",
         )
     if torch.is_inference_mode_enabled():
         raise CaptureError(

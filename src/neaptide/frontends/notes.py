@@ -20,19 +20,19 @@ class Notes:
         checkpoint: number of the outermost checkpointed call around.
         observed: name of the gradient that the next record marks.
         sequences: of the autograd nodes whose backward runs now, innermost last.
-        nodes: names of the autograd nodes that a backward reaches, by sequence number.
         consumed: sequence numbers of those that ran in a backward which is not made to be differentiated.
         is_graph_kept: the backward that runs is made to be differentiated (`create_graph=True`).
+        branched: names of the autograd nodes that ran another formula than in eager, by sequence number.
         flag_lines: where `requires_grad` of a tensor was last set, by its identity.
     """
 
     __slots__ = (
+        "branched",
         "checkpoint",
         "consumed",
         "flag_lines",
         "is_graph_kept",
         "module",
-        "nodes",
         "observed",
         "phase",
         "sequences",
@@ -44,8 +44,8 @@ class Notes:
         self.checkpoint: int | None = None
         self.observed: str | None = None
         self.sequences: list[int] = []
-        self.nodes: dict[int, str] = {}
         self.consumed: set[int] = set()
+        self.branched: dict[int, str] = {}
         self.flag_lines: dict[int, Line] = {}
         self.is_graph_kept = False
 

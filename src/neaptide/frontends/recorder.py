@@ -21,7 +21,7 @@ from neaptide.frontends.same_twice import tensors_of
 from neaptide.frontends.trace_errors import unknown_shape
 from neaptide.frontends.trace_values import qualified
 from neaptide.frontends.traced_sizes import is_of_data, is_of_sizes, traced_size
-from neaptide.frontends.true_strides import with_true_strides
+from neaptide.frontends.true_results import with_true_results
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _FLOATS = frozenset({torch.SymFloat, float, int})
@@ -126,7 +126,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 result, (torch.Tensor, *_SYMBOLS)
             ):
                 return result  # a number that was read from a literal tensor
-            result = with_true_strides(result, func, args, kwargs)
+            result = with_true_results(result, func, args, kwargs)
         target = torch.ops.aten.lift_fresh_copy.default if func is torch.ops.aten.lift_fresh.default else func
         record = self._add("call", stem_of(target), target, taken, named)
         record.result = self._follow(result, record)

@@ -262,7 +262,7 @@ class _Tracer:
             stack.enter_context(noted_flags(notes))
             stack.enter_context(recorder)
             recording = recorder.finish(self._program(self.inputs.fakes))
-        check_gradients(recording, notes.nodes)
+        check_gradients(recording, notes.branched)
         return recording
 
     def _program(self, inputs: list[torch.Tensor]) -> list[Any]:

@@ -13,6 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends.branching_gradients import BRANCHING, gradients_of_eager
 from neaptide.frontends.notes import Notes
 
 
@@ -77,9 +78,10 @@ def _number_nodes(roots: Any, notes: Notes) -> None:
     while nodes:
         node = nodes.pop()
         number = private.sequence_of(node)
-        notes.nodes[number] = node.name()
         node.register_prehook(functools.partial(_begin, notes, number))
         node.register_hook(functools.partial(_end, notes))
+        if node.name() in BRANCHING:
+            node.register_hook(functools.partial(gradients_of_eager, notes.branched, number, node))
         following = {next_node for next_node, _ in node.next_functions if next_node is not None} - seen
         seen |= following
         nodes.extend(following)

@@ -1,0 +1,136 @@
+"""Casts of weights under autocast: kept, shared and forgotten as eager does."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from neaptide.errors import CaptureError
+from neaptide.frontends.torch_step import capture_step
+from step_checks import assert_same_bits, planned
+
+
+def autocast(dtype=torch.bfloat16, **options):
+    return torch.autocast("cpu", dtype, **options)
+
+
+def stepping(loss_of):
+    """A step that trains one layer, which the loss uses several times."""
+    layer, head = nn.Linear(24, 24), nn.Linear(24, 24, bias=False)
+    optimizer = torch.optim.SGD([*layer.parameters(), *head.parameters()], lr=0.3)
+
+    def step(x):
+        loss = loss_of(layer, head, x)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step, torch.randn(96, 24)
+
+
+def thrice(layer, head, x):
+    with autocast():
+        for _ in range(3):
+            x = torch.tanh(layer(x))
+    return head(x.float()).square().mean()
+
+
+def two_regions(layer, head, x):
+    with autocast():
+        h = layer(x)
+    with autocast():
+        h = layer(torch.tanh(h))
+    return (h.float() + head(x)).square().mean()
+
+
+def nested(layer, head, x):
+    with autocast():
+        h = layer(x)
+        with autocast():
+            h = layer(h)
+        with autocast(enabled=False):
+            h = layer(h.float()) + head(h.float())
+        h = layer(h) + head(x)
+    return h.float().square().mean()
+
+
+def without_cache(layer, head, x):
+    with autocast(cache_enabled=False):
+        h = layer(torch.tanh(layer(x)))
+        with autocast(cache_enabled=True):
+            h = head(torch.tanh(head(h)))
+    return h.float().square().mean()
+
+
+def cleared(layer, head, x):
+    with autocast():
+        h = layer(x)
+        torch.clear_autocast_cache()
+        h = head(layer(torch.tanh(h)))
+    return h.float().square().mean()
+
+
+def first_without_gradient(layer, head, x):
+    with autocast():
+        with torch.no_grad():
+            target = head(x).sign()
+        return (head(layer(x)) * target).float().mean() + layer(x).float().square().mean()
+
+
+def half(layer, head, x):
+    with autocast(torch.float16):
+        h = head(layer(torch.tanh(layer(x))))
+    return h.float().square().mean()
+
+
+def updated_inside(layer, head, x):
+    with autocast():
+        gradient = torch.autograd.grad(layer(x).float().square().mean(), layer.weight)[0]
+        with torch.no_grad():
+            layer.weight.sub_(0.1 * gradient)
+        return head(layer(x)).float().square().mean()
+
+
+LOSSES = (thrice, two_regions, nested, without_cache, cleared, first_without_gradient, half, updated_inside)
+
+
+@pytest.mark.parametrize("loss_of", LOSSES, ids=[loss.__name__ for loss in LOSSES])
+def test_gradients_meet_in_the_dtype_in_which_they_meet_in_eager(loss_of):
+    assert_same_bits(lambda: stepping(loss_of), steps=2)
+
+
+def test_a_weight_is_cast_once_in_a_region():
+    step, x = stepping(thrice)
+    graph = capture_step(step, (x,)).steady.graph
+    lowered = [graph.values[n.outputs[0]].dtype for n in graph.nodes if "_to_copy" in n.op].count("bfloat16")
+    assert lowered == len(["weight", "bias", "batch", "gradient"])
+
+
+def test_backward_inside_the_region():
+    def factory():
+        layer = nn.Linear(24, 24)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.3)
+
+        @autocast()
+        def step(x):
+            loss = F.gelu(layer(F.gelu(layer(x)))).float().square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach()
+
+        return step, torch.randn(96, 24)
+
+    assert_same_bits(factory)
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_a_region_around_the_call_that_keeps_casts_is_refused(is_on):
+    step, x = stepping(thrice)
+    with autocast(enabled=is_on), pytest.raises(CaptureError, match="keeps its casts") as refused:
+        capture_step(step, (x,))
+    assert "cache_enabled=False" in refused.value.next_step
+    run = planned(step, x, on_mismatch="error")
+    with autocast(enabled=is_on), pytest.raises(Exception, match="autocast"):
+        run(x)
