@@ -25,6 +25,7 @@ FAMILIES: Final = (
     "updates",
     "compression",
     "optimizers",
+    "checkpointed",
     "transformers_text",
     "transformers_senses",
 )

@@ -8,20 +8,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import inspect
 import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from neaptide.errors import UnsupportedTorch
-
-if TYPE_CHECKING:
-    from neaptide.frontends.notes import Notes
 
 
 @functools.cache
@@ -184,84 +180,6 @@ def data_dependent_errors() -> tuple[type[Exception], ...]:
         resolve("torch._subclasses.fake_tensor", "DataDependentOutputException"),
         resolve("torch._subclasses.fake_tensor", "DynamicOutputShapeException"),
     )
-
-
-class _CheckpointNotes:
-    """Numbers the outermost checkpointed calls of a trace, and notes the number while they run."""
-
-    def __init__(self, notes: Notes) -> None:
-        self._notes = notes
-        self._count = 0
-        self._depth = 0
-
-    @contextlib.contextmanager
-    def noted(self) -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            if not self._depth:
-                stack.enter_context(self._notes.noted(checkpoint=self._count))
-                self._count += 1
-            self._depth += 1
-            stack.callback(self._leave)
-            yield
-
-    def _leave(self) -> None:
-        self._depth -= 1
-
-    def function(self) -> type:
-        """Stands in for the reentrant checkpoint function while a step is traced: it just calls."""
-
-        class PlainCheckpoint:
-            @staticmethod
-            def apply(function: Callable[..., Any], _preserve_rng_state: bool, *args: Any) -> Any:
-                with self.noted():
-                    return function(*args)
-
-        return PlainCheckpoint
-
-    def generator(self, *_args: Any, **_kwargs: Any) -> Iterator[None]:
-        """Stands in for what a checkpoint that is not reentrant does around the call."""
-        with self.noted():
-            yield
-
-
-def _nothing() -> None:
-    """Stands for a function that this torch does not have."""
-
-
-@contextlib.contextmanager
-def plain_checkpoints(notes: Notes) -> Iterator[None]:
-    """Run `torch.utils.checkpoint.checkpoint(f, x)` as `f(x)`: neaptide plans recomputation itself.
-
-    Inside of such a call its number is noted. Traced as it stands, a checkpoint freezes the random state of the trace
-    into the graph and dropout is silently wrong in the recomputation.
-    """
-    module = importlib.import_module("torch.utils.checkpoint")
-    numbers = _CheckpointNotes(notes)
-    replacements: dict[str, Any] = dict.fromkeys(_called_checkpoint_generators(module), numbers.generator)
-    replacements["CheckpointFunction"] = numbers.function()
-    originals = {name: resolve("torch.utils.checkpoint", name) for name in replacements}
-    for name, replacement in replacements.items():
-        setattr(module, name, replacement)
-    try:
-        yield
-    finally:
-        for name, original in originals.items():
-            setattr(module, name, original)
-
-
-def _called_checkpoint_generators(module: Any) -> list[str]:
-    """What `checkpoint` calls around a non-reentrant region; torch 2.15 calls another function than 2.11 to 2.13.
-
-    A name that `checkpoint` does not call would be replaced to no effect, and dropout would be wrong without a word.
-    """
-    called: set[str] = set()
-    for name in ("checkpoint", "_checkpoint_impl"):
-        function = inspect.unwrap(getattr(module, name, _nothing))
-        called.update(function.__code__.co_names)
-    found = sorted(name for name in called if name.startswith("_checkpoint_without_reentrant_generator"))
-    if not found:
-        resolve("torch.utils.checkpoint", "_checkpoint_without_reentrant_generator, called by checkpoint")
-    return found
 
 
 @contextlib.contextmanager

@@ -6,18 +6,18 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from neaptide.frontends.recording import Line
+from neaptide.frontends.recording import CheckpointRun, Line
 
 
 class Notes:
-    """Current submodule, phase, checkpointed call, observed gradient and autograd node.
+    """Current submodule, phase, checkpointed runs, observed gradient and autograd node.
 
     One object for each trace. Whoever changes a note puts the former one back.
 
     Attributes:
         module: dotted path of the submodule that runs now.
         phase: forward, backward or optimizer.
-        checkpoint: number of the outermost checkpointed call around.
+        runs: as in `Record`.
         observed: name of the gradient that the next record marks.
         sequences: of the autograd nodes whose backward runs now, innermost last.
         consumed: sequence numbers of those that ran in a backward which is not made to be differentiated.
@@ -28,20 +28,20 @@ class Notes:
 
     __slots__ = (
         "branched",
-        "checkpoint",
         "consumed",
         "flag_lines",
         "is_graph_kept",
         "module",
         "observed",
         "phase",
+        "runs",
         "sequences",
     )
 
     def __init__(self) -> None:
         self.module = ""
         self.phase = "forward"
-        self.checkpoint: int | None = None
+        self.runs: tuple[CheckpointRun, ...] = ()
         self.observed: str | None = None
         self.sequences: list[int] = []
         self.consumed: set[int] = set()

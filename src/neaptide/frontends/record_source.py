@@ -20,7 +20,8 @@ class SourceMap:
     def __init__(self, records: Sequence[Record]) -> None:
         self._forward: dict[int, Record] = {}
         for record in records:
-            if record.kind != "call" or record.phase != "forward" or record.sequence is None:
+            is_forward = record.phase == "forward" or record.is_recomputed
+            if record.kind != "call" or not is_forward or record.sequence is None:
                 continue
             known = self._forward.get(record.sequence)
             if record.line is not None and (known is None or record.module):
@@ -29,7 +30,8 @@ class SourceMap:
     def of(self, record: Record) -> Source:
         """Line, module and phase of a record."""
         phase, number = record.phase, record.sequence
-        if phase == "backward" and number is not None and number != NO_SEQUENCE:
+        is_backward = phase == "backward" and not record.is_recomputed
+        if is_backward and number is not None and number != NO_SEQUENCE:
             record = self._forward.get(number, record)
         line = record.line
         if line is None:

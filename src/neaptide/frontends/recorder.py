@@ -191,7 +191,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             calling_line(),
             notes.module,
             notes.phase,
-            notes.checkpoint,
+            notes.runs,
             notes.observed,
             notes.sequences[-1] if notes.sequences else private.next_sequence() - 1,
         )

@@ -84,6 +84,19 @@ class TensorFacts:
         )
 
 
+@dataclass(eq=False, slots=True, frozen=True)
+class CheckpointRun:
+    """A run of a function that the user checkpoints.
+
+    Attributes:
+        first: the run of the forward pass, which this one repeats; None for that one.
+        draws_alike: random numbers are those of the first run.
+    """
+
+    first: CheckpointRun | None = None
+    draws_alike: bool = False
+
+
 @dataclass(eq=False, slots=True)
 class Record:
     """An input, a literal tensor, a call, or (last of all) the outputs.
@@ -99,7 +112,7 @@ class Record:
         line: of the code outside torch that called it.
         module: dotted path of the submodule that was running.
         phase: forward, backward or optimizer.
-        checkpoint: number of the checkpointed call around it.
+        runs: of checkpointed functions around it, outermost first; from the innermost on that draws as its first run.
         observed: name of the gradient that it marks.
         sequence: of the autograd node that it belongs to.
     """
@@ -113,9 +126,14 @@ class Record:
     line: Line | None = None
     module: str = ""
     phase: str = "forward"
-    checkpoint: int | None = None
+    runs: tuple[CheckpointRun, ...] = ()
     observed: str | None = None
     sequence: int | None = None
+
+    @property
+    def is_recomputed(self) -> bool:
+        """Whether it belongs to a recomputation by a checkpoint of the user's."""
+        return any(run.first is not None for run in self.runs)
 
     def operands(self) -> Iterator[Record]:
         """The records that it takes, with repetitions."""

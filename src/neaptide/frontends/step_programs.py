@@ -26,7 +26,7 @@ from neaptide.frontends.step_slots import (
 )
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.step_trace import trace_step
-from neaptide.frontends.trace_reader import read_trace
+from neaptide.frontends.trace_reader import ReadResult, read_trace
 from neaptide.frontends.unread import ALL_READ, UnreadNames
 from neaptide.ops import registry
 
@@ -244,7 +244,7 @@ def program_of(trace: Trace, rewrites: list[str], name: str) -> CapturedProgram:
         ignores_gradients=ignores,
         observations=read.observations,
         unknown_ops=read.unknown_ops,
-        rewrites=(*rewrites, *_undone(len(read.checkpoints)), *trace.sizes.notes),
+        rewrites=(*rewrites, *_about_checkpoints(read), *trace.sizes.notes),
         checkpoints=read.checkpoints,
         borrowed=trace.borrowed,
         attached=trace.attached,
@@ -255,7 +255,17 @@ def program_of(trace: Trace, rewrites: list[str], name: str) -> CapturedProgram:
     )
 
 
-def _undone(checkpoints: int) -> list[str]:
-    if not checkpoints:
-        return []
-    return [f"activation checkpointing of {checkpoints} calls is undone: what is recomputed is planned anew"]
+def _about_checkpoints(read: ReadResult) -> list[str]:
+    notes = []
+    if read.checkpoints:
+        count = len(read.checkpoints)
+        notes.append(
+            f"activation checkpointing of {count} calls is undone: what is recomputed is planned anew"
+        )
+    if read.recomputed:
+        first = read.graph.nodes[read.recomputed[0]]
+        notes.append(
+            f"{len(read.recomputed)} operations of the recomputation stay, because they write state or depend on what "
+            f"does; the first is {first.op} at {first.source.location}"
+        )
+    return notes

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from neaptide.errors import NeaptideError
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends._torch_checkpoints import noted_checkpoints
 from neaptide.frontends.attachment import lines_of_ends
 from neaptide.frontends.branching_gradients import check_gradients
 from neaptide.frontends.dynamic_dims import DynamicDim
@@ -246,7 +247,7 @@ class _Tracer:
             stack.enter_context(self.inputs.mode)
             stack.enter_context(self.inputs.sizes.traced())
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
-            stack.enter_context(private.plain_checkpoints(notes))
+            stack.enter_context(noted_checkpoints(notes))
             stack.enter_context(private.inlined_compile())
             stack.enter_context(no_host_traffic(self.state))
             stack.enter_context(closed_data(self.state))

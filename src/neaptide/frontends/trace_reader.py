@@ -10,6 +10,7 @@ import torch
 
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends.call_contents import Runs
 from neaptide.frontends.record_queries import (
     is_check,
     is_per_tensor,
@@ -19,7 +20,8 @@ from neaptide.frontends.record_queries import (
     true_storage_sizes,
 )
 from neaptide.frontends.record_source import SourceMap
-from neaptide.frontends.recording import Record, TensorFacts
+from neaptide.frontends.recording import CheckpointRun, Record, TensorFacts
+from neaptide.frontends.repeated_runs import without_repetitions
 from neaptide.frontends.step_slots import InputSlot, Trace
 from neaptide.frontends.trace_errors import unknown_shape
 from neaptide.frontends.trace_values import Values, dtype_of, host_dtype_of, identifier, qualified
@@ -63,14 +65,45 @@ class ReadResult:
         observations: gradients at the start of the optimizer.
         unknown_ops: operations without a row in the op table; they are left where they are.
         inputs: meaning of the graph's inputs; gradients that the step drops unread are no inputs.
-        checkpoints: for each call that the user checkpoints, the nodes of its forward, ascending.
+        checkpoints: for each call that the user checkpoints, the nodes of its forward that the backward repeats,
+            ascending; they are in the graph once.
+        recomputed: nodes of such repetitions that are in the graph: they do not repeat what the forward computed.
     """
 
     graph: Graph
     inputs: tuple[InputSlot, ...]
     observations: tuple[Observation, ...]
     unknown_ops: tuple[str, ...]
-    checkpoints: tuple[tuple[int, ...], ...]
+    checkpoints: tuple[tuple[int, ...], ...] = ()
+    recomputed: tuple[int, ...] = ()
+
+    def without_repetitions(self, runs: Runs, registry: OpRegistry) -> ReadResult:
+        """The same with what checkpointed functions compute twice computed once.
+
+        Args:
+            runs: by node, the runs of checkpointed functions around it.
+            registry: what the operations mean.
+
+        Raises:
+            CaptureError: a recomputation cannot be carried.
+        """
+        values = self.graph.values
+        seen = {storage for o in self.observations if (storage := values[o.value].storage) is not None}
+        undone = without_repetitions(self.graph, runs, registry, seen)
+        node = {old: new for new, old in enumerate(undone.edited.node_of)}
+        value = {old: new for new, old in enumerate(undone.edited.value_of)}
+        calls: dict[CheckpointRun, set[int]] = {}
+        for twin in undone.repeated.values():
+            around = runs.get(twin, ())
+            if twin in node and around and around[0].first is None:
+                calls.setdefault(around[0], set()).add(node[twin])
+        return replace(
+            self,
+            graph=undone.edited.graph,
+            observations=tuple(replace(o, value=value[o.value]) for o in self.observations),
+            checkpoints=tuple(sorted(tuple(sorted(nodes)) for nodes in calls.values())),
+            recomputed=tuple(node[old] for old in undone.stayed),
+        )
 
 
 def read_trace(trace: Trace, registry: OpRegistry, *, name: str) -> ReadResult:
@@ -98,7 +131,7 @@ class _Reader:
         self.rates: set[Record] = set()
         self.observations: list[Observation] = []
         self.unknown: dict[str, None] = {}
-        self.checkpoints: dict[int, list[int]] = {}
+        self.runs: dict[int, tuple[CheckpointRun, ...]] = {}
 
     def read(self) -> ReadResult:
         records = self.trace.recording.records
@@ -123,8 +156,8 @@ class _Reader:
             elif record.kind == "output":
                 self._outputs(record)
         graph = true_storage_sizes(self.builder.finish(), self.registry)
-        checkpoints = tuple(map(tuple, self.checkpoints.values()))
-        return ReadResult(graph, tuple(inputs), tuple(self.observations), tuple(self.unknown), checkpoints)
+        read = ReadResult(graph, tuple(inputs), tuple(self.observations), tuple(self.unknown))
+        return read.without_repetitions(self.runs, self.registry) if self.runs else read
 
     # -- inputs and outputs -----------------------------------------------------------------------------------
 
@@ -334,8 +367,8 @@ class _Reader:
             source=self.sources.of(record),
             results=structure,
         )
-        if record.checkpoint is not None and record.phase == "forward":
-            self.checkpoints.setdefault(record.checkpoint, []).append(node)
+        if record.runs:
+            self.runs[node] = record.runs
         return made
 
     def _refuse_odd_results(self, record: Record) -> None:
