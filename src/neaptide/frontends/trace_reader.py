@@ -11,6 +11,7 @@ import torch
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.call_contents import Runs
+from neaptide.frontends.functional_noise import with_functional_noise
 from neaptide.frontends.record_queries import (
     is_check,
     is_per_tensor,
@@ -26,6 +27,7 @@ from neaptide.frontends.step_slots import InputSlot, Trace
 from neaptide.frontends.trace_errors import unknown_shape
 from neaptide.frontends.trace_values import Values, dtype_of, host_dtype_of, identifier, qualified
 from neaptide.ir.builder import GraphBuilder
+from neaptide.ir.edit import Edited
 from neaptide.ir.effects import CallEffects, effects_of
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Named, Node
@@ -90,19 +92,24 @@ class ReadResult:
         values = self.graph.values
         seen = {storage for o in self.observations if (storage := values[o.value].storage) is not None}
         undone = without_repetitions(self.graph, runs, registry, seen)
-        node = {old: new for new, old in enumerate(undone.edited.node_of)}
-        value = {old: new for new, old in enumerate(undone.edited.value_of)}
         calls: dict[CheckpointRun, set[int]] = {}
         for twin in undone.repeated.values():
             around = runs.get(twin, ())
-            if twin in node and around and around[0].first is None:
-                calls.setdefault(around[0], set()).add(node[twin])
+            if around and around[0].first is None:
+                calls.setdefault(around[0], set()).add(twin)
+        checkpoints = tuple(sorted(tuple(sorted(nodes)) for nodes in calls.values()))
+        return replace(self, checkpoints=checkpoints, recomputed=undone.stayed).after(undone.edited)
+
+    def after(self, edited: Edited) -> ReadResult:
+        """The same after a change of the graph."""
+        node = {old: new for new, old in enumerate(edited.node_of)}
+        value = {old: new for new, old in enumerate(edited.value_of)}
         return replace(
             self,
-            graph=undone.edited.graph,
-            observations=tuple(replace(o, value=value[o.value]) for o in self.observations),
-            checkpoints=tuple(sorted(tuple(sorted(nodes)) for nodes in calls.values())),
-            recomputed=tuple(node[old] for old in undone.stayed),
+            graph=edited.graph,
+            observations=tuple(replace(seen, value=value[seen.value]) for seen in self.observations),
+            checkpoints=tuple(tuple(node[n] for n in nodes if n in node) for nodes in self.checkpoints),
+            recomputed=tuple(node[n] for n in self.recomputed if n in node),
         )
 
 
@@ -157,7 +164,10 @@ class _Reader:
                 self._outputs(record)
         graph = true_storage_sizes(self.builder.finish(), self.registry)
         read = ReadResult(graph, tuple(inputs), tuple(self.observations), tuple(self.unknown))
-        return read.without_repetitions(self.runs, self.registry) if self.runs else read
+        if self.runs:
+            read = read.without_repetitions(self.runs, self.registry)
+        edited = with_functional_noise(read.graph)
+        return read if edited is None else read.after(edited)
 
     # -- inputs and outputs -----------------------------------------------------------------------------------
 
