@@ -86,9 +86,16 @@ def test_an_input_without_a_gradient_warns_as_eager_does():
 
 def test_noise_that_eager_never_fills_is_refused():
     """RReLU saves its noise before it writes it, and the early stop comes in between."""
-    step, batch = factory_of("randomised_relu_stopped_early")()
+    layer = nn.Sequential(nn.Linear(4, 4), nn.RReLU())
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+
+    def step(x):
+        checkpoint(layer, x, use_reentrant=False).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
     with pytest.raises(CaptureError, match="stops in front of filling") as refusal:
-        capture_step(step, (batch,))
+        capture_step(step, (torch.randn(3, 4),))
     assert "early_stop=False" in (refusal.value.next_step or "")
     assert refusal.value.where
 

@@ -185,11 +185,6 @@ def randomised_relu_reentrant():
     return in_blocks(dense(nn.RReLU, count=4), reentrantly, leaf=True), torch.randn(96, 16)
 
 
-@FAMILY.add("random")
-def randomised_relu_stopped_early():
-    return in_blocks(dense(nn.RReLU), plainly), torch.randn(32, 16)
-
-
 @FAMILY.add("nested")
 def nested_calls():
     blocks = dense(nn.GELU, lambda: nn.Dropout(0.2), count=4)
