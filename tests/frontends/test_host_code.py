@@ -408,11 +408,12 @@ class Refused(Trainer):
 
     def __init__(self):
         super().__init__()
+        self.word = "a"
         self.hidden = types.MappingProxyType({"log": []})
 
     def between(self, x):
         out = self.model(x)
-        self.n += 1
+        self.log.append(len(x))
         return self.update(x) + out.sum()
 
     def hands_on_an_object(self, x):
@@ -428,9 +429,9 @@ class Refused(Trainer):
         log.append(loss.item())
         return loss.detach()
 
-    def reads_what_it_counts(self, x):
-        loss = self.update(x * self.n)
-        self.n += 1
+    def reads_what_it_writes(self, x):
+        loss = self.update(x * len(self.word))
+        self.word = self.word + "a"
         return loss.detach()
 
     def pops_from_the_batch(self, batch):
@@ -442,7 +443,7 @@ class Refused(Trainer):
     def updates_behind(self, x):
         loss = self.model(x).square().mean()
         loss.backward()
-        self.n += 1
+        self.log.append(len(x))
         self.optimizer.step()
         return loss.detach()
 
@@ -451,7 +452,7 @@ REASONS = {
     "between": "a backward pass comes after it",
     "hands_on_an_object": "variable notes holds a SimpleNamespace",
     "hands_on_a_list_of_its_own": "variable log is or holds a list or dict that is kept elsewhere",
-    "reads_what_it_counts": "it writes self.n, which the step reads",
+    "reads_what_it_writes": "it writes self.word, which the step reads",
     "pops_from_the_batch": "changes the lists or dicts",
     "updates_behind": "an optimizer's update comes after it",
 }

@@ -14,6 +14,7 @@ import torch
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.contents import fact_of
 from neaptide.frontends.place_facts import Fact
+from neaptide.frontends.places import AttributePlace
 from neaptide.frontends.same_object import Same
 from neaptide.frontends.scalars import is_scalar
 from neaptide.frontends.step_state import Owner, StepState
@@ -44,6 +45,10 @@ class CodeFacts:
         for kind, members in zip(self._classes, self._members, strict=True):
             self._sweep.add(_BASES, kind)
             self._sweep.add(types.MappingProxyType.values, members)
+        # Variables of classes that have places are guarded as plain values are.
+        self._placed = {
+            place.identity for place in (*state.scalars, *state.unread) if isinstance(place, AttributePlace)
+        }
         self._known: Any = None
 
     def read(self) -> list[Fact]:
@@ -129,7 +134,7 @@ class CodeFacts:
                     continue
                 if _is_code(content) or _is_code(before.get(key)):
                     yield f"{name}.{key}", Same(content)
-                elif is_scalar(content) and key in self._state.names:
+                elif is_scalar(content) and key in self._state.names and (id(kind), key) not in self._placed:
                     yield f"{name}.{key}", fact_of(content)
 
     def _may_be_asked_for(self, kind: type, key: str, content: Any) -> bool:

@@ -5,6 +5,7 @@ The step is traced statement by statement until one has an effect on the host. T
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import types
 from collections.abc import Callable, Mapping
@@ -44,7 +45,11 @@ class _FirstEffect(BaseException):
 
 
 def cut_behind(
-    step: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], extra: Any
+    step: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    extra: Any,
+    counted: frozenset[str] = frozenset(),
 ) -> HostCode:
     """Cut a step at its first statement that has an effect on the host, or fails to be traced.
 
@@ -53,6 +58,7 @@ def cut_behind(
         args: of the call.
         kwargs: likewise.
         extra: further state, as for `find_state`.
+        counted: names of numbers of the state that the step may write.
 
     Raises:
         LookupError: it cannot be cut; the text says why.
@@ -60,6 +66,7 @@ def cut_behind(
     function, rebuild = _unwrapped(step)
     source = StepSource(function)
     state = find_state(step, extra)
+    state.counted = counted
     reached = quiet = 0
     operations = -1
     objects = ObjectWatch(state)
@@ -84,6 +91,47 @@ def cut_behind(
         # Statements right before it that record nothing are host code as well: a rate that is looked up for a log.
         return _at(quiet or reached, function, source, rebuild)
     raise LookupError("no statement of the step itself is host code")
+
+
+def counted_on_the_way(
+    step: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    extra: Any,
+    counted: frozenset[str],
+) -> frozenset[str]:
+    """Names of the numbers that the step writes before it does anything else on the host. One trace.
+
+    Args:
+        step: could not be cut.
+        args: of the call.
+        kwargs: likewise.
+        extra: further state, as for `find_state`.
+        counted: names that are known.
+    """
+    try:
+        function, rebuild = _unwrapped(step)
+        source = StepSource(function)
+    except LookupError:
+        return frozenset()
+    state = find_state(step, extra)
+    state.counted = counted
+    objects = ObjectWatch(state)
+    effects: _Effects | None = None
+    found: frozenset[str] = frozenset()
+
+    def mark(_number: int) -> None:
+        nonlocal effects, found
+        if effects is None:
+            effects = _Effects(state, objects)
+        elif effects.any_so_far(but_counts=True):
+            raise _FirstEffect
+        else:
+            found |= effects.counts()
+
+    with contextlib.suppress(_FirstEffect, CaptureError):
+        trace_step(rebuild(source.marked(mark)), args, kwargs, state, present_pattern(state))
+    return found - counted
 
 
 def cut_again(host: HostCode, step: Callable[..., Any]) -> HostCode:
@@ -134,16 +182,25 @@ class _Effects:
     def __init__(self, state: StepState, objects: ObjectWatch) -> None:
         self._watch = StateWatch(state)
         self._objects = objects
+        self._counted = state.counted
         self._groups = [(g, dict(g)) for o in state.optimizers.values() for g in o.param_groups]
 
-    def any_so_far(self) -> bool:
+    def counts(self) -> frozenset[str]:
+        """Names of the numbers that are written by now."""
+        return frozenset(write.name for write in self._watch.written() if write.is_count)
+
+    def any_so_far(self, *, but_counts: bool = False) -> bool:
         """Whether something is written, drawn or changed by now."""
         with private.no_modes():  # the state of torch's generator is a tensor
             if any(watched.has_changed() for watched in self._objects.watched):
                 return True
         return bool(
             # A tensor that is left in a place is a result of the program.
-            any(not isinstance(write.after, torch.Tensor) for write in self._watch.written())
+            any(
+                not (isinstance(write.after, torch.Tensor) or write.name in self._counted)
+                and not (but_counts and write.is_count)
+                for write in self._watch.written()
+            )
             or self._watch.has_drawn()
             or any(
                 now.keys() != then.keys() or any(now[k] is not then[k] for k in then)

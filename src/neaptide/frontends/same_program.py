@@ -39,6 +39,11 @@ def is_same_but_for_numbers(
     return first.rows == second.rows and first.outputs == outputs and next(expected, None) is None
 
 
+def folded_outputs(graph: Graph, numbers: Mapping[str, float]) -> list[Token]:
+    """What a graph gives when its inputs of those names hold those numbers: `("number", n)` where that is a number. O(size)."""
+    return _Listing(graph, numbers).outputs
+
+
 class _Listing:
     """A graph as comparable rows, host arithmetic on known numbers folded away."""
 

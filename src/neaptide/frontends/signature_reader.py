@@ -35,6 +35,7 @@ class SignatureReader:
     def __init__(
         self, state: StepState, changing: frozenset[str] = frozenset(), sizes: SizeGuard | None = None
     ) -> None:
+        changing |= state.counted
         self._changing = changing | {argument_name(position) for position in state.unread_arguments}
         self._sizes = sizes
         self._tensors = TensorFacts(state)

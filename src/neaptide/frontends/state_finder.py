@@ -192,7 +192,7 @@ class _Finder:
             self.state.containers.append((name, vars(item)))
         elif isinstance(item, type):
             if self._is_users(class_file(item)):
-                self._class(item, name)
+                self._class(item)
                 self._constructor(item, name)
         else:
             self._plain_object(item, name)
@@ -247,7 +247,7 @@ class _Finder:
                 continue
             self._at(CellPlace(variable, cell))
 
-    def _class(self, kind: type, name: str) -> None:
+    def _class(self, kind: type) -> None:
         """Methods that the step can reach, by name, and variables of the user's classes."""
         for base in kind.__mro__:
             if id(base) in self.state.classes or not is_patchable(base):
@@ -266,7 +266,7 @@ class _Finder:
                     else:
                         self._by_name.method(key, function)
                 if not functions and key[:2] != "__" and not isinstance(member, types.MemberDescriptorType):
-                    self._by_name.place(key, AttributePlace(f"{name}.{key}", base, key))
+                    self._by_name.place(key, AttributePlace(f"{base.__name__}.{key}", base, key))
 
     # -- objects ----------------------------------------------------------------------------------------------
 
@@ -306,7 +306,7 @@ class _Finder:
                 self._by_name.place(str(place.key), place)
             else:
                 self._at(place)
-        self._class(type(item), name)
+        self._class(type(item))
 
     def _owner(self, item: Any, name: str, *, is_open: bool = False) -> None:
         self.state.owners.append(Owner(name, item, tuple(vars(item)), is_open))
@@ -329,7 +329,7 @@ class _Finder:
             return
         slot = self._slots.get(id(tensor))
         if slot is None:
-            self._class(type(tensor), name)
+            self._class(type(tensor))
             slot = self._slots[id(tensor)] = TensorSlot(name, role, [])
             self.state.tensors.append(slot)
             self._hooks(tensor, name)
@@ -379,7 +379,7 @@ class _Finder:
                     self._hooks(tensor, where)
                     if tensor is None:
                         self.state.scalars.append(ItemPlace(f"{where}.{key}", entries, key))
-            self._class(type(module), where)
+            self._class(type(module))
 
     def _optimizer(self, item: torch.optim.Optimizer, name: str) -> None:
         label = name.rsplit(".", 1)[-1] if name.startswith("self.") else name
@@ -389,7 +389,7 @@ class _Finder:
         for hook in (h for hooks in private.optimizer_hooks(item).values() for h in hooks.values()):
             self._later(hook, f"{name}.hook", None)
         self._owner(item, label)
-        self._class(type(item), name)
+        self._class(type(item))
         if self._is_users(class_file(type(item))):
             self.state.containers.append((label, vars(item)))
             for place in attributes_of(item, name):

@@ -24,7 +24,7 @@ from neaptide.frontends.step_slots import (
     hyper_parameters,
     present_pattern,
 )
-from neaptide.frontends.step_state import StepState
+from neaptide.frontends.step_state import StepState, names_of_one
 from neaptide.frontends.step_trace import trace_step
 from neaptide.frontends.trace_reader import ReadResult, read_trace
 from neaptide.frontends.unread import ALL_READ, UnreadNames
@@ -45,6 +45,7 @@ class StepRequest:
         name: of the graph.
         changing: names of Python floats that become inputs.
         unread: what the step is taken not to read.
+        counted: names of Python numbers of the state that the step itself writes.
         clears_gradients: host code behind the program clears the gradients.
         is_watched: whether impure Python is looked for.
         dims: of the arguments, that may vary.
@@ -56,6 +57,7 @@ class StepRequest:
     name: str
     changing: frozenset[str]
     unread: UnreadNames = ALL_READ
+    counted: frozenset[str] = frozenset()
     clears_gradients: bool = False
     is_watched: bool = True
     dims: tuple[DynamicDim, ...] = ()
@@ -69,7 +71,7 @@ def all_programs(
     Raises:
         CaptureError: the step is no straight-line program, or never leaves what it found.
     """
-    changing = request.changing
+    changing = names_of_one(found, request.changing)
     programs, written = _programs(step, request, found, frozenset())
     if changing - written:
         symbolic = _with_numbers_as_inputs(step, request, found, changing - written, programs)

@@ -151,7 +151,7 @@ class OutputSlot:
     """One output.
 
     `role` is result (a leaf of what the step returns), gradient, optimizer_state, hyper_parameter (a number that the
-    step writes into a parameter group) or skipped (not zero where a gradient scaler skips the optimizer that is the
+    step writes into a parameter group), number (that the step writes into a place of the state) or skipped (not zero where a gradient scaler skips the optimizer that is the
     key: then nothing is written of its state and groups).
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import FunctionType
@@ -76,6 +77,7 @@ class StepState:
         left: places in which the step leaves another tensor at each call; the program gives it.
         unread: places that the step is taken not to read: neither they nor what is reached through them are guarded.
         unread_arguments: positions of leaves of its arguments, likewise.
+        counted: names of numbers among the plain values that the step itself writes: inputs and outputs of its programs.
         is_watched: whether impure Python is looked for in traces.
     """
 
@@ -106,7 +108,14 @@ class StepState:
     left: list[Place] = field(default_factory=list)
     unread: list[Place] = field(default_factory=list)
     unread_arguments: frozenset[int] = frozenset()
+    counted: frozenset[str] = frozenset()
     is_watched: bool = True
+
+
+def names_of_one(state: StepState, names: frozenset[str]) -> frozenset[str]:
+    """Those of some names of plain values that are not called by the name of another one as well."""
+    counts = Counter(place.name for place in state.scalars)
+    return frozenset(name for name in names if counts[name] < 2)
 
 
 def describe_tensors(state: StepState) -> Mapping[str, str]:

@@ -136,7 +136,7 @@ class _Tracer:
         self.call = (args, kwargs)
         self.state = state
         self.entry = entry
-        self.changing = changing
+        self.changing = changing = changing | state.counted
         self.dims = dims
         self.numbers = [(place, place.get()) for place in state.scalars if place.name in changing]
         self.symbols: list[Any] = []
@@ -307,6 +307,7 @@ class _Tracer:
         for slot in state.tensors:
             twins["tensor", slot.name].grad = None
         refuse_batch_gradients(len(self.batch_leaves), twins, self.notes)
+        outputs.add_numbers(state.counted, [place for place, _ in self.numbers], self.symbols)
         outputs.add_left(state.left, twins)
         return outputs.returned
 
@@ -338,7 +339,7 @@ class _Tracer:
                 with contextlib.suppress(LookupError):  # a list that was shortened; it is put back whole
                     place.set(tensor)
         for (place, number), symbol in zip(self.numbers, self.symbols, strict=False):
-            if not _holds(place, symbol):
+            if place.name not in self.state.counted and not _holds(place, symbol):
                 found.append((place.identity, Write(place.name)))
             place.set(number)
         for (place, content), stand_in in zip(self.unread, self.standing, strict=False):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -15,10 +16,11 @@ from neaptide.errors import CaptureError, PlanMismatch, UsageError
 from neaptide.frontends._torch_sizes import keeps_sizes
 from neaptide.frontends.attachment import refuse_open_results
 from neaptide.frontends.captured import CapturedProgram, CapturedStep
+from neaptide.frontends.counted_numbers import check_counted, counted_in
 from neaptide.frontends.dynamic_dims import Dynamic, find_dims
 from neaptide.frontends.first_writes import FirstWrites
 from neaptide.frontends.host_code import HostCode
-from neaptide.frontends.host_cut import cut_again, cut_behind, not_cut
+from neaptide.frontends.host_cut import counted_on_the_way, cut_again, cut_behind, not_cut
 from neaptide.frontends.joined_ranges import joined_programs
 from neaptide.frontends.mode_facts import check_modes
 from neaptide.frontends.same_program import is_same_but_for_numbers
@@ -33,6 +35,8 @@ from neaptide.frontends.step_state import StepState
 from neaptide.frontends.step_trace import trace_step
 from neaptide.frontends.trace_watch import StateWrittenError
 from neaptide.frontends.unread import ReadError, UnreadNames
+
+logger = logging.getLogger(__name__)
 
 
 def capture_step(
@@ -76,14 +80,35 @@ def capture_step(
     dims = find_dims(step, args, given, dynamic) if dynamic else ()
     request = StepRequest(args, given, state, name or _name_of(step), changing, is_watched=watched, dims=dims)
     with _collector_paused():
-        try:
-            captured = _captured(step, lambda unread: find_state(step, state, unread=unread), step, request)
-        except CaptureError as refusal:
-            captured = _captured_before_host_code(step, request, refusal)
+        captured = _captured_somehow(step, request)
     for program in captured.programs:
         if captured.host is None or not captured.host.goes_on(program.result_spec, program.constants):
             refuse_open_results(program.open_results)
     return replace(captured, seconds=time.perf_counter() - began)
+
+
+def _captured_somehow(step: Callable[..., Any], request: StepRequest) -> CapturedStep:
+    """The whole step; or up to its host code; or the same with numbers that it counts in as inputs and outputs.
+
+    Raises:
+        CaptureError: none of these can be.
+    """
+    try:
+        return _captured(step, lambda unread: find_state(step, request.extra, unread=unread), step, request)
+    except CaptureError as refusal:
+        try:
+            return _captured_before_host_code(step, request, refusal)
+        except CaptureError:
+            args, kwargs, known = request.args, request.kwargs, request.counted
+            counted = counted_in(refusal) - known
+            counted = counted or counted_on_the_way(step, args, kwargs, request.extra, known)
+            if not counted:
+                raise
+            try:
+                return _captured_somehow(step, replace(request, counted=known | counted))
+            except CaptureError as also:
+                logger.debug("not with %s as inputs and outputs: %s", ", ".join(sorted(counted)), also)
+            raise
 
 
 def _captured(
@@ -95,7 +120,10 @@ def _captured(
     """A step that is traced by calling `called`, which works on what `find` finds."""
     found = find(request.unread)
     found.is_watched = request.is_watched
+    found.counted = request.counted
     SignatureReader(found).read(request.args, request.kwargs)  # refuses arguments that cannot be guarded
+    if found.counted:
+        check_counted(called, request, found)
     try:
         programs, symbolic = joined_programs(called, request, found)
     except StateWrittenError as refusal:
@@ -112,7 +140,7 @@ def _captured_before_host_code(
         CaptureError: the first refusal, with the reason why the step cannot be cut.
     """
     try:
-        host = cut_behind(step, request.args, request.kwargs, request.extra)
+        host = cut_behind(step, request.args, request.kwargs, request.extra, request.counted)
     except LookupError as reason:
         raise not_cut(refusal, str(reason)) from refusal.__cause__
     try:
@@ -255,6 +283,7 @@ def _captured_after_writes(
         try:
             later = find(request.unread)
             later.left = [place for place, _ in writes.left]
+            later.counted = request.counted
             programs, changing = joined_programs(called, request, later)
             again = trace_step(
                 called, request.args, request.kwargs, later, refusal.trace.entry, dims=request.dims
@@ -329,6 +358,7 @@ def rebind_step(
         found = find()
         _set_unused_aside(found, {slot.name for slot in captured.state.unused})
         found.environment = list(captured.state.environment)
+        found.counted = captured.state.counted
         again = replace(
             captured,
             step=step,

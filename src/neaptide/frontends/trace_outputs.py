@@ -13,7 +13,7 @@ from neaptide.frontends.attachment import open_end, refuse_kept_gradient
 from neaptide.frontends.notes import Notes
 from neaptide.frontends.optimizer_twins import Twins
 from neaptide.frontends.places import Place
-from neaptide.frontends.step_slots import OutputSlot, TensorSpec, argument_name
+from neaptide.frontends.step_slots import NUMBER_TYPES, OutputSlot, TensorSpec, argument_name
 from neaptide.frontends.step_state import StepState, TensorSlot
 from neaptide.frontends.unread import StandIns
 
@@ -132,6 +132,29 @@ class TraceOutputs:
             self._add(OutputSlot("gradient", f"{slot.name}.grad", (slot.name,)), fake.grad)
         self.kept_gradients = frozenset(kept)
         return gradients
+
+    def add_numbers(self, counted: frozenset[str], places: Sequence[Place], before: Sequence[Any]) -> None:
+        """Note the numbers that the step leaves in places of the user's.
+
+        Args:
+            counted: names of the places that it may write.
+            places: of the numbers that are inputs.
+            before: what was there, in the same order.
+
+        Raises:
+            CaptureError: something else than a number is there.
+        """
+        for place, symbol in zip(places, before, strict=True):
+            content = place.get() if _is_there(place) else None
+            if place.name not in counted or content is symbol:
+                continue
+            if not isinstance(content, (torch.SymInt, torch.SymFloat)) and type(content) not in NUMBER_TYPES:
+                raise CaptureError(
+                    f"the step writes a {type(content).__name__} where a number was: {place.name}",
+                    why="a program writes a number there at each call",
+                    next_step="keep it in another variable, or update it outside the step",
+                )
+            self.write(OutputSlot("number", place.name, (place.name,)), content)
 
     def add_left(self, left: Sequence[Place], twins: Twins) -> None:
         """Note the tensors that the step leaves in places of the user's.

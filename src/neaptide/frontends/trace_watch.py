@@ -21,7 +21,7 @@ import torch
 from neaptide.frontends.containers import copied, refill
 from neaptide.frontends.places import ItemPlace, Place, root_of
 from neaptide.frontends.scalars import is_plain
-from neaptide.frontends.step_slots import TensorSpec, Trace
+from neaptide.frontends.step_slots import NUMBER_TYPES, TensorSpec, Trace
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.trace_errors import HostEffectError
 
@@ -56,6 +56,12 @@ class Write:
         if isinstance(self.after, LeftTensor):
             return self.before is GONE or is_plain(self.before) or type(self.before) is torch.Tensor
         return is_plain(self.after) and (self.before is GONE or is_plain(self.before))
+
+    @property
+    def is_count(self) -> bool:
+        """Whether it is of a number to a place that held one."""
+        numbers = (*NUMBER_TYPES, torch.SymInt, torch.SymFloat)
+        return self.watched is not None and type(self.before) in NUMBER_TYPES and type(self.after) in numbers
 
     def identity(self, state: StepState) -> tuple[int, Any] | None:
         """Identity of the place, if it is known."""

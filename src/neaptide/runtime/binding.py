@@ -56,6 +56,7 @@ class Binding:
         ]
         read = {slot.key[1] for slot in program.inputs if slot.role == "gradient"}
         self._discarded = [slot for slot in self._replaced if slot.name not in read]
+        self._numbers = {place.name: place for place in state.scalars if place.name in state.counted}
         self._scalars = {v for v in graph.inputs if graph.values[v].is_host_scalar}
         self._rates: list[torch.Tensor] = []
         self._borrowed = {at: self._reader(key, -1) for at, key in program.borrowed.items()}
@@ -126,10 +127,12 @@ class Binding:
         return pytree.tree_unflatten(leaves, self._program.result_spec)
 
     def _write(self, slot: OutputSlot, content: Any) -> None:
-        """Put something into the state of an optimizer, or into a parameter group."""
+        """Put something into the state of an optimizer, into a parameter group, or a number where the user counts."""
         if slot.role == "optimizer_state":
             label, name, entry = slot.key
             self._state.optimizers[label].state[self._slots[name].current()][entry] = content
+        elif slot.role == "number":
+            self._numbers[slot.key[0]].set(content)
         else:
             label, index, entry = slot.key
             self._state.optimizers[label].param_groups[index][entry] = content

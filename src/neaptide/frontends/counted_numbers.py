@@ -1,0 +1,95 @@
+"""Python numbers that the user counts in within the step: `self.seen += len(x)` in front of a backward pass, say.
+
+They are inputs and outputs of the program, as those that an optimizer counts in (`counted_state`). A symbol is no `int`
+and no `float`, so the trace with symbols is compared with one of plain numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from neaptide.errors import CaptureError
+from neaptide.frontends.same_program import folded_outputs, is_same_but_for_numbers
+from neaptide.frontends.step_programs import StepRequest, program_of
+from neaptide.frontends.step_slots import NUMBER_TYPES, Trace, present_pattern
+from neaptide.frontends.step_state import StepState, names_of_one
+from neaptide.frontends.step_trace import trace_step
+from neaptide.frontends.trace_watch import StateWrittenError, Write
+
+
+def counted_in(refusal: CaptureError) -> frozenset[str]:
+    """Names of the numbers that a refused step wrote where numbers were; none where it was refused for something else."""
+    writes = refusal.writes if isinstance(refusal, StateWrittenError) else ()
+    return frozenset(write.name for write in writes if write.is_count)
+
+
+def check_counted(called: Callable[..., Any], request: StepRequest, found: StepState) -> None:
+    """Compare a step that has such numbers as symbols with its trace of plain numbers. Two traces.
+
+    Raises:
+        CaptureError: they are two programs.
+    """
+    counted = found.counted
+    if counted != names_of_one(found, counted):
+        raise CaptureError(
+            f"numbers that the step counts in are called alike ({', '.join(sorted(counted))})",
+            next_step="give one of these variables another name",
+        )
+    numbers = {place.name: place.get() for place in found.scalars if place.name in counted}
+    symbolic, _ = _traced(called, request, found)
+    found.counted = frozenset()
+    try:
+        plain, writes = _traced(called, request, found)
+    finally:
+        found.counted = counted
+    program = program_of(symbolic, [], request.name)
+    by_value = {
+        program.graph.values[value].name: numbers[slot.name]
+        for value, slot in zip(program.graph.inputs, program.inputs, strict=True)
+        if slot.key[0] == "scalar" and slot.name in numbers
+    }
+    after = {write.name: write.after for write in writes}
+    outputs = zip(program.outputs, folded_outputs(program.graph, by_value), strict=True)
+    is_same = all(
+        token == ("number", after[slot.name])
+        for slot, token in outputs
+        if slot.role == "number" and type(after.get(slot.name)) in NUMBER_TYPES
+    )
+    is_same &= all(
+        after.get(slot.name) == content for slot, content in symbolic.written.items() if slot.role == "number"
+    )
+    without = program_of(_without_numbers(symbolic), [], request.name).graph
+    if not is_same or not is_same_but_for_numbers(
+        without, by_value, program_of(plain, [], request.name).graph
+    ):
+        raise CaptureError(
+            f"the step treats numbers that it counts in ({', '.join(sorted(counted))}) in another way while it is traced",
+            why="it asks for their type, or for more than arithmetic can tell",
+            next_step="keep the count in a tensor, or update it behind the last tensor operation",
+        )
+
+
+def _traced(
+    called: Callable[..., Any], request: StepRequest, found: StepState
+) -> tuple[Trace, tuple[Write, ...]]:
+    """A trace of the whole step, and what it wrote that is no output of it."""
+    try:
+        entry = present_pattern(found)
+        trace = trace_step(
+            called, request.args, request.kwargs, found, entry, request.changing, dims=request.dims
+        )
+    except StateWrittenError as refusal:
+        if refusal.trace is None:
+            raise
+        return refusal.trace, tuple(refusal.writes)
+    return trace, ()
+
+
+def _without_numbers(trace: Trace) -> Trace:
+    """A trace without the numbers that it writes: they are its last outputs where it leaves no tensors."""
+    output = trace.recording.records[-1]
+    kept = [k for k, slot in enumerate(trace.outputs) if slot.role != "number"]
+    output.args = tuple(output.args[k] for k in kept)
+    return replace(trace, outputs=tuple(trace.outputs[k] for k in kept))

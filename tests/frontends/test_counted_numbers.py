@@ -1,0 +1,202 @@
+"""Numbers that a step counts in between its tensor operations are inputs and outputs of its program."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from frontends.steps import batch, net, sgd
+from neaptide.errors import CaptureError
+from neaptide.frontends.torch_step import capture_step
+from step_checks import assert_same_bits, planned
+
+DONE = 0
+
+
+class Average:
+    """The usual meter."""
+
+    def __init__(self):
+        self.last, self.sum, self.count, self.mean = 0.0, 0.0, 0, 0.0
+
+    def update(self, value, count=1):
+        self.last = value
+        self.sum += value * count
+        self.count += count
+        self.mean = self.sum / self.count
+
+
+@dataclasses.dataclass
+class Totals:
+    rows: int = 0
+    decayed: float = 1.0
+
+
+class Loop:
+    """A user's loop; each method is a step that counts in front of its backward pass."""
+
+    calls = 0
+
+    def __init__(self):
+        torch.manual_seed(0)
+        self.model = net()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
+        self.average, self.totals = Average(), Totals()
+        self.numbers = {"n": 3, "sum": 0.5, "loss": torch.zeros(())}
+        self.shown = []
+        self.n = 0
+
+    def descend(self, loss):
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def a_meter(self, x):
+        loss = self.model(x).square().mean()
+        self.average.update(loss.item(), len(x))
+        return self.descend(loss)
+
+    def a_data_class(self, x):
+        loss = self.model(x).square().mean()
+        self.totals.rows += x.shape[0]
+        self.totals.decayed *= 0.5
+        return self.descend(loss)
+
+    def entries_beside_a_tensor(self, x):
+        loss = self.model(x).square().mean()
+        self.numbers["n"] += 1
+        self.numbers["loss"] = self.numbers["loss"] * 0.5 + loss.detach()
+        self.numbers["sum"] = 0.9 * self.numbers["sum"] + 0.1 * loss.item()
+        return self.descend(loss)
+
+    def a_global_and_a_class(self, x):
+        global DONE  # noqa: PLW0603
+        DONE += 1
+        type(self).calls += 2
+        return self.descend(self.model(x).square().mean())
+
+    def in_a_function_that_trains(self, x):
+        def inner(part):
+            self.n += 1
+            return self.descend(self.model(part).square().mean())
+
+        return inner(x[:3]) + inner(x[3:])
+
+    def a_rate_that_is_read(self, x):
+        self.n += 1
+        return self.descend(self.model(x).square().mean() / self.n)
+
+    def a_rate_that_is_read_behind(self, x):
+        loss = self.descend(self.model(x).square().mean() * (1.0 + self.n))
+        self.n += 1
+        return loss
+
+    def every_second_call(self, x):
+        self.n += 1
+        loss = self.model(x).square().mean()
+        return self.descend(loss * 2.0 if self.n % 2 == 0 else loss)
+
+    def and_shows_it_behind(self, x):
+        self.n += 1
+        loss = self.descend(self.model(x).square().mean())
+        self.shown.append(f"{self.n}: {loss.item():.4f}")
+        return loss
+
+    def left(self):
+        kept = [
+            vars(self.average),
+            vars(self.totals),
+            self.numbers,
+            self.shown,
+            self.n,
+            DONE,
+            type(self).calls,
+        ]
+        return plain([*kept, self.model.state_dict()])
+
+
+def plain(item):
+    """Python state as data that compares, types included."""
+    if isinstance(item, torch.Tensor):
+        return item.tolist()
+    if isinstance(item, dict):
+        return {key: plain(content) for key, content in item.items()}
+    if isinstance(item, (list, tuple)):
+        return [plain(content) for content in item]
+    return type(item).__name__, item
+
+
+STEPS = [name for name in vars(Loop) if name[0] != "_" and name not in {"calls", "descend", "left"}]
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_four_calls_leave_what_eager_leaves(name):
+    global DONE
+    found = []
+    for is_planned in (False, True):
+        loop, DONE, Loop.calls = Loop(), 0, 0
+        torch.manual_seed(1)
+        batches = [batch() for _ in range(4)]
+        before = loop.left()
+        # The branch that is taken every second time is one further program.
+        policy = "replan" if name == "every_second_call" else "error"
+        run = (
+            planned(getattr(loop, name), batches[0], on_mismatch=policy)
+            if is_planned
+            else getattr(loop, name)
+        )
+        assert loop.left() == before, "a capture changes nothing"
+        found.append(([plain(run(x)) for x in batches], loop.left()))
+        if is_planned:
+            assert run.counts.planned == 4
+            assert run.counts.replans <= 1
+    assert found[0] == found[1]
+
+
+def test_a_verify_run_on_fresh_objects_agrees():
+    assert_same_bits(lambda: (Loop().a_meter, batch()))
+
+
+class Odd(Loop):
+    def asks_for_the_type(self, x):
+        self.n += 1
+        return self.descend(self.model(x).square().mean() * (2.0 if type(self.n) is int else 1.0))
+
+    def counts_only_integers(self, x):
+        self.n = self.n + 1 if type(self.n) is int else 0
+        return self.descend(self.model(x).square().mean())
+
+    def puts_a_text_there(self, x):
+        self.n = f"{self.n}a"
+        return self.descend(self.model(x).square().mean())
+
+
+@pytest.mark.parametrize("name", ["asks_for_the_type", "counts_only_integers", "puts_a_text_there"])
+def test_what_more_than_arithmetic_decides_is_refused(name):
+    odd = Odd()
+    with pytest.raises(CaptureError, match=r"writes self\.n"):
+        capture_step(getattr(odd, name), (batch(),))
+    assert odd.n == 0
+
+
+def test_a_plain_optimizer_counts_as_well():
+    model = net()
+    optimizer, count = sgd(model), 0
+
+    def step(x):
+        nonlocal count
+        loss = model(x).square().mean()
+        count += len(x)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    run = planned(step, batch(), on_mismatch="error")
+    for _ in range(3):
+        run(batch())
+    assert count == 18
+    assert type(count) is int
