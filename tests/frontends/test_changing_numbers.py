@@ -1,7 +1,8 @@
-"""Python floats that change from call to call: inputs where that is possible, guards elsewhere."""
+"""Python numbers that change from call to call: inputs where that is possible, guards elsewhere."""
 
 from __future__ import annotations
 
+import copy
 from types import SimpleNamespace
 
 import torch
@@ -57,9 +58,9 @@ def test_floats_that_changed_are_told_from_other_differences():
     captured = capture_step(step, (batch,))
     settings.scale = 0.75
     now = captured.reader.read((batch,), {})
-    assert now.changed_floats(captured.signature) == {"settings.scale"}
+    assert now.changed_numbers(captured.signature) == {"settings.scale"}
     model.eval()
-    assert captured.reader.read((batch,), {}).changed_floats(captured.signature) is None
+    assert captured.reader.read((batch,), {}).changed_numbers(captured.signature) is None
 
 
 def test_of_a_float_that_decides_a_branch_only_the_branch_is_guarded():
@@ -104,3 +105,31 @@ def test_a_float_whose_type_is_asked_for_stays_a_guard():
 
     captured = capture_step(step, (torch.randn(5, 4), 0.75), changing=frozenset({"batch[1]"}))
     assert captured.changing == frozenset()
+
+
+def test_whole_numbers_that_change_cost_one_plan_beside_one_that_is_a_size():
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(batch, epoch, rows):
+        loss = model(batch[:rows]).square().mean() * max(0.1, 1.0 - epoch / 10)
+        if epoch >= 3:
+            loss = loss * 0.5
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    twin = copy.deepcopy(model)
+    batch = torch.randn(5, 4)
+    run = planned(step, batch, further=(0, 5))
+    replans = []
+    for epoch, rows in ((0, 5), (1, 5), (2, 5), (2, 4), (4, 4), (5, 4)):
+        expected = torch.nn.Linear(4, 3)
+        expected.load_state_dict(model.state_dict())
+        loss = expected(batch[:rows]).square().mean() * max(0.1, 1.0 - epoch / 10)
+        loss = loss * 0.5 if epoch >= 3 else loss
+        assert torch.equal(run(batch, epoch, rows), loss.detach())
+        replans.append(run.counts.replans)
+    assert replans == [0, 1, 1, 2, 3, 3]
+    assert not torch.equal(twin.weight, model.weight)

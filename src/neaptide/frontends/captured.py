@@ -113,7 +113,7 @@ class CapturedStep:
         first: programs of the steps before the optimizer state (or the gradients) exist; often one, maybe none.
         signature: facts that a call must agree on; `reader` reads those of a call.
         seconds: time the capture took.
-        changing: names of Python floats that are inputs of the programs.
+        changing: names of Python numbers that are inputs of the programs.
         unread: what the programs were proved not to read; of it only the type is a fact.
         first_writes: Python state that the step writes at its first call only; `state` and `signature` are as they
             are afterwards.

@@ -21,7 +21,7 @@ class PlaceFacts:
 
     Args:
         state: what was found.
-        changing: names of Python floats that are inputs of the program: of them only the type is a fact.
+        changing: names of Python numbers that are inputs of the program: of them only the type is a fact.
     """
 
     def __init__(self, state: StepState, changing: frozenset[str]) -> None:

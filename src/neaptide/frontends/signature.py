@@ -10,6 +10,7 @@ from typing import Any
 from neaptide.frontends.fact_words import difference, replaced, user_names
 from neaptide.frontends.place_facts import Fact
 from neaptide.frontends.same_object import without_identity
+from neaptide.frontends.step_slots import NUMBER_TYPES
 
 _GROUPS = ("batch", "state", "scalars", "objects", "code", "hyper_parameters", "modes")
 
@@ -38,8 +39,8 @@ class Signature:
     hyper_parameters: tuple[Fact, ...]
     modes: tuple[Fact, ...]
 
-    def changed_floats(self, other: Signature) -> frozenset[str] | None:
-        """Names of the Python floats that differ, when nothing else does; else None. `other` is the older one."""
+    def changed_numbers(self, other: Signature) -> frozenset[str] | None:
+        """Names of the Python numbers that differ, when nothing else does; else None. `other` is the older one."""
         held = {"batch", "scalars", "hyper_parameters"}
         if any(getattr(self, g) != getattr(other, g) for g in _GROUPS if g not in held):
             return None
@@ -48,7 +49,7 @@ class Signature:
         if now.keys() != then.keys():
             return None
         changed = {name for name in now if now[name] != then[name]}
-        if not all(_is_float(now[name]) and _is_float(then[name]) for name in changed):
+        if not all(_is_number(now[name]) and now[name][0] is _kind(then[name]) for name in changed):
             return None
         return frozenset(changed)
 
@@ -92,8 +93,13 @@ class Signature:
         return ", ".join(user_names(self.batch[0][1]).values()) or "empty"
 
 
-def _is_float(fact: Any) -> bool:
-    return isinstance(fact, tuple) and len(fact) == 2 and fact[0] is float
+def _is_number(fact: Any) -> bool:
+    return _kind(fact) in NUMBER_TYPES
+
+
+def _kind(fact: Any) -> Any:
+    """The type of a plain value, as it stands in its fact."""
+    return fact[0] if isinstance(fact, tuple) and len(fact) == 2 else None
 
 
 def _by_name(facts: Iterable[Fact]) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class StepRequest:
         kwargs: likewise.
         extra: state that cannot be found by looking through the step.
         name: of the graph.
-        changing: names of Python floats that become inputs.
+        changing: names of Python numbers that become inputs.
         unread: what the step is taken not to read.
         counted: names of Python numbers of the state that the step itself writes.
         clears_gradients: host code behind the program clears the gradients.
@@ -74,8 +74,17 @@ def all_programs(
     changing = names_of_one(found, request.changing)
     programs, written = _programs(step, request, found, frozenset())
     if changing - written:
-        symbolic = _with_numbers_as_inputs(step, request, found, changing - written, programs)
-        return (programs, written) if symbolic is None else (symbolic, changing | written)
+        wanted = changing - written
+        symbolic = _with_numbers_as_inputs(step, request, found, wanted, programs)
+        if symbolic is None and len(wanted) > 1:
+            each = {name: frozenset({name}) for name in sorted(wanted)}
+            wanted = frozenset(
+                name
+                for name, one in each.items()
+                if _with_numbers_as_inputs(step, request, found, one, programs) is not None
+            )
+            symbolic = _with_numbers_as_inputs(step, request, found, wanted, programs) if wanted else None
+        return (programs, written) if symbolic is None else (symbolic, wanted | written)
     return programs, written
 
 
@@ -99,7 +108,7 @@ def _with_numbers_as_inputs(
         return None
     for symbolic, plain in zip(programs, concrete, strict=False):
         by_value = {
-            symbolic.graph.values[value].name: float(numbers[slot.name])
+            symbolic.graph.values[value].name: numbers[slot.name]
             for value, slot in zip(symbolic.graph.inputs, symbolic.inputs, strict=True)
             if slot.name in numbers
         }

@@ -76,7 +76,7 @@ def trace_step(
         kwargs: likewise.
         state: what the step works on.
         entry: gradients and optimizer state that exist when it begins.
-        changing: names of Python floats (arguments as `batch[3]`, or places of the state) that become inputs.
+        changing: names of Python numbers (arguments as `batch[3]`, or places of the state) that become inputs.
         plain: Python numbers of the optimizer's state and groups stay plain numbers, whatever the step writes.
         dims: of the arguments, that may vary.
 

@@ -58,7 +58,7 @@ def capture_step(
         kwargs: further arguments.
         state: modules, optimizers and tensors that cannot be found by looking through `step`.
         name: of the graph, for reports.
-        changing: names of Python floats, as `Signature.changed_floats` gives them, that become inputs of the
+        changing: names of Python numbers, as `Signature.changed_numbers` gives them, that become inputs of the
             program. One that decides a branch, a shape or a type cannot; then all stay guards.
         watched: whether impure Python is looked for; off only to measure what that costs.
         dynamic: by the name of an argument, or a path such as `batch.input_ids`, dims that may vary, with their

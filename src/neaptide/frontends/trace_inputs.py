@@ -52,7 +52,7 @@ class FakeInputs:
         Args:
             state: what the step works on.
             entry: gradients and optimizer state that exist when it begins.
-            changing: names of Python floats that are inputs.
+            changing: names of Python numbers that are inputs.
             batch_leaves: of the arguments of the call.
             numbers: places of the state whose Python floats are inputs, with what is there.
             dims: of the arguments, that may vary.

@@ -87,7 +87,7 @@ class PlannedStep:
 
     Args:
         step: the user's function, for calls that are not planned.
-        make_variant: captures and plans for the arguments of a call; its third argument names Python floats that
+        make_variant: captures and plans for the arguments of a call; its third argument names Python numbers that
             have changed between calls, to be made inputs where that is possible.
         variant: the plan to begin with, or None to make it at the first call.
         on_mismatch: what a call does whose shapes, dtypes, devices, flags, hyper-parameters or `requires_grad`
@@ -300,7 +300,7 @@ class PlannedStep:
         logger.info("planning again: %s", reason)
         self.counts.replans += 1
         latest = self._variants[-1].planned.captured
-        self._changing |= latest.read_signature(args, kwargs).changed_floats(latest.signature) or frozenset()
+        self._changing |= latest.read_signature(args, kwargs).changed_numbers(latest.signature) or frozenset()
         return self._plan(args, kwargs)
 
     def _relaxed(
