@@ -21,6 +21,7 @@ from neaptide.runtime.evicting import EvictingExecutable
 from neaptide.runtime.lowered_variant import LoweredVariant, Runnable
 from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.points import PointExecutable, PointTotals
+from neaptide.runtime.replan_warning import ReplansInARow
 from neaptide.runtime.restore_point import RestorePoint
 from neaptide.runtime.state_on_host import StateOnHost
 from neaptide.runtime.unread_values import UnreadValues
@@ -115,6 +116,7 @@ class PlannedStep:
         self._interrupted: tuple[str, ...] = ()
         self._changing: frozenset[str] = frozenset()
         self._unread = UnreadValues()
+        self._in_a_row = ReplansInARow()
         self.counts = CallCounts()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -281,6 +283,7 @@ class PlannedStep:
                     if variant is not self._variants[-1]:
                         self._variants.remove(variant)
                         self._variants.append(variant)
+                    self._in_a_row.end()
                     return variant, program
                 reason = variant.why_none()
         if not reason and (relaxed := self._relaxed(args, kwargs)) is not None:
@@ -300,7 +303,9 @@ class PlannedStep:
         logger.info("planning again: %s", reason)
         self.counts.replans += 1
         latest = self._variants[-1].planned.captured
-        self._changing |= latest.read_signature(args, kwargs).changed_numbers(latest.signature) or frozenset()
+        now = latest.read_signature(args, kwargs)
+        self._in_a_row.add(now, latest.signature)
+        self._changing |= now.changed_numbers(latest.signature) or frozenset()
         return self._plan(args, kwargs)
 
     def _relaxed(

@@ -1,0 +1,78 @@
+"""Says once that every call is planned anew, with the value that changes and what to do."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+from neaptide.frontends.signature import Signature
+
+MOST_IN_A_ROW = 3  # a first call, one of another shape and one more are no pattern
+_LONGEST = 160  # characters of a difference that the warning shows
+
+
+class ReplanWarning(UserWarning):
+    """Call after call is planned anew."""
+
+
+class ReplansInARow:
+    """Counts the calls that were planned anew one after the other."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._has_warned = False
+
+    def end(self) -> None:
+        """Note a call that ran under a plan that there was."""
+        self._count = 0
+
+    def add(self, now: Signature, before: Signature) -> None:
+        """Note a call that is planned anew; warns at the fourth in a row, once.
+
+        Args:
+            now: the facts of the call.
+            before: those of the plan made last.
+        """
+        self._count += 1
+        if self._count <= MOST_IN_A_ROW or self._has_warned:
+            return
+        self._has_warned = True
+        differences = now.differences(before)
+        warnings.warn(
+            f"{self._count} calls in a row were planned anew; last: {_in_short(differences)}; "
+            f'{_advice(now, before)}, or let such calls run eagerly with on_mismatch="eager"',
+            ReplanWarning,
+            stacklevel=4,
+        )
+
+
+def _in_short(differences: Sequence[str]) -> str:
+    if not differences:
+        return "other gradients or optimizer state exist"
+    first = differences[0]
+    first = first if len(first) <= _LONGEST else f"{first[:_LONGEST]}..."
+    return first if len(differences) == 1 else f"{first} (and {len(differences) - 1} more)"
+
+
+def _advice(now: Signature, before: Signature) -> str:
+    """What to do about what differs first."""
+    if now.batch != before.batch:
+        shapes = [
+            name
+            for (name, a), (_, b) in zip(now.batch, before.batch, strict=False)
+            if a != b and _is_shape(a)
+        ]
+        if shapes or len(now.batch) != len(before.batch):
+            return "say which dims vary (dynamic=...), or pad the batch to few shapes"
+        return "pass what changes as a tensor, or leave it out of what the tensors are computed from"
+    if now.state != before.state:
+        return "keep the shapes and flags of parameters, gradients and buffers as they are between calls"
+    if now.scalars != before.scalars or now.objects != before.objects:
+        return "keep what changes in a tensor, or use it behind the last tensor operation of the step only"
+    if now.hyper_parameters != before.hyper_parameters:
+        return "keep the hyper-parameter in a tensor, or change it rarely"
+    return "leave code, hooks and modes as they are between calls"
+
+
+def _is_shape(fact: object) -> bool:
+    return hasattr(fact, "shape")
