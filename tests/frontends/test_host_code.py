@@ -188,6 +188,23 @@ class Trainer:
         self.optimizer.zero_grad()
         return loss.detach()
 
+    def defines_what_it_shows_with(self, x):
+        width = 4
+        scale = lambda value: value * 2.0  # noqa: E731
+
+        def shown(value):
+            return f"{scale(value):.{width}f}"
+
+        def squared(out):
+            return out.square().mean()
+
+        loss = squared(self.model(x))
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.shown.append([shown(value.item()) for value in (loss, squared(x))])
+        return max((scale(row.item()) for row in x.sum(1)), key=lambda value: -value)
+
     def adds_in_place(self, x):
         loss = self.update(x)
         total = loss.detach()
@@ -419,7 +436,7 @@ class Refused(Trainer):
     def hands_on_an_object(self, x):
         notes = types.SimpleNamespace(rows=len(x))
         loss = self.update(x)
-        self.n += notes.rows
+        self.log.append(notes.rows)
         return loss.detach()
 
     def hands_on_a_list_of_its_own(self, x):
@@ -479,9 +496,9 @@ def decorated(function):
 def test_a_step_whose_statements_are_not_at_hand_is_refused():
     trainer = Trainer()
     from_text = {"trainer": trainer}
-    exec("def step(x):\n    loss = trainer.update(x)\n    trainer.n += 1\n    return loss", from_text)
+    exec("def step(x):\n    loss = trainer.update(x)\n    trainer.log.append(1)\n    return loss", from_text)
     for step, reason in (
-        (decorated(trainer.counts), "a decorator is around the step"),
+        (decorated(trainer.appends_tensors), "a decorator is around the step"),
         (lambda x: trainer.log.append(trainer.update(x)), "a lambda"),
         (from_text["step"], "not there"),
     ):

@@ -12,6 +12,7 @@ import copy
 import functools
 import linecache
 import types
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -107,14 +108,16 @@ class StepSource:
         before = [*body[:at], *(body[i] for i in moved)]
         behind = [statement for i, statement in enumerate(body[at:], at) if i not in moved]
         own = set(self._function.__code__.co_varnames + self._function.__code__.co_cellvars)
-        variables = tuple(sorted(_bound(before) & _named(behind) & own))
+        shared = self._definitions(before, behind)
+        named = _named([*shared, *behind]) - _bound(shared)
+        variables = tuple(sorted(_bound(before) & named & own))
         leave = ast.Return(_pair(True, ast.Tuple([ast.Name(v, ast.Load()) for v in variables], ast.Load())))
         # A rebound parameter is among the variables, and comes back under its own name.
         parameters = [p for p in self._parameters if p not in variables]
         give = ast.Return(ast.Tuple([ast.Name(p, ast.Load()) for p in parameters], ast.Load()))
         tail = copy.deepcopy(self._tree)
         tail.args = ast.arguments([], [ast.arg(n) for n in (*parameters, *variables)], None, [], [], None, [])
-        tail.body = self._part(behind, _Undeclared())
+        tail.body = self._part([*shared, *behind], _Undeclared())
         code = self._function.__code__
         line = behind[0].lineno
         calls = (_dotted(n.func) for s in behind for n in ast.walk(s) if isinstance(n, ast.Call))
@@ -128,6 +131,24 @@ class StepSource:
             f"{code.co_filename}:{line}: {linecache.getline(code.co_filename, line).strip()}",
             tuple(sorted({call for call in calls if call})),
         )
+
+    def _definitions(self, before: Sequence[ast.stmt], behind: Sequence[ast.stmt]) -> list[ast.stmt]:
+        """Definitions of functions in the head that the tail names, in order: they are made again in the tail."""
+        counts = Counter(name for statement in self._tree.body for name in _bound([statement]))
+        found = {
+            name: statement
+            for statement in before
+            if _is_definition(statement)
+            for name in _bound([statement])
+            if counts[name] == 1
+        }
+        needed: set[str] = set()
+        waiting = list(behind)
+        while waiting:
+            more = (_named([waiting.pop()]) & found.keys()) - needed
+            needed |= more
+            waiting += [found[name] for name in more]
+        return [statement for name, statement in found.items() if name in needed]
 
     def _part(self, statements: Sequence[ast.stmt], change: ast.NodeTransformer) -> list[ast.stmt]:
         """Changed copies of statements, behind the declarations of global and nonlocal names that they mention."""
@@ -279,6 +300,18 @@ def _dotted(node: ast.expr) -> tuple[str, ...]:
     if isinstance(node, ast.Attribute) and (inner := _dotted(node.value)):
         return (*inner, node.attr)
     return ()
+
+
+def _is_definition(statement: ast.stmt) -> bool:
+    """Whether a statement defines a function and does nothing else."""
+    if isinstance(statement, ast.FunctionDef):
+        arguments, decorators = statement.args, statement.decorator_list
+    elif isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Lambda):
+        arguments, decorators = statement.value.args, []
+    else:
+        return False
+    defaults = [*arguments.defaults, *filter(None, arguments.kw_defaults)]
+    return not decorators and all(isinstance(default, ast.Constant) for default in defaults)
 
 
 def _is_clearing(statement: ast.stmt) -> bool:
