@@ -150,6 +150,23 @@ class InfeasibleBudget(NeaptideError):
         self.plan = plan
         super().__init__(what, where=where, why=why, next_step=next_step)
 
+    def for_calls(self, difference: str) -> InfeasibleBudget:
+        """The same error, which says that it is about calls that differ from those planned before.
+
+        Args:
+            difference: in words.
+        """
+        return InfeasibleBudget(
+            f"{self.what}; these calls need a plan of their own: {difference}",
+            smallest_peak_bytes=self.smallest_peak_bytes,
+            lower_bound_bytes=self.lower_bound_bytes,
+            alive=self.alive,
+            plan=self.plan,
+            where=self.where,
+            why=self.why,
+            next_step=self.next_step,
+        )
+
 
 class PlanError(NeaptideError):
     """A plan file that is truncated, edited or of an unknown version."""

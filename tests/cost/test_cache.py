@@ -39,23 +39,6 @@ def test_directory_follows_the_environment(monkeypatch):
     assert cache.cache_dir() == Path.home() / ".cache" / "neaptide"
 
 
-def test_atomic_write_replaces_and_leaves_nothing_behind(tmp_path):
-    target = tmp_path / "made" / "on the way" / "file.json"
-    cache.write_atomic(target, "one")
-    cache.write_atomic(target, "two")
-    assert target.read_text() == "two"
-    assert list(target.parent.iterdir()) == [target]
-
-
-def test_failed_atomic_write_keeps_the_old_file(tmp_path):
-    target = tmp_path / "file.json"
-    cache.write_atomic(target, "old")
-    with pytest.raises(UnicodeEncodeError):
-        cache.write_atomic(target, "\ud800")
-    assert target.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [target]
-
-
 def test_values_come_back_after_reopening(tmp_path):
     values = {f"key {i}": {"seconds": i / 3, "workspace_bytes": i} for i in range(1200)}
     with OpCostCache(tmp_path / "costs") as store:
@@ -288,3 +271,25 @@ def test_two_processes_write_at_once(tmp_path, begins):
         # Whoever finds the damage second may lose what the first wrote in that moment, and no more than that.
         assert len(store.get_many(keys)) >= (100 if begins else 120)
         assert store.get_many(["shared"])["shared"]["i"] == 59
+
+
+def test_a_file_that_a_hung_process_holds_costs_seconds_not_minutes(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(cache, "_BUSY_TIMEOUT_S", 0.05)
+    path = tmp_path / "costs"
+    with OpCostCache(path) as store:
+        store.put_many({"known": {"seconds": 1}})
+        hung = sqlite3.connect(path)
+        hung.execute("BEGIN EXCLUSIVE")
+        waited = []
+        connect = sqlite3.connect
+        monkeypatch.setattr(
+            sqlite3,
+            "connect",
+            lambda *args, timeout: waited.append(timeout) or connect(*args, timeout=timeout),
+        )
+        second = OpCostCache(path)
+        assert second.get_many(["known"]) == {}
+        # Together no longer than one of them may take.
+        assert all(timeout <= 0.05 for timeout in waited)
+        assert "not kept" in caplog.text
+        hung.close()

@@ -76,6 +76,31 @@ def test_readings_that_were_interrupted_tell_no_pace(monkeypatch):
     assert clock.seconds(lambda: processor.compute(3e-3)) == pytest.approx(3e-3)
 
 
+def test_a_thread_that_wakes_late_behind_a_pause_is_not_the_pace(monkeypatch):
+    """Every third reading is behind a pause from which a worker thread comes back milliseconds later."""
+    processor = Processor(monkeypatch)
+    pauses = itertools.count()
+    woken = [False]
+
+    def paused(_seconds):
+        woken[0] = next(pauses) % 3 == 0
+
+    def yardstick(*_):
+        processor.compute(4e-3 if woken[0] else 1e-5)
+
+    monkeypatch.setattr(call_clock.time, "sleep", paused)
+    monkeypatch.setattr(call_clock.torch, "mm", yardstick)
+    assert CallClock().pace_s == pytest.approx(1e-5)
+
+
+def test_a_pace_of_more_than_twice_that_of_now_is_wrong(monkeypatch):
+    processor = Processor(monkeypatch)
+    assert not CallClock(1.9e-5).is_at_wrong_pace()
+    assert CallClock(2.1e-5).is_at_wrong_pace()
+    processor.slowness = 3.0  # the pace of now is the slower one: a busy machine says nothing of what is kept
+    assert not CallClock(1e-5).is_at_wrong_pace()
+
+
 def test_a_long_call_is_told_at_the_mean_of_the_paces_before_and_behind(monkeypatch):
     processor = Processor(monkeypatch)
     clock = CallClock()

@@ -70,15 +70,52 @@ def test_all_that_is_kept_in_one_place_is_at_one_pace(cache, monkeypatch):
     asked = []
     clock = measured.CallClock
 
-    def recorded(pace_s):
+    def recorded(pace_s=None):
         asked.append(pace_s)
         return clock(pace_s)
 
     monkeypatch.setattr(measured, "CallClock", recorded)
+    monkeypatch.setattr(clock, "is_at_wrong_pace", lambda _: False)
+    first = make(cache)
+    first.prepare(small_step())
     make(cache).prepare(small_step())
-    make(cache, refresh=True).prepare(small_step())
-    assert asked[0] is None  # the pace of that moment
-    assert asked[1] > 0
+    assert asked == [None, first.clock().pace_s]  # that of the first moment
+
+
+def kept_at(cache, monkeypatch, pace_s):
+    """A cost model whose results were kept when the clock told this pace, and what is kept of it."""
+    monkeypatch.setattr(measured.CallClock, "usual_pace_s", lambda _: pace_s)
+    cost = make(cache)
+    cost.prepare(small_step())
+    return node_seconds(cost, small_step())
+
+
+@pytest.mark.parametrize("refresh", [False, True])
+def test_a_pace_that_was_wrong_is_renewed(cache, monkeypatch, refresh):
+    kept_at(cache, monkeypatch, 3e-1)
+    monkeypatch.setattr(measured.CallClock, "usual_pace_s", lambda _: 2e-5)
+    monkeypatch.setattr(measured.CallClock, "pace_now_s", lambda _: 1e-1 if refresh else 2e-5)
+    assert make(cache, refresh=refresh).clock().pace_s == 2e-5
+    monkeypatch.setattr(measured.CallClock, "pace_now_s", lambda _: 2e-5)
+    assert make(cache).clock().pace_s == 2e-5
+
+
+def test_what_was_measured_at_a_wrong_pace_is_told_at_the_right_one(cache, monkeypatch):
+    slow = kept_at(cache, monkeypatch, 3e-1)
+    monkeypatch.setattr(measured.CallClock, "usual_pace_s", lambda _: 3e-5)
+    monkeypatch.setattr(measured.CallClock, "pace_now_s", lambda _: 3e-5)
+    graph, cost = small_step(), make(cache)
+    assert cost.prepare(graph).measured == 0
+    told = node_seconds(cost, graph)
+    assert told[0] == pytest.approx(1e-4 * slow[0])
+    assert told[6] == slow[6] == HOST_SCALAR_S
+
+
+def test_a_busy_moment_does_not_renew_the_pace(cache, monkeypatch):
+    kept_at(cache, monkeypatch, 2e-5)
+    monkeypatch.setattr(measured.CallClock, "usual_pace_s", lambda _: 9e-5)
+    monkeypatch.setattr(measured.CallClock, "pace_now_s", lambda _: 9e-5)
+    assert make(cache).clock().pace_s == 2e-5
 
 
 def test_each_distinct_call_is_run_once(cache):

@@ -207,7 +207,10 @@ def _check_writable(path: Path) -> None:
             # Tried, not asked: a name may be too long, and a disk read-only, where the permissions say yes.
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
             path.unlink()
-        elif not os.access(path, os.W_OK):
+        elif not os.access(path, os.W_OK) or (
+            path.is_file() and not os.access(path.resolve().parent, os.W_OK)
+        ):
+            # A file is written beside itself first, so that a failure leaves it as it was.
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise UsageError(

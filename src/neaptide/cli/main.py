@@ -12,6 +12,7 @@ from neaptide import __version__
 from neaptide.cli import commands, exit_codes, layout, machine, ordering, recompute
 from neaptide.cli.command import how_much_options, make_command
 from neaptide.cli.console import Console
+from neaptide.cli.exhausted import exhausted
 from neaptide.cli.interrupts import Interrupts, handled, watched
 from neaptide.cli.streams import undisturbed_stdout
 from neaptide.errors import NeaptideError
@@ -243,5 +244,7 @@ def _main(given: list[str], interrupts: Interrupts) -> int:
                 return console.interrupted()
             if isinstance(error, OSError) and console.cannot_print(error):
                 return exit_codes.USAGE
+            if (told := exhausted(error)) is not None:
+                return console.failure(told)
             return console.bug(error)
     return code if isinstance(code, int) else exit_codes.DONE

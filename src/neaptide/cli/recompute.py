@@ -46,7 +46,6 @@ def recompute(request: Request) -> int:
     names = _methods(settings.strategy, settings.also)
     before = baseline(step)
     budget = Budget(settings.peak)
-    # The lowest peak of any strategy is asked for by a budget that no plan can be below.
     least = step.lower_bound_bytes if budget.is_min else before.peak_with_workspace_bytes
     allowed = budget.resolve(least)
     limits = Limits(settings.time_limit_s, settings.work_limit, settings.seed)
@@ -54,7 +53,7 @@ def recompute(request: Request) -> int:
     found: dict[str, Outcome[PlannedSequence]] = {}
     with asking_before_aborting() as interrupt:
         for name in names:
-            found[name] = _solve(name, step, allowed, limits, interrupt)
+            found[name] = _solve(name, step, None if budget.is_min else allowed, limits, interrupt)
         bound = _bound_overhead(step, found[names[0]], before, allowed, interrupt)
     result = _best(found, before, allowed, bound)
     if request.output is not None:
@@ -264,15 +263,21 @@ def _methods(chosen: str, also: Sequence[str]) -> list[str]:
 
 
 def _solve(
-    name: str, step: StepProblem, allowed: int, limits: Any, interrupt: threading.Event
+    name: str, step: StepProblem, allowed: int | None, limits: Any, interrupt: threading.Event
 ) -> Outcome[PlannedSequence]:
+    """What a strategy finds within some bytes; the lowest peak where none are given."""
     from neaptide.planner.objective import PlanningProblem
     from neaptide.planner.portfolio import plan_sequence
+    from neaptide.planner.recompute.curve.least_memory import least_memory
     from neaptide.planner.strategies import strategy
 
     if name == _DEFAULT:
+        if allowed is None:
+            return least_memory(step, math.inf, limits, interrupt)
         return plan_sequence(step, allowed, limits, interrupt=interrupt)
-    return strategy(name)(PlanningProblem(step, allowed), limits, interrupt)
+    # A single strategy is asked for the lowest peak by a budget that no plan can be below.
+    least = step.lower_bound_bytes if allowed is None else allowed
+    return strategy(name)(PlanningProblem(step, least), limits, interrupt)
 
 
 def _best(

@@ -16,9 +16,11 @@ def undisturbed_stdout() -> Iterator[None]:
 
     One of them in front of a JSON object is one too many.
     """
+    if sys.stdout is None:
+        sys.stdout = _nowhere(1)
     if sys.stderr is None:
-        # Closed by whoever started this. Python's print would turn to stdout instead.
-        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the process ends
+        # Python's print would turn to stdout instead.
+        sys.stderr = _nowhere(2)
     before = sys.__stdout__
     # A program without stdout, such as one of pythonw, or one whose Python output goes elsewhere already.
     if before is None or sys.stdout is not before:
@@ -40,6 +42,21 @@ def undisturbed_stdout() -> Iterator[None]:
             sys.stdout = before
             _flush_c()
             os.dup2(own, 1)
+
+
+def _nowhere(descriptor: int) -> TextIO:
+    """A stream that ends nowhere, for one that whoever started this has closed.
+
+    It takes its number: the next file that is opened would get it, and with it what libraries print from C.
+    """
+    with suppress(OSError):
+        os.fstat(descriptor)
+        return Path(os.devnull).open("w", encoding="utf-8")
+    opened = os.open(os.devnull, os.O_WRONLY)
+    if opened != descriptor:
+        os.dup2(opened, descriptor)
+        os.close(opened)
+    return open(descriptor, "w", encoding="utf-8")
 
 
 def _flush_c() -> None:

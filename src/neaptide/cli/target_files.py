@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from neaptide.errors import SymbolicError, TargetError, UsageError, VerifyError
 from neaptide.reading import JsonError, decode_json, place_of
+from neaptide.writing import write_atomic
 
 if TYPE_CHECKING:
     from neaptide.ir.graph import Graph
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
 
 def write_result(path: Path, text: str) -> None:
     try:
-        path.write_text(text, encoding="utf-8", newline="\n")
+        write_atomic(path, text)
     except OSError as error:
         raise UsageError(
-            "the result cannot be written", where=str(path), why=str(error), next_step="write elsewhere"
+            "the result cannot be written", where=str(path), why=error.strerror, next_step="write elsewhere"
         ) from error
 
 

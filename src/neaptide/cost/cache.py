@@ -1,4 +1,4 @@
-"""Files that outlive a process: the cache directory, atomic writes, and a store of per-operator costs.
+"""Files that outlive a process: the cache directory, and a store of per-operator costs.
 
 A cache never decides whether something works: a file that is lost, damaged or out of reach costs a new measurement
 and one warning, and nothing else. Several processes may use one directory at the same time.
@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import sqlite3
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
@@ -25,7 +24,8 @@ _T = TypeVar("_T")
 SCHEMA_VERSION: Final = 6
 # SQLite builds of the last decade take 999 bound values per statement; stay below.
 _KEYS_PER_QUERY: Final = 500
-_BUSY_TIMEOUT_S: Final = 30.0
+_BUSY_TIMEOUT_S: Final = 3.0
+"""A transaction takes milliseconds: whoever holds the file for longer hangs, and costs are measured without it."""
 _BUSY_PAUSE_S: Final = 0.01
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 # What says nothing about the file itself, only about the place it is in and the processes beside this one.
@@ -59,19 +59,6 @@ def cache_dir() -> Path:
     if shared and Path(shared).is_absolute():
         return Path(shared) / "neaptide"
     return Path(os.path.expanduser("~")) / ".cache" / "neaptide"  # noqa: PTH111 - Path.home raises without a home
-
-
-def write_atomic(path: Path, text: str) -> None:
-    """Writes a file so that a reader, or a second writer, never sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(draft).replace(path)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise
 
 
 class OpCostCache:
@@ -254,15 +241,15 @@ def _open_patiently(path: Path) -> sqlite3.Connection:
     deadline = time.monotonic() + _BUSY_TIMEOUT_S
     while True:
         try:
-            return _open(path)
+            return _open(path, max(deadline - time.monotonic(), 0.0))
         except sqlite3.OperationalError as error:
             if _result_code(error) not in _BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(_BUSY_PAUSE_S)
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S)
+def _open(path: Path, timeout_s: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=timeout_s)
     # Text that is no UTF-8 is damage of one entry; decoding it in the driver would take the whole answer down.
     connection.text_factory = bytes
     try:
@@ -284,6 +271,7 @@ def _open(path: Path) -> sqlite3.Connection:
                     "CREATE TABLE op_costs (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID"
                 )
                 connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION:d}")
+        connection.execute(f"PRAGMA busy_timeout = {1000 * _BUSY_TIMEOUT_S:.0f}")
     except BaseException:
         connection.close()
         raise

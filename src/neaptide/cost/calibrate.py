@@ -21,6 +21,7 @@ from neaptide.cost.devices import HOST_SPACE, Device, MemorySpace
 from neaptide.cost.fresh_pages import seconds_per_fresh_byte, smallest_fresh_bytes
 from neaptide.errors import UsageError
 from neaptide.reading import read_bytes
+from neaptide.writing import write_atomic
 
 _LOG = logging.getLogger(__name__)
 
@@ -51,7 +52,8 @@ def this_machine(*, refresh: bool = False, directory: Path | None = None) -> Dev
             return cached
     device = measure()
     try:
-        cache.write_atomic(path, device.to_json())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, device.to_json())
     except OSError as error:
         # A read-only home is no reason to fail: the next process measures again.
         _LOG.warning("the calibration could not be kept in %s: %s", path, error)

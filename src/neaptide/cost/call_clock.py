@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from statistics import fmean, median
+from statistics import median
 from typing import Final
 
 import torch
@@ -20,12 +20,15 @@ _YARDSTICK_SIZE: Final = 96
 _YARDSTICK_READINGS: Final = 9
 """Behind a convolution, beside five other programs on two cores, the median of 3 differed by 0.19 of itself from
 one to the next, that of 9 by 0.03, as what is timed does; the first readings find cold caches."""
-# What else runs comes and goes within milliseconds, so the usual pace is a mean over 0.2 s. The readings alone take 10 ms: without
-# pauses all of them would fall into one turn of whatever else runs.
+# What else runs comes and goes within milliseconds, so the usual pace is a median over 0.2 s. The readings alone take 10 ms: without
+# pauses all of them would fall into one turn of whatever else runs. A mean would tell how long a worker thread of torch takes to be
+# woken behind a pause, which is milliseconds beside other programs: with two threads it was 260 times the pace of calls in a row.
 _PACE_READINGS: Final = 50
 _BETWEEN_READINGS_S: Final = 4e-3
 # A pace that was seen longer ago is seen to again; that takes less than a hundredth of the time.
 _LATELY_S: Final = 1e-2
+_WRONG_PACE: Final = 2.0
+"""A kept pace that is longer than that of now by this factor was no pace: one that shares its core takes up to twice as long."""
 
 
 class CallClock:
@@ -64,16 +67,22 @@ class CallClock:
         return self._plain_seconds(work)
 
     def usual_pace_s(self) -> float:
-        """Seconds of the yardstick at the pace of now, a mean over 0.2 s."""
+        """Seconds of the yardstick at the pace of now, a median over 0.2 s."""
         found = []
         for _ in range(_PACE_READINGS):
             time.sleep(_BETWEEN_READINGS_S)
             found.append(self.pace_now_s())
-        return fmean(found)
+        return median(found)
 
     def pace_now_s(self) -> float:
         """Seconds of the yardstick at this moment; takes 0.2 ms."""
         return median(self._plain_seconds(self._yardstick) for _ in range(_YARDSTICK_READINGS))
+
+    def is_at_wrong_pace(self) -> bool:
+        """Whether the clock's pace is more than twice as long as that of now; takes 0.2 s more where it seems so."""
+        return (
+            self.pace_s > _WRONG_PACE * self.pace_now_s() and self.pace_s > _WRONG_PACE * self.usual_pace_s()
+        )
 
     def _see(self) -> None:
         self._seen_s = self.pace_now_s()

@@ -19,6 +19,7 @@ from neaptide.cost.loops import known_in_loop, loop_seconds
 from neaptide.cost.model import HOST_SCALAR_S, CostModel, EstimatedCost, is_host_arithmetic
 from neaptide.cost.op_key import OpCall, digest
 from neaptide.cost.op_record import OpRecord
+from neaptide.cost.op_runner import is_on_cuda
 from neaptide.cost.op_session import (
     cache_share_bytes,
     environment,
@@ -219,20 +220,28 @@ class MeasuredCost:
         return self._skipped({keyed.key: keyed.call for keyed in calls})
 
     def clock(self) -> CallClock:
-        """Tells times at the pace that what is kept was measured at; the first to ask for it here sets that, in 0.2 s."""
+        """Tells times at the pace that what is kept was measured at; the first to ask for it here sets that, in 0.2 s.
+
+        A pace that is wrong is measured again, as is any with `refresh`; what was measured at another pace is told at this one.
+        """
         here = environment()
         if here not in self._clocks:
-            key = digest(f"{here}: pace")
-            kept = self._kept().get_many([key]).get(key, {}).get("pace_s")
-            clock = CallClock(kept if isinstance(kept, float) else None)
-            if kept is None:
-                self._kept().put_many({key: {"pace_s": clock.pace_s}})
-            self._clocks[here] = clock
+            self._clocks[here] = self._kept_clock(digest(f"{here}: pace"))
         return self._clocks[here]
 
     def describe(self) -> str:
         """Processor, thread count and version of PyTorch."""
         return f"each operation run alone: {environment()}"
+
+    def _kept_clock(self, key: str) -> CallClock:
+        kept = None if self._refresh else self._kept().get_many([key]).get(key, {}).get("pace_s")
+        if isinstance(kept, float):
+            clock = CallClock(kept)
+            if not clock.is_at_wrong_pace():
+                return clock
+        clock = CallClock()
+        self._kept().put_many({key: {"pace_s": clock.pace_s}})
+        return clock
 
     # -- what is known
 
@@ -298,7 +307,12 @@ class MeasuredCost:
         largest_first = sorted(calls, key=lambda k: -(calls[k].operand_bytes + calls[k].output_bytes))
         ordered = {key: calls[key] for key in largest_first}
         again = is_short if self._in_program else never
-        found = run_calls(ordered, guard, self._registry, self.clock(), again)
+        seen = run_calls(ordered, guard, self._registry, self.clock(), again)
+        pace_s = self.clock().pace_s
+        found = {
+            key: record if is_on_cuda(calls[key]) else replace(record, pace_s=pace_s)
+            for key, record in seen.items()
+        }
         self._records.update(found)
         self._store({key: r for key, r in found.items() if not is_out_of_memory(r.failure)})
 
@@ -319,7 +333,7 @@ class MeasuredCost:
         for key, plain in self._kept().get_many(keys).items():
             record = OpRecord.from_json(plain)
             if record is not None:
-                self._records[key] = record
+                self._records[key] = record.at_pace(self.clock().pace_s)
 
     def _store(self, records: Mapping[str, OpRecord]) -> None:
         self._kept().put_many({key: record.to_json() for key, record in records.items()})

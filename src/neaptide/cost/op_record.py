@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import msgspec
@@ -40,6 +40,7 @@ class OpRecord:
         workspace_bytes: most bytes allocated beyond operands and results.
         outputs: by position in the node's outputs; None for host scalars.
         failure: why it could not be run; empty when it was. The numbers mean nothing then.
+        pace_s: of the processor, that the seconds are told at (`cost.call_clock`); 0 where they are told at none.
     """
 
     op: str
@@ -47,6 +48,7 @@ class OpRecord:
     workspace_bytes: int = 0
     outputs: tuple[OutputFacts | None, ...] = ()
     failure: str = ""
+    pace_s: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -60,6 +62,12 @@ class OpRecord:
             return msgspec.convert(dict(plain), cls)
         except msgspec.ValidationError:
             return None
+
+    def at_pace(self, pace_s: float) -> Self:
+        """The same with its seconds at another pace of the processor."""
+        if not self.pace_s or not pace_s or self.pace_s == pace_s:
+            return self
+        return replace(self, seconds=self.seconds * pace_s / self.pace_s, pace_s=pace_s)
 
     @property
     def fresh_bytes(self) -> int:

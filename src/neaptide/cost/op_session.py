@@ -117,8 +117,8 @@ def environment() -> str:
         f"torch {torch.__version__}",
         f"{torch.get_float32_matmul_precision()} matmul precision",
     ]
-    # Apart from what was kept before, at any pace or at one that few readings told.
-    parts.append("at one steady pace")
+    # Apart from what was kept before, at any pace or at one that few readings, or their mean, told.
+    parts.append("at the median pace")
     if torch.are_deterministic_algorithms_enabled():
         parts.append("deterministic algorithms")
     if torch.cuda.is_available():

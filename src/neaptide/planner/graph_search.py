@@ -152,6 +152,7 @@ class GraphSearch:
                 interrupt=self.interrupt,
                 order=None if self.whole is None else self.whole.order,
                 check=self.check,
+                known=self._known(),
             )
         return self._no_worse_than_own(outcome)
 

@@ -43,11 +43,13 @@ def plan_sequence(
     interrupt: threading.Event | None = None,
     order: tuple[int, ...] | None = None,
     check: Callable[[Sequence[int]], None] | None = None,
+    known: Sequence[PlannedSequence] = (),
     without: Collection[str] = (),
 ) -> Outcome[PlannedSequence]:
     """The fastest sequence found whose peak with workspace is within a budget, else the one with the lowest peak.
 
-    Never above the larger of budget and baseline. The same under the same work limit and seed, whatever the
+    The lowest peak is what a search for it alone finds, so it does not depend on the budget: `least_memory`, under a limit of
+    work of its own and in at least half of the time. Never above the larger of budget and baseline. The same under the same work limit and seed, whatever the
     machine, when there is no time limit; work is counted in changes tried.
 
     Args:
@@ -58,6 +60,7 @@ def plan_sequence(
         interrupt: set it to stop; the best answer so far is returned.
         order: of first executions that every plan keeps to; by default program order and better ones.
         check: raises for a sequence that is not legal: the strategy that gave it has failed.
+        known: plans that there are already, for the search for the lowest peak.
         without: stages to leave out, of `STAGES`, to measure what they earn.
 
     Returns:
@@ -68,12 +71,19 @@ def plan_sequence(
     """
     chosen = limits if seed is None else replace(limits, seed=seed)
     engine = RecomputeEngine(step, chosen, interrupt, order=order, check=check)
-    return _Portfolio(engine, budget_bytes, left_out(without, STAGES)).run()
+    return _Portfolio(engine, budget_bytes, tuple(known), left_out(without, STAGES)).run()
 
 
 class _Portfolio:
-    def __init__(self, engine: RecomputeEngine, budget_bytes: int, without: frozenset[str]) -> None:
+    def __init__(
+        self,
+        engine: RecomputeEngine,
+        budget_bytes: int,
+        floor_starts: tuple[PlannedSequence, ...],
+        without: frozenset[str],
+    ) -> None:
         self.engine = engine
+        self.floor_starts = floor_starts
         self.step = engine.step
         self.budget = budget_bytes
         self.without = without
@@ -174,9 +184,9 @@ class _Portfolio:
     def _find_floor(self) -> None:
         """Where nothing has met the budget, search for the lowest peak: the same search, whatever the budget.
 
-        So what is said to be out of reach is so for every budget, and a lower one does not end with a higher floor.
+        So what is said to be out of reach is so for every budget: a budget below the floor gets the plan of the lowest peak.
         """
-        if self._is_met() or not self._goes_on() or "least_memory" in self.without:
+        if self._is_met() or self.engine.is_cut() or "least_memory" in self.without:
             return
 
         def lowest(
@@ -188,12 +198,14 @@ class _Portfolio:
                 limits,
                 interrupt,
                 order=self.engine.order,
-                known=(self.best,),
+                known=self.floor_starts,
                 check=self.engine.check,
                 within=problem.budget_bytes,
             )
 
-        self._try("least_memory", self.engine.problem(self.budget), solve=lowest)
+        floor = self.engine.run_anew("least_memory", self.engine.problem(self.budget), lowest)
+        if floor is not None:
+            self._note(floor)
 
     def _search(self, name: str, problem: PlanningProblem, work: int | None = None) -> None:
         """Try a strategy, unless nothing is left to win or to spend."""
@@ -231,7 +243,8 @@ class _Portfolio:
         return attempt("the search for blocks", lambda: has_many_alike(problem), lambda: False)
 
     def _goes_on(self) -> bool:
-        return self.engine.goes_on()
+        """Whether there is time and work left; half of the time is kept for the floor until something is within the budget."""
+        return self.engine.goes_on() and (self._is_met() or not self.engine.is_half_gone())
 
     def _is_met(self) -> bool:
         """Whether the best one is within the budget."""

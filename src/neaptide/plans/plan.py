@@ -25,6 +25,7 @@ from neaptide.plans.shapes_record import ShapesRecord
 from neaptide.plans.trials_record import TrialsRecord
 from neaptide.reading import read_bytes
 from neaptide.transform.rewrite import Rewrite
+from neaptide.writing import write_atomic
 
 # What a file may say; a number beyond a signed 64-bit one is none that was ever counted.
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -350,16 +351,17 @@ class Plan:
         return plan
 
     def save(self, path: str | Path) -> None:
-        """Write the plan file.
+        """Write the plan file; a plan that stood there stays until the new one is whole.
 
         Raises:
             PlanError: when the file cannot be written.
         """
         text = self.to_json()
         try:
-            Path(path).write_text(text, encoding="utf-8", newline="\n")
+            write_atomic(path, text)
         except OSError as error:
-            raise PlanError("the plan cannot be saved", where=str(path), why=str(error)) from error
+            why = error.strerror or str(error)
+            raise PlanError("the plan cannot be saved", where=str(path), why=why) from error
 
     @staticmethod
     def load(path: str | Path) -> Plan:

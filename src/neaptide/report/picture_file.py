@@ -12,6 +12,7 @@ from typing import Final
 from xml.sax.saxutils import escape
 
 from neaptide.errors import MissingExtra, UsageError
+from neaptide.writing import replacing, write_atomic
 
 # XML 1.0 has no way to write these, escaped or not.
 _NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -49,12 +50,16 @@ def write_picture(path: str | Path, svg: Callable[[], str], save_png: Callable[[
     target = check_picture_path(path)
     try:
         if target.suffix == ".svg":
-            target.write_text(svg(), encoding="utf-8", newline="\n")
+            write_atomic(target, svg())
         else:
-            save_png(target)
+            with replacing(target) as draft:
+                save_png(draft)
     except OSError as error:
         raise UsageError(
-            "the picture cannot be written", where=str(target), why=str(error), next_step="write elsewhere"
+            "the picture cannot be written",
+            where=str(target),
+            why=error.strerror,
+            next_step="write elsewhere",
         ) from error
 
 

@@ -150,9 +150,7 @@ def _too_high(
     predicted = program.predictions
     smallest, allowed = predicted.peak_with_workspace_bytes, program.budget_bytes
     names = _alive_names(prepared, found, program, index)
-    which = (
-        "" if index == 0 else f" for {described_role(program.role)}, which makes state for the later ones,"
-    )
+    which = _which(prepared, program, index)
     return InfeasibleBudget(
         f"no plan{which} within {format_bytes(allowed)} was found; the lowest peak is {format_bytes(smallest)}",
         smallest_peak_bytes=smallest,
@@ -161,8 +159,23 @@ def _too_high(
         plan=found.plan,
         where="alive at that peak: " + ", ".join(names),
         why=_why_it_ended(program),
-        next_step="allow that much, or make the batch smaller",
+        next_step=f"allow that much ({smallest} bytes), or make the batch smaller",
     )
+
+
+def _which(prepared: PreparedStep, program: PlannedProgram, index: int) -> str:
+    """Which calls run a program, where that is not every call but the first ones."""
+    captured = prepared.captured.programs[index]
+    gradients, state = captured.entry.names()
+    is_added_to = bool(gradients) and not captured.ignores_gradients
+    if index == 0 and not is_added_to:
+        return ""
+    begins = "with gradients" if is_added_to else "without gradients"
+    if index and not state:
+        begins += " and without optimizer state"
+    if index == 0:
+        return f" for calls that begin {begins}"
+    return f" for {described_role(program.role)}, which makes state for the later ones and begins {begins},"
 
 
 def _why_it_ended(program: PlannedProgram) -> str:

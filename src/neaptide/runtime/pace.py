@@ -7,7 +7,7 @@ measurement a prediction means something only at the pace of that measurement.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import median
 from typing import Final
 
 from neaptide.cost.call_clock import CallClock
@@ -56,5 +56,5 @@ class PaceReadings:
         self._seen_s.append(self._clock.pace_now_s())
 
     def pace(self) -> Pace | None:
-        """The mean of the readings, as that of the costs is one; None without any."""
-        return Pace(self._clock.pace_s, fmean(self._seen_s)) if self._seen_s else None
+        """The median of the readings, as that of the costs is one; None without any."""
+        return Pace(self._clock.pace_s, median(self._seen_s)) if self._seen_s else None

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from neaptide.errors import StepInterrupted, StepMismatch, UsageError
+from neaptide.errors import InfeasibleBudget, StepInterrupted, StepMismatch, UsageError
 from neaptide.frontends.step_state import TensorSlot
 from neaptide.movers.waiting_state import WaitingState
 from neaptide.planner.eviction.run import EvictionTotals
@@ -306,7 +306,10 @@ class PlannedStep:
         now = latest.read_signature(args, kwargs)
         self._in_a_row.add(now, latest.signature)
         self._changing |= now.changed_numbers(latest.signature) or frozenset()
-        return self._plan(args, kwargs)
+        try:
+            return self._plan(args, kwargs)
+        except InfeasibleBudget as error:
+            raise error.for_calls(reason) from error
 
     def _relaxed(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]

@@ -30,6 +30,7 @@ from neaptide.planner.variants.variant_plan import VariantPlan
 from neaptide.plans import BudgetRecord, Plan, PlannedProgram, described_role
 from neaptide.runtime.capturing import capture_for_call
 from neaptide.runtime.costed_step import CostedStep, Progress
+from neaptide.runtime.kept_floors import FLOORS, given_back, question
 from neaptide.runtime.plan_facts import described_signature, versions
 from neaptide.runtime.planned_graph import LeaveOut, PlannedGraph, PlannedVariant, with_rewrites
 from neaptide.runtime.search_options import SearchOptions
@@ -153,6 +154,8 @@ class PreparedStep(CostedStep):
     ) -> tuple[PlannedProgram, PlannedGraph]:
         """The plan of one of the programs, and what then runs.
 
+        A plan above its budget is kept; it is the answer to who asks for its bytes, should a search find none.
+
         Args:
             index: of the program.
             options: of its search.
@@ -160,6 +163,40 @@ class PreparedStep(CostedStep):
             like: the usual program as it was decided: another one is rewritten in the same way.
             met: what searches for other limits of this program met, where sums may be taken in another order.
         """
+        program, planned = self._searched(index, options, allowed, like, met)
+        peak = program.predictions.peak_with_workspace_bytes
+        if peak <= allowed or options.budget.is_min or options.budget.peak is None:
+            return program, planned
+        captured = self.captured.programs[index]
+        asked = question(
+            captured,
+            program.role,
+            self.device.name,
+            options,
+            allow_nondeterministic=self.allow_nondeterministic,
+        )
+        kept = FLOORS.within(asked, allowed)
+        FLOORS.note(asked, program)
+        there = None
+        if kept is not None:
+            there = given_back(
+                captured,
+                kept,
+                allowed,
+                atomic=options.atomic,
+                allow_nondeterministic=self.allow_nondeterministic,
+            )
+        return (program, planned) if there is None else there
+
+    def _searched(
+        self,
+        index: int,
+        options: SearchOptions,
+        allowed: int,
+        like: PlannedGraph | None,
+        met: MetPlans | None,
+    ) -> tuple[PlannedProgram, PlannedGraph]:
+        """What a search finds; arguments as of `plan_program`."""
         role = "steady" if index == 0 else f"first_{index}"
         planned = self.rewritten(index, options.rewrites, options.leave_out)
         self.say(f"planning the program of {described_role(role)}: {len(planned.graph.nodes)} operations")

@@ -99,6 +99,17 @@ class RecomputeEngine:
 
         return attempt(f"the strategy {name}", found, lambda: None)
 
+    def run_anew(self, name: str, problem: PlanningProblem, solve: Strategy) -> PlannedSequence | None:
+        """What a search finds under the whole limit of work, in the time that is left; None where it fails."""
+        limits = Limits(self.guard.remaining_s(), self._limits.work, self._limits.seed)
+
+        def found() -> PlannedSequence:
+            outcome = solve(problem, limits, self.interrupt)
+            self.guard.exhausted(outcome.work)
+            return outcome.require()
+
+        return attempt(f"the strategy {name}", found, lambda: None)
+
     def left(self, tries: int | None = None, seed: int | None = None) -> Limits:
         """What is left of the limits, for one search of so many tries."""
         work = None if self._limits.work is None else max(self._limits.work - self.guard.work, 0)
@@ -120,6 +131,15 @@ class RecomputeEngine:
     def goes_on(self) -> bool:
         """Whether neither time nor work is used up, nor anybody has interrupted."""
         return self.guard.check_now() is None
+
+    def is_cut(self) -> bool:
+        """Whether time is used up, or somebody has interrupted."""
+        return self.guard.check_now() in {"time", "interrupt"}
+
+    def is_half_gone(self) -> bool:
+        """Whether half of the time is used up."""
+        most = self._limits.time_s
+        return most is not None and self.guard.seconds() > most / 2
 
     def ended(self) -> tuple[str | None, TerminationReason]:
         """The limit that was reached, if any, and the reason for an end at which nothing is proved."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 
 import pytest
@@ -10,13 +11,14 @@ from hypothesis import strategies as st
 from families_by_speed import FAMILIES_BY_SPEED
 from neaptide.corpus.recompute_forms import recompute_form
 from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
-from neaptide.outcome import Limits, TerminationReason
+from neaptide.outcome import LimitGuard, Limits, TerminationReason
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.recompute.curve.least_memory import least_memory
+from neaptide.planner.recompute.curve.starts import nothing_held
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
-from neaptide.schedule.recompute_form import from_json
+from neaptide.schedule.recompute_form import InstanceNode, from_json, from_nodes
 from planner_problems import compiled, judge, least_seconds, units_of
 from strategies import graphs
 
@@ -170,3 +172,49 @@ def test_plans_of_random_graphs_are_legal(graph, times):
     step = compile_problem(graph, toy_registry())
     longest = times * once(step)
     judge(graph, check(step, least_memory(step, longest, Limits(work=2000)), longest))
+
+
+def chain(length: int):
+    """So many equal operations and their backward, each reading what its own operation read."""
+    forward = [
+        InstanceNode(f"f{k}", 1, [k - 1] if k else [], seconds=1.0, phase="fwd") for k in range(length)
+    ]
+    backward = [
+        InstanceNode(
+            f"b{k}",
+            1,
+            [length - 1 + k, length - 1 - k] if k else [length - 1],
+            seconds=1.0,
+            out=k == length - 1,
+            phase="bwd",
+        )
+        for k in range(length)
+    ]
+    return from_nodes([*forward, *backward])
+
+
+def test_a_chain_of_equal_operations_gets_down_to_three_of_them():
+    step = chain(28)
+    found = check(step, least_memory(step, math.inf, Limits(work=6000)), math.inf)
+    assert found.peak_with_workspace_bytes == step.lower_bound_bytes == 3
+
+
+def test_a_plan_that_holds_nothing_is_not_made_where_it_would_be_too_long():
+    step = chain(28)
+    order = tuple(range(step.node_count))
+    assert nothing_held(step, order, 27 * 28 // 2, LimitGuard(Limits())) is None
+    found = nothing_held(step, order, 28 * 29 // 2, LimitGuard(Limits()))
+    assert found is not None
+    assert found.peak_bytes == 3
+    assert nothing_held(step, order, 28 * 29 // 2, LimitGuard(Limits(work=100))) is None
+
+
+@pytest.mark.parametrize("family", ["transformer", "residual", "encoder_decoder"])
+def test_a_budget_below_the_floor_gets_no_less_than_the_plan_of_the_lowest_peak(family):
+    step = instance(family, 50, seed=3)
+    limits = Limits(work=1500)
+    lowest = least_memory(step, math.inf, limits).require()
+    least = lowest.peak_with_workspace_bytes
+    for budget in (step.lower_bound_bytes - 1, least - 1, least):
+        found = plan_sequence(step, budget, limits).require()
+        assert found.rank(budget) <= lowest.rank(budget)

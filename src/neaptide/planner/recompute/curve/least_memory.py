@@ -54,7 +54,8 @@ def least_memory(
         order: of first executions that every plan keeps to; by default the best one that is found.
         known: plans that there are already; the answer is no worse than each of them.
         check: raises for a sequence that is not legal; it is then not the answer.
-        within: bytes that are low enough: where a plan is within them, the fastest such plan is the answer.
+        within: bytes that are low enough: where a plan is within them, the search ends, and the fastest such plan is the
+            answer. As long as none is, the search is the same as without.
 
     Returns:
         An outcome with a value always; its `best` and `bound` are bytes. `OPTIMAL`: no plan within the time with its
@@ -111,13 +112,19 @@ class _Curve:
         self.engine, self.archive, self.start = search.engine, search.archive, search.start
         for plan in known:
             self.archive.note(plan)
+        bare = None
         if longest == math.inf:
             # The ladder says where a limit on time crosses it; here the floor is what counts, and comes first.
             search.sink_from_start(0)
+            bare = search.hold_nothing()
         search.climb_down(0, SETTINGS.rungs)
         if self.archive.lowest().seconds <= longest:
             # The floor may be within the time.
             search.sink(0)
+        if bare is not None:
+            low, high = (one.peak_with_workspace_bytes for one in (bare, self.archive.lowest()))
+            if search.is_clearly_above(low, high):
+                self.archive.note(bare)
         attempt("the bounds below the curve", self._prove, lambda: None)
 
     def attempts(self, budget: int) -> Iterator[None]:
@@ -211,8 +218,7 @@ class _Search:
         """Halve what is open; where much is left, try harder for a few budgets, and go on where that helped."""
         self._narrow(self.source.attempts, SETTINGS.rungs, 2, 0)
         given_up = 0
-        # Who has a budget of his own asks in passing, and goes on by himself.
-        for _ in range(0 if self.within else SETTINGS.stalls):
+        for _ in range(SETTINGS.stalls):
             before = self.source.archive.lowest_within(self.longest)
             if not self._is_open(SETTINGS.far, given_up):
                 break
@@ -222,7 +228,7 @@ class _Search:
             if self.source.archive.lowest_within(self.longest) == before:
                 break
             self._narrow(self.source.attempts, SETTINGS.rungs, 2, 0)
-        if self.longest == math.inf and not self.within:
+        if self.longest == math.inf and not self._is_enough():
             # At any price does not mean that the price is of no interest.
             self.source.speed_up(self.source.archive.lowest().peak_with_workspace_bytes)
         return self._outcome(self._legal())
@@ -265,10 +271,15 @@ class _Search:
     def _is_open(self, share: float, low: int) -> bool:
         """Whether the peak may fall by more than a share of it, but not below some bytes."""
         best = self.source.archive.lowest_within(self.longest)
-        if best is None or not self.source.engine.goes_on():
+        if best is None or self._is_enough() or not self.source.engine.goes_on():
             return False
         peak = best.peak_with_workspace_bytes
         return peak - max(low, self.source.least_bytes()) > max(share * peak, 1.0)
+
+    def _is_enough(self) -> bool:
+        """Whether a plan is within the bytes that are low enough; who asks for them goes on by himself."""
+        enough = self.source.archive.best(self.within)
+        return enough is not None and enough.seconds <= self.longest
 
     def _reach(self, budget: int, attempts: Iterator[None]) -> bool:
         """Whether a plan for a budget becomes fast enough."""

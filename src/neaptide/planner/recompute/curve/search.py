@@ -19,7 +19,7 @@ from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.recompute.bounds.envelope import BoundEnvelope
 from neaptide.planner.recompute.closure_model import ClosureModel, held_creators, model_at
 from neaptide.planner.recompute.curve.points import PlanArchive
-from neaptide.planner.recompute.curve.starts import chain_plans
+from neaptide.planner.recompute.curve.starts import chain_plans, nothing_held
 from neaptide.planner.recompute.descents import descent_tries
 from neaptide.planner.recompute.engine import RecomputeEngine
 from neaptide.planner.recompute.forward_units import turning_point
@@ -133,6 +133,25 @@ class CurveSearch:
         """As far down to a budget as descents from the start get: the cheapest way to a low peak."""
         low = max(budget, self.step.lower_bound_bytes)
         self._sink(self.start, low)
+
+    def hold_nothing(self) -> PlannedSequence | None:
+        """The plan that recomputes all that the backward reads; None where it takes too much to make, or is known to be no use."""
+        lowest = self.archive.lowest().peak_with_workspace_bytes
+        if self._stops() or not self.is_clearly_above(self.step.lower_bound_bytes, lowest):
+            return None
+        guard = LimitGuard(self.guard.left(SETTINGS.parts), self.engine.interrupt)
+
+        def made() -> PlannedSequence | None:
+            return nothing_held(self.step, self.start.sequence, SETTINGS.polish_tries, guard)
+
+        plan = attempt("the plan that holds nothing", made, lambda: None)
+        self.guard.exhausted(guard.work)
+        return plan
+
+    @staticmethod
+    def is_clearly_above(low: int, high: int) -> bool:
+        """Whether a peak is worth a much longer time beside a higher one."""
+        return low <= (1.0 - SETTINGS.floor_progress) * high
 
     def improve(self, budgets: Sequence[int]) -> None:
         """Better plans for some budgets, until they are close to what is proved or nothing is left to try."""

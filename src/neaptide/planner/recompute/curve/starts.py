@@ -2,7 +2,7 @@
 
 One table of the chain program answers every budget, and carrying an answer out is cheap, so a whole ladder of plans
 costs about as much as one search. They charge worst cases of whole blocks, so what they are asked for and what their
-peak turns out to be differ: they are judged by their peaks.
+peak turns out to be differ: they are judged by their peaks. The other end is the plan that holds nothing of the forward part.
 """
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.chain.known import KnownChains
 from neaptide.planner.recompute.chain.nominal import NominalBudgets
 from neaptide.planner.recompute.chain.search import chain_of
+from neaptide.planner.recompute.forward_units import forward_units
 from neaptide.planner.recompute.settings import SETTINGS
+from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
+from neaptide.schedule.replays import Replays
 
 NAME: Final = "block_dp"
+_NOTHING_HELD: Final = "nothing_held"
 
 
 def chain_plans(
@@ -58,3 +62,29 @@ def chain_plans(
             if plan is not None and plan.sequence not in seen:
                 seen.add(plan.sequence)
                 yield plan
+
+
+def nothing_held(
+    step: StepProblem, order: tuple[int, ...], most: int, guard: LimitGuard
+) -> PlannedSequence | None:
+    """The plan in which each node of the backward recomputes all that it reads of the forward part, from the beginning.
+
+    A chain runs in three blocks so, however long it is; the price is a quarter of its length. None where there would be more
+    recomputations than `most`, or than the guard allows. O(recomputations + backward nodes x steps).
+    """
+    forward = forward_units(step, order)
+    evaluator = Evaluator(step, order)
+    replays = Replays(evaluator)
+    count = 0
+    # The last first: what earlier nodes of the backward need is then gone where they need it.
+    for node, units in reversed(list(zip(order[forward.turning :], forward.reads, strict=True))):
+        for unit in units:
+            closure = replays.closure(step.created[unit][0], node)
+            if not closure.nodes or closure.refusal:
+                continue
+            count += len(closure.nodes)
+            if count > most or guard.exhausted(len(closure.nodes)) is not None:
+                return None
+            evaluator.apply(replays.insertion(closure, node))
+            evaluator.forget_undo()
+    return PlannedSequence.of(evaluator, _NOTHING_HELD) if count and guard.check_now() is None else None
