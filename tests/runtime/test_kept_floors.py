@@ -15,7 +15,7 @@ DEVICE = "rtx3090"
 def residual_blocks():
     """Blocks with a sum around each, trained by Adagrad."""
     torch.manual_seed(3)
-    blocks = nn.ModuleList(nn.Sequential(nn.Linear(24, 96), nn.Tanh(), nn.Linear(96, 24)) for _ in range(3))
+    blocks = nn.ModuleList(nn.Sequential(nn.Linear(24, 96), nn.Tanh(), nn.Linear(96, 24)) for _ in range(2))
     optimizer = torch.optim.Adagrad(blocks.parameters(), lr=0.01)
 
     def step(batch):
@@ -47,7 +47,7 @@ def refused(budget, work):
 
 @pytest.mark.usefixtures("floors")
 def test_a_floor_that_was_named_is_reached_by_a_search_that_finds_less():
-    named = refused("20%", 600)
+    named = refused("20%", 200)
     assert str(named.smallest_peak_bytes) in named.next_step
     step, batch = residual_blocks()
     again = neaptide.plan(
@@ -64,14 +64,14 @@ def test_a_floor_that_was_named_is_reached_by_a_search_that_finds_less():
 
 
 def test_a_search_that_finds_less_still_fails_below_the_floor(floors):
-    named = refused("20%", 600)
+    named = refused("20%", 200)
     assert refused(named.smallest_peak_bytes - 1, 1).smallest_peak_bytes >= named.smallest_peak_bytes
     assert len(floors._plans) == 1  # the lower of both
 
 
 @pytest.mark.usefixtures("floors")
 def test_a_kept_plan_that_is_not_legal_any_more_is_not_given_back(monkeypatch, caplog):
-    named = refused("20%", 600)
+    named = refused("20%", 200)
 
     def other(*_args, **_kwargs):
         raise kept_floors.PlanError("another order")
@@ -117,7 +117,7 @@ def test_an_error_names_the_program_that_adds_to_gradients():
 def test_an_error_of_later_calls_says_how_they_differ():
     step, batch = accumulating()
     compiled = neaptide.compile_step(step, budget="100%", time_limit_s=None, work_limit=1)
-    compiled(batch)
+    compiled(batch, is_last=False)
 
     def make(*_args):
         raise InfeasibleBudget("no plan was found", smallest_peak_bytes=9, lower_bound_bytes=8)
@@ -126,5 +126,5 @@ def test_an_error_of_later_calls_says_how_they_differ():
     with pytest.raises(
         InfeasibleBudget, match=r"no plan was found; these calls .*: .* is True, was False"
     ) as caught:
-        compiled(batch, True)
+        compiled(batch, is_last=True)
     assert (caught.value.smallest_peak_bytes, caught.value.lower_bound_bytes) == (9, 8)

@@ -14,7 +14,7 @@ from neaptide.cli.command import how_much_options, make_command
 from neaptide.cli.console import Console
 from neaptide.cli.exhausted import exhausted
 from neaptide.cli.interrupts import Interrupts, handled, watched
-from neaptide.cli.streams import undisturbed_stdout
+from neaptide.cli.streams import stand_in_for_closed, undisturbed_stdout
 from neaptide.errors import NeaptideError
 from neaptide.settings import CURVE_TIME_LIMIT
 
@@ -216,6 +216,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     # Many libraries load this one and warn of what its command line cannot change.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    if arguments is None:
+        stand_in_for_closed()
     with handled() as interrupts:
         if arguments is None:
             with watched(interrupts), undisturbed_stdout():

@@ -10,17 +10,21 @@ from pathlib import Path
 from typing import TextIO
 
 
+def stand_in_for_closed() -> None:
+    """Streams that whoever started the process has closed end nowhere; called before any file is opened."""
+    if sys.stdout is None:
+        sys.stdout = _nowhere(1)
+    if sys.stderr is None:
+        # Python's print would turn to stdout instead.
+        sys.stderr = _nowhere(2)
+
+
 @contextmanager
 def undisturbed_stdout() -> Iterator[None]:
     """Keeps stdout for what Python prints: notes that libraries print there from C go to stderr.
 
     One of them in front of a JSON object is one too many.
     """
-    if sys.stdout is None:
-        sys.stdout = _nowhere(1)
-    if sys.stderr is None:
-        # Python's print would turn to stdout instead.
-        sys.stderr = _nowhere(2)
     before = sys.__stdout__
     # A program without stdout, such as one of pythonw, or one whose Python output goes elsewhere already.
     if before is None or sys.stdout is not before:

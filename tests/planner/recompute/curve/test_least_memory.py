@@ -209,7 +209,7 @@ def test_a_plan_that_holds_nothing_is_not_made_where_it_would_be_too_long():
     assert nothing_held(step, order, 28 * 29 // 2, LimitGuard(Limits(work=100))) is None
 
 
-@pytest.mark.parametrize("family", ["transformer", "residual", "encoder_decoder"])
+@pytest.mark.parametrize("family", ["transformer", "skips", "encoder_decoder"])
 def test_a_budget_below_the_floor_gets_no_less_than_the_plan_of_the_lowest_peak(family):
     step = instance(family, 50, seed=3)
     limits = Limits(work=1500)
