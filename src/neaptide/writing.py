@@ -7,7 +7,6 @@ ordinary file, such as a device or a pipe, has nothing to lose and is written as
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -40,7 +39,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     if target.exists() and not target.is_file():
         yield target
         return
-    draft = target.with_name(f".{target.name[:_SHOWN]}.{secrets.token_hex(4)}{target.suffix[:_SHOWN]}")
+    draft = target.with_name(f".{target.name[:_SHOWN]}.{os.urandom(4).hex()}{target.suffix[:_SHOWN]}")
     # Made by hand: files of `tempfile` are for their owner alone.
     os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     try:

@@ -10,12 +10,13 @@ from typing import Any
 
 from neaptide.api.search_options import open_choice, placed, plan_within_budget, search_options
 from neaptide.errors import UsageError
+from neaptide.exclusions import asked_for, refuse_exclusions
 from neaptide.frontends.dynamic_dims import Dynamic
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.planner.budget import Budget
 from neaptide.plans import Plan
 from neaptide.runtime.arena_plan import ArenaOptions
-from neaptide.runtime.arguments import check_on_mismatch, check_plan
+from neaptide.runtime.arguments import check_arena, check_on_mismatch, check_plan
 from neaptide.runtime.capturing import capture_for_call
 from neaptide.runtime.costed_step import Progress
 from neaptide.runtime.evicting import EvictionOptions, eviction_options
@@ -25,6 +26,7 @@ from neaptide.runtime.plan_matching import fits, matched, same_budget, warn_of_l
 from neaptide.runtime.planned_graph import LeaveOut, PlannedVariant
 from neaptide.runtime.planned_step import OnMismatch, PlannedStep
 from neaptide.runtime.prepared_step import PreparedStep, prepare
+from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.seen_sizes import SeenSizes
 from neaptide.runtime.shapes_matching import dims_of_plan, matched_for_all_shapes
 from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS
@@ -68,9 +70,9 @@ def apply(
         InfeasibleBudget: at a later call of other shapes: no plan within the same bytes was found.
     """
     check_on_mismatch(on_mismatch)
-    return _runner(
-        check_plan(plan), step, state, on_mismatch, time_limit_s, arena, allow_nondeterministic, slow
-    )
+    checked = check_plan(plan)
+    check_arena(checked, arena=bool(arena))
+    return _runner(checked, step, state, on_mismatch, time_limit_s, arena, allow_nondeterministic, slow)
 
 
 def compile_step(
@@ -147,19 +149,8 @@ def compile_step(
         trials,
         in_place,
     )
-    evicting = eviction_options(
-        eviction,
-        beside={
-            "a strategy": options.strategy != DEFAULTS.strategy,
-            "atomic": options.atomic,
-            "an arena": bool(arena),
-            "a latency": options.budget.latency is not None,
-            "state_between_steps": options.budget.state_between_steps,
-            "rewrites": bool(options.rewrites),
-            "numerics": options.numerics != DEFAULTS.numerics,
-            "trials": options.trials is not None,
-        },
-    )
+    evicting = eviction_options(eviction)
+    _refuse_exclusions(options, strategy, arena=bool(arena), evicts=evicting is not None)
     if dynamic:
         options = replace(options, strategy=strategy)
         check_for_all_shapes(options, arena=bool(arena), evicts=evicting is not None)
@@ -217,6 +208,19 @@ def compile_step(
         return found.variant
 
     return PlannedStep(step, make, on_mismatch=on_mismatch)
+
+
+def _refuse_exclusions(options: SearchOptions, strategy: str, *, arena: bool, evicts: bool) -> None:
+    asked = asked_for(
+        strategy=strategy,
+        numerics=options.numerics,
+        budget=options.budget,
+        atomic=options.atomic,
+        rewrites=bool(options.rewrites),
+        trials=options.trials is not None,
+    )
+    others = {"arena": arena, "eviction": evicts}
+    refuse_exclusions({*asked, *(what for what, is_asked in others.items() if is_asked)})
 
 
 def _warn_once() -> LeaveOut:

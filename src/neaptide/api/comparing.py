@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from neaptide.api.search_options import search_options
 from neaptide.api.trying import trials_elsewhere, tried_plan
+from neaptide.exclusions import refuse_exclusions
 from neaptide.interruption import beyond_search
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.planner.budget import Budget
@@ -108,6 +109,10 @@ def compare(
         trials=trials,
         in_place=in_place,
     )
+    if arena:
+        refuse_exclusions(
+            {"arena", *(["host"] if asked.host else []), *(["device"] if device is not None else [])}
+        )
     for other in also:
         check_strategy(inner_strategy(other), atomic=False)
         check_variants(other, numerics, atomic=False)

@@ -16,7 +16,7 @@ from neaptide.plans import Plan
 from neaptide.report.model import RunReport
 from neaptide.runtime import contestants, verification
 from neaptide.runtime.arena_plan import ArenaOptions
-from neaptide.runtime.arguments import check_plan
+from neaptide.runtime.arguments import check_arena, check_plan
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.contestants import Factory
 from neaptide.runtime.costed_step import Progress
@@ -65,6 +65,7 @@ def run(
     check_setting("steps", steps)
     check_setting("seed", seed)
     plan = check_plan(plan)
+    check_arena(plan, arena=bool(arena))
     dynamic = dims_of_plan(plan, arena=bool(arena))
     say = progress or (lambda _text: None)
     step, batch = contestants.build(factory, seed)

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
-from neaptide.errors import UsageError
+from neaptide.exclusions import asked_for, refuse_exclusions
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
+from neaptide.planner.budget import Budget, check_unit
 from neaptide.planner.graph_search import check_strategy
 from neaptide.planner.variants import check_host, check_variants, inner_strategy
 from neaptide.report.profiling import over_budget, over_bytes
@@ -47,6 +47,7 @@ def search_options(
         InvalidBudget: no such budget.
     """
     asked = budget if isinstance(budget, Budget) else Budget(peak=budget)
+    check_unit(asked.peak)
     check_strategy(inner_strategy(strategy), atomic=atomic)
     check_setting("seed", seed)
     if work_limit is not None:
@@ -60,12 +61,16 @@ def search_options(
     if trials is not None:
         check_setting("trials", trials)
         TrialLimit.of(asked)
-    if asked.state_between_steps and (atomic or trials is not None):
-        raise UsageError(
-            f"state_between_steps and {'atomic' if atomic else 'trials'} exclude each other",
-            why="state that leaves behind its update can no longer be put back as it was",
-            next_step="leave one of them out",
+    refuse_exclusions(
+        asked_for(
+            strategy=strategy,
+            numerics=numerics,
+            budget=asked,
+            atomic=atomic,
+            rewrites=bool(rewrites),
+            trials=trials is not None,
         )
+    )
     check_rules(rule for rule in rewrites if isinstance(rule, str))
     return SearchOptions(
         asked,

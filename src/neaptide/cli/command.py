@@ -13,6 +13,7 @@ import click
 
 from neaptide.cli import config
 from neaptide.cli.console import Console
+from neaptide.cli.option_checks import check_options
 from neaptide.errors import UsageError
 from neaptide.settings import DEFAULT_TIME_LIMIT, TABLE, SettingInfo, Settings
 
@@ -171,6 +172,7 @@ def _run(
     if given.get("print_config"):
         return _print_config(console, resolved.as_json(settings, time_limit=time_limit))
     _require(context, given, *required)
+    check_options(context.command.name or "", resolved.settings, settings)
     output: Path | None = given.get("output")
     picture: Path | None = given.get("picture")
     for path in (output, picture):

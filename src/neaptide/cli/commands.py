@@ -15,7 +15,6 @@ from neaptide.cli.target_files import write_result
 from neaptide.errors import InfeasibleBudget, MissingExtra, TargetError, UsageError
 from neaptide.reading import is_there, place_of
 from neaptide.setting_readers import parse_dims, parse_shapes
-from neaptide.settings import DEFAULTS
 from neaptide.units import parse_size
 
 if TYPE_CHECKING:
@@ -81,8 +80,6 @@ def plan(request: Request) -> int:
     device = _device(settings.device)
     budget = _budget(settings)
     dynamic = parse_dims(settings.dynamic) if settings.dynamic else None
-    if dynamic and settings.trials is not None:
-        raise UsageError("--dynamic and --trials exclude each other", next_step="leave one of them out")
     try:
         with console.user_code():
             target = find_target(request.target)
@@ -173,10 +170,6 @@ def compare(request: Request) -> int:
         budget = _budget(settings)
     if settings.dynamic:
         return _compare_shapes(request)
-    if settings.at:
-        raise UsageError(
-            "--at names shapes, and no dim varies", next_step="name a dim, such as --dynamic batch:0=2..64"
-        )
     with console.user_code():
         # With another device nothing is run, so nothing needs weights.
         target = find_target(request.target, without_weights=device is not None)
@@ -218,20 +211,6 @@ def _compare_shapes(request: Request) -> int:
     from neaptide.report.text import shapes_comparison_document
 
     settings, console = request.settings, request.console
-    beside = {
-        "--device": _device(settings.device) is not None,
-        "--also": bool(settings.also),
-        "--trials": settings.trials is not None,
-        "--arena": settings.arena,
-        "--rewrite": bool(settings.rewrite),
-        "--numerics": settings.numerics != DEFAULTS.numerics,
-        "no limit of bytes": settings.peak is None,
-    }
-    for what, is_given in beside.items():
-        if is_given:
-            raise UsageError(
-                f"--dynamic and {what} exclude each other", next_step="compare with --dynamic and --peak"
-            )
     with console.user_code():
         target = find_target(request.target)
         from neaptide import api

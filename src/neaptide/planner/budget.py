@@ -11,6 +11,9 @@ from neaptide.units import format_bytes, parse_duration, parse_increase, parse_s
 
 _ACCEPTED = 'a size ("20GiB", 500000000), a share of the baseline ("60%"), a reduction ("-30%") or "min"'
 _MIN: Final = "min"
+_LEAST_PLAIN: Final = 1000
+"""Bytes below which a number without a unit is a slip: two scalars and their addresses take as many."""
+_WHOLE: Final = 100  # per cent
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +165,24 @@ class Budget:
     def _invalid(self, error: UsageError) -> InvalidBudget:
         return InvalidBudget(
             f"peak={self.peak!r} is no budget", why=error.why or error.what, next_step=f"give {_ACCEPTED}"
+        )
+
+
+def check_unit(peak: str | int | None) -> None:
+    """Refuse a peak of a step that is a small number: its unit was forgotten.
+
+    Raises:
+        InvalidBudget: asking what was meant.
+    """
+    try:
+        number = 0.0 if peak is None else float(peak)
+    except ValueError:  # with a unit
+        return
+    if 0 < number < _LEAST_PLAIN:
+        share = f"{peak}% or " if number < _WHOLE else ""
+        raise InvalidBudget(
+            f"a peak of {peak} is {peak} bytes, and no step fits into them",
+            next_step=f"did you mean {share}{peak}GiB? write {peak}B if it is bytes",
         )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from neaptide.errors import CaptureError, UsageError
+from neaptide.exclusions import refuse_exclusions
 from neaptide.plans import Plan
 from neaptide.plans.content import check_content
 from neaptide.runtime.planned_step import OnMismatch
@@ -40,6 +41,16 @@ def check_call(step: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[
             why=str(error),
             next_step="give the batch behind the step, as the training loop does: plan(step, batch, ...)",
         ) from error
+
+
+def check_arena(plan: Plan, *, arena: bool) -> None:
+    """Refuse an arena for a plan whose storages wait on the host.
+
+    Raises:
+        UsageError: naming what to leave out.
+    """
+    if arena and any(program.stays for program in plan.programs):
+        refuse_exclusions({"arena", "host"})
 
 
 def check_factory(factory: Callable[..., Any]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from neaptide.analysis.liveness import with_frees
-from neaptide.errors import InfeasibleBudget, UsageError
+from neaptide.errors import InfeasibleBudget
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule
@@ -55,26 +55,14 @@ class EvictionOptions:
         object.__setattr__(self, "heuristic", heuristic(self.heuristic).name)
 
 
-def eviction_options(
-    eviction: str | EvictionOptions | None, beside: Mapping[str, bool]
-) -> EvictionOptions | None:
+def eviction_options(eviction: str | EvictionOptions | None) -> EvictionOptions | None:
     """How to evict; None: not at all.
 
-    Args:
-        eviction: as users give it.
-        beside: what needs a plan, and whether it is asked for as well.
-
     Raises:
-        UsageError: no such heuristic, or together with what needs a plan.
+        UsageError: no such heuristic.
     """
     if eviction is None:
         return None
-    if others := [name for name, is_asked in beside.items() if is_asked]:
-        raise UsageError(
-            f"eviction and {others[0]} exclude each other",
-            why="what is evicted is decided while the step runs; there is no plan",
-            next_step="leave one of them out",
-        )
     return eviction if isinstance(eviction, EvictionOptions) else EvictionOptions(eviction)
 
 

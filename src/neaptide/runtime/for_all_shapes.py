@@ -11,6 +11,7 @@ from typing import Final
 from neaptide.cost.devices import Device
 from neaptide.cost.model import EstimatedCost
 from neaptide.errors import InfeasibleBudget, UsageError
+from neaptide.exclusions import asked_for, refuse_exclusions
 from neaptide.frontends.captured import CapturedProgram, CapturedStep
 from neaptide.ir.graph import Graph
 from neaptide.ir.loop_maps import chosen_dims
@@ -55,46 +56,16 @@ def check_for_all_shapes(
     Raises:
         UsageError: naming it.
     """
-    beside = {
-        "a strategy": options.strategy not in (DEFAULTS.strategy, BY_SHAPE),
-        "eviction": evicts,
-        "atomic": options.atomic,
-        "a latency": options.budget.latency is not None,
-        "state_between_steps": options.budget.state_between_steps,
-        'peak="min"': options.budget.is_min,
-        "rewrites": bool(options.rewrites),
-        "trials": options.trials is not None,
-    }
-    asked = [what for what, is_asked in beside.items() if is_asked]
-    if asked:
-        raise UsageError(
-            f"dynamic and {asked[0]} exclude each other",
-            why="one program for all shapes decides while it runs what is evicted for the shapes of a call",
-            next_step="give a limit in bytes alone, or leave dynamic out: each shape is then planned by itself",
-        )
-    if arena:
-        _check_arena(options)
-    if options.numerics == CLOSE and (is_saved or options.strategy == BY_SHAPE):
-        raise UsageError(
-            f'numerics="close" and {"a saved plan" if is_saved else "plans by shape"} for all shapes exclude each other',
-            why="the number of parts is decided beside evictions, in programs with points, and a plan file has no such parts",
-            next_step='leave numerics out, or call compile_step with dynamic= and numerics="close"',
-        )
-
-
-def _check_arena(options: SearchOptions) -> None:
-    beside = {
-        "plans by shape": options.strategy == BY_SHAPE,
-        'numerics="close"': options.numerics == CLOSE,
-        "room on the host": bool(options.budget.host),
-    }
-    asked = [what for what, is_asked in beside.items() if is_asked]
-    if asked:
-        raise UsageError(
-            f"where dynamic is given, an arena and {asked[0]} exclude each other",
-            why="a layout by shape is for one program with points, and nothing in a block can leave it",
-            next_step="leave one of them out",
-        )
+    asked = asked_for(
+        strategy=options.strategy,
+        numerics=options.numerics,
+        budget=options.budget,
+        atomic=options.atomic,
+        rewrites=bool(options.rewrites),
+        trials=options.trials is not None,
+    )
+    others = {"arena": arena, "eviction": evicts, "saved": is_saved}
+    refuse_exclusions({*asked, "dynamic", *(what for what, is_asked in others.items() if is_asked)})
 
 
 def for_all_shapes(prepared: PreparedStep, options: SearchOptions) -> PlannedVariant:
