@@ -103,6 +103,7 @@ class Settings:
         allow_nondeterministic: recompute operations too that give other bits on every run.
         numerics: `bitwise` keeps eager's bits; `close` may take sums in another order.
         trials: limits that plans are made for, to choose one by what they measured; None for one plan, by predictions.
+        checkpoints: `keep` the state that checkpointed functions leave in eager, or `undo` the checkpoints.
         in_place: put results on top of operands where that lowers the peak; every bit is kept.
         rewrite: rules by which the graph is rewritten before it is planned.
         refresh: time operations again that were timed before.
@@ -262,6 +263,12 @@ class Settings:
         integer_reader(2, MOST_TRIALS),
         "Plan N times around the limit, run the plans, and take the best that measured within it.",
         metavar="N",
+    )
+    checkpoints: str = setting(
+        "keep",
+        one_of_reader("keep", "undo"),
+        "Functions under torch.utils.checkpoint: keep (default) the state that eager's two runs leave, or undo: run once.",
+        metavar="HOW",
     )
     in_place: bool = setting(
         True,

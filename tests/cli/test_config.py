@@ -37,6 +37,7 @@ VALUES = {
     "atomic": ("true", True),
     "allow_nondeterministic": ("true", True),
     "numerics": ("close", "close"),
+    "checkpoints": ("undo", "undo"),
     "in_place": ("false", False),
     "rewrite": ("a, b", ("a", "b")),
     "refresh": ("yes", True),

@@ -78,6 +78,17 @@ def test_only_what_depends_on_the_second_write_stays():
     assert any("6 operations of the recomputation stay" in note for note in program.rewrites)
 
 
+def test_undone_calls_run_once_and_a_note_says_what_differs():
+    torch.manual_seed(0)
+    step, batch = factory_of("batch_norm_1d")()
+    program = capture_step(step, (batch,), checkpoints="undo").steady
+    assert Counter(node.op for node in program.graph.nodes)["aten.native_batch_norm.default"] == 3
+    assert len(program.checkpoints) == 3
+    (note,) = (note for note in program.rewrites if "undo" in note)
+    assert "run once" in note
+    assert "differs" in note
+
+
 def test_an_input_without_a_gradient_warns_as_eager_does():
     step, batch = factory_of("inputs_without_gradients")()
     with pytest.warns(UserWarning, match="None of the inputs have requires_grad=True"):

@@ -29,7 +29,7 @@ from neaptide.runtime.prepared_step import PreparedStep, prepare
 from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.seen_sizes import SeenSizes
 from neaptide.runtime.shapes_matching import dims_of_plan, matched_for_all_shapes
-from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS
+from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS, check_setting
 from neaptide.transform.rewrite import Rewrite
 
 Step = Callable[..., Any]
@@ -97,6 +97,7 @@ def compile_step(
     in_place: bool = DEFAULTS.in_place,
     slow: SlowMemory = DEFAULT_SLOW_MEMORY,
     dynamic: Dynamic | bool | None = None,
+    checkpoints: str = DEFAULTS.checkpoints,
 ) -> PlannedStep:
     """A callable that plans a step when it is first called, and runs it under the plan from then on.
 
@@ -123,6 +124,9 @@ def compile_step(
     the faster of both that stays within the limit. With `arena=True` each shape that is met gets a layout of its own, and the
     limit holds for the block and what is outside of it.
 
+    With `checkpoints="undo"` functions under `torch.utils.checkpoint` run once, as plain code, where eager runs them twice:
+    running statistics and random numbers are then those of the step without checkpoints.
+
     With `dynamic=True` the dims that vary are found by watching: the first call is planned for its shape, and when a later
     one has other sizes, one program is made for ranges around the sizes seen, widened to powers of two. `counts.ranges`
     tells them. A call outside of them widens them once more.
@@ -134,6 +138,7 @@ def compile_step(
             `numerics="close"`; or `dynamic=True` without planning again. At the first call: `dynamic` does not fit its arguments.
         InfeasibleBudget: at a call: no plan within its bytes was found.
     """
+    check_setting("checkpoints", checkpoints)
     check_on_mismatch(on_mismatch)
     options = search_options(
         budget,
@@ -186,6 +191,7 @@ def compile_step(
             allow_nondeterministic=allow_nondeterministic,
             slow=slow,
             dynamic=ranges,
+            checkpoints=checkpoints,
         )
         allowed = replace(options, least_bytes=first_bytes, leave_out=leave_out if first_bytes else None)
         if varies(prepared):
@@ -254,7 +260,11 @@ def _runner(
     def make(args: tuple[Any, ...], kwargs: Mapping[str, Any], changing: frozenset[str]) -> PlannedVariant:
         nonlocal has_begun
         captured = capture_for_call(
-            step, args, kwargs, dynamic, state=state, name=plan.name, changing=changing
+            *(step, args, kwargs, dynamic),
+            state=state,
+            name=plan.name,
+            changing=changing,
+            checkpoints=plan.checkpoints,
         )
         prepared = PreparedStep(captured, allow_nondeterministic=allowed, slow=slow)
         is_of_plan = fits(plan, captured) or not has_begun

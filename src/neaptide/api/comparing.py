@@ -25,7 +25,7 @@ from neaptide.runtime.contestants import Factory
 from neaptide.runtime.costed_step import Progress
 from neaptide.runtime.prepared_step import prepare
 from neaptide.runtime.step_plan import StepPlan
-from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS
+from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS, check_setting
 from neaptide.transform.rewrite import Rewrite
 
 
@@ -54,6 +54,7 @@ def compare(
     trials: int | None = DEFAULTS.trials,
     slow: SlowMemory = DEFAULT_SLOW_MEMORY,
     own_processes: bool = False,
+    checkpoints: str = DEFAULTS.checkpoints,
 ) -> Comparison:
     """Run a step as it is, as captured, and as planned, and put predictions beside measurements.
 
@@ -87,6 +88,7 @@ def compare(
         own_processes: run each program that is timed in a process of its own, as a user's is: what another one leaves in heap and
             caches changes times by up to a fifth. The factory must be one that another process can make: a function of
             a module, not of a script or of another function.
+        checkpoints: as for `plan`.
 
     Raises:
         UsageError: no strategy or device of that name, a step instead of a factory, an arena or trials for another device,
@@ -95,6 +97,7 @@ def compare(
     if trials is not None and device is not None:
         raise trials_elsewhere(device)
     asked = Budget(None) if budget is None else budget
+    check_setting("checkpoints", checkpoints)
     search = search_options(
         asked,
         strategy,
@@ -126,6 +129,7 @@ def compare(
         progress=progress,
         allow_nondeterministic=allow_nondeterministic,
         slow=slow,
+        checkpoints=checkpoints,
     )
     plans: dict[str, StepPlan] = {}
     began = time.perf_counter()

@@ -26,7 +26,7 @@ from neaptide.runtime.costed_step import Progress
 from neaptide.runtime.for_all_shapes import check_for_all_shapes, for_all_shapes, varies
 from neaptide.runtime.prepared_step import PreparedStep, prepare
 from neaptide.runtime.shape_batches import FactoryOfShape
-from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS
+from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS, check_setting
 from neaptide.symbolic.size_expr import SizeExpr
 
 
@@ -49,6 +49,7 @@ def compare_shapes(
     name: str = "",
     slow: SlowMemory = DEFAULT_SLOW_MEMORY,
     own_processes: bool = False,
+    checkpoints: str = DEFAULTS.checkpoints,
 ) -> ShapesComparison:
     """Make one plan for a range of shapes, and measure it at some of them beside eager and padding.
 
@@ -73,11 +74,13 @@ def compare_shapes(
         name: for the report.
         slow: as for `apply`.
         own_processes: as for `compare`.
+        checkpoints: as for `plan`.
 
     Raises:
         UsageError: a shape that the program does not hold for, `dynamic` that does not fit the batch, or what it excludes.
         InfeasibleBudget: no plan for all shapes within the budget was found.
     """
+    check_setting("checkpoints", checkpoints)
     options = search_options(
         budget, DEFAULTS.strategy, time_limit_s, work_limit, seed, atomic=False, interrupt=interrupt
     )
@@ -95,6 +98,7 @@ def compare_shapes(
         allow_nondeterministic=allow_nondeterministic,
         slow=slow,
         dynamic=dynamic,
+        checkpoints=checkpoints,
     )
     if not varies(prepared):
         raise UsageError(
@@ -117,6 +121,7 @@ def compare_shapes(
         progress=progress,
         allow_nondeterministic=allow_nondeterministic,
         slow=slow,
+        checkpoints=checkpoints,
     )
     within = Budget(variant.graphs[0].limit_bytes, host=options.budget.host)
     padded = alone.plan(replace(options, budget=within))

@@ -17,7 +17,7 @@ from neaptide.runtime.costed_step import Progress
 from neaptide.runtime.for_all_shapes import BY_SHAPE, check_for_all_shapes, varies
 from neaptide.runtime.prepared_step import prepare
 from neaptide.runtime.shapes_plan import plan_for_all_shapes
-from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS
+from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS, check_setting
 from neaptide.transform.rewrite import Rewrite
 
 Step = Callable[..., Any]
@@ -45,6 +45,7 @@ def plan(
     name: str = "",
     slow: SlowMemory = DEFAULT_SLOW_MEMORY,
     dynamic: Dynamic | None = None,
+    checkpoints: str = DEFAULTS.checkpoints,
 ) -> Plan:
     """Plan a training step so that its peak stays within a budget at the least time.
 
@@ -83,6 +84,8 @@ def plan(
         slow: as for `apply`: how long copies take on this machine.
         dynamic: dims that may vary, as for `compile_step`: one plan for all shapes in their ranges. The arguments are one
             of these shapes. With `strategy="by_shape"` it has a few plans, of which a call runs one.
+        checkpoints: `keep`: functions under `torch.utils.checkpoint` leave the state that eager's two runs leave. `undo`:
+            they run once, as plain code; running statistics and random numbers are then those without checkpoints.
 
     Raises:
         InfeasibleBudget: no plan within the budget was found; carries the best (`.plan`) and what is alive at it.
@@ -92,6 +95,7 @@ def plan(
             arguments, or is given together with what it excludes.
         RewriteError: a rewrite that is asked for is not legal.
     """
+    check_setting("checkpoints", checkpoints)
     options = search_options(
         budget,
         DEFAULTS.strategy if dynamic and strategy == BY_SHAPE else strategy,
@@ -120,6 +124,7 @@ def plan(
         allow_nondeterministic=allow_nondeterministic,
         slow=slow,
         dynamic=dynamic,
+        checkpoints=checkpoints,
     )
     if dynamic:
         if not varies(prepared):

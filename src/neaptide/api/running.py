@@ -6,6 +6,7 @@ import statistics
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from torch.utils import _pytree as pytree
 
@@ -27,6 +28,11 @@ from neaptide.runtime.prepared_step import PreparedStep
 from neaptide.runtime.shape_predictions import predicted_at
 from neaptide.runtime.shapes_matching import dims_of_plan, matched_for_all_shapes
 from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS, check_setting
+
+_AFTER_DIFFERENCE: Final = {
+    "keep": "report this with the plan; run the step without a plan meanwhile",
+    "undo": 'plan it without checkpoints="undo": eager runs checkpointed functions twice, this plan runs them once',
+}
 
 
 def run(
@@ -70,7 +76,7 @@ def run(
     say = progress or (lambda _text: None)
     step, batch = contestants.build(factory, seed)
     say("capturing the step")
-    captured = capture(step, (batch,), name=name or plan.name, dynamic=dynamic)
+    captured = capture(step, (batch,), name=name or plan.name, dynamic=dynamic, checkpoints=plan.checkpoints)
     allowed = plan.allow_nondeterministic and allow_nondeterministic
     prepared = PreparedStep(captured, progress=progress, allow_nondeterministic=allowed, slow=slow)
     if dynamic is not None:
@@ -93,7 +99,7 @@ def run(
                 "the planned step gives other numbers than eager",
                 where=worst or "only the sign of zeros or the random state differ",
                 why="; ".join(f"{group} by up to {d:.3g}" for group, d in differences.items() if d),
-                next_step="report this with the plan; run the step without a plan meanwhile",
+                next_step=_AFTER_DIFFERENCE[plan.checkpoints],
             )
     runner = PlannedStep(step, contestants.never_again, variant, on_mismatch="error")
     losses: list[float] = []

@@ -21,7 +21,7 @@ from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.searched_front import plans_to_try
 from neaptide.runtime.step_plan import StepPlan
 from neaptide.runtime.trials import TrialLimit
-from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS
+from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS, check_setting
 from neaptide.transform.rewrite import Rewrite
 
 
@@ -46,6 +46,7 @@ def plan_by_trials(
     slow: SlowMemory = DEFAULT_SLOW_MEMORY,
     name: str = "",
     own_processes: bool = False,
+    checkpoints: str = DEFAULTS.checkpoints,
 ) -> Plan:
     """Plan a training step for several limits around the one asked for, run the plans, and take one by what they took.
 
@@ -73,6 +74,7 @@ def plan_by_trials(
         slow: as for `plan`.
         name: of the plan.
         own_processes: as for `compare`.
+        checkpoints: as for `plan`; so are all the others.
 
     Raises:
         InfeasibleBudget: no plan keeps to the bytes, or none measured within the time; carries the best (`.plan`).
@@ -82,6 +84,7 @@ def plan_by_trials(
     """
     if device is not None:
         raise trials_elsewhere(device)
+    check_setting("checkpoints", checkpoints)
     options = search_options(
         budget,
         strategy,
@@ -104,6 +107,7 @@ def plan_by_trials(
         progress=progress,
         allow_nondeterministic=allow_nondeterministic,
         slow=slow,
+        checkpoints=checkpoints,
     )
     found = tried_plan(factory, prepared, options, progress, own_processes=own_processes)
     error = over_budget(prepared, found)

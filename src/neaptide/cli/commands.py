@@ -105,6 +105,7 @@ def plan(request: Request) -> int:
                     numerics=settings.numerics,
                     workers=settings.workers,
                     in_place=settings.in_place,
+                    checkpoints=settings.checkpoints,
                     slow=_slow_memory(settings),
                     name=request.target,
                 )
@@ -195,6 +196,7 @@ def compare(request: Request) -> int:
                 numerics=settings.numerics,
                 workers=settings.workers,
                 in_place=settings.in_place,
+                checkpoints=settings.checkpoints,
                 name=request.target,
                 arena=_arena(settings),
                 trials=settings.trials,
@@ -231,6 +233,7 @@ def _compare_shapes(request: Request) -> int:
                 interrupt=interrupt,
                 progress=console.progress,
                 allow_nondeterministic=settings.allow_nondeterministic,
+                checkpoints=settings.checkpoints,
                 name=request.target,
                 slow=_slow_memory(settings),
                 own_processes=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from neaptide.frontends.first_writes import NO_WRITES, FirstWrites
 from neaptide.frontends.host_code import HostCode
@@ -135,6 +135,11 @@ class CapturedStep:
     first_writes: FirstWrites = NO_WRITES
     host: HostCode | None = None
     sizes: SizeGuard | None = None
+
+    @property
+    def checkpoints(self) -> Literal["keep", "undo"]:
+        """What was done with functions that the user checkpoints, as the setting of this name says."""
+        return "undo" if self.state.undoes_checkpoints else "keep"
 
     @property
     def programs(self) -> tuple[CapturedProgram, ...]:

@@ -48,6 +48,7 @@ class StepRequest:
         counted: names of Python numbers of the state that the step itself writes.
         clears_gradients: host code behind the program clears the gradients.
         is_watched: whether impure Python is looked for.
+        undoes_checkpoints: functions that the user checkpoints run once, as plain code.
         dims: of the arguments, that may vary.
     """
 
@@ -60,6 +61,7 @@ class StepRequest:
     counted: frozenset[str] = frozenset()
     clears_gradients: bool = False
     is_watched: bool = True
+    undoes_checkpoints: bool = False
     dims: tuple[DynamicDim, ...] = ()
 
 
@@ -255,7 +257,7 @@ def program_of(trace: Trace, rewrites: list[str], name: str) -> CapturedProgram:
         ignores_gradients=ignores,
         observations=read.observations,
         unknown_ops=read.unknown_ops,
-        rewrites=(*rewrites, *_about_checkpoints(read), *trace.sizes.notes),
+        rewrites=(*rewrites, *_about_checkpoints(read, undone=trace.undoes_checkpoints), *trace.sizes.notes),
         checkpoints=read.checkpoints,
         borrowed=trace.borrowed,
         attached=trace.attached,
@@ -266,15 +268,25 @@ def program_of(trace: Trace, rewrites: list[str], name: str) -> CapturedProgram:
     )
 
 
-def _about_checkpoints(read: ReadResult) -> list[str]:
+def _about_checkpoints(read: ReadResult, *, undone: bool) -> list[str]:
+    count, graph = len(read.checkpoints), read.graph
     notes = []
-    if read.checkpoints:
-        count = len(read.checkpoints)
+    if undone and count:
+        owned = set(graph.input_storages())
+        nodes = [graph.nodes[number] for numbers in read.checkpoints for number in numbers]
+        writers = [n for n in nodes if any(access.storage in owned for access in n.effects.writes)]
+        told = (
+            f"; what {writers[0].op} writes at {writers[0].source.location} then differs" if writers else ""
+        )
+        notes.append(
+            f'checkpoints="undo": {count} checkpointed calls run once, as plain code, and not twice as in eager{told}'
+        )
+    elif count:
         notes.append(
             f"activation checkpointing of {count} calls is undone: what is recomputed is planned anew"
         )
     if read.recomputed:
-        first = read.graph.nodes[read.recomputed[0]]
+        first = graph.nodes[read.recomputed[0]]
         notes.append(
             f"{len(read.recomputed)} operations of the recomputation stay, because they write state or depend on what "
             f"does; the first is {first.op} at {first.source.location}"

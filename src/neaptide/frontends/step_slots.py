@@ -183,6 +183,7 @@ class Trace:
         listing: what was recorded, to be compared with another run; empty where impure Python is not looked for.
         sizes: the dims that may vary, and for which sizes the trace holds.
         branches: lines of libraries that took their branch for traces, in words.
+        undoes_checkpoints: functions that the user checkpoints ran once.
     """
 
     recording: Recording
@@ -201,6 +202,7 @@ class Trace:
     listing: Listing = NO_LISTING
     sizes: SizeFacts = NO_SIZES
     branches: tuple[str, ...] = ()
+    undoes_checkpoints: bool = False
 
 
 def present_pattern(state: StepState) -> EntryPattern:

@@ -79,6 +79,7 @@ class StepState:
         unread_arguments: positions of leaves of its arguments, likewise.
         counted: names of numbers among the plain values that the step itself writes: inputs and outputs of its programs.
         is_watched: whether impure Python is looked for in traces.
+        undoes_checkpoints: traces run functions that the user checkpoints once, as plain code.
     """
 
     modules: dict[str, torch.nn.Module] = field(default_factory=dict)
@@ -110,6 +111,7 @@ class StepState:
     unread_arguments: frozenset[int] = frozenset()
     counted: frozenset[str] = frozenset()
     is_watched: bool = True
+    undoes_checkpoints: bool = False
 
 
 def names_of_one(state: StepState, names: frozenset[str]) -> frozenset[str]:

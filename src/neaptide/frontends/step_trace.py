@@ -201,6 +201,7 @@ class _Tracer:
             listing,
             self.inputs.sizes.settled(),
             tuple(dict.fromkeys(self.branches)),
+            self.state.undoes_checkpoints,
         )
         if written:
             raise watch.refuse(list({write.name: write for write in written}.values()), trace)
@@ -247,7 +248,7 @@ class _Tracer:
             stack.enter_context(self.inputs.mode)
             stack.enter_context(self.inputs.sizes.traced())
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
-            stack.enter_context(noted_checkpoints(notes))
+            stack.enter_context(noted_checkpoints(notes, undone=self.state.undoes_checkpoints))
             stack.enter_context(private.inlined_compile())
             stack.enter_context(no_host_traffic(self.state))
             stack.enter_context(closed_data(self.state))

@@ -49,6 +49,7 @@ def capture_step(
     changing: frozenset[str] = frozenset(),
     watched: bool = True,
     dynamic: Dynamic | None = None,
+    checkpoints: str = "keep",
 ) -> CapturedStep:
     """Capture a training step without running it, allocating tensors or changing the user's objects.
 
@@ -63,6 +64,8 @@ def capture_step(
         watched: whether impure Python is looked for; off only to measure what that costs.
         dynamic: by the name of an argument, or a path such as `batch.input_ids`, dims that may vary, with their
             ranges: `{"batch": {0: (1, 64), 1: (16, 4096)}}`, or `torch.export.Dim`s where dims are one size.
+        checkpoints: `keep`: functions under `torch.utils.checkpoint` leave the state that eager leaves. `undo`: they run
+            once, as plain code.
 
     Raises:
         UsageError: `dynamic` does not fit the arguments, or this torch cannot trace it.
@@ -78,7 +81,12 @@ def capture_step(
             next_step="install torch 2.13 or later, or leave dynamic out: each shape is then planned by itself",
         )
     dims = find_dims(step, args, given, dynamic) if dynamic else ()
-    request = StepRequest(args, given, state, name or _name_of(step), changing, is_watched=watched, dims=dims)
+    request = StepRequest(
+        *(args, given, state, name or _name_of(step), changing),
+        is_watched=watched,
+        undoes_checkpoints=checkpoints == "undo",
+        dims=dims,
+    )
     with _collector_paused():
         captured = _captured_somehow(step, request)
     for program in captured.programs:
@@ -119,8 +127,8 @@ def _captured(
 ) -> CapturedStep:
     """A step that is traced by calling `called`, which works on what `find` finds."""
     found = find(request.unread)
-    found.is_watched = request.is_watched
     found.counted = request.counted
+    found.is_watched, found.undoes_checkpoints = request.is_watched, request.undoes_checkpoints
     SignatureReader(found).read(request.args, request.kwargs)  # refuses arguments that cannot be guarded
     if found.counted:
         check_counted(called, request, found)
@@ -282,6 +290,7 @@ def _captured_after_writes(
     with writes.done():
         try:
             later = find(request.unread)
+            later.undoes_checkpoints = request.undoes_checkpoints
             later.left = [place for place, _ in writes.left]
             later.counted = request.counted
             programs, changing = joined_programs(called, request, later)
@@ -359,6 +368,7 @@ def rebind_step(
         _set_unused_aside(found, {slot.name for slot in captured.state.unused})
         found.environment = list(captured.state.environment)
         found.counted = captured.state.counted
+        found.undoes_checkpoints = captured.state.undoes_checkpoints
         again = replace(
             captured,
             step=step,

@@ -100,6 +100,14 @@ class ReadResult:
         checkpoints = tuple(sorted(tuple(sorted(nodes)) for nodes in calls.values()))
         return replace(self, checkpoints=checkpoints, recomputed=undone.stayed).after(undone.edited)
 
+    def undone(self, runs: Runs) -> ReadResult:
+        """The same where checkpointed functions ran once: the backward would repeat them whole."""
+        calls: dict[CheckpointRun, list[int]] = {}
+        for node, around in runs.items():
+            if self.graph.nodes[node].source.phase == "forward":
+                calls.setdefault(around[0], []).append(node)
+        return replace(self, checkpoints=tuple(map(tuple, calls.values())))
+
     def after(self, edited: Edited) -> ReadResult:
         """The same after a change of the graph."""
         node = {old: new for new, old in enumerate(edited.node_of)}
@@ -164,7 +172,9 @@ class _Reader:
                 self._outputs(record)
         graph = true_storage_sizes(self.builder.finish(), self.registry)
         read = ReadResult(graph, tuple(inputs), tuple(self.observations), tuple(self.unknown))
-        if self.runs:
+        if self.runs and self.trace.undoes_checkpoints:
+            read = read.undone(self.runs)
+        elif self.runs:
             read = read.without_repetitions(self.runs, self.registry)
         edited = with_functional_noise(read.graph)
         return read if edited is None else read.after(edited)

@@ -284,6 +284,7 @@ class Plan:
             does not cover are planned alike.
         axes: of the usual step as it was captured, in words.
         all_shapes: the plan of a step whose dims may vary; None where it is for one shape.
+        checkpoints: `undo` where functions under `torch.utils.checkpoint` run once, as plain code.
     """
 
     programs: tuple[PlannedProgram, ...]
@@ -299,6 +300,7 @@ class Plan:
     numerics: Literal["bitwise", "close"] = "bitwise"
     axes: tuple[str, ...] = ()
     all_shapes: ShapesRecord | None = None
+    checkpoints: Literal["keep", "undo"] = "keep"
 
     def program(self, role: str) -> PlannedProgram:
         """The program of a role.

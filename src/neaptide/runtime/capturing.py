@@ -21,6 +21,7 @@ def capture(
     name: str = "",
     changing: frozenset[str] = frozenset(),
     dynamic: Dynamic | None = None,
+    checkpoints: str = "keep",
 ) -> CapturedStep:
     """Capture a step; see `frontends.torch_step.capture_step` for the arguments.
 
@@ -30,7 +31,14 @@ def capture(
     """
     check_call(step, args, kwargs or {})
     with quiet_torch():
-        return capture_step(step, args, kwargs, state=state, name=name, changing=changing, dynamic=dynamic)
+        return capture_step(
+            *(step, args, kwargs),
+            state=state,
+            name=name,
+            changing=changing,
+            dynamic=dynamic,
+            checkpoints=checkpoints,
+        )
 
 
 def capture_for_call(

@@ -61,12 +61,14 @@ class SentVariant:
 
     Attributes:
         name: of the capture.
+        checkpoints: what it does with functions that the user checkpoints.
         fingerprints: of the captured graphs.
         graphs: what runs for each, packed.
         slow: where storages wait meanwhile.
     """
 
     name: str
+    checkpoints: str
     fingerprints: tuple[str, ...]
     graphs: bytes
     slow: SlowMemory
@@ -78,7 +80,11 @@ class SentVariant:
         block = io.BytesIO()
         _Pickler(block, programs).dump(variant.graphs)
         return SentVariant(
-            variant.captured.steady.graph.name, _fingerprints(programs), block.getvalue(), variant.slow
+            variant.captured.steady.graph.name,
+            variant.captured.checkpoints,
+            _fingerprints(programs),
+            block.getvalue(),
+            variant.slow,
         )
 
     def on(self, captured: CapturedStep) -> PlannedVariant | None:

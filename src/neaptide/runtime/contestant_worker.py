@@ -46,7 +46,9 @@ def made(wanted: Wanted) -> Contestant:
     asked = wanted.captured_for
     step, batch = contestants.build(wanted.factory if asked is None else asked.factory, wanted.seed)
     dynamic = None if asked is None else asked.dynamic
-    variant = wanted.planned.on(capture(step, (batch,), name=wanted.planned.name, dynamic=dynamic))
+    sent = wanted.planned
+    captured = capture(step, (batch,), name=sent.name, dynamic=dynamic, checkpoints=sent.checkpoints)
+    variant = sent.on(captured)
     if variant is None:
         raise PlanMismatch(
             f"the program {wanted.name!r} is of another step in a process of its own",

@@ -125,6 +125,7 @@ class PreparedStep(CostedStep):
             allow_nondeterministic=self.allow_nondeterministic,
             numerics=CLOSE if options.numerics == CLOSE else BITWISE,
             axes=self.axes,
+            checkpoints=self.captured.checkpoints,
         )
         return StepPlan(plan, PlannedVariant(self.captured, tuple(graphs), plan, self.slow))
 
@@ -342,6 +343,7 @@ def prepare(
     refresh: bool = False,
     slow: SlowMemory = DEFAULT_SLOW_MEMORY,
     dynamic: Dynamic | None = None,
+    checkpoints: str = "keep",
 ) -> PreparedStep:
     """Capture a step and get ready to cost it; see `frontends.torch_step.capture_step` for the arguments.
 
@@ -353,7 +355,13 @@ def prepare(
         get_device(device)  # a misspelt name is told before the capture, which takes seconds
     if progress is not None:
         progress("capturing the step")
-    captured = capture_for_call(step, args, kwargs or {}, dynamic, state=state, name=name, changing=changing)
+    captured = capture_for_call(
+        *(step, args, kwargs or {}, dynamic),
+        state=state,
+        name=name,
+        changing=changing,
+        checkpoints=checkpoints,
+    )
     return PreparedStep(
         captured,
         device=device,

@@ -64,6 +64,7 @@ def plan_for_all_shapes(prepared: PreparedStep, options: SearchOptions, dynamic:
         captured_on=_device(steady, programs[0].largest).partition(":")[0],
         allow_nondeterministic=prepared.allow_nondeterministic,
         all_shapes=ShapesRecord(asked_dims(dynamic), programs),
+        checkpoints=captured.checkpoints,
     )
     return StepPlan(plan, replace(variant, plan=plan))
 
