@@ -281,4 +281,4 @@ def test_without_torch_the_pip_command_is_given(call, monkeypatch, plan_file, ar
     monkeypatch.setitem(sys.modules, "torch", None)
     ending = call(*arguments, TARGET)
     assert ending.code == 4
-    assert 'pip install "neaptide[torch]"' in ending.err
+    assert 'pip install "torch>=2.11"' in ending.err

@@ -152,7 +152,7 @@ def test_png_without_matplotlib_names_the_extra_before_the_search(call, nine, mo
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     ending = call("layout", nine, "--picture", "nine.png")
     assert ending.code == 4
-    assert "neaptide[plots]" in ending.err
+    assert 'pip install "matplotlib>=3.8"' in ending.err
     assert "placing" not in ending.err
 
 

@@ -42,7 +42,7 @@ def test_a_good_installation(call, installed):
         "name": "matplotlib",
         "status": "missing",
         "detail": "for: figures",
-        "fix": 'pip install "neaptide[plots]"',
+        "fix": 'pip install "matplotlib>=3.8"',
     }
     text = call("doctor").out
     assert "| torch        | ok" in text

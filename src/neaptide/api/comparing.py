@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 from neaptide.api.search_options import search_options
 from neaptide.api.trying import trials_elsewhere, tried_plan
@@ -21,6 +22,7 @@ from neaptide.report.model import Comparison
 from neaptide.report.profiling import over_budget
 from neaptide.runtime import contestants
 from neaptide.runtime.arena_plan import ArenaOptions, arena_options
+from neaptide.runtime.arguments import check_no_batch
 from neaptide.runtime.contestants import Factory
 from neaptide.runtime.costed_step import Progress
 from neaptide.runtime.prepared_step import prepare
@@ -31,7 +33,7 @@ from neaptide.transform.rewrite import Rewrite
 
 def compare(
     factory: Factory,
-    *,
+    *batch_of_step: Any,
     budget: Budget | str | int | None = None,
     also: Sequence[str] = (),
     repeats: int = DEFAULTS.repeats,
@@ -63,6 +65,7 @@ def compare(
 
     Args:
         factory: no arguments; returns `(step, batch)`, the same for the same random seed.
+        *batch_of_step: nothing; a step and its batch are refused.
         budget: as for `plan`; None plans nothing: eager and baseline only, and the rows of `also`.
         also: names of further strategies, each a row of its own.
         repeats: timed steps of each program, taking turns; 0 measures no time.
@@ -94,6 +97,7 @@ def compare(
         UsageError: no strategy or device of that name, a step instead of a factory, an arena or trials for another device,
             or trials without a limit.
     """
+    check_no_batch("compare", batch_of_step)
     if trials is not None and device is not None:
         raise trials_elsewhere(device)
     asked = Budget(None) if budget is None else budget

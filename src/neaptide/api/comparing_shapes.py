@@ -20,6 +20,7 @@ from neaptide.report.model import ShapesComparison
 from neaptide.report.profiling import over_budget
 from neaptide.report.shapes_comparison import compare_at_shapes
 from neaptide.runtime import contestants
+from neaptide.runtime.arguments import check_no_batch
 from neaptide.runtime.contestant_messages import CapturedFor
 from neaptide.runtime.contestants import Factory
 from neaptide.runtime.costed_step import Progress
@@ -32,7 +33,7 @@ from neaptide.symbolic.size_expr import SizeExpr
 
 def compare_shapes(
     factory: Factory,
-    *,
+    *batch_of_step: Any,
     budget: Budget | str | int,
     dynamic: Dynamic,
     at: Sequence[Sequence[int]] = (),
@@ -58,6 +59,7 @@ def compare_shapes(
 
     Args:
         factory: as for `compare`.
+        *batch_of_step: nothing; a step and its batch are refused.
         budget: a limit of bytes, as for `compile_step` with `dynamic`.
         dynamic: dims that vary, as for `compile_step`.
         at: shapes, each a size for every dim in the order of `dynamic`; none means the smallest, a middle one and the largest.
@@ -81,6 +83,7 @@ def compare_shapes(
         InfeasibleBudget: no plan for all shapes within the budget was found.
     """
     check_setting("checkpoints", checkpoints)
+    check_no_batch("compare_shapes", batch_of_step)
     options = search_options(
         budget, DEFAULTS.strategy, time_limit_s, work_limit, seed, atomic=False, interrupt=interrupt
     )

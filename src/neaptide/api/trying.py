@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 from neaptide.api.search_options import search_options
 from neaptide.errors import UsageError
@@ -13,6 +14,7 @@ from neaptide.planner.budget import Budget
 from neaptide.plans import Plan
 from neaptide.report.profiling import over_budget, over_bytes
 from neaptide.runtime import contestants
+from neaptide.runtime.arguments import check_no_batch
 from neaptide.runtime.contestants import Factory
 from neaptide.runtime.costed_step import Progress
 from neaptide.runtime.open_choice import OpenChoice
@@ -27,7 +29,7 @@ from neaptide.transform.rewrite import Rewrite
 
 def plan_by_trials(
     factory: Factory,
-    *,
+    *batch_of_step: Any,
     budget: Budget | str | int,
     trials: int,
     device: str | None = None,
@@ -55,6 +57,7 @@ def plan_by_trials(
 
     Args:
         factory: as for `compare`.
+        *batch_of_step: nothing; a step and its batch are refused.
         budget: as for `plan`, with a limit of time or of bytes.
         trials: limits that plans are made for, 2 to 7; equal plans, and those that another is predicted to beat, are not
             run. With `numerics="close"` at most two plans more, which are divided in other ways than the best.
@@ -82,6 +85,7 @@ def plan_by_trials(
         InvalidBudget: the budget is no budget.
         UsageError: a step instead of a factory, a budget without a limit, or another device.
     """
+    check_no_batch("plan_by_trials", batch_of_step)
     if device is not None:
         raise trials_elsewhere(device)
     check_setting("checkpoints", checkpoints)

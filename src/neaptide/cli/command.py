@@ -13,6 +13,7 @@ import click
 
 from neaptide.cli import config
 from neaptide.cli.console import Console
+from neaptide.cli.file_kinds import check_file
 from neaptide.cli.option_checks import check_options
 from neaptide.errors import UsageError
 from neaptide.settings import DEFAULT_TIME_LIMIT, TABLE, SettingInfo, Settings
@@ -172,6 +173,8 @@ def _run(
     if given.get("print_config"):
         return _print_config(console, resolved.as_json(settings, time_limit=time_limit))
     _require(context, given, *required)
+    if given.get("target"):
+        check_file(context.command.name or "", given["target"])
     check_options(context.command.name or "", resolved.settings, settings)
     output: Path | None = given.get("output")
     picture: Path | None = given.get("picture")

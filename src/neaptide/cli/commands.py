@@ -13,6 +13,7 @@ from neaptide.cli.command import Request
 from neaptide.cli.interrupts import asking_before_aborting
 from neaptide.cli.target_files import write_result
 from neaptide.errors import InfeasibleBudget, MissingExtra, TargetError, UsageError
+from neaptide.extras import how_to_install
 from neaptide.reading import is_there, place_of
 from neaptide.setting_readers import parse_dims, parse_shapes
 from neaptide.units import parse_size
@@ -250,9 +251,12 @@ def explain(request: Request) -> int:
     from neaptide.report.text import plan_document
 
     if request.target.startswith("zoo:") or ".py" in request.target:
+        from neaptide.cli.targets import with_factory
+
+        program = with_factory(request.target)
         raise TargetError(
             f"{request.target!r} is a program, and only a plan can be explained",
-            next_step=f"neaptide plan {request.target} --peak 60% -o plan.json, then neaptide explain plan.json",
+            next_step=f"neaptide plan {program} --peak 60% -o plan.json, then neaptide explain plan.json",
         )
     if not is_there(request.target):
         raise TargetError(
@@ -330,7 +334,7 @@ def require_torch() -> None:
         raise MissingExtra(
             "torch is not installed",
             why="a training step is captured and run with it",
-            next_step='pip install "neaptide[torch]"',
+            next_step=how_to_install("torch"),
         )
 
 

@@ -14,6 +14,7 @@ from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
 from neaptide.cost.host import usable_cores
 from neaptide.errors import UsageError
+from neaptide.extras import how_to_install
 from neaptide.reading import read_bytes
 from neaptide.units import format_bytes, format_seconds
 
@@ -24,14 +25,14 @@ OK, MISSING, WARNING, PROBLEM = "ok", "missing", "warning", "problem"
 
 # Name on PyPI, what it is for, and how to get it; None for what neaptide always brings along.
 _PACKAGES: Final = (
-    ("torch", "capture and run training steps", 'pip install "neaptide[torch]"'),
-    ("transformers", "zoo models vit, bert, gpt2, gptneo, llama", 'pip install "neaptide[zoo]"'),
+    ("torch", "capture and run training steps", how_to_install("torch")),
+    ("transformers", "zoo models vit, bert, gpt2, gptneo, llama", how_to_install("zoo")),
     ("numpy", "inner loops", None),
     ("scipy", "small integer programs", None),
     ("msgspec", "plan files", None),
     ("click", "command line", None),
     ("rich", "tables on a terminal", None),
-    ("matplotlib", "figures", 'pip install "neaptide[plots]"'),
+    ("matplotlib", "figures", how_to_install("plots")),
 )
 
 
@@ -117,11 +118,11 @@ def _package(entry: tuple[str, str, str | None]) -> Finding:
     version = _version(name)
     if version is None:
         status = PROBLEM if command is None else MISSING
-        return Finding(name, status, f"for: {purpose}", command or "pip install --force-reinstall neaptide")
+        return Finding(name, status, f"for: {purpose}", command or f"pip install {name}")
     if name == "torch":
         return _torch(version)
     if name == "transformers" and _release(version) < (5, 0):
-        return Finding(name, WARNING, f"{version}; the zoo needs 5.0 or newer", 'pip install "neaptide[zoo]"')
+        return Finding(name, WARNING, f"{version}; the zoo needs 5.0 or newer", how_to_install("zoo"))
     return Finding(name, OK, version)
 
 

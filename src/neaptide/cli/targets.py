@@ -105,6 +105,18 @@ def find_target(text: str, *, without_weights: bool = False) -> Target:
     return Target(text, _function(module, path, name))
 
 
+def with_factory(text: str) -> str:
+    """A target as a program with its factory: the first that the file has, where none is named."""
+    path = Path(text)
+    if path.suffix != ".py" or not is_file(path):
+        return text
+    try:
+        names = _candidates(read_text(path))
+    except (UnreadableFile, SyntaxError, ValueError, RecursionError, MemoryError):
+        names = []
+    return f"{text}:{names[0] if names else 'NAME'}"
+
+
 def _zoo_factory(spec: str, *, without_weights: bool) -> Callable[[], Any]:
     from neaptide import zoo
 
@@ -123,8 +135,7 @@ def _incomplete(text: str) -> TargetError:
         )
     if path.suffix == ".json" and is_file(path):
         return TargetError(
-            f"{text} is a plan file, and a target is a program",
-            next_step=f"neaptide explain {text}, or neaptide run TARGET --plan {text}",
+            f"{text} is JSON of no kind that is known, and a target is a program", next_step=f"write {_FORMS}"
         )
     if path.suffix == ".py":
         return _missing_file(text, path)

@@ -12,6 +12,7 @@ from typing import Final
 from xml.sax.saxutils import escape
 
 from neaptide.errors import MissingExtra, UsageError
+from neaptide.extras import how_to_install
 from neaptide.writing import replacing, write_atomic
 
 # XML 1.0 has no way to write these, escaped or not.
@@ -122,5 +123,5 @@ def matplotlib_module(name: str) -> ModuleType:
         raise MissingExtra(
             "matplotlib is not installed",
             why="pictures in PNG are drawn with it; SVG needs nothing",
-            next_step='pip install "neaptide[plots]", or end the name in .svg',
+            next_step=f"{how_to_install('plots')}, or end the name in .svg",
         ) from error

@@ -53,6 +53,20 @@ def check_arena(plan: Plan, *, arena: bool) -> None:
         refuse_exclusions({"arena", "host"})
 
 
+def check_no_batch(function: str, given: tuple[Any, ...]) -> None:
+    """Refuse a batch behind a step where a factory is wanted.
+
+    Raises:
+        UsageError: naming the function, and what it takes.
+    """
+    if given:
+        raise UsageError(
+            f"{function} takes a factory, not a step and its batch",
+            why="each program runs on fresh objects, so that none finds what another one has left",
+            next_step=f"{function}(factory, ...), with {_FACTORY}",
+        )
+
+
 def check_factory(factory: Callable[..., Any]) -> None:
     """Refuse a step where a factory is wanted.
 

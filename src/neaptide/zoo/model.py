@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from neaptide.errors import MissingExtra
+from neaptide.extras import how_to_install
 
 if TYPE_CHECKING:
     import torch
@@ -59,6 +60,6 @@ def build_from(module: str, /, **parameters: Any) -> tuple[Step, Batch]:
         raise MissingExtra(
             f"the zoo needs {missing}, which is not installed",
             why=f"neaptide.zoo.{module} is written with {missing}",
-            next_step='pip install "neaptide[zoo]"',
+            next_step=how_to_install("zoo"),
         ) from error
     return cast("tuple[Step, Batch]", family.build(**parameters))

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from neaptide.errors import MissingExtra, SolverError
+from neaptide.extras import how_to_install
 from neaptide.outcome import Stopwatch
 from neaptide.peers.cp_sat.messages import REPORT, Bound, Ended, Found, Ready, Report, SolveRequest, line_of
 
@@ -42,7 +43,7 @@ def require_installed() -> None:
         raise MissingExtra(
             "ortools is not installed",
             why="the constraint solver CP-SAT comes with it",
-            next_step='pip install "neaptide[exact]"',
+            next_step=how_to_install("exact"),
         )
 
 
