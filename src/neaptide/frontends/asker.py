@@ -8,7 +8,7 @@ import sysconfig
 from collections.abc import Callable
 from types import FrameType
 
-from neaptide.frontends.observers import is_observer
+from neaptide.frontends.observers import is_observed
 from neaptide.frontends.users_code import is_library_file, is_ours
 
 _frame_at = sys._getframe  # noqa: SLF001 - a stack summary would read files; a trace may replace the name in `sys`
@@ -47,15 +47,7 @@ def users_frame(depth: int, *, hands_on: Callable[[str], bool] | None = None) ->
     """
     first = _frame_at(depth + 1)
     found = _first_users_frame(first, hands_on)
-    return None if found is None or _is_observed(first, found) else found
-
-
-def _is_observed(frame: FrameType, last: FrameType) -> bool:
-    while frame is not last:
-        if is_observer(frame) or frame.f_back is None:
-            return True
-        frame = frame.f_back
-    return is_observer(last)
+    return None if found is None or is_observed(first) else found
 
 
 def _first_users_frame(first: FrameType, hands_on: Callable[[str], bool] | None) -> FrameType | None:
@@ -80,4 +72,4 @@ def _first_users_frame(first: FrameType, hands_on: Callable[[str], bool] | None)
 def direct_user(depth: int) -> FrameType | None:
     """The calling frame, if it is the user's."""
     frame = _frame_at(depth + 1)
-    return frame if is_users_frame(frame) and not is_observer(frame) else None
+    return frame if is_users_frame(frame) and not is_observed(frame) else None

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from neaptide.errors import CaptureError
-from neaptide.frontends.observers import is_observer
+from neaptide.frontends.observers import is_observed
 from neaptide.frontends.places import root_of
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.trace_errors import HostEffectError, location, users_line
@@ -91,7 +91,7 @@ def _caller_is_library(depth: int) -> bool:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "logging":
         frame = frame.f_back
     file = frame.f_code.co_filename
-    return is_library_file(file) or is_observer(frame)
+    return is_library_file(file) or is_observed(frame)
 
 
 def output_error(what: str) -> HostEffectError:

@@ -13,10 +13,20 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from neaptide.frontends.users_code import is_library_file
+from neaptide.frontends.users_code import is_library_file, is_ours
 
 
-def is_observer(frame: types.FrameType) -> bool:
+def is_observed(frame: types.FrameType) -> bool:
+    """Whether what runs in a frame was called by one who looks on, not by the step."""
+    current: types.FrameType | None = frame
+    while current is not None and not is_ours(current.f_code.co_filename):
+        if _is_observer(current):
+            return True
+        current = current.f_back
+    return False
+
+
+def _is_observer(frame: types.FrameType) -> bool:
     """Whether a frame runs a function that the interpreter calls to tell of the frame behind it, or its package."""
     behind = frame.f_back
     local = behind.f_trace if behind is not None else None

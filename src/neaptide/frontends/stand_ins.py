@@ -15,7 +15,7 @@ import torch
 
 from neaptide.frontends.asker import direct_user, is_users_frame, users_frame
 from neaptide.frontends.line_notes import calling_frame
-from neaptide.frontends.observers import is_observer
+from neaptide.frontends.observers import is_observed
 from neaptide.frontends.opaque_numbers import ClockReading, Identity, outside_error
 
 ALWAYS = 1_000  # no call has so many arguments
@@ -107,7 +107,7 @@ def numpy_stand_in(original: Callable[..., torch.Tensor]) -> Callable[..., torch
 def _calls_torch_itself() -> bool:
     """Whether the user's line calls torch, not that of a library."""
     frame = calling_frame(1)
-    return frame is not None and is_users_frame(frame) and not is_observer(frame)
+    return frame is not None and is_users_frame(frame) and not is_observed(frame)
 
 
 def _is_numpy_array(item: Any) -> bool:
