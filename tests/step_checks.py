@@ -23,6 +23,7 @@ from neaptide.runtime.verification import (
     verify_eager,
     verify_planned,
 )
+from programs.reachable import Snapshot
 
 Factory = Callable[[], tuple[Callable[..., Any], Any]]
 Order = Callable[[CapturedProgram], Schedule]
@@ -70,6 +71,36 @@ def verify(factory: Factory, order: Order = program_order, *, steps: int = 3) ->
 def assert_same_bits(factory: Factory, order: Order = program_order, *, steps: int = 3) -> None:
     outcome = verify(factory, order, steps=steps)
     assert outcome.bitwise_equal, (outcome.max_abs_diff, outcome.worst)
+
+
+def assert_like_eager(
+    make: Callable[[], tuple[Any, ...]],
+    calls: int = 4,
+    between: Callable[[int, Any], None] | None = None,
+    shape: tuple[int, ...] = (5, 4),
+) -> PlannedStep:
+    """Run a step eagerly and planned, and compare all that can be reached from it; returns the planned one.
+
+    Args:
+        make: gives the step, and what else `between` is to have.
+        calls: how often it runs.
+        between: called after each call with its number and what was made.
+        shape: of the batch.
+    """
+    sides = []
+    for run_planned in (False, True):
+        made = make()
+        batch = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+        run = planned(made[0], batch) if run_planned else made[0]
+        results = []
+        for call in range(calls):
+            results.append(run(batch))
+            if between is not None:
+                between(call, made)
+        sides.append(Snapshot({"step": made[0], "results": results}))
+    assert not sides[1].differences(sides[0])
+    assert isinstance(run, PlannedStep)
+    return run
 
 
 def assert_runs_as_predicted(factory: Factory, found: StepPlan) -> Verification:

@@ -120,15 +120,6 @@ class Trainer:
     def draws_next(self, x):
         return self.update(x) * next(self.numbers)  # HERE
 
-    def closure(self, x):
-        def again():
-            self.optimizer.zero_grad()
-            loss = self.model(x).square().mean()
-            loss.backward()
-            return loss
-
-        return self.optimizer.step(again)  # HERE
-
     def schedules(self, x):
         self.scheduler.step()  # HERE
         return self.update(x)
@@ -360,35 +351,6 @@ def test_interrupt_during_the_trace_restores_everything():
         capture_step(step, (torch.randn(6, 4),))
     after = photograph(trainer)
     assert all(same(after[part], content) for part, content in before.items())
-
-
-@pytest.mark.parametrize("by_attribute", [False, True])
-def test_a_flag_that_the_step_leaves_changed_is_refused_at_its_line(by_attribute):
-    model, judge = steps.net(), torch.nn.Linear(3, 1)
-    optimizer = steps.sgd(model)
-
-    def freeze(wanted):
-        for parameter in judge.parameters():
-            if by_attribute:
-                parameter.requires_grad = wanted
-            else:
-                parameter.requires_grad_(wanted)
-
-    def step(x, *, back):
-        freeze(False)
-        loss = judge(model(x)).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if back:
-            freeze(True)
-        return loss.detach()
-
-    with pytest.raises(CaptureError, match="requires_grad of") as refused:
-        capture_step(step, (steps.batch(),), {"back": False})
-    assert "test_refusals.py" in refused.value.where
-    assert all(parameter.requires_grad for parameter in judge.parameters())
-    capture_step(step, (steps.batch(),), {"back": True})
 
 
 def test_a_complex_number_in_an_operation_is_refused_at_its_line():

@@ -26,6 +26,8 @@ FAMILIES: Final = (
     "compression",
     "optimizers",
     "checkpointed",
+    "wrapped_optimizers",
+    "interplay",
     "transformers_text",
     "transformers_senses",
 )

@@ -238,13 +238,16 @@ _HOOK_DICTS = (
 )
 _module_hook_dicts = operator.itemgetter(*_HOOK_DICTS)
 _module_entry_dicts = operator.itemgetter("_parameters", "_buffers", "_modules")
-_optimizer_hook_dicts = operator.attrgetter("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+_OPTIMIZER_HOOKS = {
+    "register_step_pre_hook": "_optimizer_step_pre_hooks",
+    "register_step_post_hook": "_optimizer_step_post_hooks",
+}
 
 
 def hook_dicts(modules: Iterable[Any], optimizers: Iterable[Any]) -> list[dict[int, Any]]:
     """The dicts of all hooks; of modules their attribute dicts are taken. A tenth of a microsecond for each."""
     of_modules = chain.from_iterable(map(_module_hook_dicts, modules))
-    of_optimizers = chain.from_iterable(map(_optimizer_hook_dicts, optimizers))
+    of_optimizers = chain.from_iterable(optimizer_hooks(optimizer).values() for optimizer in optimizers)
     return [*of_modules, *of_optimizers, *global_hooks().values()]
 
 
@@ -264,11 +267,9 @@ def module_hooks(module: torch.nn.Module) -> dict[str, dict[int, Callable[..., A
 
 
 def optimizer_hooks(optimizer: torch.optim.Optimizer) -> dict[str, dict[int, Callable[..., Any]]]:
-    """Hooks before and after `step` of an optimizer, by the method that registers them."""
-    return {
-        "register_step_pre_hook": optimizer._optimizer_step_pre_hooks,
-        "register_step_post_hook": optimizer._optimizer_step_post_hooks,
-    }
+    """Hooks before and after `step` of an optimizer, by the method that registers them; none where it can have none."""
+    attributes = vars(optimizer)
+    return {method: attributes[name] for method, name in _OPTIMIZER_HOOKS.items() if name in attributes}
 
 
 _GLOBAL_HOOKS = {
@@ -339,6 +340,37 @@ _count_dispatch_modes = resolve("torch._C", "_len_torch_dispatch_stack")
 _transform = resolve("torch._C._functorch", "peek_interpreter_stack")
 _is_mkldnn_on = resolve("torch._C", "_get_mkldnn_enabled")
 _saved_hooks = resolve("torch._C._autograd", "_top_saved_tensors_default_hooks")
+
+
+def has_own_groups(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether an optimizer keeps parameter groups and state itself, and does not just hand on to another one."""
+    return {"param_groups", "state"} <= vars(optimizer).keys()
+
+
+# Attributes that torch gives each optimizer.
+OPTIMIZER_INTERNALS = frozenset(
+    {
+        "param_groups",
+        "state",
+        "step",
+        "_optimizer_step_pre_hooks",
+        "_optimizer_step_post_hooks",
+        "_opt_called",
+    }
+    | {
+        "_optimizer_state_dict_pre_hooks",
+        "_optimizer_state_dict_post_hooks",
+        "_warned_capturable_if_run_uncaptured",
+    }
+    | {"_optimizer_load_state_dict_pre_hooks", "_optimizer_load_state_dict_post_hooks"}
+    | {"_zero_grad_profile_name", "_need_device_dtype_check_for_fused"}
+)
+
+
+def batch_norm_namespace() -> dict[str, Any]:
+    """Globals of the module with the batch norms."""
+    namespace: dict[str, Any] = vars(importlib.import_module("torch.nn.modules.batchnorm"))
+    return namespace
 
 
 def is_plain_scaler(scaler: torch.amp.GradScaler) -> bool:

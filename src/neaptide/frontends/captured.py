@@ -49,6 +49,7 @@ class CapturedProgram:
         decisions: the branches that it took by step counts and other numbers of the host: it is for calls that
             take the same; None where there are none.
         sizes: the dims that may vary, and for which sizes it holds.
+        argument_flags: see `Trace`.
     """
 
     graph: Graph
@@ -70,11 +71,17 @@ class CapturedProgram:
     written: Mapping[OutputSlot, Any] = field(default_factory=dict)
     decisions: HostPart | None = None
     sizes: SizeFacts = NO_SIZES
+    argument_flags: Mapping[int, bool] = field(default_factory=dict)
 
-    def accepts(self, gradients: frozenset[str], optimizer_state: frozenset[tuple[str, str, str]]) -> bool:
-        """Whether this program can run when these gradients and this optimizer state exist."""
-        known_gradients, known_state = self.entry.names()
-        if optimizer_state != known_state:
+    def accepts(
+        self,
+        gradients: frozenset[str],
+        optimizer_state: frozenset[tuple[Any, ...]],
+        flags: frozenset[tuple[str, bool]],
+    ) -> bool:
+        """Whether this program can run when these gradients and this optimizer state exist, with these flags set."""
+        known_gradients, known_state, known_flags = self.entry.names()
+        if optimizer_state != known_state or flags != known_flags:
             return False
         if not self.ignores_gradients:
             return gradients == known_gradients
@@ -95,6 +102,10 @@ class CapturedProgram:
             )
             and self.graph == other.graph
         )
+
+    def with_flags_of(self, names: frozenset[str]) -> CapturedProgram:
+        """The same, which asks for the flags of these tensors alone."""
+        return replace(self, entry=self.entry.only_flags(names), exit=self.exit.only_flags(names))
 
     def covers(self, other: CapturedProgram) -> bool:
         """Whether this program can run wherever the other one can."""

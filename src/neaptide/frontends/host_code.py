@@ -22,6 +22,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from neaptide.errors import CaptureError
+from neaptide.frontends import _torch_private as private
 from neaptide.frontends.places import Place
 from neaptide.frontends.scalars import is_plain
 from neaptide.frontends.schedulers import keys_written_by, schedulers_in, stored_keys
@@ -114,7 +115,7 @@ class HostCode:
 
         def head(*args: Any, **kwargs: Any) -> Any:
             before = pytree.tree_flatten((args, kwargs))
-            optimizers = state.optimizers.values()
+            optimizers = [*filter(private.optimizer_hooks, state.optimizers.values())]
             handles = [o.register_step_pre_hook(lambda o, *_: stepped.add(id(o))) for o in optimizers]
             try:
                 result = self.head(*args, **kwargs)
@@ -220,7 +221,9 @@ class HostCode:
         return frozenset(
             entry.name
             for label, optimizer in head.optimizers.items()
-            for keys in [by_tail.union(*(keys_written_by(s) for s in schedulers if s.optimizer is optimizer))]
+            for keys in [
+                by_tail.union(*(keys_written_by(s) for s in schedulers if _has_groups_of(s, optimizer)))
+            ]
             for entry in hyper_parameters(label, optimizer)
             if entry.key in keys and type(entry.content) is float
         )
@@ -280,3 +283,9 @@ def _stored(code: types.CodeType) -> Iterator[str]:
             name = instruction.opname
             if name in _STORES or (name in _CELLS and instruction.argval in part.co_freevars):
                 yield instruction.argval
+
+
+def _has_groups_of(scheduler: Any, optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a scheduler writes parameter groups of an optimizer: that one's own, or those that it shares."""
+    own = set(map(id, optimizer.param_groups))
+    return any(id(group) in own for group in scheduler.optimizer.param_groups)

@@ -61,7 +61,7 @@ def _parts(program: CapturedProgram, listed: _Listing) -> Iterator[Any]:
     returned = [token[value] for value in graph.outputs]
     yield returned, program.outputs, program.result_spec, constants, program.borrowed, program.attached
     written = {slot: _fact(item) for slot, item in program.written.items()}
-    patterns = [(p.gradients, p.optimizer_state) for p in (program.entry, program.exit)]
+    patterns = [(p.gradients, p.optimizer_state, p.flags) for p in (program.entry, program.exit)]
     yield patterns, program.kept_gradients, program.ignores_gradients, written
     seen = [(o.name, token[o.value], o.version) for o in program.observations]
     undone = [[listed.at[node] for node in nodes if node in listed.at] for nodes in program.checkpoints]

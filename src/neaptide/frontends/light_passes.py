@@ -84,9 +84,9 @@ class LightPasses:
                 optimizer.step = step  # type: ignore[method-assign]
 
     def _light_step(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        def light_step(closure: Callable[[], Any] | None = None) -> Any:
-            if closure is not None:
-                return step(closure)
+        def light_step(*args: Any, **kwargs: Any) -> Any:
+            if args or kwargs:
+                return step(*args, **kwargs)
             self.left_out.add("optimizer")
             return None
 

@@ -42,6 +42,11 @@ def calling_frame(depth: int = 0) -> FrameType | None:
     return frame
 
 
+def is_ours(depth: int = 0) -> bool:
+    """Whether a frame is one of the code that traces."""
+    return _frame_at(depth + 1).f_code.co_filename.startswith(_OURS)
+
+
 @functools.cache
 def _is_skipped(file: str) -> bool:
     return file.startswith((_TORCH, _OURS))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import traceback
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends.kept_tables import KeptTables
 from neaptide.frontends.notes import Notes
 from neaptide.frontends.scalars import is_scalar
 from neaptide.frontends.step_slots import (
@@ -22,6 +22,7 @@ from neaptide.frontends.step_slots import (
     PlainSpec,
     StateKey,
     TensorSpec,
+    held_elsewhere,
     hyper_parameters,
     observation_name,
 )
@@ -57,11 +58,17 @@ class OptimizerTwins:
         self._state = state
         self._entry = entry
         self._names = {id(slot.current()): slot.name for slot in state.tensors}
-        self._original = {k: (o.param_groups, o.state) for k, o in state.optimizers.items()}
-        # What torch itself notes on an optimizer: that `step` was called, for the order of schedulers.
-        self._notes = {
-            k: {n: c for n, c in vars(o).items() if n[0] == "_"} for k, o in state.optimizers.items()
+        self._elsewhere = held_elsewhere(state)
+        self._kept = KeptTables(state.optimizers.values())
+        self._original = {
+            label: [{**group, "params": [*group["params"]]} for group in optimizer.param_groups]
+            for label, optimizer in state.optimizers.items()
         }
+        # What torch itself notes on an optimizer: that `step` was called, for the order of schedulers.
+        self._notes = [
+            (vars(o), {n: c for n, c in vars(o).items() if _is_torchs(n)})
+            for o in (*state.optimizers.values(), *state.wrappers)
+        ]
         self._groups: dict[str, list[dict[str, Any]]] = {}
         self._twin_names: dict[int, str] = {}
         self._content: dict[StateKey, Any] = {}
@@ -73,52 +80,56 @@ class OptimizerTwins:
     @contextlib.contextmanager
     def noted(self, notes: Notes) -> Iterator[None]:
         """Note the optimizer phase, and the gradients as they are when `step` begins."""
-        had_step = {label: vars(o).get("step") for label, o in self._state.optimizers.items()}
-        handles = [
-            o.register_step_pre_hook(functools.partial(self._observe, notes))
-            for o in self._state.optimizers.values()
-        ]
-        for optimizer in self._state.optimizers.values():
+        optimizers = list(self._state.optimizers.values())
+        had_step = [vars(optimizer).get("step") for optimizer in optimizers]
+        observe = functools.partial(self._observe, notes)
+        handles = [o.register_step_pre_hook(observe) for o in optimizers if private.optimizer_hooks(o)]
+        for optimizer in optimizers:
             optimizer.step = self._noted_step(optimizer, notes)  # type: ignore[method-assign]
         try:
             yield
         finally:
             for handle in handles:
                 handle.remove()
-            for label, optimizer in self._state.optimizers.items():
-                if had_step[label] is None:
+            for optimizer, step in zip(optimizers, had_step, strict=True):
+                if step is None:
                     del vars(optimizer)["step"]
                 else:
-                    vars(optimizer)["step"] = had_step[label]
+                    vars(optimizer)["step"] = step
 
     def put_back(self) -> None:
         """Give the optimizers their own groups and state again."""
-        for label, optimizer in self._state.optimizers.items():
-            optimizer.param_groups, optimizer.state = self._original[label]
-            attributes = vars(optimizer)
-            for name in [n for n in attributes if n[0] == "_" and n not in self._notes[label]]:
+        for attributes, before in self._notes:
+            for name in [n for n in attributes if _is_torchs(n) and n not in before]:
                 del attributes[name]
-            attributes.update(self._notes[label])
+            attributes.update(before)
+        self._kept.put_back()
 
     def fill(self, twins: Twins) -> None:
-        """Make groups and state of the twins."""
+        """Write the twins into groups and state: whoever else holds one of these lists and dicts has them, too."""
         self._twin_names = {id(twins["tensor", slot.name]): slot.name for slot in self._state.tensors}
         for label, optimizer in self._state.optimizers.items():
-            original_groups, _ = self._original[label]
-            groups = [self._group(optimizer, group, twins) for group in original_groups]
-            self._put_inputs(label, optimizer, groups, twins)
-            self._groups[label] = [dict(group) for group in groups]
-            optimizer.param_groups = groups
-            optimizer.state = defaultdict(dict)
+            for group, original in zip(optimizer.param_groups, self._original[label], strict=True):
+                self._fill_group(optimizer, group, original["params"], twins)
+            self._put_inputs(label, optimizer, optimizer.param_groups, twins)
+        for label, table in self._state.kept_state():
+            known = {self._names[id(p)]: entries for p, entries in table.items() if id(p) in self._names}
+            others = {key: entries for key, entries in table.items() if id(key) not in self._names}
+            for part in (table, *known.values()):
+                dict.clear(part)
+            dict.update(table, others)  # they belong to no parameter, and are refused where the step is over
             for (owner, name, key), spec in self._entry.optimizer_state.items():
                 if owner == label:
-                    self._content[label, name, key] = content = self._entry_content(
-                        (label, name, key), spec, twins
-                    )
-                    optimizer.state[twins["tensor", name]][key] = content
+                    content = self._entry_content((label, name, key), spec, twins)
+                    entries = table.setdefault(twins["tensor", name], known.get(name, {}))
+                    self._content[label, name, key] = entries[key] = content
+        optimizers = self._state.optimizers.items()
+        self._groups = {label: [dict(group) for group in o.param_groups] for label, o in optimizers}
         self.entry_contents = dict(self.contents())
 
     def _entry_content(self, key: StateKey, spec: TensorSpec | PlainSpec, twins: Twins) -> Any:
+        if key in self._elsewhere:
+            return twins["tensor", self._elsewhere[key]]
         if isinstance(spec, TensorSpec):
             return twins["state", *key]
         if spec.kind in NUMBER_TYPES:
@@ -138,16 +149,24 @@ class OptimizerTwins:
             return self._entry.numbers.get(slot_key, number)
         return twins[slot_key].item()
 
-    def _group(self, optimizer: torch.optim.Optimizer, group: dict[str, Any], twins: Twins) -> dict[str, Any]:
-        copy = dict(group)
-        copy["params"] = [self._twin_of(p, twins) for p in group["params"]]
-        if "foreach" in copy and not copy.get("fused"):
+    def _fill_group(
+        self,
+        optimizer: torch.optim.Optimizer,
+        group: dict[str, Any],
+        parameters: Sequence[torch.Tensor],
+        twins: Twins,
+    ) -> None:
+        filled = [self._twin_of(p, twins) for p in group["params"]]
+        if isinstance(group["params"], list):
+            group["params"][:] = filled
+        else:
+            group["params"] = type(group["params"])(filled)
+        if "foreach" in group and not group.get("fused"):
             if type(optimizer) in _SAME_WITHOUT_FOREACH:
-                copy["foreach"] = False  # one op over all gradients would keep them all alive at once
-            elif copy["foreach"] is None:  # torch's choice; it does not know the twins for parameters
+                group["foreach"] = False  # one op over all gradients would keep them all alive at once
+            elif group["foreach"] is None:  # torch's choice; it does not know the twins for parameters
                 differentiable = bool(group.get("differentiable"))
-                copy["foreach"] = private.chooses_foreach(group["params"], differentiable=differentiable)
-        return copy
+                group["foreach"] = private.chooses_foreach([*parameters], differentiable=differentiable)
 
     def _put_inputs(
         self, label: str, optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]], twins: Twins
@@ -181,7 +200,8 @@ class OptimizerTwins:
         found: dict[StateKey, TensorSpec | PlainSpec] = {}
         for label, optimizer in self._state.optimizers.items():
             self._collect_groups(label, optimizer, written)
-            for key, content in self._entries(label, optimizer):
+        for label, table in self._state.kept_state():
+            for key, content in self._entries(label, table):
                 is_tensor = isinstance(content, torch.Tensor)
                 found[key] = TensorSpec.of(content) if is_tensor else PlainSpec.of(content)
                 if content is not self._content.get(key, _ABSENT):
@@ -197,15 +217,17 @@ class OptimizerTwins:
             )
         return found
 
-    def _entries(self, label: str, optimizer: torch.optim.Optimizer) -> Iterator[tuple[StateKey, Any]]:
+    def _entries(self, label: str, table: Mapping[Any, Any]) -> Iterator[tuple[StateKey, Any]]:
         """What stands in the state of an optimizer now."""
-        for parameter, entries in optimizer.state.items():
+        for parameter, entries in table.items():
             name = self._twin_names.get(id(parameter))
             if name is None:
+                kind = type(self._state.optimizers[label]).__name__
+                key = repr(parameter) if is_scalar(parameter) else f"a {type(parameter).__name__}"
                 raise CaptureError(
-                    f"the optimizer {type(optimizer).__name__} keeps state that belongs to no parameter",
+                    f"the optimizer {kind} keeps state that belongs to no parameter",
                     where=find_line("state", self._state.codes),
-                    why=f"{parameter!r} is a key of {label}.state, and is no parameter of the step",
+                    why=f"{key} is a key of {label}.state, and is no parameter of the step",
                     next_step="keep it in the parameter groups, or with each parameter",
                 )
             for key, content in entries.items():
@@ -229,7 +251,7 @@ class OptimizerTwins:
                 if now.get(key, _ABSENT) is then.get(key, _ABSENT):
                     continue
                 name = f"{label}.param_groups[{index}].{key}"
-                original = self._original[label][0][index].get(key)
+                original = self._original[label][index].get(key)
                 kind = PlainSpec.of(now.get(key)).kind
                 if type(original) not in NUMBER_TYPES or kind is not type(original):
                     raise HostEffectError(
@@ -245,9 +267,10 @@ class OptimizerTwins:
 
     def contents(self) -> Iterator[tuple[tuple[Any, ...], Any]]:
         """What stands in the state and in the groups now, by slot key."""
-        for label, optimizer in self._state.optimizers.items():
-            for state_key, content in self._entries(label, optimizer):
+        for label, table in self._state.kept_state():
+            for state_key, content in self._entries(label, table):
                 yield ("state", *state_key), content
+        for label, optimizer in self._state.optimizers.items():
             for entry in hyper_parameters(label, optimizer):
                 yield entry.slot_key(label), entry.content
 
@@ -264,8 +287,9 @@ class OptimizerTwins:
     def _noted_step(self, optimizer: torch.optim.Optimizer, notes: Notes) -> Callable[..., Any]:
         inner = optimizer.step
 
-        def step(closure: Callable[[], Any] | None = None) -> Any:
-            if closure is not None or isinstance(optimizer, torch.optim.LBFGS):
+        def step(*args: Any, **kwargs: Any) -> Any:
+            closures = [item for item in (*args, *kwargs.values()) if callable(item)]
+            if closures and isinstance(optimizer, torch.optim.LBFGS):
                 raise CaptureError(
                     "optimizer.step is called with a closure",
                     where=location(users_line(traceback.extract_stack())),
@@ -273,9 +297,30 @@ class OptimizerTwins:
                     next_step="use an optimizer that updates once a step, or run this one eagerly",
                 )
             with notes.noted(phase="optimizer"):
-                return inner()
+                return inner(
+                    *(_noted_closure(item, notes) for item in args),
+                    **{name: _noted_closure(item, notes) for name, item in kwargs.items()},
+                )
 
         return step
+
+
+def _noted_closure(item: Any, notes: Notes) -> Any:
+    """A closure that an update calls is forward and backward, not part of the update."""
+    if not callable(item):
+        return item
+
+    @functools.wraps(item)
+    def closure(*args: Any, **kwargs: Any) -> Any:
+        with notes.noted(phase="forward"):
+            return item(*args, **kwargs)
+
+    return closure
+
+
+def _is_torchs(attribute: str) -> bool:
+    """Whether torch itself writes an attribute of an optimizer."""
+    return attribute[0] == "_" or attribute in {"param_groups", "state"}
 
 
 class WrittenNumbersError(CaptureError):

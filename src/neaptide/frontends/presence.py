@@ -57,11 +57,12 @@ class Presence:
     def _look(self) -> tuple[list[Any], Any]:
         """The parameters that have optimizer state and its entries, in order; and what is compared as it is."""
         tensors = self._tensors.now()
+        flags = self._tensors.flags(tensors)
         if not all(map(_IS_LEAF, tensors)):  # the gradient of one that was computed is none of the step's
             tensors = list(filter(_IS_LEAF, tensors))
         gradients = list(map(_GRAD, tensors))
         there = [gradient for gradient in gradients if gradient is not None]
-        kept = [optimizer.state for optimizer in self._state.optimizers.values()]
+        kept = [table for _, table in self._state.kept_state()]
         tables = list(chain.from_iterable(map(dict.values, kept)))
         entries = list(chain.from_iterable(map(dict.values, tables)))
         stored = entries
@@ -73,6 +74,7 @@ class Presence:
             measured(there) if there else None,
             list(map(tuple, tables)),
             list(map(torch.Tensor.data_ptr, stored)),
+            flags,
         )
 
 

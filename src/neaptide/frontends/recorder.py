@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -56,6 +57,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._of_tensor = WeakTensorKeyDictionary()
         self._of_number: dict[Any, Record] = {}  # by symbolic node
         self._literals = 0
+        self._stand_ins: dict[float, Any] = {}
 
     @classmethod
     def is_infra_mode(cls) -> bool:
@@ -145,6 +147,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if isinstance(item, _SYMBOLS):
             known = private.known_number(item)
             return self._number(item) if known is None else known
+        if self._stand_ins and type(item) is float and item in self._stand_ins:
+            return self._number(self._stand_ins[item])
         return item if isinstance(item, _PLAIN) else self._literal(item)
 
     def _number(self, symbol: Any) -> Any:
@@ -221,6 +225,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if isinstance(result, _SYMBOLS):
             self._add_host_call(func, args, result)
         return result
+
+    @contextlib.contextmanager
+    def stands_for(self, stand_in: float, symbol: torch.SymFloat) -> Iterator[None]:
+        """While the context is open, a number among the arguments stands for a symbolic one.
+
+        For operations that take no symbols and whose result's geometry does not depend on the number.
+        """
+        self._stand_ins[stand_in] = symbol
+        try:
+            yield
+        finally:
+            del self._stand_ins[stand_in]
 
     def call_host(self, function: Callable[..., Any], args: tuple[Any, ...]) -> torch.SymFloat:
         """Record a call of a Python function of numbers, a symbolic one among them; gives what it returns."""

@@ -21,7 +21,6 @@ from neaptide.frontends.optimizer_twins import OptimizerTwins
 from neaptide.frontends.record_queries import storages_of, written_records
 from neaptide.frontends.recorder import Recorder
 from neaptide.frontends.recording import Record
-from neaptide.frontends.step_slots import hyper_parameters
 from neaptide.frontends.step_state import StepState
 
 Key = tuple[Any, ...]
@@ -83,38 +82,44 @@ class ScaledUpdates:
         self, optimizer: torch.optim.Optimizer, notes: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Any:
         """Stands in for what decides whether to step."""
-        label = next(key for key, known in self._state.optimizers.items() if known is optimizer)
         flags = list(notes["found_inf_per_device"].values())
         flag = flags[0] if len(flags) == 1 else sum(f.to(flags[0].device) for f in flags)
         assert self._recorder is not None
         records = self._recorder.recording.records
         with torch.no_grad(), self._notes.noted(phase="optimizer"):
-            skips = {device: (flag != 0).to(device) for device in _devices(optimizer)}
-            old = [(tensor, tensor.clone()) for tensor in _tensors(label, optimizer)]
+            found = self._tensors(optimizer)
+            skips = {device: (flag != 0).to(device) for device in {tensor.device for tensor in found}}
+            old = [(tensor, tensor.clone()) for tensor in found]
         began = len(records)
-        contents = dict(self._optimizers.contents())
+        before = dict(self._optimizers.contents())
         result = optimizer.step(*args, **kwargs)
-        self._around[label] = contents, dict(self._optimizers.contents())
+        after = dict(self._optimizers.contents())
         written = {
             key for record in records[began:] for r in written_records(record) for key in storages_of(r)
         }
         with torch.no_grad(), self._notes.noted(phase="optimizer"):
-            for tensor, before in old:
+            for tensor, content in old:
                 if _storage(tensor) in written:
                     ended = len(records)
-                    tensor.copy_(torch.where(skips[tensor.device], before, tensor))
-                    kept = self._recorder.record_of(before)
+                    tensor.copy_(torch.where(skips[tensor.device], content, tensor))
+                    kept = self._recorder.record_of(content)
                     assert kept is not None
                     self._taken.append(_Taken(_storage(tensor), kept, tuple(records[ended:])))
-        known = {_storage(tensor) for tensor, _ in old}
-        if any(_storage(slot.current()) in written - known for slot in self._state.tensors):
-            raise CaptureError(
-                f"{label}.step() writes a tensor that is neither a parameter nor state of the optimizer",
-                why="a gradient scaler skips the step by data, and only those can be put back",
-                next_step="write it outside of optimizer.step()",
-            )
-        self.skipped[label] = flag
+        # An optimizer may hand on to others, whose state is then written, and skipped, as well.
+        changed = {key[1] for key in after.keys() | before.keys() if after.get(key) is not before.get(key)}
+        for label, known in self._state.optimizers.items():
+            if known is optimizer or label in changed:
+                self._around[label] = before, after
+                self.skipped[label] = flag
         return result
+
+    def _tensors(self, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+        """What an update may write: all tensors of the step, gradients, state of optimizers, hyper-parameters."""
+        tensors = [slot.current() for slot in self._state.tensors]
+        tensors += [p for group in optimizer.param_groups for p in group["params"]]
+        gradients = [t.grad for t in tensors if t.is_leaf and t.grad is not None]
+        state = [content for _, content in self._optimizers.contents() if isinstance(content, torch.Tensor)]
+        return list({id(t): t for t in (*tensors, *gradients, *state)}.values())
 
     def check_writes(self) -> None:
         """Refuse what the step writes of a scaled optimizer outside of its update: of what it wrote, nothing is taken.
@@ -158,19 +163,6 @@ class ScaledUpdates:
             before[within[0]].append(taken.old)
             behind[within[-1]] += taken.selection
         recording.records = [part for record in others for part in (*before[record], record, *behind[record])]
-
-
-def _devices(optimizer: torch.optim.Optimizer) -> set[torch.device]:
-    return {tensor.device for tensor in _tensors("", optimizer)}
-
-
-def _tensors(label: str, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """What an optimizer may write: parameters, gradients, state, hyper-parameters."""
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    state = [t for kept in optimizer.state.values() for t in kept.values() if isinstance(t, torch.Tensor)]
-    settings = [e.content for e in hyper_parameters(label, optimizer) if isinstance(e.content, torch.Tensor)]
-    return list({id(t): t for t in (*parameters, *gradients, *state, *settings)}.values())
 
 
 def _storage(tensor: torch.Tensor) -> int:

@@ -21,6 +21,7 @@ from neaptide.frontends import _torch_private as private
 from neaptide.frontends.containers import entries_of, keys_of, size_of
 from neaptide.frontends.contents import MAX_CONTAINER, entries_in, is_read_whole, is_too_large
 from neaptide.frontends.library_code import looked_up_by_class, looked_up_in_module, namespace_name
+from neaptide.frontends.library_objects import Leads, is_entered
 from neaptide.frontends.places import (
     AttributePlace,
     CellPlace,
@@ -35,7 +36,7 @@ from neaptide.frontends.places import (
 from neaptide.frontends.reads_by_name import ReadsByName
 from neaptide.frontends.scalars import is_scalar
 from neaptide.frontends.settings import SETTINGS, is_own_identity, settings_in
-from neaptide.frontends.state_refusals import refuse
+from neaptide.frontends.state_refusals import refuse, refuse_odd_state
 from neaptide.frontends.step_state import Owner, StepState, TensorSlot, make_names_unique
 from neaptide.frontends.unread import ALL_READ, UnreadNames
 from neaptide.frontends.users_code import (
@@ -93,6 +94,7 @@ class _Finder:
         self._slots: dict[int, TensorSlot] = {}
         self._modules: list[tuple[str, torch.nn.Module]] = []
         self._waiting: deque[tuple[Any, str, Place | None]] = deque()
+        self._leads = Leads(self._is_users_object, self._is_users)
         self._by_name = ReadsByName(self.state.names, self._at, self._later)
 
     def look_at(self, item: Any, name: str, place: Place | None) -> None:
@@ -190,6 +192,7 @@ class _Finder:
                 self.state.iterators.append(place)
         elif isinstance(item, torch.optim.lr_scheduler.LRScheduler):
             self.state.containers.append((name, vars(item)))
+            self._inside_library(item, name)
         elif isinstance(item, type):
             if self._is_users(class_file(item)):
                 self._class(item)
@@ -203,6 +206,7 @@ class _Finder:
         else:
             for place in settings_in(item, name):
                 self._by_name.setting(str(place.key), place)
+            self._inside_library(item, name)
 
     # -- functions --------------------------------------------------------------------------------------------
 
@@ -278,7 +282,8 @@ class _Finder:
             self.state.containers.append((name, item))
         self.state.sized.append((name, item))
         for key in keys_of(item) if isinstance(item, dict) else range(size_of(item)):
-            self._at(ItemPlace(f"{name}[{key!r}]", item, key))
+            label = key if is_scalar(key) else type(key)
+            self._at(ItemPlace(f"{name}[{label!r}]", item, key))
 
     def _whole(self, item: Any, name: str, place: Place | None) -> None:
         """A collection whose entries have no places: what it holds is compared as a whole."""
@@ -382,19 +387,45 @@ class _Finder:
             self._class(type(module))
 
     def _optimizer(self, item: torch.optim.Optimizer, name: str) -> None:
+        if not private.has_own_groups(item):  # one by type, that hands on to another one
+            self.state.wrappers.append(item)
+            self._plain_object(item, name)
+            return
         label = name.rsplit(".", 1)[-1] if name.startswith("self.") else name
         while label in self.state.optimizers:
             label = f"{name}_{len(self.state.optimizers)}"
+        refuse_odd_state(item, label)
         self.state.optimizers[label] = item
         for hook in (h for hooks in private.optimizer_hooks(item).values() for h in hooks.values()):
             self._later(hook, f"{name}.hook", None)
         self._owner(item, label)
         self._class(type(item))
-        if self._is_users(class_file(type(item))):
-            self.state.containers.append((label, vars(item)))
-            for place in attributes_of(item, name):
-                if is_scalar(place.get()):
-                    self._by_name.place(str(place.key), place)
+        if not self._is_users(class_file(type(item))):
+            self._inside_library(item, name)
+            return
+        self.state.containers.append((label, vars(item)))
+        plain = self._only_users_code_reads(type(item))
+        for place in attributes_of(item, name):
+            if place.key in private.OPTIMIZER_INTERNALS:
+                continue
+            if is_scalar(place.get()) or (plain and not hides_code(type(item), str(place.key))):
+                self._by_name.place(str(place.key), place)
+            else:
+                self._at(place)
+
+    def _inside_library(self, item: Any, name: str) -> None:
+        """Attributes of a library's object that lead to state, or to code of the user's, which the object may call."""
+        if not is_entered(item):
+            return
+        found = [
+            place
+            for place in attributes_of(item, name)
+            if place.key not in private.OPTIMIZER_INTERNALS and self._leads.to_state(place.get())
+        ]
+        if found and hasattr(item, "__dict__"):
+            self.state.containers.append((name, vars(item)))
+        for place in found:
+            self._at(place)
 
     def _scaler(self, item: torch.amp.GradScaler, name: str) -> None:
         if item.is_enabled():

@@ -32,3 +32,18 @@ def refuse(item: Any, name: str) -> None:
         raise CaptureError(
             f"{name} ({type(item).__name__}) cannot be part of a captured step", why=reason, next_step=fix
         )
+
+
+def refuse_odd_state(optimizer: torch.optim.Optimizer, label: str) -> None:
+    """Raise for optimizer state that is not kept as torch keeps it: a dict for each parameter.
+
+    Raises:
+        CaptureError: naming what is there.
+    """
+    for entries in optimizer.state.values():
+        if not isinstance(entries, dict):
+            raise CaptureError(
+                f"{label} keeps a {type(entries).__name__} in {label}.state[...]",
+                why="state of an optimizer is a dict of named entries for each parameter",
+                next_step=f"keep it under a name: {label}.state[p]['buffer']",
+            )

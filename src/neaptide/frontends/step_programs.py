@@ -265,6 +265,7 @@ def program_of(trace: Trace, rewrites: list[str], name: str) -> CapturedProgram:
         written=trace.written,
         decisions=trace.decisions,
         sizes=trace.sizes,
+        argument_flags=trace.argument_flags,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -117,19 +117,25 @@ class EntryPattern:
         gradients: by parameter name.
         optimizer_state: by (optimizer, parameter name, key).
         numbers: by slot key, what the host can read of that state: step counts, mostly.
+        flags: by name of a leaf tensor, `requires_grad`; once a step is captured, of those whose flag it writes.
     """
 
     gradients: Mapping[str, TensorSpec] = field(default_factory=dict)
     optimizer_state: Mapping[StateKey, TensorSpec | PlainSpec] = field(default_factory=dict)
     numbers: Mapping[tuple[Any, ...], Any] = field(default_factory=dict)
+    flags: Mapping[str, bool] = field(default_factory=dict)
 
-    def names(self) -> tuple[frozenset[str], frozenset[tuple[Any, ...]]]:
-        """What is present: of tensors without the geometry, of Python numbers the type, of plain values all."""
+    def names(self) -> tuple[frozenset[str], frozenset[tuple[Any, ...]], frozenset[tuple[str, bool]]]:
+        """What is present: of tensors without the geometry, of Python numbers the type, of plain values and flags all."""
         entries = (
             key if isinstance(spec, TensorSpec) else (*key, spec)
             for key, spec in self.optimizer_state.items()
         )
-        return frozenset(self.gradients), frozenset(entries)
+        return frozenset(self.gradients), frozenset(entries), frozenset(self.flags.items())
+
+    def only_flags(self, names: frozenset[str]) -> EntryPattern:
+        """The same with the flags of some tensors alone."""
+        return replace(self, flags={name: flag for name, flag in self.flags.items() if name in names})
 
 
 @dataclass(frozen=True)
@@ -184,6 +190,8 @@ class Trace:
         sizes: the dims that may vary, and for which sizes the trace holds.
         branches: lines of libraries that took their branch for traces, in words.
         undoes_checkpoints: functions that the user checkpoints ran once.
+        argument_flags: by leaf position, `requires_grad` of tensors among the arguments whose flag the step leaves
+            changed.
     """
 
     recording: Recording
@@ -203,21 +211,27 @@ class Trace:
     sizes: SizeFacts = NO_SIZES
     branches: tuple[str, ...] = ()
     undoes_checkpoints: bool = False
+    argument_flags: Mapping[int, bool] = field(default_factory=dict)
 
 
 def present_pattern(state: StepState) -> EntryPattern:
-    """The gradients and optimizer state that exist right now."""
+    """The gradients and optimizer state that exist right now, and the flags."""
     gradients = {}
+    flags = {}
     parameter_names = {}
     for slot in state.tensors:
         tensor = slot.current()
         parameter_names[id(tensor)] = slot.name
-        if tensor.is_leaf and tensor.requires_grad and tensor.grad is not None:
+        if not tensor.is_leaf:
+            continue
+        if tensor.grad is not None:
             gradients[slot.name] = TensorSpec.of(tensor.grad)
+        if state.flagged is None or slot.name in state.flagged:
+            flags[slot.name] = tensor.requires_grad
     optimizer_state: dict[StateKey, TensorSpec | PlainSpec] = {}
     numbers = {}
-    for label, optimizer in state.optimizers.items():
-        for parameter, entries in optimizer.state.items():
+    for label, table in state.kept_state():
+        for parameter, entries in table.items():
             if id(parameter) not in parameter_names:
                 continue
             for key, content in entries.items():
@@ -228,31 +242,20 @@ def present_pattern(state: StepState) -> EntryPattern:
                 )
                 if is_host_number(content):
                     numbers["state", label, name, key] = content
-    return EntryPattern(gradients, optimizer_state, numbers)
+    return EntryPattern(gradients, optimizer_state, numbers, flags)
 
 
-def present_names(state: StepState) -> tuple[frozenset[str], frozenset[tuple[Any, ...]]]:
-    """Which gradients and optimizer state exist right now: picks the program of a step, at each call."""
-    gradients = set()
-    names = {}
-    for slot in state.tensors:
-        tensor = slot.current()
-        names[id(tensor)] = slot.name
-        if tensor.is_leaf and tensor.requires_grad and tensor.grad is not None:
-            gradients.add(slot.name)
-    entries = {
-        (
-            label,
-            names[id(parameter)],
-            key,
-            *(() if isinstance(content, torch.Tensor) else (PlainSpec.of(content),)),
-        )
-        for label, optimizer in state.optimizers.items()
-        for parameter, kept in optimizer.state.items()
+def held_elsewhere(state: StepState) -> dict[StateKey, str]:
+    """Entries of optimizer state that the step reaches by another place as well: by key, the name of the tensor."""
+    names = {id(slot.current()): slot.name for slot in state.tensors}
+    return {
+        (label, names[id(parameter)], key): names[id(content)]
+        for label, table in state.kept_state()
+        for parameter, entries in table.items()
         if id(parameter) in names
-        for key, content in kept.items()
+        for key, content in entries.items()
+        if id(content) in names
     }
-    return frozenset(gradients), frozenset(entries)
 
 
 def argument_name(position: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
@@ -50,7 +50,8 @@ class StepState:
 
     Attributes:
         modules: by a name in the user's words; a module inside another found one is not listed.
-        optimizers: likewise.
+        optimizers: those that have parameter groups of their own, likewise. Some may share groups and state.
+        wrappers: optimizers by type that hand on to one of those, and keep nothing themselves.
         scalers: gradient scalers that are enabled, likewise.
         tensors: parameters, buffers and loose tensors, one slot for each distinct tensor.
         unused: loose tensors that no captured program of the step reads.
@@ -78,12 +79,14 @@ class StepState:
         unread: places that the step is taken not to read: neither they nor what is reached through them are guarded.
         unread_arguments: positions of leaves of its arguments, likewise.
         counted: names of numbers among the plain values that the step itself writes: inputs and outputs of its programs.
+        flagged: names of the tensors whose `requires_grad` the step leaves changed at some call; None before a capture.
         is_watched: whether impure Python is looked for in traces.
         undoes_checkpoints: traces run functions that the user checkpoints once, as plain code.
     """
 
     modules: dict[str, torch.nn.Module] = field(default_factory=dict)
     optimizers: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
+    wrappers: list[torch.optim.Optimizer] = field(default_factory=list)
     scalers: dict[str, torch.amp.GradScaler] = field(default_factory=dict)
     tensors: list[TensorSlot] = field(default_factory=list)
     unused: list[TensorSlot] = field(default_factory=list)
@@ -110,8 +113,17 @@ class StepState:
     unread: list[Place] = field(default_factory=list)
     unread_arguments: frozenset[int] = frozenset()
     counted: frozenset[str] = frozenset()
+    flagged: frozenset[str] | None = None
     is_watched: bool = True
     undoes_checkpoints: bool = False
+
+    def kept_state(self) -> Iterator[tuple[str, Any]]:
+        """The state of the optimizers, each table once, with the name of the first that has it."""
+        seen: set[int] = set()
+        for label, optimizer in self.optimizers.items():
+            if id(optimizer.state) not in seen:
+                seen.add(id(optimizer.state))
+                yield label, optimizer.state
 
 
 def names_of_one(state: StepState, names: frozenset[str]) -> frozenset[str]:

@@ -16,13 +16,16 @@ from torch.utils import _pytree as pytree
 from neaptide.errors import NeaptideError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends._torch_checkpoints import noted_checkpoints
+from neaptide.frontends._torch_copies import copied_fakes
 from neaptide.frontends.attachment import lines_of_ends
 from neaptide.frontends.branching_gradients import check_gradients
+from neaptide.frontends.cumulative_averages import cumulative_averages
 from neaptide.frontends.dynamic_dims import DynamicDim
 from neaptide.frontends.factory_as_step import refuse_factory
 from neaptide.frontends.host_numbers import HostNumbers
 from neaptide.frontends.host_part import UNKNOWN, HostPart
 from neaptide.frontends.host_traffic import no_host_traffic
+from neaptide.frontends.identity_keys import IdentityKeys
 from neaptide.frontends.known_results import KnownResults
 from neaptide.frontends.large_data import closed_data
 from neaptide.frontends.library_questions import answered_as_eager
@@ -30,6 +33,7 @@ from neaptide.frontends.light_passes import LightPasses
 from neaptide.frontends.line_notes import noted_flags
 from neaptide.frontends.line_of_change import line_of_change
 from neaptide.frontends.locked_arrays import locked_arrays
+from neaptide.frontends.missed_state import MissedState
 from neaptide.frontends.new_modules import originals_in_new_modules
 from neaptide.frontends.notes import Notes
 from neaptide.frontends.object_watch import ObjectWatch, Watched, changed_error
@@ -148,6 +152,8 @@ class _Tracer:
         self.outputs = TraceOutputs()
         self.exit = EntryPattern()
         self.originals = [(slot, slot.current()) for slot in state.tensors]
+        self.missed = MissedState((slot.name, tensor) for slot, tensor in self.originals)
+        self.keys = IdentityKeys(state, {slot.name: tensor for slot, tensor in self.originals})
         self.optimizers = OptimizerTwins(state, entry, changing, plain=plain)
         self.scaled = ScaledUpdates(state, self.optimizers)
         self.decisions: HostPart | None = None
@@ -202,6 +208,7 @@ class _Tracer:
             self.inputs.sizes.settled(),
             tuple(dict.fromkeys(self.branches)),
             self.state.undoes_checkpoints,
+            outputs.argument_flags,
         )
         if written:
             raise watch.refuse(list({write.name: write for write in written}.values()), trace)
@@ -250,6 +257,8 @@ class _Tracer:
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
             stack.enter_context(noted_checkpoints(notes, undone=self.state.undoes_checkpoints))
             stack.enter_context(private.inlined_compile())
+            stack.enter_context(copied_fakes())
+            stack.enter_context(cumulative_averages(recorder))
             stack.enter_context(no_host_traffic(self.state))
             stack.enter_context(closed_data(self.state))
             stack.enter_context(known_truths(self.host))
@@ -262,6 +271,7 @@ class _Tracer:
             if self.before is not None:
                 stack.enter_context(light.open())
             stack.enter_context(noted_flags(notes))
+            stack.enter_context(self.missed.watched())
             stack.enter_context(recorder)
             recording = recorder.finish(self._program(self.inputs.fakes))
         check_gradients(recording, notes.branched)
@@ -273,6 +283,7 @@ class _Tracer:
         for slot in self.state.tensors:
             for place in slot.places:
                 place.set(twins["tensor", slot.name])
+        self.keys.fill(self.twins)
         for name in self.entry.gradients:
             twins["tensor", name].grad = twins["gradient", name]
         self.optimizers.fill(twins)
@@ -299,12 +310,15 @@ class _Tracer:
         outputs, state = self.outputs, self.state
         outputs.add_result(self.result, state, self.twins, self.notes, self.stand_ins)
         refuse_factory(outputs.constants.values(), self.step)
-        gradients = outputs.add_gradients(self.originals, twins, self.notes)
+        gradients = outputs.add_gradients(self.originals, twins)
+        outputs.add_argument_flags(self.batch_leaves, twins)
         found = self.optimizers.collect(outputs.write)
         self.scaled.check_writes()
         for label, flag in self.scaled.skipped.items():
             outputs.write(OutputSlot("skipped", f"{label} is skipped", (label,)), flag)
-        self.exit = EntryPattern(gradients, found, self._numbers_after())
+        self.exit = EntryPattern(
+            gradients, found, self._numbers_after(), {**self.entry.flags, **outputs.flags}
+        )
         for slot in state.tensors:
             twins["tensor", slot.name].grad = None
         refuse_batch_gradients(len(self.batch_leaves), twins, self.notes)
@@ -331,7 +345,7 @@ class _Tracer:
 
     def _restore(self) -> list[tuple[Any, Write]]:
         """Puts the user's tensors back; returns what the step had written to their places, by identity of the place."""
-        found: list[tuple[Any, Write]] = []
+        found: list[tuple[Any, Write]] = [*self.keys.put_back()]
         for slot, tensor in self.originals:
             twin = self.twins.get(slot.name)
             for place in slot.places:

@@ -62,11 +62,12 @@ def hooks_of(tensor: torch.Tensor, name: str) -> list[Fact]:
 
 _METHODS: tuple[Callable[[torch.Tensor], Any], ...] = (
     type,
-    operator.attrgetter("shape", "dtype", "device", "layout", "requires_grad", "is_leaf"),
+    operator.attrgetter("shape", "dtype", "device", "layout", "is_leaf"),
     torch.Tensor.stride,
     torch.Tensor.is_conj,
     torch.Tensor.is_neg,
 )
+_FLAG = operator.attrgetter("requires_grad")
 _HOOKS = operator.attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
@@ -80,6 +81,8 @@ class TensorFacts:
 
     def __init__(self, state: StepState) -> None:
         self._state = state
+        flagged = state.flagged or frozenset()
+        self._flagged = [number for number, slot in enumerate(state.tensors) if slot.name in flagged]
         self._further = [(slot, place) for slot in state.tensors for place in slot.places[1:]]
         first = [slot.places[0] for slot in state.tensors]
         self._getters: list[Callable[[Any], Any]] = [_reader(place) for place in first]
@@ -102,6 +105,16 @@ class TensorFacts:
         """Geometry, hooks and sharing of each."""
         found = {slot.name: read(slot.places[0]) for slot in self._state.tensors}
         facts: list[Fact] = [(name, geometry(t)) for name, t in found.items() if t is not MISSING]
+        flagged = self._state.flagged or frozenset()
+        facts = [
+            (
+                name,
+                fact._replace(requires_grad=False)
+                if name in flagged and isinstance(fact, Geometry)
+                else fact,
+            )
+            for name, fact in facts
+        ]
         tensors = {name: t for name, t in found.items() if isinstance(t, torch.Tensor)}
         for name, tensor in tensors.items():
             facts += hooks_of(tensor, name)
@@ -152,7 +165,14 @@ class TensorFacts:
     def _measured(self, tensors: list[torch.Tensor]) -> Any:
         hooks = list(map(_HOOKS, tensors))
         kept = [hook for pair in hooks for hooks in pair if hooks for hook in hooks.values()]
-        return measured(tensors), kept
+        flags = list(map(_FLAG, tensors))
+        for number in self._flagged:
+            flags[number] = False
+        return measured(tensors), flags, kept
+
+    def flags(self, tensors: Sequence[torch.Tensor]) -> list[bool]:
+        """`requires_grad` of those of the tensors that are in the places now whose flag the step itself sets."""
+        return [tensors[number].requires_grad for number in self._flagged]
 
 
 def storage_of(tensor: torch.Tensor) -> int:

@@ -247,10 +247,18 @@ def _assembled(
     programs: list[CapturedProgram],
     changing: frozenset[str],
 ) -> CapturedStep:
+    flagged = frozenset(
+        name
+        for program in programs
+        for name, flag in program.exit.flags.items()
+        if program.entry.flags.get(name) is not flag
+    )
+    found.flagged = flagged
+    programs = [program.with_flags_of(flagged) for program in programs]
     steady = programs[-1]
     first = [program for program in programs[:-1] if not steady.covers(program)]
     used = {slot.name for program in programs for slot in program.inputs}
-    used |= {key[1] for program in programs for key in program.borrowed.values()}
+    used |= flagged | {key[1] for program in programs for key in program.borrowed.values()}
     _set_unused_aside(found, {slot.name for slot in found.tensors if slot.role == "tensor"} - used)
     held = [program.sizes for program in programs]
     sizes = SizeGuard(request.dims, held, request.args, request.kwargs) if request.dims else None
@@ -369,6 +377,7 @@ def rebind_step(
         found.environment = list(captured.state.environment)
         found.counted = captured.state.counted
         found.undoes_checkpoints = captured.state.undoes_checkpoints
+        found.flagged = captured.state.flagged
         again = replace(
             captured,
             step=step,

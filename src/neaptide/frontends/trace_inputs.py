@@ -18,6 +18,7 @@ from neaptide.frontends.step_slots import (
     InputSlot,
     TensorSpec,
     argument_name,
+    held_elsewhere,
     hyper_parameters,
 )
 from neaptide.frontends.step_state import StepState, TensorSlot
@@ -72,12 +73,17 @@ class FakeInputs:
     def _add_all(self) -> None:
         for slot in self._state.tensors:
             fake = self._fake(slot.current())
+            if slot.name in self._entry.flags:
+                fake.requires_grad_(self._entry.flags[slot.name])
             _keep_hooks(slot, fake)
             vars(fake).update({k: v for k, v in vars(slot.current()).items() if k not in vars(fake)})
             self._add(InputSlot(slot.role, slot.name, ("tensor", slot.name)), fake)
         for name, spec in self._entry.gradients.items():
             self._add(InputSlot("gradient", f"{name}.grad", ("gradient", name)), self._new(spec))
+        elsewhere = held_elsewhere(self._state)
         for (label, name, key), entry in self._entry.optimizer_state.items():
+            if (label, name, key) in elsewhere:
+                continue
             slot_name, slot_key = f"{label}.state.{name}.{key}", ("state", label, name, key)
             if isinstance(entry, TensorSpec):
                 self._add(InputSlot("optimizer_state", slot_name, slot_key), self._new(entry))

@@ -31,6 +31,8 @@ class TraceOutputs:
         ends: numbers of the autograd nodes that made those which no backward of the step goes through, by position.
         kept_gradients: names of tensors whose gradients are the objects that the step found.
         written: what the step wrote that is no output, by slot.
+        flags: `requires_grad` of the tensors of the step, by name.
+        argument_flags: likewise of those among the arguments whose flag has changed, by leaf position.
     """
 
     def __init__(self) -> None:
@@ -43,6 +45,8 @@ class TraceOutputs:
         self.ends: dict[int, int] = {}
         self.kept_gradients: frozenset[str] = frozenset()
         self.written: dict[OutputSlot, Any] = {}
+        self.flags: dict[str, bool] = {}
+        self.argument_flags: dict[int, bool] = {}
 
     def _add(self, slot: OutputSlot, content: Any) -> None:
         self.slots.append(slot)
@@ -100,25 +104,24 @@ class TraceOutputs:
             self.ends[position] = end
 
     def add_gradients(
-        self, originals: Sequence[tuple[TensorSlot, torch.Tensor]], twins: Twins, notes: Notes
+        self, originals: Sequence[tuple[TensorSlot, torch.Tensor]], twins: Twins
     ) -> dict[str, TensorSpec]:
-        """Note the gradients that the step leaves; returns them by name of the tensor.
+        """Note the gradients and flags that the step leaves; returns the gradients by name of the tensor.
 
         Args:
             originals: tensors of the step, and the user's own in their place.
             twins: by slot key.
-            notes: of the trace.
 
         Raises:
-            CaptureError: a flag is left changed, or a gradient belongs to what was computed outside the step.
+            CaptureError: a gradient belongs to what was computed outside the step.
         """
         gradients: dict[str, TensorSpec] = {}
         kept = set()
         for slot, original in originals:
             fake = twins["tensor", slot.name]
-            if original.is_leaf and fake.is_leaf and fake.requires_grad != original.requires_grad:
-                raise _flag_left_behind(slot.name, fake, notes)
-            if not (fake.is_leaf and fake.requires_grad) or fake.grad is None:
+            if original.is_leaf and fake.is_leaf:
+                self.flags[slot.name] = fake.requires_grad
+            if not fake.is_leaf or fake.grad is None:
                 continue
             if not original.is_leaf:
                 raise CaptureError(
@@ -156,6 +159,18 @@ class TraceOutputs:
                 )
             self.write(OutputSlot("number", place.name, (place.name,)), content)
 
+    def add_argument_flags(self, leaves: Sequence[Any], twins: Twins) -> None:
+        """Note the arguments whose `requires_grad` the step leaves changed.
+
+        Args:
+            leaves: of the arguments.
+            twins: by slot key.
+        """
+        for position, leaf in enumerate(leaves):
+            twin = twins.get(("batch", position))
+            if twin is not None and twin.is_leaf and twin.requires_grad != leaf.requires_grad:
+                self.argument_flags[position] = twin.requires_grad
+
     def add_left(self, left: Sequence[Place], twins: Twins) -> None:
         """Note the tensors that the step leaves in places of the user's.
 
@@ -192,16 +207,6 @@ def refuse_batch_gradients(count: int, twins: Twins, notes: Notes) -> None:
                 why="it would be accumulated in the caller's batch",
                 next_step="use `.detach().requires_grad_()` of it in the step, or make that tensor a parameter",
             )
-
-
-def _flag_left_behind(name: str, twin: torch.Tensor, notes: Notes) -> CaptureError:
-    line = notes.flag_lines.get(id(twin))
-    return CaptureError(
-        f"the step sets requires_grad of {name} to {twin.requires_grad} and leaves it so",
-        where=None if line is None else line.location,
-        why="the flag would be set once, at capture, and the next step would be another program",
-        next_step="set it back before the step ends, or set it outside the step",
-    )
 
 
 def _is_there(place: Place) -> bool:

@@ -57,6 +57,12 @@ class Binding:
         read = {slot.key[1] for slot in program.inputs if slot.role == "gradient"}
         self._discarded = [slot for slot in self._replaced if slot.name not in read]
         self._numbers = {place.name: place for place in state.scalars if place.name in state.counted}
+        self._flags = [
+            (self._slots[name], flag)
+            for name, flag in program.exit.flags.items()
+            if program.entry.flags.get(name) is not flag
+        ]
+        self._flagged: list[tuple[torch.Tensor, bool]] = []
         self._scalars = {v for v in graph.inputs if graph.values[v].is_host_scalar}
         self._rates: list[torch.Tensor] = []
         self._borrowed = {at: self._reader(key, -1) for at, key in program.borrowed.items()}
@@ -89,6 +95,7 @@ class Binding:
         leaves = pytree.tree_leaves((args, dict(kwargs)))
         inputs = [reader(leaves) for reader in self._readers]
         self._passed = leaves if self._returns_arguments else []
+        self._flagged = [(leaves[at], flag) for at, flag in self._program.argument_flags.items()]
         for slot in self._discarded:
             slot.current().grad = None
         return inputs
@@ -119,7 +126,10 @@ class Binding:
                 self._write(slot, content)
         for parameter in self._replaced:
             parameter.current().grad = gradients.get(parameter.name)
-        for optimizer in self._state.optimizers.values():
+        for tensor, flag in (*((slot.current(), flag) for slot, flag in self._flags), *self._flagged):
+            tensor.requires_grad_(flag)
+        self._flagged = []
+        for optimizer in (*self._state.optimizers.values(), *self._state.wrappers):
             private.note_optimizer_step(optimizer)
         results.update((position, read(self._passed)) for position, read in self._borrowed.items())
         self._passed = []
@@ -158,8 +168,8 @@ def state_tensors(state: StepState) -> list[torch.Tensor]:
     gradients = [t.grad for t in tensors if t.is_leaf and t.grad is not None]
     entries = [
         entry
-        for optimizer in state.optimizers.values()
-        for owned in optimizer.state.values()
+        for _, table in state.kept_state()
+        for owned in table.values()
         for entry in owned.values()
         if isinstance(entry, torch.Tensor)
     ]

@@ -101,7 +101,7 @@ class LoweredVariant:
     def why_none(self) -> str:
         """Why no program is for the call, in words."""
         if self.program_now() is None:
-            return "other gradients or optimizer state exist than in any step planned"
+            return "other gradients, optimizer state or flags exist than in any step planned"
         return "step counts or hyper-parameters lead to another branch than in any step planned"
 
     def runnable(self, index: int) -> Runnable:

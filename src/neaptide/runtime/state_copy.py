@@ -40,14 +40,16 @@ class StateCopy:
         self._places = [(place, place.get()) for slot in slots for place in slot.places]
         self._watch = StateWatch(state)
         tensors = [slot.current() for slot in slots]
-        self._gradients = [(tensor, tensor.grad) for tensor in tensors if tensor.is_leaf]
+        self._gradients = [
+            (tensor, tensor.grad, tensor.requires_grad) for tensor in tensors if tensor.is_leaf
+        ]
         self._tables = [(table, copied(table)) for table in _tables(captured)]
         self._notes = [
             (scaler, private.scaler_notes(scaler), dict(private.scaler_notes(scaler)))
             for scaler in state.scalers.values()
         ]
         leaves = pytree.tree_leaves((args, dict(kwargs)))
-        there = [*state_tensors(state), *tensors, *(gradient for _, gradient in self._gradients), *leaves]
+        there = [*state_tensors(state), *tensors, *(gradient for _, gradient, _ in self._gradients), *leaves]
         self._bytes = _copies(found for found in there if isinstance(found, torch.Tensor))
         self._random = [(device, random_state(device)) for device in _random_devices()]
 
@@ -56,8 +58,9 @@ class StateCopy:
         for place, content in self._places:
             place.set(content)
         self._watch.restore()
-        for tensor, gradient in self._gradients:
+        for tensor, gradient, flag in self._gradients:
             tensor.grad = gradient
+            tensor.requires_grad_(flag)
         for table, before in self._tables:
             refill(table, before)
         for scaler, notes, content in self._notes:

@@ -9,6 +9,7 @@ from typing import Any, Self
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from neaptide.frontends import _torch_private as private
 from neaptide.frontends.step_state import StepState
 
 
@@ -46,7 +47,7 @@ class StateOnHost:
             self._bring_back()
 
         owners: list[torch.nn.Module | torch.optim.Optimizer]
-        owners = [*state.modules.values(), *state.optimizers.values()]
+        owners = [*state.modules.values(), *filter(private.optimizer_hooks, state.optimizers.values())]
         for owner in owners:
             if id(owner) not in self._watched:
                 self._watched.add(id(owner))

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from neaptide.frontends import _torch_private as private
 from neaptide.frontends.captured import CapturedStep
 from neaptide.frontends.state_finder import find_state
 from neaptide.frontends.step_slots import observation_name, renamed_observation
@@ -87,7 +88,8 @@ def record_eager(step: Callable[..., Any], args: tuple[Any, ...], *, steps: int,
                     seen[observation_name(names[id(parameter)], begun)] = parameter.grad.detach().clone()
         begun += 1
 
-    handles = [optimizer.register_step_pre_hook(note) for optimizer in state.optimizers.values()]
+    hooked = filter(private.optimizer_hooks, state.optimizers.values())
+    handles = [optimizer.register_step_pre_hook(note) for optimizer in hooked]
     torch.manual_seed(seed)
     try:
         for number in range(steps):
@@ -209,8 +211,8 @@ def _note_state(record: StepRecord, state: StepState) -> None:
         if tensor.is_meta:
             continue  # the skeleton of a functional call, say: there are no bytes to compare
         record.note(_GROUP_OF_ROLE[slot.role], slot.name, tensor)
-    for label, optimizer in state.optimizers.items():
-        for parameter, entries in optimizer.state.items():
+    for label, table in state.kept_state():
+        for parameter, entries in table.items():
             for key, entry in entries.items():
                 if isinstance(entry, torch.Tensor):
                     name = f"{label}.{parameter_names[id(parameter)]}.{key}"

@@ -1,0 +1,128 @@
+"""What a step asks of tensors by identity: membership in sets, entries of dicts, `id`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from frontends import steps
+from neaptide.errors import CaptureError
+from neaptide.frontends.torch_step import capture_step
+from step_checks import planned
+
+
+def matrices(model):
+    return [p for p in model.parameters() if p.ndim > 1]
+
+
+CHOICES = {
+    "a set": lambda model: set(matrices(model)),
+    "a frozen set": lambda model: frozenset(matrices(model)),
+    "a dict": lambda model: dict.fromkeys(matrices(model), 0.9),
+    "a tuple of sets": lambda model: (set(matrices(model)),)[0],
+}
+
+
+def by_membership(model, chosen):
+    optimizer = steps.sgd(model, momentum=0.9)
+
+    def step(x):
+        model(x).square().mean().backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                if p in chosen:
+                    p.mul_(0.9)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def by_id(model, _chosen):
+    optimizer = steps.sgd(model, momentum=0.9)
+    means = {id(p): torch.zeros_like(p) for p in matrices(model)}
+
+    def step(x):
+        model(x).square().mean().backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                if id(p) in means:
+                    p.grad.copy_(means[id(p)].lerp_(p.grad, 0.5))
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def lists_of_state(model, _chosen):
+    """The optimizer's own tensors, kept in a list beside it."""
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    model(steps.batch()).square().mean().backward()
+    optimizer.step()
+    kept = [optimizer.state[p]["momentum_buffer"] for p in model.parameters()]
+
+    def step(x):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        with torch.no_grad():
+            for buffer in kept:
+                buffer.mul_(0.5)
+        optimizer.step()
+
+    return step
+
+
+@pytest.mark.parametrize(
+    ("make", "chosen"),
+    [*((by_membership, name) for name in CHOICES), (by_id, "a set"), (lists_of_state, "a set")],
+    ids=lambda part: getattr(part, "__name__", part),
+)
+def test_tensors_are_known_by_identity_as_in_eager(make, chosen):
+    weights = []
+    for run_planned in (False, True):
+        torch.manual_seed(0)
+        model = steps.net()
+        step = make(model, CHOICES[chosen](model))
+        batch = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
+        run = planned(step, batch) if run_planned else step
+        for _ in range(3):
+            run(batch)
+        weights.append([p.detach() for p in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
+    assert run.counts.replans == 0
+
+
+def test_sets_and_dicts_are_left_as_they_were():
+    model = steps.net()
+    kept = dict.fromkeys(model.parameters(), 1.0), set(model.parameters())
+    before = list(kept[0]), set(map(id, kept[1]))
+
+    def step(x):
+        loss = model(x).square().mean()
+        loss.backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                if p in kept[0] and p in kept[1]:
+                    p.sub_(p.grad, alpha=0.1)
+        model.zero_grad()
+        return loss.detach()
+
+    planned(step, steps.batch())
+    assert all(a is b for a, b in zip(kept[0], before[0], strict=True))
+    assert set(map(id, kept[1])) == before[1]
+    assert "id" not in globals()
+
+
+def test_a_set_of_tensors_that_the_step_writes_is_refused():
+    model = steps.net()
+    optimizer = steps.sgd(model)
+    seen = {model[0].weight}
+
+    def step(x):
+        seen.add(model[0].bias)
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    with pytest.raises(CaptureError, match="the step writes seen"):
+        capture_step(step, (steps.batch(),))
+    assert len(seen) == 1

@@ -1,0 +1,480 @@
+"""Optimizers that hold others, and things that hold optimizers: chains, slow weights, trainers' wrappers, own tensors."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections import defaultdict
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import nn, optim
+
+from programs.program import Family
+
+FAMILY = Family("wrapped optimizers")
+
+
+def net():
+    return nn.Sequential(nn.Linear(6, 16), nn.GELU(), nn.Linear(16, 3))
+
+
+def labelled(count=64):
+    return torch.randn(count, 6), torch.randint(0, 3, (count,))
+
+
+def loss_of(model, batch):
+    return F.cross_entropy(model(batch[0]), batch[1])
+
+
+def trained(wrap):
+    """A usual step with an optimizer that `wrap` makes of the parameters."""
+    model = net()
+    optimizer = wrap(list(model.parameters()))
+
+    def step(batch):
+        optimizer.zero_grad()
+        loss = loss_of(model, batch)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step, labelled()
+
+
+class Lookahead(optim.Optimizer):
+    """Slow weights kept in the state, moved at every update."""
+
+    def __init__(self, base, alpha=0.5):
+        self.base = base
+        self.alpha = alpha
+        self.param_groups = base.param_groups
+        self.state = defaultdict(dict)
+        self.defaults = base.defaults
+        for group in self.param_groups:
+            for p in group["params"]:
+                self.state[p]["slow"] = p.detach().clone()
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        loss = self.base.step(closure)
+        for group in self.param_groups:
+            for p in group["params"]:
+                slow = self.state[p]["slow"]
+                slow.add_(p - slow, alpha=self.alpha)
+                p.copy_(slow)
+        return loss
+
+    def zero_grad(self, set_to_none=True):
+        self.base.zero_grad(set_to_none)
+
+
+class SharpnessAware(optim.Optimizer):
+    """Two steps, or one with a closure; the optimizer inside shares the groups."""
+
+    def __init__(self, params, base, rho=0.05, adaptive=False, **options):
+        super().__init__(params, {"rho": rho, "adaptive": adaptive, **options})
+        self.base = base(self.param_groups, **options)
+        self.param_groups = self.base.param_groups
+        self.defaults.update(self.base.defaults)
+
+    @torch.no_grad()
+    def ascend(self):
+        norm = self.norm()
+        for group in self.param_groups:
+            scale = group["rho"] / (norm + 1e-12)
+            for p in group["params"]:
+                self.state[p]["before"] = p.detach().clone()
+                p.add_((p.square() if group["adaptive"] else 1.0) * p.grad * scale)
+        self.zero_grad()
+
+    @torch.no_grad()
+    def descend(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.copy_(self.state[p]["before"])
+        self.base.step()
+
+    @torch.no_grad()
+    def step(self, closure):
+        closure = torch.enable_grad()(closure)
+        self.ascend()
+        closure()
+        self.descend()
+
+    def norm(self):
+        parts = [
+            ((p.abs() if group["adaptive"] else 1.0) * p.grad).norm()
+            for group in self.param_groups
+            for p in group["params"]
+        ]
+        return torch.stack(parts).norm()
+
+
+class Averaging(optim.Optimizer):
+    """Keeps averages of the weights beside the optimizer inside: exponential ones, or equal ones by a count."""
+
+    def __init__(self, base, decay=None):
+        self.base, self.decay = base, decay
+        self.param_groups, self.state, self.defaults = base.param_groups, base.state, base.defaults
+        self.averages = [p.detach().clone() for group in base.param_groups for p in group["params"]]
+        self.count = torch.zeros((), dtype=torch.int64)
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        self.base.step(closure)
+        self.count += 1
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        for average, p in zip(self.averages, parameters, strict=True):
+            if self.decay is None:
+                average.add_((p - average) / self.count)
+            else:
+                average.mul_(self.decay).add_(p, alpha=1 - self.decay)
+
+    def zero_grad(self, set_to_none=True):
+        self.base.zero_grad(set_to_none)
+
+
+class Accumulating:
+    """Adds up gradients in buffers of its own over micro-batches, and then hands them to the optimizer inside."""
+
+    def __init__(self, base):
+        self.base = base
+        self.buffers = {p: torch.zeros_like(p) for p in self.parameters()}
+
+    def parameters(self):
+        return [p for group in self.base.param_groups for p in group["params"]]
+
+    def collect(self, weight):
+        for p, buffer in self.buffers.items():
+            buffer.add_(p.grad, alpha=weight)
+            p.grad = None
+
+    def step(self):
+        for p, buffer in self.buffers.items():
+            p.grad = buffer.clone()
+        self.base.step()
+        for p, buffer in self.buffers.items():
+            p.grad = None
+            buffer.zero_()
+
+
+class Chain:
+    """Transformations of gradients, and the update at the end, one after the other."""
+
+    def __init__(self, *links):
+        self.links = links
+
+    def step(self):
+        for link in self.links:
+            link.step()
+
+    def zero_grad(self):
+        self.links[-1].zero_grad()
+
+
+class Centred:
+    def __init__(self, params):
+        self.params = params
+
+    @torch.no_grad()
+    def step(self):
+        for p in self.params:
+            if p.ndim > 1:
+                p.grad.sub_(p.grad.mean(dim=1, keepdim=True))
+
+
+class Clipped:
+    def __init__(self, params, most):
+        self.params, self.most = params, most
+
+    def step(self):
+        nn.utils.clip_grad_norm_(self.params, self.most)
+
+
+class Trust(optim.Optimizer):
+    """Scales each gradient by the layer's trust ratio, then lets the optimizer inside update (LARS)."""
+
+    def __init__(self, base, trust=0.02):
+        self.base, self.trust = base, trust
+
+    state = property(lambda self: self.base.state)
+    param_groups = property(lambda self: self.base.param_groups)
+    defaults = property(lambda self: self.base.defaults)
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        decays = []
+        for group in self.param_groups:
+            decay = group["weight_decay"]
+            decays.append(decay)
+            group["weight_decay"] = 0
+            for p in group["params"]:
+                ratio = self.trust * p.norm() / (p.grad.norm() + decay * p.norm() + 1e-8)
+                p.grad.add_(p, alpha=decay).mul_(ratio)
+        self.base.step(closure)
+        for group, decay in zip(self.param_groups, decays, strict=True):
+            group["weight_decay"] = decay
+
+    def zero_grad(self, set_to_none=True):
+        self.base.zero_grad(set_to_none)
+
+
+class Forwarding(optim.Optimizer):
+    """One by type only: all that it has not is the other's."""
+
+    def __init__(self, base):
+        self.__dict__["base"] = base
+
+    def __getattr__(self, name):
+        return getattr(self.__dict__["base"], name)
+
+    @property
+    def param_groups(self):
+        return self.base.param_groups
+
+    @property
+    def state(self):
+        return self.base.state
+
+    def step(self, closure=None):
+        return self.base.step(closure)
+
+    def zero_grad(self, set_to_none=True):
+        return self.base.zero_grad(set_to_none=set_to_none)
+
+
+class Quantised(optim.Optimizer):
+    """Momentum in codes of eight bits, found in a table that the optimizer keeps as an attribute."""
+
+    def __init__(self, params, lr=0.05, momentum=0.9):
+        super().__init__(params, {"lr": lr, "momentum": momentum})
+        line = torch.linspace(-1, 1, 255)
+        self.codes = line.sign() * line.abs().pow(1.5)
+        self.edges = (self.codes[1:] + self.codes[:-1]) / 2
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                kept = self.state[p]
+                if "code" not in kept:
+                    kept["code"] = torch.full_like(p, 127, dtype=torch.uint8)
+                    kept["scale"] = p.new_ones(())
+                momentum = self.codes[kept["code"].long()] * kept["scale"]
+                momentum.mul_(group["momentum"]).add_(p.grad)
+                kept["scale"].copy_(momentum.abs().amax().clamp(min=1e-12))
+                kept["code"].copy_(torch.bucketize(momentum / kept["scale"], self.edges))
+                p.add_(momentum, alpha=-group["lr"])
+
+
+class ByHand:
+    """A dict of optimizers by part of the model, each stepped under its name."""
+
+    def __init__(self, model):
+        kinds = {"0": partial(optim.SGD, lr=0.1, momentum=0.9), "2": partial(optim.AdamW, lr=1e-2)}
+        self.parts = {name: kind(model.get_submodule(name).parameters()) for name, kind in kinds.items()}
+
+    def step(self):
+        for optimizer in self.parts.values():
+            optimizer.step()
+
+    def zero_grad(self):
+        for optimizer in self.parts.values():
+            optimizer.zero_grad()
+
+
+_WRAPS = {
+    "lookahead_around_sgd": lambda p: Lookahead(optim.SGD(p, 0.1, momentum=0.9)),
+    "lookahead_around_adam": lambda p: Lookahead(optim.Adam(p, 1e-2), 0.8),
+    "lookahead_around_lookahead": lambda p: Lookahead(Lookahead(optim.SGD(p, 0.1)), 0.3),
+    "exponential_averages_inside_an_optimizer": lambda p: Averaging(optim.AdamW(p, 1e-2), 0.9),
+    "equal_averages_inside_an_optimizer": lambda p: Averaging(optim.SGD(p, 0.1, momentum=0.9)),
+    "averages_of_lookahead": lambda p: Averaging(Lookahead(optim.RMSprop(p, 1e-2)), 0.95),
+    "chain_of_centring_clipping_and_adam": lambda p: Chain(Centred(p), Clipped(p, 1.0), optim.Adam(p, 1e-2)),
+    "trust_ratios_around_sgd": lambda p: Trust(optim.SGD(p, 0.5, momentum=0.9, weight_decay=1e-3)),
+    "forwarding_by_getattr": lambda p: Forwarding(optim.AdamW(p, 1e-2)),
+    "forwarding_twice": lambda p: Forwarding(Forwarding(optim.SGD(p, 0.1, nesterov=True, momentum=0.9))),
+    "momentum_in_codes_of_eight_bits": Quantised,
+    "quantised_inside_of_lookahead": lambda p: Lookahead(Quantised(p)),
+    "one_for_matrices_one_for_the_rest": lambda p: Chain(
+        optim.SGD([q for q in p if q.ndim > 1], 0.1), optim.Adam([q for q in p if q.ndim == 1], 1e-2)
+    ),
+}
+for _name, _wrap in _WRAPS.items():
+    FAMILY.put(_name, partial(trained, _wrap), "wrapped")
+
+
+@FAMILY.add("wrapped", "sam")
+def sharpness_aware_in_two_steps():
+    model = net()
+    optimizer = SharpnessAware(model.parameters(), optim.SGD, lr=0.1, momentum=0.9)
+
+    def step(batch):
+        loss = loss_of(model, batch)
+        loss.backward()
+        optimizer.ascend()
+        loss_of(model, batch).backward()
+        optimizer.descend()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step, labelled()
+
+
+@FAMILY.add("wrapped", "sam", "closure")
+def sharpness_aware_with_a_closure():
+    model = net()
+    optimizer = SharpnessAware(model.parameters(), optim.Adam, adaptive=True, lr=1e-2)
+
+    def step(batch):
+        def closure():
+            loss = loss_of(model, batch)
+            loss.backward()
+            return loss
+
+        loss = closure()
+        optimizer.step(closure)
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step, labelled()
+
+
+@FAMILY.add("wrapped", "accumulation")
+def gradients_accumulated_by_a_wrapper():
+    model = net()
+    optimizer = Accumulating(optim.AdamW(model.parameters(), 1e-2))
+
+    def step(batch):
+        total = torch.zeros(())
+        for inputs, labels in zip(*(part.chunk(2) for part in batch), strict=True):
+            loss = F.cross_entropy(model(inputs), labels)
+            loss.backward()
+            optimizer.collect(0.5)
+            total += loss.detach() / 2
+        optimizer.step()
+        return total
+
+    return step, labelled()
+
+
+@FAMILY.add("wrapped", "dict")
+def optimizers_in_a_dict_of_an_object():
+    model = net()
+    by_hand = ByHand(model)
+
+    def step(batch):
+        by_hand.zero_grad()
+        loss = loss_of(model, batch)
+        loss.backward()
+        by_hand.step()
+        return loss.detach()
+
+    return step, labelled()
+
+
+@FAMILY.add("wrapped", "dataclass")
+def optimizer_of_a_dataclass_with_an_average():
+    @dataclasses.dataclass
+    class Trainer:
+        model: nn.Module
+        average: nn.Module
+        optimizers: list[optim.Optimizer]
+
+        def fit(self, batch):
+            loss = loss_of(self.model, batch)
+            for optimizer in self.optimizers:
+                optimizer.zero_grad()
+            loss.backward()
+            for optimizer in self.optimizers:
+                optimizer.step()
+            with torch.no_grad():
+                for mean, p in zip(self.average.parameters(), self.model.parameters(), strict=True):
+                    mean.lerp_(p, 0.1)
+            return {"loss": loss.detach()}
+
+    model = net()
+    body, head = model[0], model[2]
+    optimizers = [Lookahead(optim.SGD(body.parameters(), 0.1)), Forwarding(optim.Adam(head.parameters()))]
+    return Trainer(model, copy.deepcopy(model).requires_grad_(False), optimizers).fit, labelled()
+
+
+@FAMILY.add("wrapped", "scaler")
+def scaler_around_a_forwarding_optimizer():
+    model = net()
+    optimizer = Forwarding(optim.AdamW(model.parameters(), 1e-2))
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8, growth_interval=2)
+
+    def step(batch):
+        optimizer.zero_grad()
+        loss = loss_of(model, batch)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        return loss.detach()
+
+    return step, labelled()
+
+
+@FAMILY.add("wrapped", "scaler")
+def scaler_held_by_a_wrapper_with_lookahead():
+    class Scaled:
+        def __init__(self, optimizer):
+            self.optimizer = optimizer
+            self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**6, growth_interval=2)
+
+        def __call__(self, loss):
+            self.optimizer.zero_grad()
+            self.scaler.scale(loss).backward()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+
+    model = net()
+    update = Scaled(Lookahead(optim.SGD(model.parameters(), 0.1, momentum=0.9)))
+
+    def step(batch):
+        loss = loss_of(model, batch)
+        update(loss)
+        return loss.detach()
+
+    return step, labelled()
+
+
+@FAMILY.add("wrapped", "scheduler")
+def scheduler_of_a_forwarding_optimizer():
+    model = net()
+    optimizer = Forwarding(optim.SGD(model.parameters(), 0.1))
+    scheduler = optim.lr_scheduler.LambdaLR(optimizer.base, lambda count: 0.9**count)
+
+    def step(batch):
+        optimizer.zero_grad()
+        loss = loss_of(model, batch)
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+        return loss.detach()
+
+    return step, labelled()
+
+
+@FAMILY.add("wrapped", "swa")
+def averaged_model_held_by_a_trainer():
+    class Trainer:
+        def __init__(self):
+            self.model = net()
+            self.optimizer = optim.SGD(self.model.parameters(), 0.1)
+            self.average = optim.swa_utils.AveragedModel(self.model)
+
+        def __call__(self, batch):
+            self.optimizer.zero_grad()
+            loss = loss_of(self.model, batch)
+            loss.backward()
+            self.optimizer.step()
+            self.average.update_parameters(self.model)
+            return loss.detach()
+
+    return Trainer(), labelled()
