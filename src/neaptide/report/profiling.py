@@ -166,7 +166,7 @@ def _too_high(
 def _which(prepared: PreparedStep, program: PlannedProgram, index: int) -> str:
     """Which calls run a program, where that is not every call but the first ones."""
     captured = prepared.captured.programs[index]
-    gradients, state = captured.entry.names()
+    gradients, state, _ = captured.entry.names()
     is_added_to = bool(gradients) and not captured.ignores_gradients
     if index == 0 and not is_added_to:
         return ""
