@@ -359,3 +359,32 @@ def test_a_fault_is_no_rounding_that_was_magnified():
     name = max(first, key=lambda n: float(first[n].abs().max()))
     again.tensors["gradients"][name] = first[name] * 1.01
     assert not compare_records(again, expected, tolerance, nudged).agrees
+
+
+@pytest.mark.parametrize(
+    "used",
+    [
+        lambda w, x: (w.conj() * x).abs().square().mean(),
+        lambda w, x: (w.conj().imag * x.real).square().mean() + (w * x).real.mean(),
+        lambda w, x: ((w * x).conj() * w.conj()).real.square().mean(),
+    ],
+    ids=["conjugate", "imaginary part of the conjugate", "twice"],
+)
+def test_gradients_of_complex_parameters_are_compared_as_numbers(used):
+    def factory():
+        torch.manual_seed(0)
+        weight = nn.Parameter(torch.randn(7, dtype=torch.cfloat))
+        optimizer = torch.optim.SGD([weight], lr=0.05)
+
+        def step(x):
+            loss = used(weight, x)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach()
+
+        return step, torch.randn(9, 7, dtype=torch.cfloat)
+
+    outcome = verify(factory)
+    assert outcome.bitwise_equal, outcome.worst
+    assert not any(outcome.max_abs_diff.values())

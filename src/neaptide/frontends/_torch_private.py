@@ -43,14 +43,6 @@ def new_fake_mode() -> Any:
     return mode(shape_env=shape_env(allow_scalar_outputs=True), allow_non_fake_inputs=False)
 
 
-@functools.cache
-def has_python_kernel(operation: Any) -> bool:
-    """Whether the fake kernel of an operation may be one of PyTorch's in Python, and not the real one's own."""
-    return operation in resolve("torch._decomp", "decomposition_table") or operation in resolve(
-        "torch._decomp", "meta_table"
-    )
-
-
 def is_fake(tensor: torch.Tensor) -> bool:
     """Whether a tensor is fake: it has a shape and a storage identity, but no bytes."""
     fake = resolve("torch._subclasses.fake_tensor", "FakeTensor")
@@ -338,7 +330,6 @@ _dispatch_modes = resolve("torch.utils._python_dispatch", "_get_current_dispatch
 _count_function_modes = resolve("torch._C", "_len_torch_function_stack")
 _count_dispatch_modes = resolve("torch._C", "_len_torch_dispatch_stack")
 _transform = resolve("torch._C._functorch", "peek_interpreter_stack")
-_is_mkldnn_on = resolve("torch._C", "_get_mkldnn_enabled")
 _saved_hooks = resolve("torch._C._autograd", "_top_saved_tensors_default_hooks")
 
 
@@ -423,41 +414,6 @@ def no_modes() -> contextlib.AbstractContextManager[Any]:
         "torch.utils._python_dispatch", "_disable_current_modes"
     )()
     return modes
-
-
-@contextlib.contextmanager
-def bare_kernels(*, draws: bool) -> Iterator[None]:
-    """The same, without autocast, and random numbers go on as they were.
-
-    Args:
-        draws: they may draw random numbers.
-    """
-    with (
-        no_modes(),
-        resolve("torch._C", "_DisableAutocast")(),
-        torch.no_grad(),
-        torch.random.fork_rng(devices=(), enabled=draws),
-    ):
-        yield
-
-
-def kernel_flags() -> tuple[bool, ...]:
-    """What decides, for the whole thread, which kernel of an operation runs."""
-    return (_is_mkldnn_on(), torch.are_deterministic_algorithms_enabled())
-
-
-def kernel_choices() -> dict[str, Callable[[], Any]]:
-    """Flags by which PyTorch chooses among operations, not inside of one, by their names."""
-    attention = torch.backends.cuda
-    return {
-        "backends.mkldnn": resolve("torch._C", "_get_mkldnn_enabled"),
-        "backends.cudnn": resolve("torch._C", "_get_cudnn_enabled"),
-        "backends.mha fast path": torch.backends.mha.get_fastpath_enabled,
-        "flash attention": attention.flash_sdp_enabled,
-        "memory-efficient attention": attention.mem_efficient_sdp_enabled,
-        "attention in plain operations": attention.math_sdp_enabled,
-        "cudnn attention": attention.cudnn_sdp_enabled,
-    }
 
 
 def dispatch_modes() -> list[Any]:

@@ -8,6 +8,7 @@ import torch
 
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends._torch_kernels import kernel_choices
 from neaptide.frontends.place_facts import Fact
 from neaptide.frontends.same_object import Same
 
@@ -21,7 +22,7 @@ _READERS = {
     "autocast cache": torch.is_autocast_cache_enabled,
     "casts kept by autocast": private.keeps_casts,
     "anomaly detection": torch.is_anomaly_enabled,
-    **private.kernel_choices(),
+    **kernel_choices(),
 }
 _CALLS = tuple(_READERS.values())
 

@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends._torch_kernels import bare_kernels, has_python_kernel, kernel_flags
 from neaptide.frontends._torch_sizes import example_of
 from neaptide.frontends.trial_operands import dense, is_dense, kind_of, storage_number, trial_operands
 from neaptide.ir.registry import OpSpec, Trait
@@ -70,7 +71,7 @@ def with_true_results(found: Any, func: Any, args: tuple[Any, ...], kwargs: Mapp
     results = [example_of(leaf) for leaf in made]
     if not all(map(_has_numbers, (*operands, *_tensors(results)))):
         return found
-    kind = (func, private.kernel_flags(), kind_of(args, kwargs, operands, results))
+    kind = (func, kernel_flags(), kind_of(args, kwargs, operands, results))
     known = _known.get(kind)
     if known is None:
         known = _try(func, row, args, kwargs, results)
@@ -102,7 +103,7 @@ def _row_to_try(func: Any) -> OpSpec | None:
     is_tried = (
         row is not None
         and func.namespace == "aten"
-        and private.has_python_kernel(func)
+        and has_python_kernel(func)
         and (row.traits & _TRIED or row.rng)
         and not row.writes
         and not row.is_a(Trait.VIEW)
@@ -130,7 +131,7 @@ def _try(
     """What the real kernel gives; None where a call of fewer bytes may tell."""
     args, kwargs = pytree.tree_map(example_of, (tuple(args), dict(kwargs)))
     name = func.overloadpacket.__name__
-    with private.bare_kernels(draws=row.rng):
+    with bare_kernels(draws=row.rng):
         try:
             made = trial_operands(name, args, kwargs, results, is_elementwise=row.is_a(Trait.ELEMENTWISE))
             if made is None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from neaptide.errors import LoweringError
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Access, Node
+from neaptide.ir.values import Value
 from neaptide.lower.program import Watch
 from neaptide.lower.sizes import grouped
 from neaptide.lower.torch_calls import CallWriter
@@ -40,6 +41,23 @@ def refuse_missed(due: Mapping[Access, Sequence[Watch]]) -> None:
         )
 
 
+# Views that read the same bytes as other numbers, and how a tensor is told to.
+_LAZY = {"aten._conj.default": ".conj()", "aten._neg_view.default": ".neg()"}
+
+
+def _is_odd(graph: Graph, value: Value, op: str) -> bool:
+    """Whether an odd number of such views lies between the bytes of a value and itself."""
+    odd = False
+    producer = graph.producer(value.id)
+    while producer is not None:
+        node = graph.nodes[producer]
+        if not node.inputs or graph.values[node.inputs[0]].storage != value.storage:
+            break
+        odd ^= node.op == op
+        producer = graph.producer(node.inputs[0])
+    return odd
+
+
 def copy_text(graph: Graph, node: Node | None, watch: Watch, calls: CallWriter) -> str:
     """The copy of a watched value directly behind the node that makes the version; None: at the beginning.
 
@@ -59,7 +77,12 @@ def copy_text(graph: Graph, node: Node | None, watch: Watch, calls: CallWriter) 
             seen = calls.names.variable(other)
             offset = f"{seen}.storage_offset() + {grouped(calls.size(value.offset - other.offset))}"
             geometry = f"{calls.sizes(value.shape)}, {calls.sizes(value.strides)}, {offset}"
-            return f"{seen}.as_strided({geometry}).clone()"
+            views = "".join(
+                method
+                for op, method in _LAZY.items()
+                if _is_odd(graph, value, op) != _is_odd(graph, other, op)
+            )
+            return f"{seen}.as_strided({geometry}){views}.clone()"
     raise LoweringError(
         f"{watch.name} cannot be copied at version {watch.version}",
         why=f"nothing of dtype {value.dtype} sees its storage there",

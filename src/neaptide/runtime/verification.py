@@ -315,7 +315,9 @@ def _is_noise(
 def _same_bits(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
     if a is None or b is None or a.shape != b.shape or a.dtype != b.dtype:
         return False
-    return torch.equal(a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8))
+    return torch.equal(
+        *[t.resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8) for t in (a, b)]
+    )
 
 
 def _distance(a: torch.Tensor | None, b: torch.Tensor | None) -> float:
