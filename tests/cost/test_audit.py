@@ -12,6 +12,7 @@ from neaptide.cost.cache import OpCostCache
 from neaptide.cost.measured import MeasuredCost
 from neaptide.cost.model import EstimatedCost, node_workspace
 from neaptide.cost.presets import get_device
+from neaptide.errors import CaptureError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
@@ -134,3 +135,18 @@ def _in_region(matrix):
     for _ in range(2):  # the first run fills caches that stay
         with region("exponential"):
             torch.linalg.matrix_exp(matrix)
+
+
+def test_a_dtype_that_the_graph_has_otherwise_is_an_error(cost):
+    b = GraphBuilder("precision", registry())
+    x, weight = b.input("x", (3, 4, 5), "bfloat16"), b.input("w", (4,))
+    results = b.node(
+        "aten.native_group_norm.default", x, weight, weight, 3, 4, 5, 2, 1e-5,
+        outputs=["y: bf16[3, 4, 5]", "mean: bf16[3, 2]", "rstd: bf16[3, 2]"],
+    )  # fmt: skip
+    b.output(*results)
+    graph = b.finish()
+    cost.prepare(graph)
+    with pytest.raises(CaptureError, match="says bfloat16") as refused:
+        surprises(graph, cost)
+    assert refused.value.next_step

@@ -133,6 +133,14 @@ def test_a_result_that_has_bytes_of_its_own_is_no_alias():
     assert found.untyped_storage()._cdata != fake.untyped_storage()._cdata
 
 
+def test_a_gradient_that_nobody_asks_for_is_not_made():
+    x, weight = torch.randn(3, 4, 5), torch.ones(4)
+    _, mean, rstd = aten.native_batch_norm.default(x, weight, weight, None, None, True, 0.1, 1e-5)
+    args = (x, x, weight, None, None, mean, rstd, True, 1e-5, [False, True, True])
+    assert aten.native_batch_norm_backward.default(*args)[0] is None
+    assert traced(aten.native_batch_norm_backward.default, args)[0] is None
+
+
 def test_what_is_known_of_a_kind_is_asked_of_the_kernel_once(monkeypatch):
     tried = []
     original = trial_operands.trial_operands

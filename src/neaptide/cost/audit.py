@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from neaptide.cost.measured import MeasuredCost
 from neaptide.cost.model import CostModel
 from neaptide.cost.op_record import OutputFacts
+from neaptide.errors import CaptureError
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import Trait
@@ -20,6 +21,9 @@ def surprises(graph: Graph, cost: CostModel) -> tuple[str, ...]:
     Args:
         graph: the program.
         cost: prepared for it where it is measured; nothing is run here. An estimate finds no surprises.
+
+    Raises:
+        CaptureError: a result has another dtype than the graph says, and so have all that were made of it.
     """
     return tuple(_surprises(graph, cost)) if isinstance(cost, MeasuredCost) else ()
 
@@ -78,7 +82,14 @@ def _differences(
             "bytes",
             f"{result} lies in a storage of {format_bytes(facts.nbytes)}; the graph says {said} bytes",
         )
+    if value.dtype != facts.dtype:
+        raise CaptureError(
+            f"{result} is {facts.dtype}; the captured program says {value.dtype}",
+            where=node.source.location if node.source.file else None,
+            why="what follows would be computed in another precision than in eager",
+            next_step="write the step without this operation, or cast its operands to one dtype",
+        )
     shape, real = [str(n) for n in value.shape], [str(n) for n in facts.shape]
-    if all(n.is_constant for n in value.shape) and (value.dtype, shape) != (facts.dtype, real):
+    if all(n.is_constant for n in value.shape) and shape != real:
         seen, stated = f"{facts.dtype}[{', '.join(real)}]", f"{value.dtype}[{', '.join(shape)}]"
         yield "shape", f"{result} is {seen} when run alone; the graph says {stated}"

@@ -32,7 +32,7 @@ _FAILURES = (RuntimeError, ValueError, TypeError, IndexError, MemoryError)
 
 
 class _Result(NamedTuple):
-    """One result of a kernel.
+    """One result of a kernel; None where it makes none.
 
     Attributes:
         dtype: of its elements.
@@ -83,7 +83,10 @@ def with_true_results(found: Any, func: Any, args: tuple[Any, ...], kwargs: Mapp
     storages = [private.storage_key(operand.untyped_storage()) for operand in given]
     is_changed = False
     for place, (leaf, true) in enumerate(zip(results, known, strict=True)):
-        if true is not None and isinstance(leaf, torch.Tensor):
+        if true is None and isinstance(leaf, torch.Tensor):  # a gradient that nobody asked for
+            made[place] = None
+            is_changed = True
+        elif true is not None and isinstance(leaf, torch.Tensor):
             operand = storage_number(made[place], storages)
             if true.operand is not None and operand != true.operand:
                 raise _refusal(func, f"result {place} has the bytes of an operand")
@@ -142,7 +145,12 @@ def _try(
             return _NOT_TRIED
         storages = [private.storage_key(t.untyped_storage()) for t in _tensors((real_args, real_kwargs))]
         for place, (leaf, real) in enumerate(zip(results, tried, strict=True)):
-            if is_whole and isinstance(real, torch.Tensor) and leaf.shape != real.shape:
+            if (
+                is_whole
+                and isinstance(real, torch.Tensor)
+                and isinstance(leaf, torch.Tensor)
+                and leaf.shape != real.shape
+            ):
                 raise _refusal(
                     func, f"result {place} has the shape {tuple(real.shape)}, not {tuple(leaf.shape)}"
                 )
