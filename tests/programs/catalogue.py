@@ -12,6 +12,8 @@ from programs.program import Family, Program
 FAMILIES: Final = (
     "dense",
     "normalised",
+    "mixed_norms",
+    "mixed_precision",
     "convolutions",
     "pictures",
     "attention",
