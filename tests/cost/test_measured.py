@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -436,3 +437,21 @@ def test_calibration_is_put_off_until_it_is_needed(cache, monkeypatch):
     cost = MeasuredCost(registry(), cache)
     first = node_seconds(cost, graph)
     assert first[1] == node_seconds(EstimatedCost(get_device("t4"), registry()), graph)[1]
+
+
+@pytest.mark.parametrize(("are_too_long", "factor"), [(True, 50.0), (False, 0.02)])
+def test_the_dearest_calls_are_timed_again_once_and_the_nearer_reading_is_kept(cache, are_too_long, factor):
+    graph, cost = small_step(), make(cache)
+    cost.prepare(graph)
+    true = node_seconds(cost, graph)
+    wrong = {key: replace(record, seconds=factor * record.seconds) for key, record in cost._records.items()}
+    cost._records.update(wrong)
+    cost._graphs.clear()
+    cost.time_again(graph, are_too_long=are_too_long)
+    now = node_seconds(cost, graph)
+    dearest = max(range(6), key=true.__getitem__)
+    assert now[dearest] < factor * true[dearest] if are_too_long else now[dearest] > factor * true[dearest]
+    assert now[6] == true[6]
+    kept = make(cache)
+    kept.prepare(graph)
+    assert node_seconds(kept, graph)[dearest] == pytest.approx(now[dearest], rel=1e-6)

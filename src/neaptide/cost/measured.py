@@ -39,6 +39,8 @@ _GRAPHS_REMEMBERED: Final = 8
 _CALLS_REMEMBERED: Final = 20_000
 # Of the memory that is free now, the part that one operation may take for its operands and results.
 _SHARE_OF_FREE_MEMORY: Final = 0.5
+# Of the seconds of a program, the part of the calls that are timed again where it took another time than predicted.
+_MOST_SECONDS: Final = 0.9
 
 Skipped = tuple[tuple[str, str, int], ...]
 """Operation, reason, and how many distinct calls share them."""
@@ -163,6 +165,28 @@ class MeasuredCost:
             stopped=guard.check_now() if left else None,
         )
 
+    def time_again(self, graph: Graph, *, are_too_long: bool) -> None:
+        """Times the calls again that take most of a prepared graph's seconds; what they take now counts where it is nearer.
+
+        Args:
+            graph: prepared before, and run since.
+            are_too_long: whether the program took less time than its calls are said to; else it took more.
+        """
+        calls, guard = self._calls_of(graph), LimitGuard(Limits())
+        known = {keyed.key: keyed.call for keyed in calls.distinct(self._records.get)}
+        before = {key: self._records[key] for key in self._dearest(graph) if key in known}
+        self._run({key: known[key] for key in before}, guard)
+        if self._in_program:
+            self._time_in_program(calls, set(before), guard)
+        nearer = min if are_too_long else max
+        settled = {
+            key: old if (new := self._records[key]).failure else nearer(old, new, key=lambda one: one.seconds)
+            for key, old in before.items()
+        }
+        self._records.update(settled)
+        self._store(settled)
+        self._graphs.clear()
+
     def seconds(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
         """Median seconds of the call; an estimate where it was not run."""
         return self.seconds_under(self._binding, graph, node, bodies)
@@ -242,6 +266,23 @@ class MeasuredCost:
         clock = CallClock()
         self._kept().put_many({key: {"pace_s": clock.pace_s}})
         return clock
+
+    def _dearest(self, graph: Graph) -> list[str]:
+        """Keys of the calls that take most of a graph's seconds together, the dearest first."""
+        taken: dict[str, float] = {}
+        for node in graph.nodes:
+            keyed = self._remembered(graph).by_node[node.id]
+            record = None if keyed is None else self._records.get(keyed.key)
+            if keyed is not None and record is not None and not record.failure:
+                taken[keyed.key] = taken.get(keyed.key, 0.0) + record.seconds
+        chosen: list[str] = []
+        left = _MOST_SECONDS * sum(taken.values())
+        for key in sorted(taken, key=taken.__getitem__, reverse=True):
+            if left <= 0:
+                break
+            chosen.append(key)
+            left -= taken[key]
+        return chosen
 
     # -- what is known
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from neaptide.cost.call_clock import CallClock
@@ -26,6 +27,7 @@ from neaptide.runtime.plan_facts import versions
 from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.prepared_step import PreparedStep
 from neaptide.runtime.step_plan import StepPlan
+from neaptide.runtime.trials import Clock, clock_of
 from neaptide.runtime.verification import Verification, verify_eager, verify_planned
 from neaptide.schedule.problem import StepProblem
 from neaptide.transform.rules import described_rewrites
@@ -34,6 +36,8 @@ from neaptide.units import format_seconds
 ARENA = "arena"
 _FAR_OFF: Final = 0.1
 """Of a measured time: by how much a prediction may be off before that is told."""
+_WRONG: Final = 0.25
+"""Likewise, before the dearest operations are timed again."""
 _GUARDS_S: Final = 2e-3
 """What guards and inputs of a step may take, which no prediction has."""
 
@@ -131,7 +135,11 @@ def compare_programs(
             *_arena_notes(variants),
             *_closer_notes(first),
             *_pace_notes(pace),
-            *(() if pace is None else cost_notes(rows)),
+            *(
+                ()
+                if pace is None
+                else cost_notes(rows, partial(_timed_again, prepared, factor), clock_of(prepared.captured_on))
+            ),
         ),
         versions=versions(),
         seed=seed,
@@ -161,22 +169,44 @@ def _pace_notes(pace: Pace | None) -> tuple[str, ...]:
     return (line,)
 
 
-def cost_notes(rows: Sequence[ComparisonRow]) -> tuple[str, ...]:
+def _timed_again(prepared: PreparedStep, pace_factor: float, are_too_long: bool) -> float | None:
+    seconds = prepared.time_again(are_too_long=are_too_long)
+    return None if seconds is None else seconds * pace_factor
+
+
+def cost_notes(
+    rows: Sequence[ComparisonRow],
+    time_again: Callable[[bool], float | None] | None = None,
+    clock: Clock = "processor",
+) -> tuple[str, ...]:
     """Whether program order took another time than predicted, so that limits of time are held less well than usual.
 
     Args:
         rows: of the comparison; predictions are from costs that were measured on this machine.
+        time_again: times the dearest operations again, told whether they are said to take too long; called once, where program
+            order is more than a quarter off. Gives seconds of program order.
+        clock: that predictions are told by. Other programs lengthen what a clock on the wall says, so a step that took longer
+            by it is no reason to time operations again.
     """
     row = next((row for row in rows if row.name == "baseline"), None)
-    if row is None or row.predicted_step_seconds is None or row.step_cpu_seconds is None:
+    took = None if row is None else row.step_cpu_seconds if clock == "processor" else row.step_seconds
+    if row is None or row.predicted_step_seconds is None or took is None:
         return ()
-    predicted, took = row.predicted_step_seconds, row.step_cpu_seconds
+    predicted = row.predicted_step_seconds
     if abs(predicted - took) <= max(_FAR_OFF * took, _GUARDS_S):
         return ()
-    line = (
-        f"program order was predicted to take {format_seconds(predicted)} and took {format_seconds(took)}: operations may have "
-        "been timed beside other work; in another folder (NEAPTIDE_CACHE_DIR) they are timed again"
+    told = (
+        f"program order was predicted to take {format_seconds(predicted)} and took {format_seconds(took)}: "
     )
+    is_wrong = abs(predicted - took) > _WRONG * took and (predicted > took or clock == "processor")
+    again = time_again(predicted > took) if is_wrong and time_again is not None else None
+    if again is not None:
+        line = (
+            f"{told}its dearest operations were timed again, and by what they take now it is {format_seconds(again)}; "
+            "plans that are made from now on go by that"
+        )
+    else:
+        line = f"{told}operations may have been timed beside other work; `neaptide profile TARGET --refresh` times them again"
     return (line,)
 
 

@@ -163,6 +163,22 @@ class CostedStep:
         factor = Pace(clock.pace_s, clock.usual_pace_s()).factor
         return replace(budget, latency=longest / factor), factor
 
+    def time_again(self, *, are_too_long: bool) -> float | None:
+        """Time the dearest operations of the usual step again, for plans that are made from now on in other steps.
+
+        Args:
+            are_too_long: whether program order took less time than predicted; else it took more.
+
+        Returns:
+            Seconds of program order by what they take now; None where operations do not run here.
+        """
+        if not isinstance(self._cost, MeasuredCost):
+            return None
+        graph = self.captured.steady.graph
+        self.say("program order took another time than predicted: timing the dearest operations again")
+        self._cost.time_again(graph, are_too_long=are_too_long)
+        return sum(self._cost.seconds(graph, node) for node in graph.nodes)
+
     @cached_property
     def axes(self) -> tuple[str, ...]:
         """Axes of the usual step, in words."""
