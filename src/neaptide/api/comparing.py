@@ -118,7 +118,7 @@ def compare(
     )
     if arena:
         refuse_exclusions(
-            {"arena", *(["host"] if asked.host else []), *(["device"] if device is not None else [])}
+            {"arena", *(["host"] if search.budget.host else []), *(["device"] if device is not None else [])}
         )
     for other in also:
         check_strategy(inner_strategy(other), atomic=False)

@@ -58,8 +58,8 @@ def _folders(watching: list[Any]) -> Iterator[str]:
         module = getattr(item, "__module__", None) or type(item).__module__
         yield from _folder(str(module).partition(".")[0])
     monitoring = getattr(sys, "monitoring", None)
-    for tool in range(6) if monitoring is not None else ():
-        name = monitoring.get_tool(tool)
+    names = [] if monitoring is None else [monitoring.get_tool(tool) for tool in range(6)]
+    for name in names:
         if name is not None:
             yield from _folder(name.removesuffix(".py"))
 

@@ -22,12 +22,12 @@ class _Cut(NamedTuple):
     Attributes:
         arguments: positions of tensors that begin with the axis.
         results: likewise.
-        count: position of the number that says how long it is.
+        length: position of the number that says how long it is.
     """
 
     arguments: tuple[int, ...]
     results: tuple[int, ...] = (0,)
-    count: int | None = None
+    length: int | None = None
 
 
 _CUTS: Mapping[str, _Cut] = {
@@ -171,8 +171,8 @@ def _cut(cut: _Cut, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Made:
         _replacing(shorter)(item) if place in cut.arguments else pytree.tree_map(whole, item)
         for place, item in enumerate(args)
     ]
-    if cut.count is not None:
-        made[cut.count] = _CUT_TO
+    if cut.length is not None:
+        made[cut.length] = _CUT_TO
     return tuple(made), pytree.tree_map(whole, dict(kwargs))
 
 
