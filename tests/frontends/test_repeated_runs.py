@@ -172,6 +172,55 @@ def test_a_gradient_penalty_through_a_checkpoint_has_the_bits_of_eager():
     assert_same_bits(factory)
 
 
+def test_what_a_run_leaves_in_an_attribute_is_that_of_the_last_run():
+    class Remembers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.spread = nn.Linear(6, 6), None
+
+        def forward(self, x):
+            out = self.layer(x)
+            self.spread = out.detach().var()
+            return torch.tanh(out)
+
+    def factory():
+        model = Remembers()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x):
+            loss = checkpoint(model, x, use_reentrant=False).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach(), model.spread
+
+        return step, torch.randn(7, 6)
+
+    assert_same_bits(factory)
+
+
+def test_a_cell_that_writes_in_place_is_there_once():
+    """What autograd copies for the backward is dead in the first run, and is found there all the same."""
+    program = captured("cells_one_by_one")
+    forward = Counter(node.op for node in program.graph.nodes)
+    assert forward["aten.addmm.default"] == 15
+    assert len(program.checkpoints) == 5
+
+
+def test_a_draw_for_other_operands_is_refused():
+    block = nn.Sequential(nn.BatchNorm1d(4), nn.RReLU())
+    optimizer = torch.optim.SGD(block.parameters(), lr=0.1)
+
+    def step(x):
+        checkpoint(block, x, use_reentrant=False, early_stop=False).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    with pytest.raises(CaptureError, match="from operands that changed") as refusal:
+        capture_step(step, (torch.randn(5, 4),))
+    assert 'checkpoints="undo"' in (refusal.value.next_step or "")
+
+
 def test_capture_leaves_the_checkpoints_of_torch_as_they_were():
     before = dict(vars(torch.utils.checkpoint))
     with warnings.catch_warnings():

@@ -7,7 +7,7 @@ draw, and all that depends on them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from neaptide.analysis.alias import is_pure_view
@@ -56,12 +56,13 @@ def without_repetitions(graph: Graph, runs: Runs, registry: OpRegistry, observed
             raise _drawn_again(graph.nodes[number])
     found.refuse_unfilled()
     edit = GraphEdit(graph)
-    for number in found.gone:
+    dead = found.dead()
+    for number in (*found.gone, *dead):
         edit.remove(number)
     for number in found.gone:
         for value in graph.nodes[number].outputs:
             edit.replace_uses(value, found.stand_in(value))
-    return Undone(edit.finish(), found.gone, stayed)
+    return Undone(edit.finish(), found.gone, tuple(n for n in stayed if n not in dead))
 
 
 def _drawn_again(node: Node) -> CaptureError:
@@ -97,6 +98,7 @@ class _Repetitions:
         self._contents = CallContents(graph, runs, registry)
         self._views = {node.id for node in graph.nodes if is_pure_view(graph, node)}
         self._last = {a.storage: a.version for node in graph.nodes for a in node.effects.writes}
+        self._anew = {s for n in self.again for s in graph.created_storages(graph.nodes[n])}
         self.merged = self._candidates(set(observed))
         self.gone: dict[int, int] = {}
         self._shown: dict[tuple[int, int], int] = {}
@@ -108,15 +110,27 @@ class _Repetitions:
         """The value that shows what another one does, from before on."""
         return self._shown[self._key(value)]
 
+    def dead(self) -> set[int]:
+        """Nodes whose results nobody uses now: what only the backward asks for, which has that of the second run."""
+        graph = self._graph
+        used = set(map(self._now, graph.outputs))
+        found = set()
+        for node in reversed(graph.nodes):
+            if node.id in self.gone:
+                continue
+            if node.effects.is_pure and node.outputs and used.isdisjoint(node.outputs):
+                found.add(node.id)
+                continue
+            used.update(map(self._now, node.inputs))
+        return found
+
+    def _now(self, value: int) -> int:
+        return self.stand_in(value) if self._graph.producer(value) in self.gone else value
+
     def settle(self) -> None:
         """Give up storages until what stays finds every storage as it needs it."""
-        while True:
-            self._find_gone()
-            wrong = {s for node in self._graph.nodes if node.id not in self.gone for s in self._misses(node)}
-            if not wrong:
-                return
-            for storage in wrong:
-                del self.merged[storage]
+        while self._gives_up_what_is_made() or self._gives_up_what_is_read():
+            pass
 
     def refuse_unfilled(self) -> None:
         """Refuse a gradient that takes what an early stop left unwritten: eager computes with whatever bytes lie there."""
@@ -164,39 +178,47 @@ class _Repetitions:
         home = -1 if storage is None else self.merged.get(storage, storage)
         return home, self._contents.looks[value]
 
-    def _find_gone(self) -> None:
-        graph = self._graph
+    def _gives_up_what_is_made(self) -> bool:
+        """Find the nodes that can go; what the others make or write is given up. Whether there was any."""
+        graph, before = self._graph, len(self.merged)
         self.gone, self._shown = {}, {self._key(value): value for value in reversed(graph.inputs)}
         first: dict[tuple[int, ...], int] = {}
         for node in graph.nodes:
             key = (self._contents.calls[node.id], *(home for home, _ in map(self._key, node.outputs)))
             twin = first.setdefault(key, node.id)
-            if node.id in self.again and self._can_go(node, is_new=twin == node.id):
-                self.gone[node.id] = twin
-                continue
+            if node.id in self.again:
+                if self._can_go(node, is_new=twin == node.id):
+                    self.gone[node.id] = twin
+                    continue
+                for storage in self._touched(node):
+                    self.merged.pop(storage, None)
             for value in node.outputs:
                 self._shown.setdefault(self._key(value), value)
+        return len(self.merged) < before
+
+    def _gives_up_what_is_read(self) -> bool:
+        """Give up storages that a node which stays reads before their last write. Whether there was any."""
+        states, before = self._contents.states, len(self.merged)
+        for node in self._graph.nodes:
+            for access in () if node.id in self.gone else node.effects.reads:
+                ends_with = states[access.storage, self._last.get(access.storage, 0)]
+                if states[access.storage, access.version] != ends_with:
+                    self.merged.pop(access.storage, None)
+        return len(self.merged) < before
 
     def _can_go(self, node: Node, *, is_new: bool) -> bool:
         if self._registry.find(node.op) is None or node.regions or node.effects.collective is not None:
             return False
         if node.id in self._contents.unlike or not all(self._key(v) in self._shown for v in node.outputs):
             return False
-        if not node.outputs and not node.effects.writes:
-            return not is_new
-        touched = (*self._graph.created_storages(node), *(access.storage for access in node.effects.writes))
+        touched = self._touched(node)
         if any(storage not in self.merged for storage in touched):
+            return False
+        # What would have to be recomputed for the result of the first run is there in the second.
+        reads = (access.storage for access in node.effects.reads)
+        if any(storage in self._anew and storage not in self.merged for storage in reads):
             return False
         return bool(touched) or self.is_view(node) or not is_new
 
-    def _misses(self, node: Node) -> Iterator[int]:
-        """Merged storages that a node which stays cannot have in their place."""
-        states = self._contents.states
-        for access in node.effects.reads:
-            storage = access.storage
-            is_final = states[storage, access.version] == states[storage, self._last.get(storage, 0)]
-            if storage in self.merged and not is_final:
-                yield storage
-        for storage in (*self._graph.created_storages(node), *(a.storage for a in node.effects.writes)):
-            if storage in self.merged:
-                yield storage
+    def _touched(self, node: Node) -> tuple[int, ...]:
+        return (*self._graph.created_storages(node), *(access.storage for access in node.effects.writes))

@@ -116,7 +116,9 @@ class ReadResult:
             self,
             graph=edited.graph,
             observations=tuple(replace(seen, value=value[seen.value]) for seen in self.observations),
-            checkpoints=tuple(tuple(node[n] for n in nodes if n in node) for nodes in self.checkpoints),
+            checkpoints=tuple(
+                filter(None, (tuple(node[n] for n in c if n in node) for c in self.checkpoints))
+            ),
             recomputed=tuple(node[n] for n in self.recomputed if n in node),
         )
 
@@ -150,7 +152,9 @@ class _Reader:
 
     def read(self) -> ReadResult:
         records = self.trace.recording.records
-        live = live_records(records, self._has_effects)
+        recomputes = any(record.is_recomputed for record in records)
+        # What only the backward asks for is dead in the first run, and is looked for there by the second.
+        live = live_records(records, lambda r: self._has_effects(r) or (recomputes and bool(r.runs)))
         slots = iter(self.trace.inputs)
         kept = {("gradient", name) for name in self.trace.kept_gradients}
         inputs = []
