@@ -80,6 +80,10 @@ class CaptureError(NeaptideError):
     exit_code = 4
 
 
+class HostEffectError(CaptureError):
+    """The step does something outside the program that would happen once, at capture, and never again."""
+
+
 class UnsupportedTorch(NeaptideError):
     """The installed PyTorch lacks a name that neaptide needs."""
 

@@ -165,6 +165,17 @@ def keeps_casts() -> bool:
     return depth > 1 and torch.is_autocast_cache_enabled()
 
 
+@contextlib.contextmanager
+def no_structured_log() -> Iterator[None]:
+    """Write no structured log: it reads the whole stack for each number of a trace, and fails on undecodable paths."""
+    log = resolve("torch._logging._internal", "trace_log")
+    handlers, log.handlers = log.handlers, []
+    try:
+        yield
+    finally:
+        log.handlers = handlers
+
+
 def data_dependent_errors() -> tuple[type[Exception], ...]:
     """What tracing raises when Python asks for a number that only the data knows."""
     return (

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from neaptide.errors import CaptureError
+from neaptide.errors import CaptureError, HostEffectError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.host_code import HostCode
 from neaptide.frontends.object_watch import ObjectWatch
@@ -23,7 +23,6 @@ from neaptide.frontends.state_finder import find_state
 from neaptide.frontends.step_slots import present_pattern
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.step_trace import trace_step
-from neaptide.frontends.trace_errors import HostEffectError
 from neaptide.frontends.trace_watch import StateWatch
 
 

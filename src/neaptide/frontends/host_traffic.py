@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
-from neaptide.errors import CaptureError
+from neaptide.errors import CaptureError, HostEffectError
 from neaptide.frontends.observers import is_observed
 from neaptide.frontends.places import root_of
 from neaptide.frontends.step_state import StepState
-from neaptide.frontends.trace_errors import HostEffectError, location, users_line
+from neaptide.frontends.trace_errors import location, users_line
 from neaptide.frontends.users_code import is_library_file
 
 _NUMBERS = (torch.SymFloat, torch.SymInt)

@@ -34,7 +34,7 @@ def locked_arrays(arrays: Sequence[Any]) -> Iterator[None]:
             where=location(users_line(traceback.extract_tb(error.__traceback__))),
             why="it would be written once, at capture, and never again when the captured program runs",
             next_step="keep it in a tensor or buffer, or write it outside the step",
-        ) from error
+        ) from None
     finally:
         for array in sorted(
             locked, key=lambda a: a.base is not None

@@ -18,11 +18,10 @@ from typing import Any
 
 import torch
 
-from neaptide.errors import CaptureError
+from neaptide.errors import CaptureError, HostEffectError
 from neaptide.frontends.containers import copied, refill
 from neaptide.frontends.reachable import reachable_objects
 from neaptide.frontends.step_state import StepState
-from neaptide.frontends.trace_errors import HostEffectError
 from neaptide.frontends.users_code import class_file, is_library_file
 
 

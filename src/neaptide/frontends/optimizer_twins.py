@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from neaptide.errors import CaptureError
+from neaptide.errors import CaptureError, HostEffectError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.kept_tables import KeptTables
 from neaptide.frontends.notes import Notes
@@ -27,7 +27,7 @@ from neaptide.frontends.step_slots import (
     observation_name,
 )
 from neaptide.frontends.step_state import StepState
-from neaptide.frontends.trace_errors import HostEffectError, location, users_line
+from neaptide.frontends.trace_errors import location, users_line
 from neaptide.frontends.trace_watch import find_line
 
 Twins = Mapping[tuple[Any, ...], torch.Tensor]

@@ -141,7 +141,7 @@ def no_outside_world(state: StepState) -> Iterator[None]:
             if ClockReading.__name__ not in str(error):
                 raise
             where = location(users_line(traceback.extract_tb(error.__traceback__)))
-            raise clock_error("a clock", where) from error
+            raise clock_error("a clock", where) from None
 
 
 def refuse_clocks(constants: Iterable[Any]) -> None:

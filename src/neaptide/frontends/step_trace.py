@@ -178,7 +178,8 @@ class _Tracer:
             self.stand_ins.check()
             if isinstance(error, NeaptideError) or not isinstance(error, Exception):
                 raise
-            raise explained(error, self.state.hidden) from error
+            told = explained(error, self.state.hidden)
+            raise told from told.__cause__
         left = {place.identity for place in self.state.left}
         written = [write for identity, write in self._restore() if identity not in left]
         written += [write for write in watch.restore() if write.identity(self.state) not in left]
@@ -252,6 +253,7 @@ class _Tracer:
         self.left_out = light.left_out
         with contextlib.ExitStack() as stack:
             stack.enter_context(originals_in_new_modules())
+            stack.enter_context(private.no_structured_log())
             stack.enter_context(self.inputs.mode)
             stack.enter_context(self.inputs.sizes.traced())
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))

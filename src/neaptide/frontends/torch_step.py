@@ -88,7 +88,10 @@ def capture_step(
         dims=dims,
     )
     with _collector_paused():
-        captured = _captured_somehow(step, request)
+        try:
+            captured = _captured_somehow(step, request)
+        except CaptureError as refusal:  # the frames and errors on the way to it say nothing about the step
+            raise refusal.with_traceback(None) from refusal.__cause__
     for program in captured.programs:
         if captured.host is None or not captured.host.goes_on(program.result_spec, program.constants):
             refuse_open_results(program.open_results)

@@ -14,10 +14,6 @@ _ROOT = __file__.rsplit("frontends", 1)[0]
 _OPTIMIZERS = "torch/optim/"
 
 
-class HostEffectError(CaptureError):
-    """The step does something outside the program that would happen once, at capture, and never again."""
-
-
 def users_line(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary | None:
     """The innermost frame in the user's own files; else the innermost frame of all that is not ours."""
     foreign = [f for f in frames if not is_ours(f.filename)]
@@ -32,6 +28,8 @@ def location(frame: traceback.FrameSummary | None) -> str | None:
 
 def explained(error: Exception, hidden: Sequence[str]) -> CaptureError:
     """The error that the user gets for one that tracing raised.
+
+    Its cause is that error where nothing is known of it but its message.
 
     Args:
         error: as it was raised.
@@ -71,12 +69,14 @@ def explained(error: Exception, hidden: Sequence[str]) -> CaptureError:
             why=first + kept,
             next_step="pass it with the batch, keep it in an attribute or variable, or name it in state=",
         )
-    return CaptureError(
+    told = CaptureError(
         "the step failed while it was traced",
         where=where,
         why=f"{type(error).__name__}: {first}",
         next_step="run the step eagerly once; if that works, report this line",
     )
+    told.__cause__ = error
+    return told
 
 
 _REVERSE_TWICE = (

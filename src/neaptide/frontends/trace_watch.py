@@ -18,12 +18,12 @@ from typing import Any
 
 import torch
 
+from neaptide.errors import HostEffectError
 from neaptide.frontends.containers import copied, refill
 from neaptide.frontends.places import ItemPlace, Place, root_of
 from neaptide.frontends.scalars import is_plain
 from neaptide.frontends.step_slots import NUMBER_TYPES, TensorSpec, Trace
 from neaptide.frontends.step_state import StepState
-from neaptide.frontends.trace_errors import HostEffectError
 
 GONE = object()  # there is nothing in a place
 _MOVED = "move_to_end"  # said of a dict whose entries are the same in another order
