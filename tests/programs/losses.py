@@ -317,3 +317,17 @@ def hard_example_mining():
         return hardest.mean() + torch.where(each > median, each, each * 0.1).mean() + each.quantile(0.9)
 
     return trained(model, loss_of), (torch.randn(48, 6), torch.randint(0, 2, (48,)))
+
+
+@FAMILY.add("ctc", "mean", "lengths as lists")
+def ctc_of_scanned_lines():
+    """Each line of a page is a row of columns; one is too short for its text, and its loss is infinite."""
+    columns = nn.Conv1d(6, 7, 3, stride=2, padding=1)
+    criterion = nn.CTCLoss(blank=6, zero_infinity=True)
+
+    def loss_of(lines, text, widths, counts):
+        scores = columns(lines).permute(2, 0, 1).log_softmax(-1)
+        return criterion(scores, text, [(width + 1) // 2 for width in widths], counts)
+
+    text = torch.randint(0, 6, (11,))
+    return trained(columns, loss_of), (torch.randn(3, 6, 20), text, [20, 15, 4], [4, 3, 4])

@@ -237,6 +237,22 @@ def index_limits(call: OpCall) -> dict[int, int]:
     )
 
 
+def lengths(call: OpCall) -> dict[int, int]:
+    """For integer operands that decide how large a result is: the number that they hold everywhere, by slot."""
+    if call.op == "aten._ctc_loss.Tensor":
+        table = call.outputs[1].shape
+    elif call.op == "aten._ctc_loss_backward.Tensor":
+        kept = _slot(call, 6)
+        table = () if kept is None else call.operands[kept].shape
+    else:
+        return {}
+    at = (
+        2 if call.op == "aten._ctc_loss.Tensor" else 3
+    )  # the lengths of the sequences, then those of their targets
+    found = zip((_slot(call, at), _slot(call, at + 1)), (table[1], (table[2] - 1) // 2), strict=True)
+    return {slot: number for slot, number in found if slot is not None}
+
+
 # Position of the indices, of the tensor that they point into (or the number that bounds them), and its axes.
 _INDEX_RULES: Final[Mapping[str, tuple[int, int, tuple[int, ...] | None]]] = {
     "aten.embedding.default": (1, 0, (0,)),

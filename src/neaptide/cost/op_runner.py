@@ -12,7 +12,7 @@ import torch
 
 from neaptide.cost._torch_private import direct_call, has_argument, storage_identity
 from neaptide.cost.call_clock import CallClock
-from neaptide.cost.op_key import OpCall, Operand, index_limits
+from neaptide.cost.op_key import OpCall, Operand, index_limits, lengths
 from neaptide.cost.op_record import OutputFacts
 from neaptide.ir.nodes import Arg, Named, Ref
 from neaptide.ir.values import DTYPE_BYTES
@@ -47,7 +47,7 @@ class OperandMaker:
         """
         made: list[Any] = []
         blocks: dict[int, torch.Tensor] = {}
-        limits = index_limits(call)
+        limits, fixed = index_limits(call), lengths(call)
         producers = dict(call.producers)
         spans = _spans(call)
         for slot, operand in enumerate(call.operands):
@@ -65,12 +65,12 @@ class OperandMaker:
                     numel = -(-spans[operand.group] // DTYPE_BYTES[operand.dtype])
                     block = torch.empty(numel, dtype=_dtype(operand.dtype), device=operand.device)
                     if not call.is_view:  # a view never looks at the numbers, so its pages stay untouched
-                        self._fill(block, limits.get(slot))
+                        self._fill(block, limits.get(slot), fixed.get(slot, 0))
                     blocks[operand.group] = block
                 made.append(_window(blocks[operand.group], operand))
         return made
 
-    def _fill(self, block: torch.Tensor, limit: int | None) -> None:
+    def _fill(self, block: torch.Tensor, limit: int | None, number: int) -> None:
         if block.dtype == torch.bool:
             block.fill_(value=True)
         elif block.is_floating_point() or block.is_complex():
@@ -79,7 +79,7 @@ class OperandMaker:
             block[:whole].view(-1, _PATTERN_LENGTH).copy_(pattern)
             block[whole:].copy_(pattern[: block.numel() - whole])
         elif limit is None:
-            block.zero_()
+            block.fill_(number)
         else:
             block.copy_(torch.randint(0, limit, (block.numel(),), generator=self._random))
 

@@ -100,6 +100,22 @@ class HostNumbers:
             known = bool(value)
         return self._decisions.setdefault(record, known) if of_batch else known
 
+    def whole_number(self, tensor: torch.Tensor) -> int | None:
+        """The number in a tensor of one that depends on no input, or on whole numbers of the batch alone; None for others.
+
+        That the batch gives this number is a decision from now on.
+        """
+        record = self.record_of(tensor)
+        for given in ({}, self._given()):
+            value = None if record is None else self._constant(record, given)
+            if value is not None:
+                with private.no_modes():
+                    number = int(value)
+                if given:
+                    self.truth(tensor == number, of_batch=True)
+                return number
+        return None
+
     def is_known(self, tensor: torch.Tensor) -> bool:
         """Whether `truth` would know what follows from a tensor."""
         record = self.record_of(tensor)

@@ -58,7 +58,8 @@ KNOWN_FIXES = (
     KnownFix(
         "",
         "ctc_loss",
-        "use another loss: the memory of this one depends on the lengths; or run this step eagerly",
+        "pass the lengths with the batch, or as tuples of Python numbers (lengths.tolist() outside the step): the memory of this loss "
+        "follows from them",
     ),
     KnownFix("", "one_hot(", "say how many classes there are: one_hot(x, num_classes=...)"),
     KnownFix("", "repeat_interleave(", "say how long the result is: repeat_interleave(..., output_size=...)"),

@@ -19,6 +19,7 @@ from neaptide.frontends._torch_checkpoints import noted_checkpoints
 from neaptide.frontends._torch_copies import copied_fakes
 from neaptide.frontends.attachment import lines_of_ends
 from neaptide.frontends.branching_gradients import check_gradients
+from neaptide.frontends.composite_losses import seen_through_ctc_loss
 from neaptide.frontends.cumulative_averages import cumulative_averages
 from neaptide.frontends.dynamic_dims import DynamicDim
 from neaptide.frontends.factory_as_step import refuse_factory
@@ -270,6 +271,7 @@ class _Tracer:
             stack.enter_context(self.optimizers.noted(notes))
             stack.enter_context(self.scaled.noted(recorder, notes))
             stack.enter_context(self.host.traced(recorder))
+            stack.enter_context(seen_through_ctc_loss(self.host))
             if self.before is not None:
                 stack.enter_context(light.open())
             stack.enter_context(noted_flags(notes))
