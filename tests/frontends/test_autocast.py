@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
@@ -92,7 +93,26 @@ def updated_inside(layer, head, x):
         return head(layer(x)).float().square().mean()
 
 
-LOSSES = (thrice, two_regions, nested, without_cache, cleared, first_without_gradient, half, updated_inside)
+def checkpointed(layer, head, x):
+    """A reentrant one runs without gradients first, and eager keeps those casts for the rest of the region."""
+    with autocast():
+        h = checkpoint(layer, x.detach().requires_grad_(), use_reentrant=True)
+        h = checkpoint(lambda h: layer(torch.tanh(layer(h))), h, use_reentrant=True)
+        h = checkpoint(head, h, use_reentrant=False)
+        return (layer(h) + head(x)).float().square().mean()
+
+
+LOSSES = (
+    checkpointed,
+    thrice,
+    two_regions,
+    nested,
+    without_cache,
+    cleared,
+    first_without_gradient,
+    half,
+    updated_inside,
+)
 
 
 @pytest.mark.parametrize("loss_of", LOSSES, ids=[loss.__name__ for loss in LOSSES])

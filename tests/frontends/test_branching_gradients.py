@@ -33,6 +33,52 @@ def by_logarithm(matrix):
     return sign * logarithm.exp()
 
 
+def matrices(a):
+    linalg, square = torch.linalg, a @ a.mT
+    made = (
+        *(
+            linalg.inv(a),
+            linalg.solve(a, a.mT),
+            linalg.cholesky(square),
+            linalg.eigvalsh(square),
+            linalg.matrix_exp(a / 9),
+        ),
+        *(
+            linalg.qr(a).R,
+            linalg.svdvals(a),
+            linalg.pinv(a),
+            linalg.lu_factor(a).LU,
+            linalg.slogdet(a)[1],
+            a.logdet(),
+        ),
+        *(
+            linalg.vector_norm(a, 3),
+            linalg.matrix_norm(a),
+            linalg.matrix_norm(a, "nuc"),
+            linalg.matrix_power(a, 3),
+        ),
+        linalg.solve_triangular(a.tril(), a, upper=False),
+    )
+    return sum(tensor.square().mean() for tensor in made)
+
+
+def losses(h, target):
+    functions = nn.functional
+    return (
+        *(
+            functions.mse_loss(h, target),
+            functions.huber_loss(h, target),
+            functions.smooth_l1_loss(h, target),
+        ),
+        *(bce(h.sigmoid(), target), bce_with_logits(h, target), functions.soft_margin_loss(h, target.sign())),
+        *(
+            functions.kl_div(h.log_softmax(1), target, reduction="batchmean"),
+            functions.poisson_nll_loss(h, target),
+        ),
+        functions.cross_entropy(h, target.softmax(1)),
+    )
+
+
 ONES = torch.ones(20, 5)
 bce, bce_with_logits = nn.functional.binary_cross_entropy, nn.functional.binary_cross_entropy_with_logits
 REFUSED = {
@@ -64,7 +110,8 @@ SAME_BITS = {
         * v
     ),
     "other way to a determinant": lambda h, v: twice(by_logarithm(h[:5]) * v, h),
-    "inverse, twice": lambda h, v: twice(torch.linalg.inv(h[:5] + 3 * torch.eye(5)).sum() * v, h),
+    "matrices, twice": lambda h, v: twice(matrices(h[:5] + 4 * torch.eye(5)) * v, h),
+    "losses, twice": lambda h, v: twice(sum(losses(h, ONES * 0.3)) * v, h),
     "masked_fill by a number": lambda h, v: h.masked_fill(h > 0, 0.5).square().sum() + v,
     "prod without gradient": lambda h, v: (h * h.detach().prod(1, keepdim=True)).sum() + v,
     "cumprod": lambda h, v: (1 + 0.1 * h).cumprod(1).square().mean() * v,

@@ -28,7 +28,7 @@ _TRIED = frozenset(
     {Trait.ELEMENTWISE, Trait.CONTRACTION, Trait.CONVOLUTION, Trait.ATTENTION, Trait.REDUCTION}
     | {Trait.NORMALISATION, Trait.POOLING, Trait.GATHER, Trait.LOSS, Trait.COPY}
 )
-_FAILURES = (RuntimeError, ValueError, TypeError, IndexError, MemoryError)
+_FAILURES = (RuntimeError, ValueError, TypeError, IndexError, AssertionError, MemoryError)
 
 
 class _Result(NamedTuple):
