@@ -13,6 +13,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends._torch_collectives import is_opaque_collective
 from neaptide.frontends.fake_kernels import FAKE_KERNELS
 from neaptide.frontends.known_results import KnownResults
 from neaptide.frontends.line_notes import calling_line
@@ -107,6 +108,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 f"the step uses {qualified(func)}, which is no tensor operation",
                 where=_location(calling_line()),
                 why="neaptide has no meaning for it",
+            )
+        if is_opaque_collective(func):
+            raise CaptureError(
+                f"the step talks to other processes by {func}",
+                where=_location(calling_line()),
+                why="it takes a group of processes as an object, which no program can carry",
+                next_step="use torch.distributed.all_reduce without async_op, or a function of "
+                "torch.distributed._functional_collectives",
             )
         if any(kind not in _PLAIN_TENSORS and not private.is_fake_type(kind) for kind in types):
             return NotImplemented  # a tensor class with a meaning of its own: its parts come here one by one

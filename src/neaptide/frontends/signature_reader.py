@@ -17,6 +17,7 @@ from neaptide.frontends.place_facts import Fact, PlaceFacts
 from neaptide.frontends.scalars import is_scalar
 from neaptide.frontends.signature import Signature
 from neaptide.frontends.size_guard import SizeGuard
+from neaptide.frontends.state_refusals import refuse_wrapper
 from neaptide.frontends.step_slots import argument_name
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.tensor_facts import TensorFacts, geometry, hooks_of, storage_of
@@ -96,6 +97,7 @@ class SignatureReader:
         for position, leaf in enumerate(leaves):
             name = argument_name(position)
             if isinstance(leaf, torch.Tensor):
+                refuse_wrapper(leaf, name)
                 own = geometry(leaf) if sizes is None else sizes.geometry(position, leaf, binding)
                 facts.append((name, own))
                 if leaf.requires_grad:

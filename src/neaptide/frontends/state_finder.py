@@ -36,7 +36,7 @@ from neaptide.frontends.places import (
 from neaptide.frontends.reads_by_name import ReadsByName
 from neaptide.frontends.scalars import is_scalar
 from neaptide.frontends.settings import SETTINGS, is_own_identity, settings_in
-from neaptide.frontends.state_refusals import refuse, refuse_odd_state
+from neaptide.frontends.state_refusals import refuse, refuse_odd_state, refuse_wrapper
 from neaptide.frontends.step_state import Owner, StepState, TensorSlot, make_names_unique
 from neaptide.frontends.unread import ALL_READ, UnreadNames
 from neaptide.frontends.users_code import (
@@ -332,6 +332,7 @@ class _Finder:
         if place is None:
             self.state.hidden.append(name)
             return
+        refuse_wrapper(tensor, name)
         slot = self._slots.get(id(tensor))
         if slot is None:
             self._class(type(tensor))

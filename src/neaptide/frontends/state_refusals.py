@@ -8,6 +8,7 @@ import torch
 
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends._torch_collectives import holds_other_tensors
 
 
 def refuse(item: Any, name: str) -> None:
@@ -31,6 +32,21 @@ def refuse(item: Any, name: str) -> None:
     if reason is not None:
         raise CaptureError(
             f"{name} ({type(item).__name__}) cannot be part of a captured step", why=reason, next_step=fix
+        )
+
+
+def refuse_wrapper(tensor: torch.Tensor, name: str) -> None:
+    """Raise for a tensor that is made of others and has no bytes of its own.
+
+    Raises:
+        CaptureError: naming it.
+    """
+    if holds_other_tensors(tensor):
+        raise CaptureError(
+            f"{name} is a {type(tensor).__name__}, which cannot be part of a captured step",
+            why="it is a wrapper of other tensors and has no bytes of its own that could be planned",
+            next_step="keep a plain tensor there: plan the model before fully_shard or distribute_tensor is applied, or "
+            "pass the tensor inside of it (`.to_local()` of a DTensor)",
         )
 
 

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from neaptide.errors import NeaptideError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends._torch_checkpoints import noted_checkpoints
+from neaptide.frontends._torch_collectives import functional_all_reduce
 from neaptide.frontends._torch_copies import copied_fakes
 from neaptide.frontends.attachment import lines_of_ends
 from neaptide.frontends.branching_gradients import check_gradients
@@ -255,6 +256,7 @@ class _Tracer:
         with contextlib.ExitStack() as stack:
             stack.enter_context(originals_in_new_modules())
             stack.enter_context(private.no_structured_log())
+            stack.enter_context(functional_all_reduce())
             stack.enter_context(self.inputs.mode)
             stack.enter_context(self.inputs.sizes.traced())
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
