@@ -155,6 +155,25 @@ def test_what_is_known_of_a_kind_is_asked_of_the_kernel_once(monkeypatch):
     assert len(tried) <= 1
 
 
+def test_modes_of_the_user_do_not_see_the_trial(monkeypatch):
+    seen = []
+
+    class Seeing(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, _types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    monkeypatch.setattr(true_results, "_known", {})
+    func, args = group_norm(torch.randn(30, 4, 7).bfloat16(), torch.full((4,), 2.0))
+    mode = FakeTensorMode()
+    fakes = torch.utils._pytree.tree_map_only(torch.Tensor, mode.from_tensor, args)
+    with mode:
+        found = func(*fakes)
+        with Seeing():
+            with_true_results(found, func, fakes, {})
+    assert func not in seen
+
+
 def test_numbers_that_are_drawn_in_a_trial_are_not_drawn_from_the_users_stream():
     before = torch.get_rng_state()
     traced(aten.normal.Tensor_Tensor, (torch.zeros(7, 3), torch.ones(7, 3)))

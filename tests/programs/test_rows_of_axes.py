@@ -45,6 +45,7 @@ WITHOUT_ROWS = {
     "aten.multi_margin_loss_backward.default": "a loss of one program",
     "aten._efficientzerotensor.default": "a tensor without bytes",
     "aten._foreach_lerp_.Scalar": "works on lists of weights",
+    "aten._amp_foreach_non_finite_check_and_unscale_.default": "says of a whole list whether all is finite",
     "aten._linalg_check_errors.default": "asks the host",
     "aten.embedding_renorm_.default": "overwrites the rows of a table that numbers in another operand name",
     "aten.histc.default": "counts over the whole tensor",

@@ -21,13 +21,14 @@ def has_python_kernel(operation: Any) -> bool:
 
 @contextlib.contextmanager
 def bare_kernels(*, draws: bool) -> Iterator[None]:
-    """Operations inside run on real tensors, unseen by a trace and by autocast, and random numbers go on as they were.
+    """Operations inside run on real tensors, unseen by modes and autocast, and random numbers go on as they were.
 
     Args:
         draws: they may draw random numbers.
     """
     with (
         no_modes(),
+        resolve("torch._C", "DisableTorchFunction")(),
         resolve("torch._C", "_DisableAutocast")(),
         torch.no_grad(),
         torch.random.fork_rng(devices=(), enabled=draws),

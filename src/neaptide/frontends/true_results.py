@@ -143,6 +143,8 @@ def _try(
             tried = pytree.tree_leaves(func(*real_args, **real_kwargs))
         except _FAILURES:  # no kernel here, or none for such operands: eager will say so
             return _NOT_TRIED
+        if len(tried) != len(results):
+            raise _refusal(func, f"it gives {len(results)} results, not {len(tried)}")
         storages = [private.storage_key(t.untyped_storage()) for t in _tensors((real_args, real_kwargs))]
         for place, (leaf, real) in enumerate(zip(results, tried, strict=True)):
             if (
