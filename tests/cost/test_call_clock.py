@@ -22,7 +22,6 @@ def world(monkeypatch):
 
     monkeypatch.setattr(call_clock.time, "thread_time", now)
     monkeypatch.setattr(call_clock.time, "perf_counter", now)
-    monkeypatch.setattr(call_clock.time, "sleep", lambda seconds: None)
     return state
 
 
@@ -44,7 +43,6 @@ class Processor:
         monkeypatch.setattr(call_clock.time, "thread_time", lambda: self.now)
         monkeypatch.setattr(call_clock.time, "perf_counter", lambda: self.now)
         monkeypatch.setattr(call_clock.time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(call_clock.time, "sleep", lambda seconds: None)
         monkeypatch.setattr(call_clock.torch, "mm", lambda *_: self.compute(1e-5))
 
     def compute(self, seconds):
@@ -76,19 +74,19 @@ def test_readings_that_were_interrupted_tell_no_pace(monkeypatch):
     assert clock.seconds(lambda: processor.compute(3e-3)) == pytest.approx(3e-3)
 
 
-def test_a_thread_that_wakes_late_behind_a_pause_is_not_the_pace(monkeypatch):
-    """Every third reading is behind a pause from which a worker thread comes back milliseconds later."""
+def test_a_thread_that_wakes_late_is_not_the_pace(monkeypatch):
+    """A worker thread that slept takes milliseconds to come back, and others take the processor away now and then."""
     processor = Processor(monkeypatch)
-    pauses = itertools.count()
-    woken = [False]
+    runs = itertools.count()
+    is_awake = [True]
 
-    def paused(_seconds):
-        woken[0] = next(pauses) % 3 == 0
+    def slept(_seconds):
+        is_awake[0] = False
 
     def yardstick(*_):
-        processor.compute(4e-3 if woken[0] else 1e-5)
+        processor.compute(1e-5 if is_awake[0] and next(runs) % 30 else 8e-2)
 
-    monkeypatch.setattr(call_clock.time, "sleep", paused)
+    monkeypatch.setattr(call_clock.time, "sleep", slept)
     monkeypatch.setattr(call_clock.torch, "mm", yardstick)
     assert CallClock().pace_s == pytest.approx(1e-5)
 

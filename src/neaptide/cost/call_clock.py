@@ -20,11 +20,14 @@ _YARDSTICK_SIZE: Final = 96
 _YARDSTICK_READINGS: Final = 9
 """Behind a convolution, beside five other programs on two cores, the median of 3 differed by 0.19 of itself from
 one to the next, that of 9 by 0.03, as what is timed does; the first readings find cold caches."""
-# What else runs comes and goes within milliseconds, so the usual pace is a median over 0.2 s. The readings alone take 10 ms: without
-# pauses all of them would fall into one turn of whatever else runs. A mean would tell how long a worker thread of torch takes to be
-# woken behind a pause, which is milliseconds beside other programs: with two threads it was 260 times the pace of calls in a row.
-_PACE_READINGS: Final = 50
-_BETWEEN_READINGS_S: Final = 4e-3
+# What else runs comes and goes within milliseconds, so the usual pace is a median over 0.2 s, of runs in a row as calls are: behind a
+# pause a worker thread of torch is woken late, by 4 to 80 ms beside other programs, and that is the pace of nothing. With more
+# threads than processors that are free it happens without a pause as well. So there are at least a hundred runs: those of one
+# millisecond in which all threads run outnumber the others.
+_USUAL_S: Final = 0.2
+_LEAST_RUNS: Final = 101
+_LONGEST_S: Final = 5.0
+_MOST_RUNS: Final = 30_000
 # A pace that was seen longer ago is seen to again; that takes less than a hundredth of the time.
 _LATELY_S: Final = 1e-2
 _WRONG_PACE: Final = 2.0
@@ -67,12 +70,16 @@ class CallClock:
         return self._plain_seconds(work)
 
     def usual_pace_s(self) -> float:
-        """Seconds of the yardstick at the pace of now, a median over 0.2 s."""
-        found = []
-        for _ in range(_PACE_READINGS):
-            time.sleep(_BETWEEN_READINGS_S)
-            found.append(self.pace_now_s())
-        return median(found)
+        """Seconds of the yardstick at the pace of now, a median over 0.2 s in a row."""
+        began = time.monotonic()
+        found: list[float] = []
+        while len(found) < _MOST_RUNS:
+            found.append(self._plain_seconds(self._yardstick))
+            passed_s = time.monotonic() - began
+            if passed_s >= (_USUAL_S if len(found) >= _LEAST_RUNS else _LONGEST_S):
+                break
+        # So few runs were all disturbed, more or less.
+        return median(found) if len(found) >= _LEAST_RUNS else min(found)
 
     def pace_now_s(self) -> float:
         """Seconds of the yardstick at this moment; takes 0.2 ms."""
