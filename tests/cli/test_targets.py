@@ -74,7 +74,7 @@ def test_a_missing_file_names_the_place_and_a_near_one(tmp_path):
 def test_a_file_of_another_kind(tmp_path):
     write(tmp_path, "x", "a.txt")
     assert "no Python file" in refusal("a.txt:factory").what
-    write(tmp_path, "{}", "plan.json")
+    write(tmp_path, '{"format": "neaptide.plan/2"}', "plan.json")
     assert "neaptide explain plan.json" in refusal("plan.json").next_step
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, TypeAlias
 
+from neaptide.cli.file_kinds import kind_of
 from neaptide.errors import NeaptideError, TargetError, UnreadableFile
 from neaptide.reading import is_file, is_there, place_of, read_text
 
@@ -134,6 +135,11 @@ def _incomplete(text: str) -> TargetError:
             next_step=f"write {text}:NAME, where NAME is a function that returns (step, batch)",
         )
     if path.suffix == ".json" and is_file(path):
+        if (kind := kind_of(path)) is not None:
+            return TargetError(
+                f"{text} is {kind.what}, and a target is a program",
+                next_step=kind.next_step.format(file=text),
+            )
         return TargetError(
             f"{text} is JSON of no kind that is known, and a target is a program", next_step=f"write {_FORMS}"
         )
