@@ -178,6 +178,7 @@ class _Finder:
                 self._later(item.__wrapped__, name, None)
                 self._cells(item)
         elif isinstance(item, _CACHED):
+            self.state.caches.append((name, item))
             self._later(item.__wrapped__, name, None)
         elif isinstance(item, (list, dict, deque)):
             self._container(item, name, place)

@@ -80,6 +80,7 @@ class StepState:
         unread_arguments: positions of leaves of its arguments, likewise.
         counted: names of numbers among the plain values that the step itself writes: inputs and outputs of its programs.
         flagged: names of the tensors whose `requires_grad` the step leaves changed at some call; None before a capture.
+        caches: functions that keep what they returned (`functools.lru_cache`), by name.
         is_watched: whether impure Python is looked for in traces.
         undoes_checkpoints: traces run functions that the user checkpoints once, as plain code.
     """
@@ -114,6 +115,7 @@ class StepState:
     unread_arguments: frozenset[int] = frozenset()
     counted: frozenset[str] = frozenset()
     flagged: frozenset[str] | None = None
+    caches: list[tuple[str, Any]] = field(default_factory=list)
     is_watched: bool = True
     undoes_checkpoints: bool = False
 

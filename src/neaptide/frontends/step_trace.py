@@ -24,6 +24,7 @@ from neaptide.frontends.composite_losses import seen_through_ctc_loss
 from neaptide.frontends.cumulative_averages import cumulative_averages
 from neaptide.frontends.dynamic_dims import DynamicDim
 from neaptide.frontends.factory_as_step import refuse_factory
+from neaptide.frontends.function_caches import cached_error, clear_caches
 from neaptide.frontends.host_numbers import HostNumbers
 from neaptide.frontends.host_part import UNKNOWN, HostPart
 from neaptide.frontends.host_traffic import no_host_traffic
@@ -59,7 +60,7 @@ from neaptide.frontends.trace_inputs import FakeInputs
 from neaptide.frontends.trace_notes import noted_backward, noted_modules
 from neaptide.frontends.trace_outputs import TraceOutputs, refuse_batch_gradients
 from neaptide.frontends.trace_truths import known_truths
-from neaptide.frontends.trace_watch import StateWatch, Write, rebound
+from neaptide.frontends.trace_watch import StateWatch, Write, find_line, rebound
 from neaptide.frontends.unread import StandIns
 
 
@@ -178,6 +179,7 @@ class _Tracer:
             watch.restore()
             objects.put_back()
             self.stand_ins.check()
+            self._clear_caches(error)
             if isinstance(error, NeaptideError) or not isinstance(error, Exception):
                 raise
             told = explained(error, self.state.hidden)
@@ -188,6 +190,7 @@ class _Tracer:
         for changed in objects.put_back():
             raise changed_error(changed, self._line_that_changes(changed))
         self.stand_ins.check()
+        self._clear_caches(None)
         self.scaled.settle()
         listing = NO_LISTING
         if self.state.is_watched:
@@ -216,6 +219,15 @@ class _Tracer:
         if written:
             raise watch.refuse(list({write.name: write for write in written}.values()), trace)
         return trace
+
+    def _clear_caches(self, error: BaseException | None) -> None:
+        """Leave no tensor of the trace in a cache of a function.
+
+        Raises:
+            CaptureError: there was one.
+        """
+        for name in clear_caches(self.state.caches):
+            raise cached_error(name, find_line(name, self.state.codes)) from error
 
     def _skeletons(self) -> frozenset[str]:
         """Names of tensors without bytes in a step whose others have bytes: the step never reads their elements."""
