@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import pytest
 import torch
 
@@ -15,7 +17,28 @@ def matrices(model):
     return [p for p in model.parameters() if p.ndim > 1]
 
 
+class Guarded(dict):
+    """A dict that is asked, and nothing else."""
+
+    def __iter__(self):
+        raise AssertionError
+
+    def items(self):
+        raise AssertionError
+
+    def __getitem__(self, key):
+        raise AssertionError
+
+
+def last_first(model):
+    chosen = OrderedDict.fromkeys(matrices(model), 0.9)
+    chosen.move_to_end(next(iter(chosen)))
+    return chosen
+
+
 CHOICES = {
+    "an ordered dict": last_first,
+    "a dict that nobody reads": lambda model: Guarded.fromkeys(matrices(model), 0.9),
     "a set": lambda model: set(matrices(model)),
     "a frozen set": lambda model: frozenset(matrices(model)),
     "a dict": lambda model: dict.fromkeys(matrices(model), 0.9),

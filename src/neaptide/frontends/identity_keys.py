@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from neaptide.frontends.containers import base_of, entry, keys_of, put
 from neaptide.frontends.places import Place, root_of
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.trace_watch import Write
@@ -40,8 +41,8 @@ class IdentityKeys:
         self._twins: dict[int, torch.Tensor] = {}
         self._known: dict[int, torch.Tensor] = {}
 
-    def _knows(self, keys: Any) -> bool:
-        return any(id(key) in self._names for key in keys)
+    def _knows(self, collection: Any) -> bool:
+        return any(id(key) in self._names for key in keys_of(collection))
 
     def fill(self, twins: Mapping[str, torch.Tensor]) -> None:
         """Put the twins, by name of the slot, in the places of the tensors."""
@@ -51,7 +52,7 @@ class IdentityKeys:
             _exchange(table, self._twins)
         for place, members in self._sets:
             kind = _InOrder if isinstance(members, set) else _FrozenInOrder
-            self._stand_ins.append(kind([self._twins.get(id(member), member) for member in members]))
+            self._stand_ins.append(kind([self._twins.get(id(member), member) for member in keys_of(members)]))
             place.set(self._stand_ins[-1])
         self._filled = [root.get() for root, _ in self._tuples]
         for namespace in self._namespaces:
@@ -83,9 +84,10 @@ class IdentityKeys:
 
 
 def _exchange(table: dict[Any, Any], by_id: Mapping[int, torch.Tensor]) -> None:
-    entries = [(by_id.get(id(key), key), content) for key, content in dict.items(table)]
-    dict.clear(table)
-    dict.update(table, entries)
+    entries = [(by_id.get(id(key), key), entry(table, key)) for key in keys_of(table)]
+    base_of(table).clear(table)
+    for key, content in entries:
+        put(table, key, content)
 
 
 class _InOrder(set[Any]):

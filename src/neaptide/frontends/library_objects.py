@@ -11,11 +11,11 @@ import sys
 import types
 from collections import deque
 from collections.abc import Callable
-from itertools import islice
 from typing import Any
 
 import torch
 
+from neaptide.frontends.containers import entries_of
 from neaptide.frontends.contents import MAX_CONTAINER
 from neaptide.frontends.places import attributes_of
 from neaptide.frontends.scalars import is_scalar
@@ -75,10 +75,8 @@ class Leads:
 
 
 def _parts(item: Any) -> list[Any]:
-    if isinstance(item, dict):
-        return [*islice(item.values(), MAX_CONTAINER)]
-    if isinstance(item, (list, tuple, set, frozenset, deque)):
-        return [*islice(item, MAX_CONTAINER)]
+    if isinstance(item, (dict, list, tuple, set, frozenset, deque)):
+        return entries_of(item)[:MAX_CONTAINER]
     if isinstance(item, types.MethodType):
         return [item.__self__, item.__func__]
     if isinstance(item, functools.partial):
