@@ -216,6 +216,10 @@ class StepInterrupted(NeaptideError):
         super().__init__(what, where=where, why=why, next_step=next_step)
 
 
+class NumericsWarning(UserWarning):
+    """A planned call whose bits differ from eager's."""
+
+
 class NumericsError(NeaptideError):
     """A verify run whose numbers differ from eager by more than the plan allows."""
 

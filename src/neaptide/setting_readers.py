@@ -104,6 +104,20 @@ def read_boolean(value: Any) -> bool:
     raise UsageError(f"{value!r} is neither yes nor no", next_step=f"write one of {', '.join(_YES_NO)}")
 
 
+def read_verify(value: Any) -> bool | str:
+    """Yes or no, or which planned calls are verified: `first`, `never`, or `every N`."""
+    text = value.strip().lower() if isinstance(value, str) else ""
+    if text in {"first", "never"} or _EVERY.fullmatch(text):
+        return text
+    try:
+        return read_boolean(value)
+    except UsageError as error:
+        raise UsageError(
+            f"{value!r} says neither whether nor when to verify",
+            next_step="write first, never, every 100, yes or no",
+        ) from error
+
+
 def one_of_reader(*choices: str) -> Callable[[Any], str]:
     """Reads one of some words."""
 
@@ -162,4 +176,5 @@ def parse_shapes(texts: Sequence[str]) -> tuple[tuple[int, ...], ...]:
 
 
 _SHAPE: Final = re.compile(r"\d+(x\d+)*")
+_EVERY: Final = re.compile(r"every [1-9]\d*")
 _DIM: Final = re.compile(r"(\d+)\s*=\s*(\d+)\s*\.\.\s*(\d*)")

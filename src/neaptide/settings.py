@@ -6,6 +6,7 @@ their defaults and checks from it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
@@ -24,6 +25,7 @@ from neaptide.setting_readers import (
     read_size,
     read_text,
     read_texts,
+    read_verify,
 )
 from neaptide.units import parse_duration
 
@@ -57,7 +59,7 @@ class SettingInfo:
     @property
     def is_yes_or_no(self) -> bool:
         """Whether it is given as a flag."""
-        return self.read is read_boolean
+        return self.read in (read_boolean, read_verify)
 
     @property
     def is_many(self) -> bool:
@@ -97,7 +99,9 @@ class Settings:
         points: budgets of a curve.
         repeats: timed steps of each program.
         steps: steps of a run.
-        verify: compare the numbers with eager; None for what the command does by itself.
+        verify: compare the numbers with eager; None for what the command does by itself. Steps that are planned when they
+            are called take when: `first`, `never` or `every N`.
+        strict: such a step that gives other bits than eager is an error; else a warning.
         eager: measure eager too.
         atomic: keep all updates behind the last operation that can fail.
         allow_nondeterministic: recompute operations too that give other bits on every run.
@@ -232,10 +236,15 @@ class Settings:
         "Steps to run; {default} by default.",
         metavar="N",
     )
-    verify: bool | None = setting(
+    verify: bool | str | None = setting(
         None,
-        read_boolean,
+        read_verify,
         "Compare loss, gradients and parameters with eager; `compare` does it by default, `run` does not.",
+    )
+    strict: bool = setting(
+        False,
+        read_boolean,
+        "A planned step that gives other bits than eager is an error, not a warning.",
     )
     eager: bool = setting(
         True,
@@ -317,6 +326,11 @@ class Settings:
     )
 
     @property
+    def verifies(self) -> bool | None:
+        """Whether numbers are compared with eager's; None for what the command does by itself."""
+        return self.verify if self.verify is None else self.verify not in {False, "never"}
+
+    @property
     def time_limit_s(self) -> float | None:
         """Seconds that planning may take; None without a limit."""
         if self.time_limit is not None:
@@ -344,6 +358,20 @@ def read_setting(name: str, value: Any, where: str) -> Any:
         return TABLE[name].read(value)
     except UsageError as error:
         raise type(error)(error.what, where=where, why=error.why, next_step=error.next_step) from error
+
+
+def verified_calls(verify: bool | str | None) -> str:
+    """Which planned calls are verified, as an argument says, else the environment, else `first`.
+
+    Raises:
+        UsageError: naming the argument or the variable.
+    """
+    where = "verify"
+    if verify is None:
+        where = "NEAPTIDE_VERIFY"
+        verify = os.environ.get(where, "first")
+    read = read_setting("verify", verify, where)
+    return read if isinstance(read, str) else "first" if read else "never"
 
 
 def check_setting(name: str, value: Any) -> None:

@@ -24,12 +24,12 @@ from neaptide.runtime.evicting_variant import evicting_variant
 from neaptide.runtime.for_all_shapes import BY_SHAPE, check_for_all_shapes, for_all_shapes, varies
 from neaptide.runtime.plan_matching import fits, matched, same_budget, warn_of_left_out
 from neaptide.runtime.planned_graph import LeaveOut, PlannedVariant
-from neaptide.runtime.planned_step import OnMismatch, PlannedStep
+from neaptide.runtime.planned_step import OnMismatch, PlannedStep, Replanner
 from neaptide.runtime.prepared_step import PreparedStep, prepare
 from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.seen_sizes import SeenSizes
 from neaptide.runtime.shapes_matching import dims_of_plan, matched_for_all_shapes
-from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS, check_setting
+from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS, check_setting, verified_calls
 from neaptide.transform.rewrite import Rewrite
 
 Step = Callable[..., Any]
@@ -45,6 +45,8 @@ def apply(
     arena: bool | ArenaOptions = False,
     allow_nondeterministic: bool = False,
     slow: SlowMemory = DEFAULT_SLOW_MEMORY,
+    verify: bool | str | None = DEFAULTS.verify,
+    strict: bool = DEFAULTS.strict,
 ) -> PlannedStep:
     """A callable that runs a step under a plan; `plan.apply(step)` is the same.
 
@@ -61,6 +63,8 @@ def apply(
         arena: run inside one block of memory, every result at a planned address; `ArenaOptions` say how.
         slow: where storages wait that the plan moves: on the CPU a file, its folder and the rate that copies are held to.
         allow_nondeterministic: needed for a plan that was made with it: a file cannot allow itself other bits.
+        verify: as for `compile_step`.
+        strict: as for `compile_step`.
 
     Raises:
         UsageError: neither a plan nor a path, or an unknown `on_mismatch`.
@@ -72,7 +76,10 @@ def apply(
     check_on_mismatch(on_mismatch)
     checked = check_plan(plan)
     check_arena(checked, arena=bool(arena))
-    return _runner(checked, step, state, on_mismatch, time_limit_s, arena, allow_nondeterministic, slow)
+    make = _maker(checked, step, state, time_limit_s, arena, allow_nondeterministic, slow)
+    return PlannedStep(
+        step, make, on_mismatch=on_mismatch, verify=verified_calls(verify), strict=strict, slow=slow
+    )
 
 
 def compile_step(
@@ -98,6 +105,8 @@ def compile_step(
     slow: SlowMemory = DEFAULT_SLOW_MEMORY,
     dynamic: Dynamic | bool | None = None,
     checkpoints: str = DEFAULTS.checkpoints,
+    verify: bool | str | None = DEFAULTS.verify,
+    strict: bool = DEFAULTS.strict,
 ) -> PlannedStep:
     """A callable that plans a step when it is first called, and runs it under the plan from then on.
 
@@ -130,6 +139,13 @@ def compile_step(
     With `dynamic=True` the dims that vary are found by watching: the first call is planned for its shape, and when a later
     one has other sizes, one program is made for ranges around the sizes seen, widened to powers of two. `counts.ranges`
     tells them. A call outside of them widens them once more.
+
+    The first call of each program is verified: eager runs in front of it on the same objects, which are put back from a file, and
+    the bits of all results and of all state are compared. That takes about as long as another step, and no byte beyond the
+    budget: what autograd saves waits in the file. Where it does not fit, a line of the log says so. A difference is a
+    `NumericsWarning` that names the first operation that differs, and the call is eager's; with `strict=True` it is a
+    `NumericsError`. `verify="every 100"` does it at each hundredth planned call as well, `verify="never"` not at all;
+    where it is not given, `NEAPTIDE_VERIFY` says. `counts` tells what it cost.
 
     Raises:
         UsageError: an unknown strategy, rule, `on_mismatch` or way to evict, or eviction together with a strategy, with
@@ -213,7 +229,9 @@ def compile_step(
         first_bytes = first_bytes or found.plan.programs[0].budget_bytes
         return found.variant
 
-    return PlannedStep(step, make, on_mismatch=on_mismatch)
+    return PlannedStep(
+        step, make, on_mismatch=on_mismatch, verify=verified_calls(verify), strict=strict, slow=slow
+    )
 
 
 def _refuse_exclusions(options: SearchOptions, strategy: str, *, arena: bool, evicts: bool) -> None:
@@ -241,17 +259,16 @@ def _warn_once() -> LeaveOut:
     return warn
 
 
-def _runner(
+def _maker(
     plan: Plan,
     step: Step,
     state: Any,
-    on_mismatch: OnMismatch,
     time_limit_s: float | None,
     arena: bool | ArenaOptions,
     allow_nondeterministic: bool,
     slow: SlowMemory,
-) -> PlannedStep:
-    """A step under a plan. Its first capture must fit the plan; later ones are planned for the same bytes."""
+) -> Replanner:
+    """What plans a step under a plan. Its first capture must fit the plan; later ones are planned for the same bytes."""
     has_begun = False
     allowed = plan.allow_nondeterministic and allow_nondeterministic
     leave_out = _warn_once()
@@ -282,4 +299,4 @@ def _runner(
             return placed(prepared, for_all_shapes(prepared, options), arena)
         return placed(prepared, plan_within_budget(prepared, options).variant, arena)
 
-    return PlannedStep(step, make, on_mismatch=on_mismatch)
+    return make

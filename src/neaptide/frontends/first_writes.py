@@ -83,6 +83,13 @@ class FirstWrites:
                 left = isinstance(write.after, LeftTensor)
                 _put(place, write.after.placeholder() if left else write.after)
 
+    def let_go(self) -> None:
+        """Drop the tensors that a call overwrites unread."""
+        for place, write in self.found:
+            if write.name in self.overwritten and isinstance(_content(place), torch.Tensor):
+                assert isinstance(write.after, LeftTensor)
+                _put(place, write.after.placeholder())
+
     def odd_facts(self) -> tuple[tuple[str, Any], ...]:
         """Places that hold neither a tensor that the step leaves nor what its first write overwrites."""
         return tuple(
@@ -94,13 +101,21 @@ class FirstWrites:
     @contextlib.contextmanager
     def done(self) -> Iterator[None]:
         """Everything as it is after the writes; put back at the end."""
-        before = [(place, _content(place)) for place, _ in self.found]
+        before = self.contents()
         self.do()
         try:
             yield
         finally:
-            for place, content in before:
-                _put(place, content)
+            self.put_back(before)
+
+    def contents(self) -> list[Any]:
+        """What is in the places now, for `put_back`."""
+        return [_content(place) for place, _ in self.found]
+
+    def put_back(self, contents: Sequence[Any]) -> None:
+        """Have in the places what was there."""
+        for (place, _), content in zip(self.found, contents, strict=True):
+            _put(place, content)
 
 
 NO_WRITES = FirstWrites()

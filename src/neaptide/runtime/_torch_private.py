@@ -27,6 +27,7 @@ __all__ = [
     "new_fake",
     "quiet_fakes",
     "storage_identity",
+    "writes_so_far",
 ]
 
 
@@ -76,6 +77,11 @@ def changes_inputs(func: Any) -> bool:
     """Whether an operator may write to or resize an input; an operator without a schema may."""
     schema = getattr(func, "_schema", None)
     return schema is None or bool(schema.is_mutable)
+
+
+def writes_so_far(tensor: torch.Tensor) -> int:
+    """How often what a tensor sees was written in place."""
+    return int(tensor._version)
 
 
 def note_optimizer_step(optimizer: torch.optim.Optimizer) -> None:

@@ -96,9 +96,13 @@ class Binding:
         inputs = [reader(leaves) for reader in self._readers]
         self._passed = leaves if self._returns_arguments else []
         self._flagged = [(leaves[at], flag) for at, flag in self._program.argument_flags.items()]
+        self.discard()
+        return inputs
+
+    def discard(self) -> None:
+        """Drop the gradients that the step throws away unread."""
         for slot in self._discarded:
             slot.current().grad = None
-        return inputs
 
     def write_back(self, outputs: tuple[Any, ...]) -> Any:
         """Set gradients and optimizer state, and put the step's return value together."""

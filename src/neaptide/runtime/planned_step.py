@@ -11,12 +11,14 @@ import torch
 
 from neaptide.errors import InfeasibleBudget, StepInterrupted, StepMismatch, UsageError
 from neaptide.frontends.step_state import TensorSlot
+from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.movers.waiting_state import WaitingState
 from neaptide.planner.eviction.run import EvictionTotals
 from neaptide.plans import Plan
 from neaptide.runtime.arena import Arenas
 from neaptide.runtime.arena_plan import ArenaReport
 from neaptide.runtime.arena_shape_report import ArenaOnTheWay, arena_on_the_way, arena_report
+from neaptide.runtime.beside_eager import NEVER, BesideEager, Verified
 from neaptide.runtime.evicting import EvictingExecutable
 from neaptide.runtime.lowered_variant import LoweredVariant, Runnable
 from neaptide.runtime.planned_graph import PlannedVariant
@@ -49,6 +51,7 @@ class CallCounts:
         mismatches: for each distinct mismatch, in words, how often it was met; beyond the first hundred they are
             counted together as `others`.
         ranges: dims that vary in the plan made last, with their ranges; none where it is for one shape.
+        verified: what calls that were verified beside eager found.
     """
 
     planned: int = 0
@@ -56,6 +59,7 @@ class CallCounts:
     replans: int = 0
     mismatches: dict[str, int] = field(default_factory=dict)
     ranges: tuple[str, ...] = ()
+    verified: Verified = field(default_factory=Verified)
 
     def note_mismatch(self, reason: str) -> bool:
         """Count a mismatch under its reason, or under `others` when there are many; whether it is the first of it."""
@@ -68,7 +72,8 @@ class CallCounts:
         """One line for a log."""
         met = "; ".join(f"{reason} ({count}x)" for reason, count in self.mismatches.items()) or "none"
         told = f"{self.planned} planned, {self.eager} eager, {self.replans} replanned; mismatches: {met}"
-        return f"{told}; planned for {', '.join(self.ranges)}" if self.ranges else told
+        ranges = f"planned for {', '.join(self.ranges)}" if self.ranges else ""
+        return "; ".join(filter(None, (told, ranges, self.verified.describe())))
 
 
 Replanner = Callable[[tuple[Any, ...], Mapping[str, Any], frozenset[str]], PlannedVariant]
@@ -93,6 +98,9 @@ class PlannedStep:
         variant: the plan to begin with, or None to make it at the first call.
         on_mismatch: what a call does whose shapes, dtypes, devices, flags, hyper-parameters or `requires_grad`
             pattern differ from all plans so far: make a further plan, run eagerly, or raise `StepMismatch`.
+        verify: which planned calls are compared with eager, as `BesideEager` takes it, or `never`.
+        strict: a difference there is an error.
+        slow: names the folder of the file that such a call needs.
     """
 
     def __init__(
@@ -102,6 +110,9 @@ class PlannedStep:
         variant: PlannedVariant | None = None,
         *,
         on_mismatch: OnMismatch = "replan",
+        verify: str = NEVER,
+        strict: bool = False,
+        slow: SlowMemory = DEFAULT_SLOW_MEMORY,
     ) -> None:
         self._step = step
         self._make_variant = make_variant
@@ -118,6 +129,9 @@ class PlannedStep:
         self._unread = UnreadValues()
         self._in_a_row = ReplansInARow()
         self.counts = CallCounts()
+        self._beside: BesideEager | None = None
+        if verify != NEVER:
+            self._beside = BesideEager(verify, strict=strict, slow=slow, found=self.counts.verified)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """One training step; returns what the user's function returns.
@@ -126,6 +140,7 @@ class PlannedStep:
             StepMismatch: with `on_mismatch="error"`, a call that no plan covers; names the differences.
             StepInterrupted: the call before died between updates; see `reset`.
             UsageError: plans are to be tried, and memory does not suffice for a copy of the model and its state.
+            NumericsError: with `strict`, a call that is verified gives other bits than eager; it has changed nothing.
         """
         if self._interrupted:
             raise StepInterrupted(
@@ -145,7 +160,11 @@ class PlannedStep:
             planned = variant.planned.choice.settle(self._step, args, kwargs)
             variant = self._variants[-1] = LoweredVariant(planned, self._arenas, self._waiting)
             program = variant.runnable(program.index)
-        return self._run(program, args, kwargs)
+        if self._beside is not None and self._beside.is_due(variant, program, self.counts.planned):
+            result = self._verified(self._beside, variant, program, args, kwargs)
+        else:
+            result = self._computed(program, args, kwargs)
+        return _finished(program, result, args, kwargs)
 
     def reset(self) -> None:
         """Say that the model has been put right after an interrupted step."""
@@ -265,7 +284,8 @@ class PlannedStep:
         if program is None or variant is None:
             raise StepMismatch("this call is not planned, so there is nothing to verify")
         seen: dict[str, torch.Tensor] = {}
-        return self._run(variant.watched(program.index), args, kwargs, seen), seen
+        watched = variant.watched(program.index)
+        return _finished(watched, self._computed(watched, args, kwargs, seen), args, kwargs), seen
 
     # -- choosing ---------------------------------------------------------------------------------------------
 
@@ -365,13 +385,35 @@ class PlannedStep:
 
     # -- running ----------------------------------------------------------------------------------------------
 
-    def _run(
+    def _verified(
+        self,
+        beside: BesideEager,
+        variant: LoweredVariant,
+        program: Runnable,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        """A call that eager does as well, for comparison, without host code behind it."""
+        self.bring_state_back()
+        eager = self._step if program.host is None else program.host.head
+        return beside.call(
+            variant,
+            program,
+            lambda: eager(*args, **kwargs),
+            lambda: self._computed(program, args, kwargs),
+            (args, kwargs),
+            program.binding.resident,
+            sum(block.untyped_storage().nbytes() for block in self._arenas.blocks()),
+        )
+
+    def _computed(
         self,
         program: Runnable,
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         watched: dict[str, torch.Tensor] | None = None,
     ) -> Any:
+        """What the program returns; host code behind it is left to do."""
         if program.executable.keeps_state and self._on_host is None:
             raise UsageError(
                 "the plan of this step has state on the host between two steps, and nobody holds it there",
@@ -396,12 +438,8 @@ class PlannedStep:
             self._clean_up(program, before, written, error)
             raise
         self.counts.planned += 1
-        if program.host is None:
-            return result
-        # What the tail raises is the user's own, and the model is as in eager: the program has come to its end.
         before.let_go()
-        del outputs
-        return program.host.finish(result, args, kwargs)
+        return result
 
     def _clean_up(
         self, program: Runnable, before: RestorePoint, written: tuple[str, ...], error: BaseException
@@ -419,6 +457,14 @@ class PlannedStep:
                 f"  after: already updated, in part or in whole: {_named(names)}; call reset() once it is right"
             )
         before.let_go()
+
+
+def _finished(program: Runnable, result: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """What the step returns: what the program does, or what host code behind it makes of that.
+
+    What the tail raises is the user's own, and the model is as in eager: the program has come to its end.
+    """
+    return result if program.host is None else program.host.finish(result, args, kwargs)
 
 
 def _named(names: tuple[str, ...]) -> str:

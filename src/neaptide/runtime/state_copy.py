@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,24 +17,34 @@ from neaptide.lower.random_states import random_state, set_random_state
 from neaptide.runtime.binding import state_tensors
 from neaptide.runtime.process import available_bytes
 from neaptide.runtime.restore_point import whole_storage
+from neaptide.runtime.scratch_file import ScratchFile
 from neaptide.units import format_bytes
 
 
 class StateCopy:
     """All that a captured step can change: tensors and gradients, optimizers, scalers, Python state, random numbers.
 
-    Bytes are copied to the host's memory. What a step cannot change is not copied: it could not have been captured.
+    Bytes are copied to the host's memory, or to a file. What a step cannot change is not copied: it could not have been
+    captured.
 
     Args:
         captured: the step.
         args: of the call, whose tensors the step may write.
         kwargs: likewise.
+        file: for the bytes; it is open as long as they are needed. None: the host's memory.
 
     Raises:
         UsageError: memory does not suffice for the copy.
+        TransferError: the file does not.
     """
 
-    def __init__(self, captured: CapturedStep, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        captured: CapturedStep,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        file: ScratchFile | None = None,
+    ) -> None:
         state = captured.state
         slots = [*state.tensors, *state.unused]
         self._places = [(place, place.get()) for slot in slots for place in slot.places]
@@ -50,7 +60,12 @@ class StateCopy:
         ]
         leaves = pytree.tree_leaves((args, dict(kwargs)))
         there = [*state_tensors(state), *tensors, *(gradient for _, gradient, _ in self._gradients), *leaves]
-        self._bytes = _copies(found for found in there if isinstance(found, torch.Tensor))
+        wholes = _wholes(found for found in there if isinstance(found, torch.Tensor))
+        self._file = file
+        self._on_host = _copies(wholes) if file is None else []
+        self._in_file = (
+            [] if file is None else [(s, file.put(s)) for s in (w.untyped_storage() for w in wholes)]
+        )
         self._random = [(device, random_state(device)) for device in _random_devices()]
 
     def put_back(self) -> None:
@@ -68,8 +83,11 @@ class StateCopy:
             notes.update(content)
             private.set_scaler_notes(scaler, notes)
         with torch.no_grad():
-            for whole, copy in self._bytes:
+            for whole, copy in self._on_host:
                 whole.copy_(copy)
+        for storage, at in self._in_file:
+            assert self._file is not None
+            self._file.get(at, storage)
         for device, numbers in self._random:
             set_random_state(device, numbers)
 
@@ -85,23 +103,28 @@ def _tables(captured: CapturedStep) -> Iterator[dict[Any, Any]]:
         yield vars(scaler)
 
 
-def _copies(tensors: Iterable[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Each storage of some tensors once, with a copy on the host.
-
-    Raises:
-        UsageError: memory does not suffice.
-    """
+def _wholes(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """Each storage of some tensors once, as a flat alias."""
     wholes: dict[tuple[torch.device, int], torch.Tensor] = {}
     for tensor in tensors:
         if tensor.device.type != "meta" and tensor.untyped_storage().nbytes():
             wholes.setdefault((tensor.device, tensor.untyped_storage().data_ptr()), whole_storage(tensor))
-    needed = sum(whole.untyped_storage().nbytes() for whole in wholes.values())
+    return list(wholes.values())
+
+
+def _copies(wholes: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Whole storages, each with a copy on the host.
+
+    Raises:
+        UsageError: memory does not suffice.
+    """
+    needed = sum(whole.untyped_storage().nbytes() for whole in wholes)
     free = available_bytes()
     if free is not None and needed > free:
         raise _too_large(needed, f"{format_bytes(free)} are free")
     try:
         with torch.no_grad():
-            return [(whole, whole.to("cpu", copy=True)) for whole in wholes.values()]
+            return [(whole, whole.to("cpu", copy=True)) for whole in wholes]
     except (MemoryError, RuntimeError) as error:
         raise _too_large(needed, str(error).splitlines()[0]) from error
 
