@@ -49,6 +49,16 @@ def new_size(mode: Any, name: str, hint: int, low: int, high: int | None) -> tor
 
 
 @contextlib.contextmanager
+def uncached_kernels(mode: Any) -> Iterator[None]:
+    """Fake kernels are asked anew for each operation: with symbolic sizes, keeping a result costs more than it saves."""
+    was_enabled, mode.cache_enabled = mode.cache_enabled, False
+    try:
+        yield
+    finally:
+        mode.cache_enabled = was_enabled
+
+
+@contextlib.contextmanager
 def symbolic_kernels() -> Iterator[None]:
     """Composite operations keep symbolic sizes: their kernels in C++ would take the example for the size.
 

@@ -94,7 +94,8 @@ class TracedDims:
         if not self._symbols:
             yield
             return
-        with private.symbolic_kernels(), private.noted_assumptions(self._mode, self._note):
+        noted = private.noted_assumptions(self._mode, self._note)
+        with private.symbolic_kernels(), private.uncached_kernels(self._mode), noted:
             yield
 
     def _note(self, position: int) -> None:
