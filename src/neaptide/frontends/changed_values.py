@@ -28,7 +28,7 @@ def changed_values(captured: CapturedStep, now: Signature) -> UnreadNames | None
         now: the facts of a call.
     """
     then = captured.signature
-    if any(getattr(now, group) != getattr(then, group) for group in _OTHERS):
+    if differs_in_others(then, now):
         return None
     names = _Names(captured)
     found = UnreadNames()
@@ -43,6 +43,27 @@ def changed_values(captured: CapturedStep, now: Signature) -> UnreadNames | None
                     return None
                 found |= about
     return found or None
+
+
+def differs_in_others(then: Signature, now: Signature) -> bool:
+    """Whether facts of other kinds than values of the arguments and of Python state differ."""
+    return any(getattr(now, group) != getattr(then, group) for group in _OTHERS)
+
+
+def changed_arguments(captured: CapturedStep, now: Signature) -> UnreadNames:
+    """The plain values among the arguments that differ, whatever else differs.
+
+    Args:
+        captured: of the step.
+        now: the facts of a call.
+    """
+    names, then = _Names(captured), dict(captured.signature.batch)
+    found = UnreadNames()
+    for name, fact in now.batch:
+        before = then.get(name, fact)
+        if fact != before and _is_value(fact) and _is_of_one_kind(fact, before):
+            found |= names.of("batch", name) or UnreadNames()
+    return found
 
 
 class _Names:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -23,17 +23,25 @@ def constant_value(
 ) -> torch.Tensor | None:
     """What a record is in every step; None where it depends on an input, a size that varies, or is too large.
 
+    Sizes that vary and that inputs which are given tell count as given.
+
     Args:
         record: of a recording, which may still be going on.
         recording: all that was recorded so far.
         given: inputs whose numbers are known.
     """
     sources: set[Record] = set()
-    if not is_constant(record, recording, sources, given) or any(map(has_sizes, sources)):
+    if not is_constant(record, recording, sources, given):
         return None
-    if sum(map(_bytes, sources)) > MAX_BYTES:
+    told = {
+        dim: given[source].shape[axis] for dim, (source, axis) in told_sizes(sources & given.keys()).items()
+    }
+    if any(size.dims() - told.keys() for source in sources for size in _sizes(source)):
         return None
-    return _evaluate(record, dict(given))
+    largest = max((tensor.numel() for tensor in given.values()), default=0)
+    if sum(_bytes(source, largest) for source in sources) > MAX_BYTES:
+        return None
+    return _evaluate(record, dict(given), told)
 
 
 def is_constant(
@@ -60,7 +68,22 @@ def is_constant(
 
 def has_sizes(record: Record) -> bool:
     """Whether a call takes sizes that vary."""
-    return any(isinstance(leaf, SizeExpr) for leaf in pytree.tree_leaves((record.args, record.kwargs)))
+    return bool(_sizes(record))
+
+
+def _sizes(record: Record) -> list[SizeExpr]:
+    return [leaf for leaf in pytree.tree_leaves((record.args, record.kwargs)) if isinstance(leaf, SizeExpr)]
+
+
+def told_sizes(inputs: Iterable[Record]) -> dict[str, tuple[Record, int]]:
+    """By dim that varies, an input and its axis that has this size."""
+    found: dict[str, tuple[Record, int]] = {}
+    for record in inputs:
+        shape = record.result.shape if isinstance(record.result, TensorFacts) else ()
+        for axis, size in enumerate(shape):
+            if isinstance(size, SizeExpr) and len(size.dims()) == 1 and size == SizeExpr.dim(*size.dims()):
+                found.setdefault(str(size), (record, axis))
+    return found
 
 
 def _written_storages(recording: Recording) -> set[int]:
@@ -77,18 +100,25 @@ def _storage(record: Record) -> int | None:
     return record.result.storage_key if isinstance(record.result, TensorFacts) else None
 
 
-def _bytes(record: Record) -> int:
-    return math.prod(record.result.shape) * 8 if isinstance(record.result, TensorFacts) else 0
+def _bytes(record: Record, largest: int) -> int:
+    """What a value takes at most; one whose size varies is taken for as large as the largest that is given."""
+    if not isinstance(record.result, TensorFacts):
+        return 0
+    elements = math.prod(record.result.shape)
+    return 8 * (largest if isinstance(elements, SizeExpr) else elements)
 
 
-def _evaluate(record: Record, known: dict[Record, Any]) -> torch.Tensor:
+def _evaluate(record: Record, known: dict[Record, Any], told: Mapping[str, int]) -> torch.Tensor:
     if record not in known:
         if record.kind == "literal":
             literal = record.args[0]
             known[record] = literal.constant if private.is_fake(literal) else literal
         else:
             args, kwargs = pytree.tree_map_only(
-                Record, lambda taken: _evaluate(taken, known), (record.args, record.kwargs)
+                SizeExpr, lambda size: size.evaluate(told), (record.args, record.kwargs)
+            )
+            args, kwargs = pytree.tree_map_only(
+                Record, lambda taken: _evaluate(taken, known, told), (args, kwargs)
             )
             known[record] = record.target(*args, **{k: _on_cpu(k, v) for k, v in kwargs.items()})
     result: torch.Tensor = known[record]

@@ -17,10 +17,12 @@ import torch
 from torch.utils import _pytree as pytree
 
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends.constant_values import told_sizes
 from neaptide.frontends.record_queries import written_records
 from neaptide.frontends.recording import Record, Recording, TensorFacts
 from neaptide.frontends.trace_values import qualified
 from neaptide.ops.structural import HOST_OPS
+from neaptide.symbolic.size_expr import SizeExpr
 
 Key = tuple[Any, ...]
 UNKNOWN = object()
@@ -58,9 +60,39 @@ class HostPart:
         except (ArithmeticError, TypeError, ValueError):  # computed only behind a branch that is not taken
             return False
 
+    def is_like(self, other: HostPart) -> bool:
+        """Whether it computes the same of the same numbers, with the same outcomes."""
+        return (
+            (self.keys, self.outcomes, self.changed) == (other.keys, other.outcomes, other.changed)
+            and _is_same_function(self.decide, other.decide)
+            and _is_same_function(self.step, other.step)
+        )
+
     def after(self, numbers: Sequence[Any]) -> dict[Key, Any]:
         """The numbers that a step with these leaves behind, as far as the host knows them."""
         return dict(zip(self.changed, self.step(*_copied(numbers)), strict=True))
+
+
+class _SizeOf:
+    """A size as a function of tensors: each tells one of its dims, in order of their names."""
+
+    def __init__(self, size: SizeExpr, axes: Sequence[int]) -> None:
+        self._size, self._axes = size, axes
+        self.__name__, self.__module__ = f"size_{size}", __name__  # names it in the code of the graph
+
+    def __call__(self, *tensors: torch.Tensor) -> int:
+        told = zip(sorted(self._size.dims()), tensors, self._axes, strict=True)
+        return self._size.evaluate({dim: tensor.shape[axis] for dim, tensor, axis in told})
+
+
+def _is_same_function(one: Any, other: Any) -> bool:
+    """Whether two functions that a `KnownValues` made have the same code and literals."""
+    mine, its = dict(one.__self__.named_buffers()), dict(other.__self__.named_buffers())
+    return (
+        one.__self__.code == other.__self__.code
+        and mine.keys() == its.keys()
+        and all(torch.equal(mine[name], its[name]) for name in mine)
+    )
 
 
 def _copied(numbers: Sequence[Any]) -> list[Any]:
@@ -161,6 +193,14 @@ class KnownValues:
                 copies[record] = graph.call_function(torch.tensor, (plain[record],), options)
             return copies[record]
 
+        told = told_sizes(copies)
+
+        def size_of(size: SizeExpr) -> torch.fx.Node:
+            places = [told[dim] for dim in sorted(size.dims())]
+            return graph.call_function(
+                _SizeOf(size, [axis for _, axis in places]), tuple(copies[record] for record, _ in places)
+            )
+
         for record in self._recording.records:
             if record not in needed or record.kind == "input":
                 continue
@@ -172,6 +212,7 @@ class KnownValues:
                 copies[record] = plain[record.args[0]]
             else:
                 args, kwargs = _replaced((record.args, record.kwargs), copy_of)
+                args, kwargs = pytree.tree_map_only(SizeExpr, size_of, (args, kwargs))
                 copies[record] = graph.call_function(record.target, args, kwargs)
         graph.output(tuple(map(copy_of, results)))
         function: Callable[..., tuple[Any, ...]] = torch.fx.GraphModule(literals, graph).forward

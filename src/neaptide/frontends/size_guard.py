@@ -9,7 +9,13 @@ import torch
 from torch.utils import _pytree as pytree
 
 from neaptide.errors import SymbolicError
-from neaptide.frontends.dynamic_dims import DynamicDim, axes_inwards, dense_strides, examples
+from neaptide.frontends.dynamic_dims import (
+    SMALLEST,
+    DynamicDim,
+    axes_inwards,
+    dense_strides,
+    examples,
+)
 from neaptide.frontends.place_facts import Fact
 from neaptide.frontends.size_facts import SizeFacts
 from neaptide.frontends.tensor_facts import Geometry, geometry
@@ -93,6 +99,16 @@ class SizeGuard:
             held.hold(binding)
             and all(_evaluated(size, binding) == binding[name] for name, size in held.asked.items())
             for held in self._held
+        )
+
+    def single(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> frozenset[str]:
+        """Names of the dims that have one element in a call, where a program does not hold for one."""
+        binding = self.binding(pytree.tree_leaves((args, dict(kwargs))))
+        ranges = [{dim.name: dim for dim in held.dims} for held in self._held]
+        return frozenset(
+            name
+            for name, size in binding.items()
+            if size == SMALLEST and any(name in held and size not in held[name] for held in ranges)
         )
 
     def facts(self, binding: Mapping[str, int]) -> tuple[Fact, ...]:

@@ -49,6 +49,7 @@ class StepRequest:
         clears_gradients: host code behind the program clears the gradients.
         is_watched: whether impure Python is looked for.
         undoes_checkpoints: functions that the user checkpoints run once, as plain code.
+        is_known: an earlier capture shows that it does the same each time, so it is not run again to see.
         dims: of the arguments, that may vary.
     """
 
@@ -62,6 +63,7 @@ class StepRequest:
     clears_gradients: bool = False
     is_watched: bool = True
     undoes_checkpoints: bool = False
+    is_known: bool = False
     dims: tuple[DynamicDim, ...] = ()
 
 
@@ -151,7 +153,7 @@ def _programs(
             runs += [index] * LOOK_AHEAD
         runs.append(index)
     else:
-        if found.is_watched:
+        if found.is_watched and not request.is_known:
             refuse_changes(step, request.args, request.kwargs, found, traces, changing, request.dims)
         steady = max(set(runs), key=lambda index: (runs.count(index), index))
         return [p for index, p in enumerate(programs) if index != steady] + [programs[steady]], changing

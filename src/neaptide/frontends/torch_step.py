@@ -16,6 +16,7 @@ from neaptide.errors import CaptureError, PlanMismatch, UsageError
 from neaptide.frontends._torch_sizes import keeps_sizes
 from neaptide.frontends.attachment import refuse_open_results
 from neaptide.frontends.captured import CapturedProgram, CapturedStep
+from neaptide.frontends.captured_alike import captured_alike
 from neaptide.frontends.counted_numbers import check_counted, counted_in
 from neaptide.frontends.dynamic_dims import Dynamic, find_dims
 from neaptide.frontends.first_writes import FirstWrites
@@ -50,6 +51,8 @@ def capture_step(
     watched: bool = True,
     dynamic: Dynamic | None = None,
     checkpoints: str = "keep",
+    like: CapturedStep | None = None,
+    fixed: frozenset[str] = frozenset(),
 ) -> CapturedStep:
     """Capture a training step without running it, allocating tensors or changing the user's objects.
 
@@ -66,6 +69,8 @@ def capture_step(
             ranges: `{"batch": {0: (1, 64), 1: (16, 4096)}}`, or `torch.export.Dim`s where dims are one size.
         checkpoints: `keep`: functions under `torch.utils.checkpoint` leave the state that eager leaves. `undo`: they run
             once, as plain code.
+        like: an earlier capture of this step, at other sizes. Where it is the same program, less has to be traced.
+        fixed: names of dims that have the size of this call alone, as `DynamicDim.name` has them.
 
     Raises:
         UsageError: `dynamic` does not fit the arguments, or this torch cannot trace it.
@@ -80,7 +85,8 @@ def capture_step(
             why="its composite operations take the size of the example for some sizes that vary",
             next_step="install torch 2.13 or later, or leave dynamic out: each shape is then planned by itself",
         )
-    dims = find_dims(step, args, given, dynamic) if dynamic else ()
+    found = find_dims(step, args, given, dynamic) if dynamic else ()
+    dims = tuple(replace(d, low=d.size, high=d.size) if d.name in fixed else d for d in found)
     request = StepRequest(
         *(args, given, state, name or _name_of(step), changing),
         is_watched=watched,
@@ -89,7 +95,8 @@ def capture_step(
     )
     with _collector_paused():
         try:
-            captured = _captured_somehow(step, request)
+            known = captured_alike(_again(step, like), like, request) if like is not None and dims else None
+            captured = known or _captured_somehow(step, request)
         except CaptureError as refusal:  # the frames and errors on the way to it say nothing about the step
             raise refusal.with_traceback(None) from refusal.__cause__
     for program in captured.programs:
@@ -133,7 +140,7 @@ def _captured(
     found.counted = request.counted
     found.is_watched, found.undoes_checkpoints = request.is_watched, request.undoes_checkpoints
     SignatureReader(found).read(request.args, request.kwargs)  # refuses arguments that cannot be guarded
-    if found.counted:
+    if found.counted and not request.is_known:
         check_counted(called, request, found)
     try:
         programs, symbolic = joined_programs(called, request, found)
@@ -229,18 +236,22 @@ def without_reading(
         kwargs: likewise.
         values: what differs.
     """
-    step = captured.step
     assert captured.request is not None
     request = replace(captured.request, args=args, kwargs=kwargs)
+    with _collector_paused():
+        found = not_reading(_again(captured.step, captured), request, values, captured)
+    return found if found is not None and not values - found.unread else None
+
+
+def _again(step: Callable[..., Any], before: CapturedStep) -> Callable[[StepRequest], CapturedStep]:
+    """Captures a step once more, cut where it was cut before."""
 
     def capture(request: StepRequest) -> CapturedStep:
-        if captured.host is not None:
-            return _captured_head(step, captured.host, request)
+        if before.host is not None:
+            return _captured_head(step, before.host, request)
         return _captured(step, lambda unread: find_state(step, request.extra, unread=unread), step, request)
 
-    with _collector_paused():
-        found = not_reading(capture, request, values, captured)
-    return found if found is not None and not values - found.unread else None
+    return capture
 
 
 def _assembled(
