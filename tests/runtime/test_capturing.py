@@ -1,35 +1,34 @@
+"""A call of one row in a range gets a program in which the other dims vary."""
+
 from __future__ import annotations
 
-import logging
-import warnings
-
-import pytest
 import torch
+from torch import nn
 
-from frontends import steps
-from neaptide.errors import CaptureError, UsageError
-from neaptide.runtime.capturing import capture, quiet_torch
-
-
-@pytest.mark.parametrize("wanted", [False, True])
-def test_torch_is_quiet_inside_unless_its_logs_are_wanted(wanted, monkeypatch):
-    monkeypatch.setenv("TORCH_LOGS", "dynamo" if wanted else "")
-    logger, other = logging.getLogger("torch.fx.experimental.symbolic_shapes"), logging.getLogger("mine")
-    with quiet_torch():
-        assert logger.disabled is not wanted
-        assert not other.disabled
-        warnings.warn("Detected call of `lr_scheduler.step()` before", UserWarning, stacklevel=1)
-        with pytest.raises(UserWarning, match="other"):
-            warnings.warn("something other", UserWarning, stacklevel=1)
-    assert not logger.disabled
+import neaptide
 
 
-def test_a_step_is_captured_and_what_is_none_is_refused():
-    step, batch = steps.mlp()
-    assert capture(step, (batch,)).steady.graph.nodes
-    with pytest.raises(CaptureError, match="called with no arguments"):
-        capture(step, ())
-    with pytest.raises(UsageError, match="a factory was given"):
-        capture(steps.mlp, ())
-    with pytest.raises(UsageError, match="cannot be called"):
-        capture(torch.ones(1), ())  # type: ignore[arg-type]
+def make():
+    torch.manual_seed(0)
+    model = nn.Linear(6, 6)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x):
+        later = x[:, 1:].contiguous()  # of one row it is no copy
+        loss = (model(x[:, :-1]) - later).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step
+
+
+def test_a_single_row_is_planned_once_for_all_lengths_of_a_named_range():
+    step, eager = make(), make()
+    fast = neaptide.compile_step(step, budget="100%", dynamic={"x": {0: (1, 8), 1: (5, 60)}})
+    for shape in ((4, 9), (1, 9), (1, 30), (3, 12), (1, 5), (8, 60), (1, 60)):
+        x = torch.randn(*shape, 6, generator=torch.Generator().manual_seed(sum(shape)))
+        assert torch.equal(fast(x), eager(x))
+    assert fast.counts.replans == 1
+    assert fast.counts.eager == 0

@@ -1,8 +1,9 @@
-"""With `dynamic=True` the dims that vary are found by watching calls; each call keeps eager's bits and the limit."""
+"""Dims that vary are found by watching calls, by default; each call keeps eager's bits and the limit."""
 
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -44,24 +45,62 @@ def run(fast, model, shapes, eager, reference):
         assert torch.equal(own, other)
 
 
-def test_one_replan_is_enough_for_all_lengths_near_those_seen():
+def test_one_replan_is_enough_for_all_lengths():
     (step, model), (eager, reference) = make(), make()
-    fast = neaptide.compile_step(step, budget="95%", dynamic=True)
+    fast = neaptide.compile_step(step, budget="95%")
     run(fast, model, [(3, 9)] * 2, eager, reference)
     assert fast.counts.ranges == ()
-    run(fast, model, [(3, 20), (3, 9), (3, 12), (3, 32), (3, 8)], eager, reference)
+    run(fast, model, [(3, 20), (3, 9), (3, 12), (3, 132), (3, 2)], eager, reference)
     assert fast.counts.replans == 1
-    assert fast.counts.ranges == ("batch_x_1 in 8..32",)
-    assert "planned for batch_x_1 in 8..32" in fast.counts.describe()
-    run(fast, model, [(3, 33), (3, 60), (5, 40), (6, 21)], eager, reference)
-    assert fast.counts.replans == 3
-    assert fast.counts.ranges == ("batch_x_0 in 2..8", "batch_x_1 in 8..64")
+    assert fast.counts.ranges == ("batch_x_1 in 2..1048576",)
+    run(fast, model, [(5, 40), (6, 21), (2, 300)], eager, reference)
+    assert fast.counts.replans == 2
+    assert fast.counts.ranges == ("batch_x_0 in 2..1048576", "batch_x_1 in 2..1048576")
     assert fast.counts.eager == 0
+
+
+def test_each_shape_gets_its_share_of_the_budget():
+    (step, model), (eager, reference) = make(), make()
+    fast = neaptide.compile_step(step, budget="95%")
+    run(fast, model, [(3, 40), (3, 50), (3, 400)], eager, reference)
+    assert fast.counts.replans == 1
+    own = neaptide.profile(make()[0], batch(3, 400), audit=False).predicted_peak_with_workspace_bytes
+    assert 0 < fast.points.peak_bytes <= 0.95 * own
+
+
+def test_where_no_program_for_all_shapes_keeps_its_share_each_is_planned_by_itself(caplog):
+    (step, model), (eager, reference) = make(), make()
+    fast = neaptide.compile_step(step, budget="80%")
+    with caplog.at_level(logging.WARNING, "neaptide"):
+        run(fast, model, [(3, 40), (3, 50), (3, 45)], eager, reference)
+    assert fast.counts.ranges == ()
+    assert caplog.text.count("each shape is planned by itself") == 1
+
+
+def test_a_shape_that_does_not_stay_within_its_bytes_is_planned_alone():
+    largest = neaptide.profile(make()[0], batch(3, 60), audit=False).predicted_peak_with_workspace_bytes
+    (step, model), (eager, reference) = make(), make()
+    fast = neaptide.compile_step(step, budget=largest)
+    run(fast, model, [(3, 20), (3, 33), (3, 60), (3, 25)], eager, reference)
+    assert fast.counts.replans == 1
+    with pytest.raises(InfeasibleBudget):
+        fast(batch(3, 9000))
+    run(fast, model, [(3, 21)], eager, reference)
+    assert fast.counts.eager == 0
+
+
+@pytest.mark.parametrize("options", [{"dynamic": False}, {"on_mismatch": "eager"}, {"arena": True}])
+def test_dims_stay_as_they_are_where_they_are_told_to_or_something_excludes_it(options):
+    (step, model), (eager, reference) = make(), make()
+    fast = neaptide.compile_step(step, budget="100%", **options)
+    run(fast, model, [(3, 9), (3, 20), (3, 12)], eager, reference)
+    assert fast.counts.ranges == ()
+    assert fast.counts.replans + fast.counts.eager == 2
 
 
 def test_a_call_that_differs_otherwise_makes_no_dims():
     (step, model), (eager, reference) = make(), make()
-    fast = neaptide.compile_step(step, budget="100%", dynamic=True)
+    fast = neaptide.compile_step(step, budget="100%")
     run(fast, model, [(3, 9)], eager, reference)
     model.eval()
     reference.eval()
@@ -70,21 +109,10 @@ def test_a_call_that_differs_otherwise_makes_no_dims():
     assert fast.counts.ranges == ()
 
 
-def test_where_the_widened_ranges_do_not_fit_those_seen_are_taken(caplog):
-    largest = neaptide.profile(make()[0], batch(3, 33), audit=False).predicted_peak_with_workspace_bytes
-    (step, model), (eager, reference) = make(), make()
-    fast = neaptide.compile_step(step, budget=largest, dynamic=True)
-    with caplog.at_level(logging.INFO, "neaptide"):
-        run(fast, model, [(3, 20), (3, 33), (3, 25), (3, 33)], eager, reference)
-    assert fast.counts.ranges == ("batch_x_1 in 20..33",)
-    assert fast.counts.replans == 1
-    assert "wider ranges do not fit" in caplog.text
-
-
 def test_a_refused_call_leaves_the_others_as_they_were():
     most = neaptide.profile(make()[0], batch(3, 20), audit=False).predicted_peak_with_workspace_bytes
     (step, model), (eager, reference) = make(), make()
-    fast = neaptide.compile_step(step, budget=most, dynamic=True)
+    fast = neaptide.compile_step(step, budget=most)
     run(fast, model, [(3, 9)], eager, reference)
     with pytest.raises(InfeasibleBudget):
         fast(batch(3, 900))
@@ -97,7 +125,7 @@ def test_a_step_that_takes_no_symbols_is_planned_for_each_shape(caplog):
             raise TypeError("no symbols here")
 
     (step, model), (eager, reference) = make(check), make()
-    fast = neaptide.compile_step(step, budget="100%", dynamic=True)
+    fast = neaptide.compile_step(step, budget="100%")
     with caplog.at_level(logging.WARNING, "neaptide"):
         run(fast, model, [(3, 9), (3, 10), (3, 11), (3, 10)], eager, reference)
     assert fast.counts.replans == 2
@@ -105,35 +133,71 @@ def test_a_step_that_takes_no_symbols_is_planned_for_each_shape(caplog):
     assert caplog.text.count("each shape is planned by itself") == 1
 
 
-def watched(*calls):
-    seen = SeenSizes(lambda a, b=None: None)
+def test_a_size_that_the_code_fixes_is_named_once_with_its_line(caplog):
+    (step, model), (eager, reference) = make(by_position), make(by_position)
+    fast = neaptide.compile_step(step, budget="100%")
+    with caplog.at_level(logging.WARNING, "neaptide"):
+        run(fast, model, [(3, 9), (4, 10), (5, 10), (6, 10)], eager, reference)
+    assert fast.counts.ranges == ("batch_x_0 in 2..1048576",)
+    assert fast.counts.replans == 1
+    (told,) = [record.getMessage() for record in caplog.records if "each shape" in record.getMessage()]
+    assert "dim 1 of batch.x" in told
+    assert "for position in range(x.shape[1])" in told
+    assert "dynamic=False" in told
+    assert "\n" not in told
+    assert len(told) < 600
+
+
+def by_position(x):
+    for position in range(x.shape[1]):
+        x[:, position] + 1
+
+
+def test_a_single_row_is_planned_once_for_all_lengths():
+    (step, model), (eager, reference) = make(), make()
+    fast = neaptide.compile_step(step, budget="100%")
+    run(fast, model, [(4, 9), (4, 12), (1, 30), (1, 12), (1, 7), (4, 11), (1, 200)], eager, reference)
+    assert fast.counts.replans == 2
+    assert fast.counts.eager == 0
+
+
+def dims_of(*calls, step=lambda a, b=None: None):
+    seen, planned = SeenSizes(step), SimpleNamespace(captured=SimpleNamespace(programs=()))
     for args in calls:
-        seen.planned(lambda _ranges: None, args, {})
-    return {
-        path: {axis: (d.__name__, d.min, d.max) for axis, d in dims.items()}
-        for path, dims in seen.ranges().items()
-    }
+        seen.planned(lambda _dims: planned, args, {})
+    found = seen.dims()
+    if found is None:
+        return {}
+    return {path: {axis: dim.__name__ for axis, dim in dims.items()} for path, dims in found.dynamic.items()}
 
 
-def test_ranges_hold_what_was_seen_and_dims_of_one_size_are_one():
+def test_dims_of_one_size_in_every_call_are_one():
     one, other, third = ((torch.zeros(r, t), torch.zeros(t, 4)) for r, t in ((2, 5), (2, 9), (2, 7)))
-    assert watched(one) == {}
-    assert watched(one, one) == {}
-    found = watched(one, other, third)
-    assert found == {"a": {1: ("a_1", 4, 16)}, "b": {0: ("a_1", 4, 16)}}
-    assert watched(one, (torch.zeros(3, 5), torch.zeros(8, 4))) == {
-        "a": {0: ("a_0", 2, 4)},
-        "b": {0: ("b_0", 4, 8)},
-    }
+    assert dims_of(one) == {}
+    assert dims_of(one, one) == {}
+    assert dims_of(one, other, third) == {"a": {1: "a_1"}, "b": {0: "a_1"}}
+    assert dims_of(one, (torch.zeros(3, 5), torch.zeros(8, 4))) == {"a": {0: "a_0"}, "b": {0: "b_0"}}
+
+
+def test_a_size_of_one_is_no_dim():
+    first, single, second = torch.zeros(4, 5), torch.zeros(1, 6), torch.zeros(4, 7)
+    assert dims_of((first,), (single,)) == {"a": {1: "a_1"}}
+    assert dims_of((first,), (single,), (second,)) == {"a": {0: "a_0", 1: "a_1"}}
 
 
 def test_calls_of_another_structure_are_apart():
-    assert watched((torch.zeros(2),), (torch.zeros(3, 4),), (torch.zeros(2), torch.zeros(2))) == {}
-    assert watched((torch.zeros(2),), (torch.zeros(3, 4),), (torch.zeros(5),)) == {"a": {0: ("a_0", 2, 8)}}
-    assert watched((torch.zeros(0),), (torch.zeros(1),)) == {}
+    assert dims_of((torch.zeros(2),), (torch.zeros(3, 4),), (torch.zeros(2), torch.zeros(2))) == {}
+    assert dims_of((torch.zeros(2),), (torch.zeros(3, 4),), (torch.zeros(5),)) == {"a": {0: "a_0"}}
+    assert dims_of((torch.zeros(0),), (torch.zeros(1),)) == {}
 
 
-@pytest.mark.parametrize("options", [{"on_mismatch": "eager"}, {"on_mismatch": "error"}])
+@pytest.mark.parametrize("dynamic", ["all", 3, ["batch"]])
+def test_what_names_no_dim_is_refused(dynamic):
+    with pytest.raises(UsageError, match="names no dim"):
+        neaptide.compile_step(make()[0], budget="80%", dynamic=dynamic)
+
+
+@pytest.mark.parametrize("options", [{"on_mismatch": "eager"}, {"on_mismatch": "error"}, {"arena": True}])
 def test_what_excludes_watching_is_refused(options):
     with pytest.raises(UsageError, match="exclude each other"):
         neaptide.compile_step(make()[0], budget="80%", dynamic=True, **options)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from neaptide.api.search_options import open_choice, placed, plan_within_budget, search_options
-from neaptide.errors import UsageError
 from neaptide.exclusions import asked_for, refuse_exclusions
+from neaptide.frontends.captured import CapturedStep
 from neaptide.frontends.dynamic_dims import Dynamic
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.planner.budget import Budget
@@ -21,13 +21,20 @@ from neaptide.runtime.capturing import capture_for_call
 from neaptide.runtime.costed_step import Progress
 from neaptide.runtime.evicting import EvictionOptions, eviction_options
 from neaptide.runtime.evicting_variant import evicting_variant
-from neaptide.runtime.for_all_shapes import BY_SHAPE, check_for_all_shapes, for_all_shapes, varies
+from neaptide.runtime.for_all_shapes import (
+    BY_SHAPE,
+    check_for_all_shapes,
+    for_all_shapes,
+    varies,
+    watches_sizes,
+)
+from neaptide.runtime.for_seen_shapes import for_seen_shapes
 from neaptide.runtime.plan_matching import fits, matched, same_budget, warn_of_left_out
 from neaptide.runtime.planned_graph import LeaveOut, PlannedVariant
 from neaptide.runtime.planned_step import OnMismatch, PlannedStep, Replanner
 from neaptide.runtime.prepared_step import PreparedStep, prepare
 from neaptide.runtime.search_options import SearchOptions
-from neaptide.runtime.seen_sizes import SeenSizes
+from neaptide.runtime.seen_sizes import SeenDims, SeenSizes
 from neaptide.runtime.shapes_matching import dims_of_plan, matched_for_all_shapes
 from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS, check_setting, verified_calls
 from neaptide.transform.rewrite import Rewrite
@@ -103,7 +110,7 @@ def compile_step(
     trials: int | None = DEFAULTS.trials,
     in_place: bool = DEFAULTS.in_place,
     slow: SlowMemory = DEFAULT_SLOW_MEMORY,
-    dynamic: Dynamic | bool | None = None,
+    dynamic: Dynamic | Literal["auto"] | bool | None = "auto",
     checkpoints: str = DEFAULTS.checkpoints,
     verify: bool | str | None = DEFAULTS.verify,
     strict: bool = DEFAULTS.strict,
@@ -136,9 +143,11 @@ def compile_step(
     With `checkpoints="undo"` functions under `torch.utils.checkpoint` run once, as plain code, where eager runs them twice:
     running statistics and random numbers are then those of the step without checkpoints.
 
-    With `dynamic=True` the dims that vary are found by watching: the first call is planned for its shape, and when a later
-    one has other sizes, one program is made for ranges around the sizes seen, widened to powers of two. `counts.ranges`
-    tells them. A call outside of them widens them once more.
+    By default (`dynamic="auto"`) the dims that vary are found by watching: the first call is planned for its shape, and when
+    a later one has other sizes, those that differ become dims, and one program serves all sizes of them from then on.
+    A share of the budget is then of the peak at the shape of each call. Where a dim cannot vary, each shape is planned by itself,
+    and a warning names the dim. `dynamic=True` is the same, and refuses what excludes it; with `"auto"` each shape is then
+    planned by itself, as with `dynamic=False`.
 
     The first call of each program is verified: eager runs in front of it on the same objects, which are put back from a file, and
     the bits of all results and of all state are compared. That takes about as long as another step, and no byte beyond the
@@ -150,15 +159,16 @@ def compile_step(
     Raises:
         UsageError: an unknown strategy, rule, `on_mismatch` or way to evict, or eviction together with a strategy, with
             `atomic`, with an arena, with rewrites, with trials or with a budget's latency; trials without a limit;
-            `dynamic` with any of these but an arena, and with an arena also room on the host, plans by shape or
-            `numerics="close"`; or `dynamic=True` without planning again. At the first call: `dynamic` does not fit its arguments.
+            ranges in `dynamic` with any of these but an arena, and with an arena also room on the host, plans by shape or
+            `numerics="close"`; or `dynamic=True` with any of these, or without planning again. At the first call: `dynamic`
+            does not fit its arguments.
         InfeasibleBudget: at a call: no plan within its bytes was found.
     """
     check_setting("checkpoints", checkpoints)
     check_on_mismatch(on_mismatch)
     options = search_options(
         budget,
-        DEFAULTS.strategy if dynamic and strategy == BY_SHAPE else strategy,
+        DEFAULTS.strategy if isinstance(dynamic, Mapping) and strategy == BY_SHAPE else strategy,
         time_limit_s,
         work_limit,
         seed,
@@ -172,17 +182,13 @@ def compile_step(
     )
     evicting = eviction_options(eviction)
     _refuse_exclusions(options, strategy, arena=bool(arena), evicts=evicting is not None)
-    if dynamic:
+    if isinstance(dynamic, Mapping):
         options = replace(options, strategy=strategy)
         check_for_all_shapes(options, arena=bool(arena), evicts=evicting is not None)
-    if dynamic is True and on_mismatch != "replan":
-        raise UsageError(
-            f'dynamic=True and on_mismatch="{on_mismatch}" exclude each other',
-            why="the dims that vary are found at calls that differ, which are planned again",
-            next_step="name the dims, or leave on_mismatch out",
-        )
-    seen = SeenSizes(step) if dynamic is True else None
+    watches = watches_sizes(dynamic, options, on_mismatch, arena=bool(arena), evicts=evicting is not None)
+    seen = SeenSizes(step, of_shape=options.budget.is_share) if watches else None
     first_bytes = 0
+    latest: CapturedStep | None = None
     leave_out = _warn_once()
 
     def make(args: tuple[Any, ...], kwargs: Mapping[str, Any], changing: frozenset[str]) -> PlannedVariant:
@@ -194,9 +200,9 @@ def compile_step(
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         changing: frozenset[str],
-        ranges: Dynamic | None,
+        ranges: SeenDims | Dynamic | None,
     ) -> PlannedVariant:
-        nonlocal first_bytes
+        nonlocal first_bytes, latest
         prepared = prepare(
             step,
             args,
@@ -206,10 +212,14 @@ def compile_step(
             changing=changing,
             allow_nondeterministic=allow_nondeterministic,
             slow=slow,
-            dynamic=ranges,
             checkpoints=checkpoints,
+            dynamic=ranges.dynamic if isinstance(ranges, SeenDims) else ranges,
+            like=latest,
         )
+        latest = prepared.captured
         allowed = replace(options, least_bytes=first_bytes, leave_out=leave_out if first_bytes else None)
+        if isinstance(ranges, SeenDims) and varies(prepared):
+            return for_seen_shapes(prepared, allowed, ranges.shapes)
         if varies(prepared):
             variant = placed(prepared, for_all_shapes(prepared, allowed), arena)
             first_bytes = first_bytes or variant.graphs[0].limit_bytes

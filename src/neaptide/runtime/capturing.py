@@ -22,6 +22,8 @@ def capture(
     changing: frozenset[str] = frozenset(),
     dynamic: Dynamic | None = None,
     checkpoints: str = "keep",
+    like: CapturedStep | None = None,
+    fixed: frozenset[str] = frozenset(),
 ) -> CapturedStep:
     """Capture a step; see `frontends.torch_step.capture_step` for the arguments.
 
@@ -38,6 +40,8 @@ def capture(
             changing=changing,
             dynamic=dynamic,
             checkpoints=checkpoints,
+            like=like,
+            fixed=fixed,
         )
 
 
@@ -46,6 +50,7 @@ def capture_for_call(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     dynamic: Dynamic | None,
+    like: CapturedStep | None = None,
     **options: Any,
 ) -> CapturedStep:
     """A capture that is for this call: with dims that vary where that holds for its sizes, else for these alone.
@@ -54,19 +59,28 @@ def capture_for_call(
         step: as for `capture`.
         args: likewise.
         kwargs: likewise.
-        dynamic: likewise.
+        dynamic: likewise. A dim of size 1 that the program for its range does not hold for is a number, and the others vary.
+        like: likewise.
         options: the others of `capture`.
 
     Raises:
         CaptureError: the step cannot be captured.
         UsageError: it is no step but a factory, or `dynamic` does not fit the arguments.
     """
-    if dynamic:
-        try:
-            captured = capture(step, args, kwargs, dynamic=dynamic, **options)
-        except OutsideRangeError:
-            return capture(step, args, kwargs, **options)
+    if not dynamic:
+        return capture(step, args, kwargs, **options)
+    known = None if like is None else like.sizes
+    fixed = frozenset[str]() if known is None else known.single(args, kwargs)
+    try:
+        captured = capture(step, args, kwargs, dynamic=dynamic, like=like, fixed=fixed, **options)
         # The facts of the call itself are those of the capture also where it holds for other sizes only.
         if captured.sizes is None or captured.sizes.holds(args, kwargs):
             return captured
+        single = captured.sizes.single(args, kwargs) - fixed
+        if single:
+            captured = capture(step, args, kwargs, dynamic=dynamic, fixed=fixed | single, **options)
+            if captured.sizes is None or captured.sizes.holds(args, kwargs):
+                return captured
+    except OutsideRangeError:
+        pass
     return capture(step, args, kwargs, **options)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final
 
 from neaptide.cost.devices import Device
 from neaptide.cost.model import EstimatedCost
@@ -68,6 +68,59 @@ def check_for_all_shapes(
     refuse_exclusions({*asked, "dynamic", *(what for what, is_asked in others.items() if is_asked)})
 
 
+def watches_sizes(
+    dynamic: Any, options: SearchOptions, on_mismatch: str, *, arena: bool, evicts: bool
+) -> bool:
+    """Whether dims that vary are found by watching calls.
+
+    Args:
+        dynamic: `"auto"` for where nothing excludes it; true for watching or an error; false, or ranges, for not.
+        options: what was asked for.
+        on_mismatch: what a call does that differs.
+        arena: whether one was asked for.
+        evicts: whether eviction on the way was.
+
+    Raises:
+        UsageError: `dynamic` is none of these, or true and something excludes it.
+    """
+    if dynamic is None or dynamic is False or isinstance(dynamic, Mapping):
+        return False
+    if dynamic not in (True, "auto"):
+        raise UsageError(
+            f"dynamic={dynamic!r} names no dim",
+            next_step='write dims with their ranges, like dynamic={"batch": {0: (1, 64)}}, or "auto", True or False',
+        )
+    try:
+        check_for_all_shapes(options, arena=False, evicts=evicts)
+        _check_watching(on_mismatch, arena=arena)
+    except UsageError:
+        if dynamic is True:
+            raise
+        return False
+    return True
+
+
+def _check_watching(on_mismatch: str, *, arena: bool) -> None:
+    others = {f'on_mismatch="{on_mismatch}"': on_mismatch != "replan", "an arena": arena}
+    if asked := [what for what, is_asked in others.items() if is_asked]:
+        raise UsageError(
+            f"dynamic=True and {asked[0]} exclude each other",
+            why="the dims that vary are found at calls that differ, which are planned again, for sizes without an end",
+            next_step="name the dims with their ranges, or leave it out",
+        )
+
+
+def check_programs(prepared: PreparedStep) -> None:
+    """Look for sizes of the example in the programs of a step whose dims may vary.
+
+    Raises:
+        CaptureError: a program has one where it should have an expression.
+    """
+    if (sizes := prepared.captured.sizes) is not None:
+        for program in prepared.captured.programs:
+            check_sizes(program, sizes.examples, registry())
+
+
 def for_all_shapes(prepared: PreparedStep, options: SearchOptions) -> PlannedVariant:
     """Every program with points at which it decides, or with plans by shape. The limit holds for all shapes in the ranges.
 
@@ -83,9 +136,7 @@ def for_all_shapes(prepared: PreparedStep, options: SearchOptions) -> PlannedVar
         InfeasibleBudget: no way was found to keep the largest shapes within the limit.
         CaptureError: a program has a size of the example where it should have an expression.
     """
-    if (sizes := prepared.captured.sizes) is not None:
-        for program in prepared.captured.programs:
-            check_sizes(program, sizes.examples, registry())
+    check_programs(prepared)
     if options.strategy == BY_SHAPE:
         within = replace(options, strategy=DEFAULTS.strategy)
 

@@ -67,20 +67,33 @@ class LoweredVariant:
         self._runnable: dict[int, Runnable] = {}
         self._watched: dict[int, Runnable] = {}
         self._decided: dict[int, Decided] = {}
+        self._is_above = False
         self._decides = any(p.decisions is not None for p in planned.captured.programs)
 
     def program_now(self, call: tuple[tuple[Any, ...], Mapping[str, Any]] | None = None) -> Runnable | None:
         """The program for the gradients and the optimizer state that exist now, and the branches of a call.
 
-        Without a call, a program that may differ from the call's in branches.
+        Without a call, a program that may differ from the call's in branches. None for a shape that no way was found to
+        keep within its own limit.
         """
         if self._decides and call is not None:
             chosen = self._choose(pytree.tree_leaves((call[0], dict(call[1]))))
-            return None if chosen is None else self.runnable(chosen)
-        if self._chosen is None or not self._presence.unchanged():
-            self._chosen = self._choose(None)
-            self._presence.arm()
-        return None if self._chosen is None else self.runnable(self._chosen)
+        else:
+            if self._chosen is None or not self._presence.unchanged():
+                self._chosen = self._choose(None)
+                self._presence.arm()
+            chosen = self._chosen
+        self._is_above = chosen is not None and call is not None and self._excess(chosen, call) > 0
+        return None if chosen is None or self._is_above else self.runnable(chosen)
+
+    def _excess(self, index: int, call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> int:
+        """Bytes by which the shape of a call stays above its own limit; 0 where one limit holds for all shapes."""
+        points, sizes = self.planned.graphs[index].points, self.planned.captured.sizes
+        if points is None or points.limit is None or sizes is None:
+            return 0
+        executable = self.runnable(index).executable
+        assert isinstance(executable, PointExecutable)
+        return executable.excess(sizes.binding(pytree.tree_leaves((call[0], dict(call[1])))))
 
     def _choose(self, leaves: list[Any] | None) -> int | None:
         captured = self.planned.captured
@@ -100,6 +113,8 @@ class LoweredVariant:
 
     def why_none(self) -> str:
         """Why no program is for the call, in words."""
+        if self._is_above:
+            return "no way was found to keep its shape within the limit by the program for all shapes"
         if self.program_now() is None:
             return "other gradients, optimizer state or flags exist than in any step planned"
         return "step counts or hyper-parameters lead to another branch than in any step planned"
@@ -198,6 +213,7 @@ class LoweredVariant:
             slow=self.planned.slow,
             watches=watches,
             in_parts=beside,
+            limit=points.limit,
             places=None
             if points.arena is None
             else ShapePlaces(points.arena, self._arenas, lasting=index == 0),

@@ -22,6 +22,7 @@ from neaptide.plans import Plan
 from neaptide.runtime.arena_of_shapes import ArenaOfShapes
 from neaptide.runtime.arena_plan import ArenaPlan
 from neaptide.runtime.evicting import Eviction
+from neaptide.runtime.limit_by_shape import LimitByShape
 from neaptide.runtime.shape_plans import ShapePlans
 from neaptide.transform.applying import apply_rule
 from neaptide.transform.rewrite import Rewrite, replay
@@ -43,12 +44,14 @@ class PointsWithin:
         budget_bytes: highest peak with workspace, what the caller owns included.
         order_reason: what made the order of first executions, and what is proved of its peak.
         arena: that it runs in, laid out by shape; None for none.
+        limit: bytes by shape, at least `budget_bytes`; None where these are the limit of all shapes.
     """
 
     plan: PointPlan
     budget_bytes: int
     order_reason: str = "program order"
     arena: ArenaOfShapes | None = None
+    limit: LimitByShape | None = None
 
 
 @dataclass(frozen=True)

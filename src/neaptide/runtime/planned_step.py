@@ -38,6 +38,7 @@ MOST_VARIANTS = (
 _MOST_REASONS = 100  # distinct mismatches that are counted one by one
 _OTHER_REASONS = "others"
 _NAMED = 5  # tensors that a message names
+_LONGEST = 160  # characters of a mismatch in a warning
 
 
 @dataclass
@@ -126,6 +127,7 @@ class PlannedStep:
             self._variants.append(LoweredVariant(variant, self._arenas, self._waiting))
         self._interrupted: tuple[str, ...] = ()
         self._changing: frozenset[str] = frozenset()
+        self._has_dropped = False
         self._unread = UnreadValues()
         self._in_a_row = ReplansInARow()
         self.counts = CallCounts()
@@ -358,18 +360,27 @@ class PlannedStep:
                 next_step="call the step from one thread, and leave its model alone meanwhile",
             )
         if len(self._variants) >= MOST_VARIANTS:
-            logger.warning(
-                "more than %d kinds of calls were planned; the least recently used plan is dropped. "
-                "If something differs at every call, pass it to the step as a tensor. So far: %s",
-                MOST_VARIANTS,
-                self.counts.describe(),
-            )
-            del self._variants[0]
+            self._drop_one()
         self._variants.append(made)
         if self._on_host is not None:
             self._on_host.watch(made.planned.captured.state)
         self.counts.ranges = tuple(map(str, made.planned.captured.steady.graph.dims))
         return made, program
+
+    def _drop_one(self) -> None:
+        """Drop the plan that was used least lately; says so once."""
+        del self._variants[0]
+        if not self._has_dropped:
+            self._has_dropped = True
+            last = next(reversed(self.counts.mismatches), "")
+            logger.warning(
+                "more than %d kinds of calls were planned, so the plan used least lately is dropped each time; last: %s%s; "
+                "pad sizes to a few multiples, pass values that change as tensors, or leave such calls to "
+                'on_mismatch="eager"; counts.describe() has all',
+                MOST_VARIANTS,
+                last[:_LONGEST],
+                "..." if len(last) > _LONGEST else "",
+            )
 
     def _let_go(self) -> None:
         """Drop what holds tensors in an arena; it is lowered again when it is needed."""

@@ -22,6 +22,7 @@ from neaptide.planner.points.plan import Decision, PointPlan
 from neaptide.planner.points.script import Action, Kind, Way
 from neaptide.runtime.arena_of_shapes import ArenaAtShape
 from neaptide.runtime.executor import Executable, Input
+from neaptide.runtime.limit_by_shape import LimitByShape
 from neaptide.runtime.shape_places import RunTensors, ShapePlaces
 from neaptide.units import format_bytes
 
@@ -60,6 +61,7 @@ class PointExecutable(Executable):
         slow: where storages wait on the host.
         watches: values to copy on the way.
         in_parts: the same program with regions in parts, and the same budget; each call runs the better of both for its shape.
+        limit: highest peak by shape, in place of `budget_bytes` until that is changed; None for none.
         places: an arena that it runs in; a budget that changes while it runs then counts from the next run on, since no part
             of a block can be given up. None for none.
 
@@ -84,6 +86,7 @@ class PointExecutable(Executable):
         slow: SlowMemory = DEFAULT_SLOW_MEMORY,
         watches: Sequence[Watch] = (),
         in_parts: PointExecutable | None = None,
+        limit: LimitByShape | None = None,
         places: ShapePlaces | None = None,
     ) -> None:
         shaped = plan.shaped
@@ -112,7 +115,7 @@ class PointExecutable(Executable):
         if in_parts is not None:
             in_parts.decisions = self._choice.decisions[1]  # each shape is decided once
         self._last: PointExecutable = self
-        self._budget = budget_bytes
+        self._budget, self._limit = budget_bytes, limit
         self._points: _Points | None = None
         scope = self._function.__globals__
         self.again = {node: (scope[f.name], f.arguments, f.dims) for node, f in made.again.items()}
@@ -134,12 +137,22 @@ class PointExecutable(Executable):
 
     @budget_bytes.setter
     def budget_bytes(self, nbytes: int) -> None:
-        self._budget = nbytes
+        self._budget, self._limit = nbytes, None
         points = self._points
         if points is not None and self.places is None:
             points.due = -1
         if self._beside is not None:
             self._beside.budget_bytes = nbytes
+
+    def budget_at(self, shape: Mapping[str, int]) -> int:
+        """Highest peak with workspace at a shape."""
+        return self._budget if self._limit is None else self._limit.at(shape)
+
+    def excess(self, shape: Mapping[str, int]) -> int:
+        """Bytes by which a shape stays above its limit, whatever is evicted. One look-up for a shape that was seen."""
+        own = {dim.name: shape[dim.name] for dim in self.plan.shaped.graph.dims}
+        budget = self.budget_at(own)
+        return max(self.decisions.of(own, budget).script.peak_bytes - budget, 0)
 
     @property
     def live_bytes(self) -> int:
@@ -195,7 +208,7 @@ class PointExecutable(Executable):
         return self.decisions.in_parts(super()._binding(inputs), self._budget)
 
     def _begin(self, held: list[Any], sizes: Mapping[str, int]) -> _Points:
-        budget = self._budget
+        budget = self.budget_at(sizes)
         if self.places is None:
             decision = self.decisions.of(sizes, budget)
             self._refuse_above(budget, decision.script.peak_bytes, decision, sizes)
@@ -281,12 +294,12 @@ class _Points:
             self.due = -1  # it changed meanwhile
 
     def _changed(self) -> bool:
-        return self._again is None and self._owner.budget_bytes != self._budget
+        return self._again is None and self._owner.budget_at(self._sizes) != self._budget
 
     def _decide(self, position: int) -> None:
         script = self._decision.script
         self._peak = max(self._peak, script.peak_before(position))
-        self._budget = self._owner.budget_bytes
+        self._budget = self._owner.budget_at(self._sizes)
         self._decision = self._owner.decisions.again(
             self._decision.sizes, self._budget, position, script.gone_at(position)
         )

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from neaptide.cost.presets import get_device
+from neaptide.frontends.captured import CapturedStep
 from neaptide.frontends.dynamic_dims import Dynamic
 from neaptide.interruption import keeping
 from neaptide.ir.graph import Graph
@@ -344,6 +345,7 @@ def prepare(
     slow: SlowMemory = DEFAULT_SLOW_MEMORY,
     dynamic: Dynamic | None = None,
     checkpoints: str = "keep",
+    like: CapturedStep | None = None,
 ) -> PreparedStep:
     """Capture a step and get ready to cost it; see `frontends.torch_step.capture_step` for the arguments.
 
@@ -356,7 +358,7 @@ def prepare(
     if progress is not None:
         progress("capturing the step")
     captured = capture_for_call(
-        *(step, args, kwargs or {}, dynamic),
+        *(step, args, kwargs or {}, dynamic, like),
         state=state,
         name=name,
         changing=changing,

@@ -1,15 +1,17 @@
-"""Finds the dims that vary by watching calls: sizes that a plan was made for, and the ranges that they suggest."""
+"""Finds the dims that vary by watching calls: sizes that a plan was made for, and the dims that they suggest."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import torch
 
-from neaptide.errors import CaptureError, InfeasibleBudget, NeaptideError
-from neaptide.frontends.dynamic_dims import Dynamic, tensors_by_path
+from neaptide.errors import CaptureError, InfeasibleBudget
+from neaptide.frontends._torch_sizes import keeps_sizes
+from neaptide.frontends.dynamic_dims import tensors_by_path
 from neaptide.frontends.trace_values import identifier
 from neaptide.runtime.planned_graph import PlannedVariant
 
@@ -17,7 +19,32 @@ logger = logging.getLogger(__name__)
 
 _Place: TypeAlias = tuple[str, int]  # path of a tensor, and its dim
 
-SMALLEST: Final = 1  # nothing is planned for tensors without elements
+SMALLEST: Final = 2  # size of a dim that varies: torch takes 0 and 1 for constants
+# Where ranges end. Without an end, torch does not prove that a slice up to the last index is the whole, and keeps it.
+_LARGEST: Final = 1 << 20
+_TIMES_THOSE_SEEN: Final = 16
+_LONGEST: Final = 160  # characters of a reason in a warning
+_INSTEAD: Final = "pad sizes to a few multiples (bucketing), or say dynamic=False"
+
+
+@dataclass(frozen=True)
+class SeenDims:
+    """Dims that have varied.
+
+    Attributes:
+        dynamic: the dims, as `compile_step` takes them; their ranges are as good as without end.
+        shapes: by name of a dim its size, for the call with the most elements and the last one; the largest is last.
+    """
+
+    dynamic: Mapping[str, Mapping[int, torch.export.Dim]]
+    shapes: tuple[Mapping[str, int], ...]
+
+    @property
+    def key(self) -> tuple[tuple[str, int, str], ...]:
+        """Alike for the same dims."""
+        return tuple(
+            (path, axis, dim.__name__) for path, dims in self.dynamic.items() for axis, dim in dims.items()
+        )
 
 
 class SeenSizes:
@@ -25,27 +52,31 @@ class SeenSizes:
 
     Args:
         step: whose arguments they are.
+        of_shape: the limit grows with the shape: what does not stay within it at one shape does at none.
     """
 
-    def __init__(self, step: Callable[..., Any]) -> None:
-        self._step = step
+    def __init__(self, step: Callable[..., Any], *, of_shape: bool = False) -> None:
+        self._step, self._of_shape = step, of_shape
         self._calls: list[dict[str, tuple[int, ...]]] = []
-        self._widens = self._watches = True
+        self._fixed: dict[_Place, str] = {}  # why a dim cannot vary
+        self._above: list[SeenDims] = []  # what no plan was found for within the limit
+        self._watches = True
+        self._has_warned = False
 
     def planned(
         self,
-        plan: Callable[[Dynamic | None], PlannedVariant],
+        plan: Callable[[SeenDims | None], PlannedVariant],
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> PlannedVariant:
-        """A plan for a call: for ranges of the dims that have varied by now, else for its sizes alone.
+        """A plan for a call: for all sizes of the dims that have varied by now, else for its sizes alone.
 
-        The ranges are widened. Where no plan for them is within the budget, they are those of the sizes seen. Where none
-        is for these either, or the step cannot be captured with symbols for its sizes, each shape is planned by itself
-        from then on; a warning says so.
+        Where no program for them keeps this call within its limit, its shape is planned by itself. Where the step cannot be
+        captured with symbols for its sizes, or one of them is fixed by its code, each shape is from then on, and a warning
+        says so once.
 
         Args:
-            plan: for ranges, or for one shape; raises what `compile_step` raises.
+            plan: for dims that vary, or for one shape; raises what `compile_step` raises.
             args: of the call.
             kwargs: likewise.
 
@@ -54,35 +85,40 @@ class SeenSizes:
         """
         self._calls.append(self._sizes(args, kwargs))
         try:
-            return self._for_ranges(plan) or plan(None)
+            return self._for_dims(plan) or plan(None)
         except BaseException:
             self._calls.pop()  # a call that was refused says nothing about those to come
             raise
 
-    def _for_ranges(self, plan: Callable[[Dynamic | None], PlannedVariant]) -> PlannedVariant | None:
-        """None where no dim has varied, or no program was found for its range."""
-        while self._watches and (ranges := self.ranges()):
-            told = ", ".join(f"dim {axis} of {path}" for path, dims in ranges.items() for axis in dims)
+    def _for_dims(self, plan: Callable[[SeenDims | None], PlannedVariant]) -> PlannedVariant | None:
+        """None where no dim has varied, or there is no program for it."""
+        if self._watches and (seen := self.dims()) is not None and not self._is_above(seen):
+            told = ", ".join(f"dim {axis} of {path}" for path, dims in seen.dynamic.items() for axis in dims)
+            if not keeps_sizes():
+                self._give_up(
+                    told, f"torch {torch.__version__} cannot trace sizes that vary, 2.13 and later can"
+                )
+                return None
             logger.info("sizes that have varied are left to the calls from now on: %s", told)
-            reason: NeaptideError
             try:
-                return plan(ranges)
+                made = plan(seen)
             except InfeasibleBudget as error:
-                reason, self._watches, self._widens = error, self._widens, False
+                logger.info("planned for this shape alone: %s", error.what)
+                self._above.append(seen)
+                if self._of_shape:
+                    self._give_up(told, error.what)
             except CaptureError as error:
-                reason, self._watches = error, False
-            if self._watches:
-                logger.info("planned for the sizes seen, as wider ranges do not fit: %s", reason)
+                where = f" ({error.where})" if error.where else ""
+                self._give_up(told, f"{error.what}{where}")
             else:
-                logger.warning("each shape is planned by itself: no program for %s: %s", told, reason)
+                self._note_fixed(seen, made)
+                return made
         return None
 
-    def ranges(self) -> dict[str, dict[int, torch.export.Dim]]:
-        """The dims whose sizes differ among calls like the last one, as `compile_step` takes them.
+    def dims(self) -> SeenDims | None:
+        """The dims whose sizes differ among calls like the last one; None where there are none.
 
-        The range of a dim is that of the sizes seen, widened to powers of two: one that is left is at least twice as
-        large afterwards, so a step is planned again at most so many times as the largest size has bits.
-        Dims that had the same size in every call are one.
+        Dims that had the same size in every call are one. A size of 1 is a number: the program for it has its other dims.
         """
         last = self._calls[-1]
         alike = [call for call in self._calls if _ndims(call) == _ndims(last)]
@@ -90,18 +126,82 @@ class SeenSizes:
         found: dict[str, dict[int, torch.export.Dim]] = {}
         for path, axis in _places(last):
             sizes = tuple(call[path][axis] for call in alike)
-            low, high = max(min(sizes), SMALLEST), max(sizes)
-            if low < high:
-                if self._widens:
-                    low, high = 1 << low.bit_length() - 1, 1 << (high - 1).bit_length()
+            if sizes[-1] >= SMALLEST and len(set(sizes)) > 1 and (path, axis) not in self._fixed:
                 name = f"{identifier(path)}_{axis}"
-                shared = dims.setdefault(sizes, torch.export.Dim(name, min=low, max=high))
+                most = max(_LARGEST, _TIMES_THOSE_SEEN << max(sizes).bit_length())
+                shared = dims.setdefault(sizes, torch.export.Dim(name, min=SMALLEST, max=most))
                 found.setdefault(path, {})[axis] = shared
-        return found
+        if not found:
+            return None
+        able = [i for i in range(len(alike)) if all(sizes[i] >= SMALLEST for sizes in dims)]
+        largest = max(able, key=lambda i: _elements(alike[i]))
+        shapes = [{dim.__name__: sizes[i] for sizes, dim in dims.items()} for i in {able[-1], largest}]
+        return SeenDims(found, tuple(sorted(shapes, key=lambda shape: sum(shape.values()))))
+
+    def _is_above(self, seen: SeenDims) -> bool:
+        """Whether no plan was found for a shape that is no larger than that of the last call."""
+        last = self._last_shape(seen)
+        return any(
+            seen.key == other.key and all(last[dim] >= size for dim, size in other.shapes[-1].items())
+            for other in self._above
+        )
+
+    def _last_shape(self, seen: SeenDims) -> dict[str, int]:
+        last = self._calls[-1]
+        return {
+            dim.__name__: last[path][axis]
+            for path, dims in seen.dynamic.items()
+            for axis, dim in dims.items()
+        }
+
+    def _note_fixed(self, seen: SeenDims, made: PlannedVariant) -> None:
+        """Leave out from then on what was to vary and has one size in the step's own code."""
+        asked: dict[str, str] = {}
+        for program in made.captured.programs:
+            for name, size in program.sizes.asked.items():
+                if size.is_constant:
+                    about = f"the program holds for {name} = "
+                    asked[name] = next((tie for tie in program.sizes.ties if tie.startswith(about)), "")
+        new = [
+            (path, axis, asked[dim.__name__])
+            for path, dims in seen.dynamic.items()
+            for axis, dim in dims.items()
+            if dim.__name__ in asked
+        ]
+        for path, axis, reason in new:
+            self._fixed[path, axis] = reason
+        if new:
+            path, axis, reason = new[0]
+            line = reason.partition(": ")[2] or "the step"
+            self._warn(f"dim {axis} of {path}", f"its size is fixed by {line}")
+
+    def _give_up(self, told: str, reason: str) -> None:
+        self._watches = False
+        self._warn(told, reason)
+
+    def _warn(self, dims: str, reason: str) -> None:
+        """One line, once."""
+        if not self._has_warned:
+            self._has_warned = True
+            short = " ".join(reason.split())
+            logger.warning(
+                "each shape is planned by itself, since no program lets %s vary: %s; %s",
+                _cut(dims),
+                _cut(short),
+                _INSTEAD,
+            )
 
     def _sizes(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         tensors = tensors_by_path(self._step, args, kwargs)
         return {path: tuple(tensor.shape) for path, (_, tensor) in tensors.items()}
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def _elements(call: Mapping[str, tuple[int, ...]]) -> int:
+    return sum(torch.Size(shape).numel() for shape in call.values())
 
 
 def _ndims(call: Mapping[str, tuple[int, ...]]) -> dict[str, int]:

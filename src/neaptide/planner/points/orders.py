@@ -20,7 +20,7 @@ from neaptide.schedule.symbolic.orders import symbolic_orders
 from neaptide.schedule.symbolic.peaks import SymbolicPeak
 from neaptide.schedule.symbolic.problem import symbolic_problem
 
-_EARLY: Final = "updates as early as is free"
+EARLY: Final = "updates as early as is free"
 _MOST_WORK: Final = 100_000  # states; searches for single shapes of the tiny models end within 500
 
 
@@ -57,13 +57,13 @@ def orders_for_range(
     problem, graph = shaped.problem, shaped.graph
     early = early_order(shaped)
     if not graph.dims or shaped.loops:
-        return (OrderForRange(early, None, _EARLY),)
+        return (OrderForRange(early, None, EARLY),)
     work = _MOST_WORK if limits.work is None else min(limits.work, _MOST_WORK)
     symbolic = symbolic_problem(
         graph, workspace=dict(enumerate(shaped.workspace_sizes)), device=problem.device
     )
     found = symbolic_orders(
-        symbolic, Limits(limits.time_s, work, limits.seed), interrupt, known={_EARLY: early}
+        symbolic, Limits(limits.time_s, work, limits.seed), interrupt, known={EARLY: early}
     ).require()
     start = next(candidate for candidate in found.candidates if candidate.order == early)
     first = OrderForRange(early, start.peak, start.origin)
