@@ -452,3 +452,44 @@ def micro_batches():
         return total
 
     return step, [torch.randn(8, 16) for _ in range(3)]
+
+
+def small_transformer(kind, *, use_reentrant, **sizes):
+    """A step of a model of transformers whose layers are checkpointed by its own switch."""
+    import transformers
+
+    sizes = {"vocab_size": 32, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2} | sizes
+    model = getattr(transformers, f"{kind}ForCausalLM")(getattr(transformers, f"{kind}Config")(**sizes))
+    model.train()
+    model.gradient_checkpointing_enable({"use_reentrant": use_reentrant})
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+    def step(ids):
+        return trained(optimizer, model(input_ids=ids, labels=ids, use_cache=False).loss)
+
+    return step, torch.randint(3, 32, (2, 10))
+
+
+_LAYERS = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+
+
+@FAMILY.add("transformers", "reentrant")
+def llama_layers_reentrant():
+    return small_transformer("Llama", use_reentrant=True, num_key_value_heads=1, **_LAYERS)
+
+
+@FAMILY.add("transformers", "dropout")
+def opt_layers():
+    sizes = {"hidden_size": 16, "ffn_dim": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+    return small_transformer("OPT", use_reentrant=False, word_embed_proj_dim=16, dropout=0.2, **sizes)
+
+
+@FAMILY.add("transformers", "dropout", "reentrant")
+def gpt_neox_layers_reentrant():
+    return small_transformer("GPTNeoX", use_reentrant=True, hidden_dropout=0.1, **_LAYERS)
+
+
+@FAMILY.add("transformers", "state space")
+def mamba_layers():
+    sizes = {"hidden_size": 8, "state_size": 4, "num_hidden_layers": 2, "conv_kernel": 3}
+    return small_transformer("Mamba", use_reentrant=False, **sizes)
