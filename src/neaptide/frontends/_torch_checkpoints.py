@@ -76,19 +76,19 @@ class _Replacements:
 
     def generator(self, original: Callable[..., Iterator[None]]) -> Callable[..., Iterator[None]]:
         """For what a checkpoint that is not reentrant does around the call."""
+        signature = inspect.signature(original)  # torch 2.14 takes by name what earlier ones take by position
 
-        def noted(
-            function: Callable[..., Any],
-            preserve_rng_state: bool = True,
-            *args: Any,
-            **kwargs: Any,
-        ) -> Iterator[None]:
-            call = _NotedCall(function, preserve_rng_state, self._notes)
+        def noted(*args: Any, **kwargs: Any) -> Iterator[None]:
+            given = signature.bind(*args, **kwargs)
+            given.apply_defaults()
+            asked = given.arguments
+            call = _NotedCall(asked["fn"], asked["preserve_rng_state"], self._notes)
+            asked["fn"], asked["preserve_rng_state"] = call, False
             with call.first_run():
                 if self._undone:
                     yield
                 else:
-                    yield from original(call, False, *args, **kwargs)
+                    yield from original(*given.args, **given.kwargs)
 
         return noted
 
