@@ -25,7 +25,7 @@ def _library_roots() -> tuple[str, ...]:
 
 
 _ROOT = __file__.rsplit("frontends", 1)[0]
-_OURS = tuple(os.path.join(_ROOT + room, "") for room in ("frontends", "runtime", "api", "cli"))  # noqa: PTH118
+_ZOO = os.path.join(_ROOT + "zoo", "")  # noqa: PTH118
 _HEAP_TYPE = 1 << 9  # of `type.__flags__`: made by a class statement
 _TORCH = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")  # noqa: PTH118, PTH120, PTH100
 _GLOBAL_LOOKUPS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"})
@@ -33,13 +33,13 @@ _GLOBAL_LOOKUPS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE
 
 @functools.cache
 def is_library_file(path: str) -> bool:
-    """Whether a source file belongs to the interpreter, to an installed library or to what traces and runs here."""
-    return path.startswith((*_library_roots(), *_OURS, "<frozen"))
+    """Whether a source file belongs to the interpreter, to an installed library or to neaptide itself."""
+    return path.startswith((*_library_roots(), "<frozen")) or is_ours(path)
 
 
 def is_ours(file: str) -> bool:
-    """Whether a source file belongs to the part of neaptide that traces and runs; the zoo counts as a user."""
-    return file.startswith(_OURS)
+    """Whether a source file belongs to neaptide; the zoo counts as a user."""
+    return file.startswith(_ROOT) and not file.startswith(_ZOO)
 
 
 def is_torch_file(path: str) -> bool:
