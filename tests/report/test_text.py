@@ -91,6 +91,14 @@ def test_profile_without_rows_has_no_empty_table():
             False,
             ["NOT held: plan is 26.00 MiB above it", "smallest peak that was found", "--peak 226MiB"],
         ),
+        (
+            {"rows": (samples.BASELINE, samples.planned(measured_allocator_peak_bytes=230 * MIB))},
+            False,
+            [
+                "NOT held: plan is 2.00 MiB above it",
+                "predicted at 226.00 MiB; no plan holds what was measured",
+            ],
+        ),
         ({"budget_bytes": 100 * MIB}, False, ["proved, no plan of these moves goes below 120.00 MiB"]),
         ({"budget_bytes": None}, True, ["Budget: none given; plans may use", "no budget asks for it"]),
         ({"lower_bound_bytes": 226 * MIB}, True, ["Why not lower: the lower bound is reached."]),

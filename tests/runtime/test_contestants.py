@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import torch
 from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from neaptide.frontends.torch_step import capture_step
 from neaptide.runtime import contestants
 from neaptide.runtime.planned_step import PlannedStep
 from neaptide.runtime.prepared_step import prepare
+from step_checks import as_variant
 
 
 def rectified():
@@ -55,3 +58,38 @@ def test_a_run_of_few_steps_measures_the_usual_one():
     found = contestants.measure_memory(runner, batch)
     assert runner.is_steady(batch)
     assert found.measured_peak_bytes == prepared.as_written().peak_bytes
+
+
+def averaged():
+    """Averages weights behind its update: the average is no state of the program."""
+    torch.manual_seed(0)
+    net = nn.Linear(64, 64)
+    slow = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def step(batch):
+        loss = net(batch).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        slow.update_parameters(net)
+        return loss.detach()
+
+    return step, torch.randn(4, 64)
+
+
+def test_what_host_code_works_on_is_in_every_row():
+    step, batch = averaged()
+    captured = capture_step(step, (batch,))
+    assert captured.host is not None
+    behind = contestants.bytes_behind(captured)
+    assert behind >= 4 * (64 * 64 + 64)
+    variant = as_variant(captured)
+    eager = contestants.eager_contestant(averaged, 0)
+    planned = contestants.planned_contestant("baseline", averaged, 0, contestants.rebind(variant))
+    for contestant in (eager, planned):
+        contestant.first_steps()
+    ours, theirs = planned.memory(), eager.memory()
+    assert ours.resident_bytes == theirs.resident_bytes
+    assert not ours.unregistered
+    assert ours.measured_peak_bytes >= theirs.measured_peak_bytes - 4 * 64 * 64

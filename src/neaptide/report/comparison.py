@@ -31,7 +31,7 @@ from neaptide.runtime.trials import Clock, clock_of
 from neaptide.runtime.verification import Verification, verify_eager, verify_planned
 from neaptide.schedule.problem import StepProblem
 from neaptide.transform.rules import described_rewrites
-from neaptide.units import format_seconds
+from neaptide.units import format_bytes, format_seconds
 
 ARENA = "arena"
 _FAR_OFF: Final = 0.1
@@ -133,6 +133,7 @@ def compare_programs(
             *_notes(prepared, verified),
             *_rewrite_notes(variants),
             *_arena_notes(variants),
+            *_behind_notes(prepared, rows),
             *_closer_notes(first),
             *_pace_notes(pace),
             *(
@@ -215,6 +216,25 @@ def _closer_notes(first: StepPlan | None) -> tuple[str, ...]:
     return () if line is None else (line.rstrip("."),)
 
 
+def _behind_notes(prepared: PreparedStep, rows: Sequence[ComparisonRow]) -> tuple[str, ...]:
+    """What host code behind the program takes, which no plan holds."""
+    behind = contestants.bytes_behind(prepared.captured)
+    notes = []
+    if behind:
+        notes.append(
+            f"{format_bytes(behind)} belong to host code behind the program: they are part of every row, and no plan moves them"
+        )
+    if prepared.captured.host is None:
+        return tuple(notes)
+    for row in rows:
+        predicted, measured = row.predicted_peak_bytes, row.measured_peak_bytes
+        if predicted is not None and measured is not None and measured > predicted:
+            notes.append(
+                f"host code behind {row.name} makes its peak {format_bytes(measured - predicted)} higher: no plan holds what it makes"
+            )
+    return tuple(notes)
+
+
 def _asks_for_bytes(asked: BudgetRecord) -> bool:
     return asked.peak is None and asked.latency is not None
 
@@ -260,6 +280,8 @@ def _row(
     if arena is not None:
         peak, with_workspace = arena.peak_bytes, arena.peak_with_workspace_bytes
         seconds += arena.copy_seconds
+    behind = contestants.bytes_behind(prepared.captured)
+    peak, with_workspace = peak + behind, with_workspace + behind
     wall, cpu = contestants.median_seconds(measured.times if measured else None)
     return ComparisonRow(
         name=name,
@@ -267,7 +289,7 @@ def _row(
         measured_peak_bytes=measured.memory.measured_peak_bytes if measured else None,
         predicted_peak_with_workspace_bytes=with_workspace,
         measured_allocator_peak_bytes=measured.memory.measured_allocator_peak_bytes if measured else None,
-        resident_bytes=measured.memory.resident_bytes if measured else step.resident_bytes,
+        resident_bytes=measured.memory.resident_bytes if measured else step.resident_bytes + behind,
         step_seconds=wall,
         step_cpu_seconds=cpu,
         repeats=repeats if measured else 0,

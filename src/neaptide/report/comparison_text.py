@@ -70,9 +70,9 @@ def is_within_budget(comparison: Comparison) -> bool:
     row = planned_row(comparison)
     if comparison.budget_missed:
         return False
-    if comparison.budget_bytes is None or row is None or row.predicted_peak_with_workspace_bytes is None:
+    if comparison.budget_bytes is None or row is None or row.largest_peak_bytes is None:
         return True
-    return row.predicted_peak_with_workspace_bytes <= comparison.budget_bytes
+    return row.largest_peak_bytes <= comparison.budget_bytes
 
 
 def _table(comparison: Comparison) -> Table:
@@ -160,7 +160,7 @@ def _budget_line(comparison: Comparison) -> str:
     text = f"Budget: {format_bytes(comparison.budget_bytes)}"
     if baseline:
         text += f", {percent(comparison.budget_bytes, baseline)} of the baseline's {format_bytes(baseline)}"
-    peak = None if row is None else row.predicted_peak_with_workspace_bytes
+    peak = None if row is None else row.largest_peak_bytes
     if row is None or peak is None:
         return text + "; nothing was planned."
     over = peak - comparison.budget_bytes
@@ -186,6 +186,8 @@ def _why_not_lower(comparison: Comparison) -> str:
             "Why not lower: the budget is met, and the search was for time from there on; "
             f"no plan goes below {bound}, {percent(comparison.lower_bound_bytes, peak)} of this one's peak."
         )
+    if peak <= comparison.budget_bytes:
+        return f"Why not lower: it was predicted at {format_bytes(peak)}; no plan holds what was measured beyond that."
     if comparison.lower_bound_bytes > comparison.budget_bytes:
         return f"Why not lower: proved, no plan of these moves goes below {bound}, which is above the budget."
     return (

@@ -197,6 +197,12 @@ class ComparisonRow:
     status: str = ""
     arena: ArenaReport | None = None
 
+    @property
+    def largest_peak_bytes(self) -> int | None:
+        """The peak with workspace that a limit is held against: the larger of what was predicted and what was measured."""
+        known = (self.predicted_peak_with_workspace_bytes, self.measured_allocator_peak_bytes)
+        return max((peak for peak in known if peak is not None), default=None)
+
 
 @dataclass(frozen=True)
 class Comparison:

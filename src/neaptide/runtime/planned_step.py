@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 
 from neaptide.errors import InfeasibleBudget, StepInterrupted, StepMismatch, UsageError
+from neaptide.frontends.state_finder import find_state
 from neaptide.frontends.step_state import TensorSlot
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.movers.waiting_state import WaitingState
@@ -19,6 +20,7 @@ from neaptide.runtime.arena import Arenas
 from neaptide.runtime.arena_plan import ArenaReport
 from neaptide.runtime.arena_shape_report import ArenaOnTheWay, arena_on_the_way, arena_report
 from neaptide.runtime.beside_eager import NEVER, BesideEager, Verified
+from neaptide.runtime.binding import state_tensors
 from neaptide.runtime.evicting import EvictingExecutable
 from neaptide.runtime.lowered_variant import LoweredVariant, Runnable
 from neaptide.runtime.planned_graph import PlannedVariant
@@ -222,12 +224,17 @@ class PlannedStep:
         return program is not None and program.index == 0
 
     def resident(self) -> list[torch.Tensor]:
-        """Tensors that live before and after each step: the state of the user's objects, and a few of ours."""
+        """Tensors that live before and after each step: the state of the user's objects, and a few of ours.
+
+        What only host code behind the program works on is among them.
+        """
         if not self._variants:
             return []
         program = self._variants[-1].program_now()
         bound = program.binding.resident() if program is not None else []
-        return [*bound, *self._arenas.blocks()]
+        host = self._variants[-1].planned.captured.host
+        behind = [] if host is None else state_tensors(find_state(self._step))
+        return [*bound, *behind, *self._arenas.blocks()]
 
     def state_slots(self) -> list[TensorSlot]:
         """The user's tensors that the programs of the latest kind of call work on."""
