@@ -178,11 +178,11 @@ class MeasuredCost:
         self._run({key: known[key] for key in before}, guard)
         if self._in_program:
             self._time_in_program(calls, set(before), guard)
-        nearer = min if are_too_long else max
-        settled = {
-            key: old if (new := self._records[key]).failure else nearer(old, new, key=lambda one: one.seconds)
-            for key, old in before.items()
-        }
+        settled: dict[str, OpRecord] = {}
+        for key, old in before.items():
+            new = self._records[key]
+            is_nearer = (new.seconds < old.seconds) == are_too_long and not new.failure
+            settled[key] = new if is_nearer else old
         self._records.update(settled)
         self._store(settled)
         self._graphs.clear()
