@@ -10,7 +10,7 @@ import torch
 from frontends import steps
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
-from step_checks import planned
+from step_checks import assert_like_eager, planned
 
 
 def matrices(model):
@@ -149,3 +149,29 @@ def test_a_set_of_tensors_that_the_step_writes_is_refused():
     with pytest.raises(CaptureError, match="the step writes seen"):
         capture_step(step, (steps.batch(),))
     assert len(seen) == 1
+
+
+def test_tensors_kept_under_tensors_are_state():
+    def make():
+        torch.manual_seed(0)
+        model = steps.net()
+        optimizer = torch.optim.AdamW(model.parameters(), 0.01)
+        sums = {p: torch.zeros_like(p) for p in model.parameters()}
+
+        def step(x):
+            for part in x.chunk(2):
+                model(part).square().mean().backward()
+                for p, total in sums.items():
+                    total.add_(p.grad)
+                    p.grad = None
+            for p in model.parameters():
+                p.grad = sums[p].clone()
+            optimizer.step()
+            for p, total in sums.items():
+                p.grad = None
+                total.zero_()
+
+        return step, model
+
+    assert_like_eager(make, shape=(6, 4))
+    assert capture_step(make()[0], (steps.batch(),)).host is None

@@ -39,6 +39,7 @@ class IdentityKeys:
         self._filled: list[Any] = []
         self._namespaces = [namespace for namespace, key in state.lacking if key == "id"]
         self._twins: dict[int, torch.Tensor] = {}
+        self._key_twins = state.key_twins
         self._known: dict[int, torch.Tensor] = {}
 
     def _knows(self, collection: Any) -> bool:
@@ -50,6 +51,7 @@ class IdentityKeys:
         self._known = {id(twins[name]): tensor for name, tensor in self._originals.items()}
         for table in self._dicts:
             _exchange(table, self._twins)
+        self._key_twins.update(self._twins)
         for place, members in self._sets:
             kind = _InOrder if isinstance(members, set) else _FrozenInOrder
             self._stand_ins.append(kind([self._twins.get(id(member), member) for member in keys_of(members)]))
@@ -66,6 +68,7 @@ class IdentityKeys:
         written = []
         for table in self._dicts if self._known else ():
             _exchange(table, self._known)
+        self._key_twins.clear()
         for (place, members), stand_in in zip(self._sets, self._stand_ins, strict=False):
             if stand_in.has_changed():
                 written.append((place.identity, Write(place.name)))

@@ -47,6 +47,12 @@ def is_entered(item: Any) -> bool:
     return is_library_file(class_file(kind))
 
 
+def is_closed_by_hand(item: Any) -> bool:
+    """Whether an object of a library stands for something outside: a connection, a data base, a queue. It is closed."""
+    kind = type(item)
+    return callable(getattr(kind, "close", None)) and is_library_file(class_file(kind))
+
+
 class Leads:
     """Tells what leads to state or to code of the user's.
 

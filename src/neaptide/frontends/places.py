@@ -65,6 +65,19 @@ class ItemPlace:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class TensorKeyPlace(ItemPlace):
+    """An entry of a dict whose key is a tensor; while `twins` has another tensor for it, by `id`, that is the key."""
+
+    twins: dict[int, Any]
+
+    def get(self) -> Any:
+        return entry(self.holder, self.twins.get(id(self.key), self.key))
+
+    def set(self, content: Any) -> None:
+        put(self.holder, self.twins.get(id(self.key), self.key), content)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class AttributePlace:
     """An attribute that lies in no dict that can be written: a slot, or a variable of a class."""
 

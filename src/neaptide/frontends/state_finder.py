@@ -21,7 +21,7 @@ from neaptide.frontends import _torch_private as private
 from neaptide.frontends.containers import entries_of, keys_of, size_of
 from neaptide.frontends.contents import MAX_CONTAINER, entries_in, is_read_whole, is_too_large
 from neaptide.frontends.library_code import looked_up_by_class, looked_up_in_module, namespace_name
-from neaptide.frontends.library_objects import Leads, is_entered
+from neaptide.frontends.library_objects import Leads, is_closed_by_hand, is_entered
 from neaptide.frontends.places import (
     AttributePlace,
     CellPlace,
@@ -30,6 +30,7 @@ from neaptide.frontends.places import (
     ItemPlace,
     PartialPlace,
     Place,
+    TensorKeyPlace,
     TuplePlace,
     attributes_of,
 )
@@ -188,7 +189,9 @@ class _Finder:
             self._plain_object(item, name)
         elif isinstance(item, contextvars.ContextVar):
             self._at(ContextPlace(name, item))
-        elif not isinstance(item, type) and (isinstance(item, (io.IOBase, Iterator)) or _is_handle(item)):
+        elif not isinstance(item, type) and (
+            isinstance(item, (io.IOBase, Iterator)) or is_closed_by_hand(item)
+        ):
             if place is not None:
                 self.state.iterators.append(place)
         elif isinstance(item, torch.optim.lr_scheduler.LRScheduler):
@@ -283,8 +286,10 @@ class _Finder:
             self.state.containers.append((name, item))
         self.state.sized.append((name, item))
         for key in keys_of(item) if isinstance(item, dict) else range(size_of(item)):
-            label = key if is_scalar(key) else type(key)
-            self._at(ItemPlace(f"{name}[{label!r}]", item, key))
+            if isinstance(key, torch.Tensor):
+                self._at(TensorKeyPlace(f"{name}[a tensor]", item, key, self.state.key_twins))
+            else:
+                self._at(ItemPlace(f"{name}[{key!r}]", item, key))
 
     def _whole(self, item: Any, name: str, place: Place | None) -> None:
         """A collection whose entries have no places: what it holds is compared as a whole."""
@@ -491,9 +496,3 @@ class _Finder:
         """Parameter groups that the step also reaches by themselves: their rates are inputs, not guards."""
         groups = {id(g) for o in self.state.optimizers.values() for g in o.param_groups}
         self.state.scalars = [p for p in self.state.scalars if p.identity[0] not in groups]
-
-
-def _is_handle(item: Any) -> bool:
-    """Whether an object of a library stands for something outside: a connection, a data base, a queue. It is closed."""
-    kind = type(item)
-    return callable(getattr(kind, "close", None)) and is_library_file(class_file(kind))

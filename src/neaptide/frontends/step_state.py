@@ -81,6 +81,7 @@ class StepState:
         counted: names of numbers among the plain values that the step itself writes: inputs and outputs of its programs.
         flagged: names of the tensors whose `requires_grad` the step leaves changed at some call; None before a capture.
         caches: functions that keep what they returned (`functools.lru_cache`), by name.
+        key_twins: what stands for tensors that are keys of dicts, by `id`, while a step is traced.
         is_watched: whether impure Python is looked for in traces.
         undoes_checkpoints: traces run functions that the user checkpoints once, as plain code.
     """
@@ -116,6 +117,7 @@ class StepState:
     counted: frozenset[str] = frozenset()
     flagged: frozenset[str] | None = None
     caches: list[tuple[str, Any]] = field(default_factory=list)
+    key_twins: dict[int, Any] = field(default_factory=dict)
     is_watched: bool = True
     undoes_checkpoints: bool = False
 
