@@ -16,6 +16,8 @@ SAMPLE = (
     ("generative", "adversarial_pair"),
     ("forms", "hooks_that_change_activations_and_gradients"),
     ("optimizers", "adamw_amsgrad_fused"),
+    ("wrapped_optimizers", "lookahead_around_sgd"),
+    ("interplay", "hinge_gan_with_flags_toggled"),
 )
 SEARCH = Limits(time_s=0.3, work=50, seed=0)  # how low the plans are is not what is asked here
 BUDGETS = (LOWEST,)  # most repetitions and moves; the slow test has the other one too
