@@ -249,10 +249,6 @@ class Steps:
         torch.manual_seed(1)  # HERE
         return self.scaled(x, torch.rand(()))
 
-    def forks_torch(self, x):
-        with torch.random.fork_rng():  # HERE
-            return self.scaled(x, torch.rand(()))
-
     def initial_seed(self, x):
         return self.scaled(x, torch.initial_seed() % 5)  # HERE
 
@@ -510,6 +506,17 @@ class Steps:
         if self.array is None:
             print(spent)  # noqa: T201
         return loss
+
+    def draws_aside(self, x):
+        with torch.random.fork_rng(devices=[]):
+            share = torch.rand(())
+        return self.scaled(x, share + torch.rand(()))
+
+    def draws_the_same_twice(self, x):
+        state = torch.get_rng_state()
+        share = torch.rand(())
+        torch.set_rng_state(state)
+        return self.scaled(x + torch.rand(()) - share, torch.rand(()))
 
     def holds_what_it_does_not_use(self, x):
         return self.scaled(x, float(len(self.clocks) + len(self.ends)))

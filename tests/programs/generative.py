@@ -428,3 +428,25 @@ def restricted_boltzmann_machine_without_autograd():
         return (v - again).square().mean()
 
     return step, torch.rand(30, 8).round()
+
+
+@FAMILY.add("random state", "fork_rng", "dropout")
+def consistency_of_two_views_with_the_same_masks():
+    """One network sees a view and a noisy view with the same dropout masks; what it draws otherwise goes on as before."""
+    network = nn.Sequential(nn.Linear(6, 24), nn.ReLU(), nn.Dropout(0.3), nn.Linear(24, 24), nn.Dropout(0.1))
+    optimizer = torch.optim.AdamW(network.parameters())
+
+    def step(batch):
+        state = torch.random.get_rng_state()
+        first = network(batch)
+        with torch.random.fork_rng(devices=[]):
+            noisy = batch + 0.1 * torch.randn_like(batch)
+            torch.random.set_rng_state(state)
+            second = network(noisy)
+        loss = F.mse_loss(second, first.detach()) + (first * torch.rand_like(first)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step, torch.randn(64, 6)

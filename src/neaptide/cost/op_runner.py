@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import torch
 
+from neaptide.cost import generator_ops  # noqa: F401 - registers them
 from neaptide.cost._torch_private import direct_call, has_argument, storage_identity
 from neaptide.cost.call_clock import CallClock
 from neaptide.cost.op_key import OpCall, Operand, index_limits, lengths

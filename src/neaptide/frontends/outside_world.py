@@ -23,6 +23,7 @@ from typing import Any
 
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.asker import users_frame
+from neaptide.frontends.generator_calls import GENERATOR_CALLS, generator_stand_ins
 from neaptide.frontends.opaque_numbers import ClockReading, clock_error
 from neaptide.frontends.places import ItemPlace, Place, root_of
 from neaptide.frontends.stand_ins import (
@@ -94,7 +95,11 @@ _ROOTS = (
         "asks the interpreter",
         only=frozenset({"getrefcount", "_current_frames", "getallocatedblocks"}),
     ),
-    _Root("torch.random", "uses the state of torch's random generator"),
+    _Root(
+        "torch.random",
+        "uses the state of torch's random generator",
+        frozenset({"fork_rng", *GENERATOR_CALLS}),
+    ),
     _Root(
         "torch.cuda.memory",
         "asks how much memory is in use",
@@ -204,6 +209,7 @@ def _replacements(named: frozenset[str]) -> dict[int, Any]:
         pairs.append((hash, identity_stand_in(hash, is_hashed_by_address)))
     if named & _FRAME_WORDS:
         pairs.append((sys._getframe, frames_stand_in(sys._getframe)))  # noqa: SLF001
+    pairs += generator_stand_ins()
     pairs += [(make, numpy_stand_in(make)) for make in private.makers_of_tensors()]
     for name, function in vars(time).items():
         if name in _CLOCKS:

@@ -46,8 +46,8 @@ def not_torch(file: str) -> bool:
 
 
 def is_torch_state(file: str) -> bool:
-    """Torch's own files that only hand on the state of its generators or of its memory."""
-    return file.startswith((_TORCH + "random.py", _TORCH + "cuda" + os.sep))
+    """Torch's own files that only hand on the state of its generators or of its memory; dynamo wraps `manual_seed`."""
+    return file.startswith((_TORCH + "random.py", _TORCH + "cuda" + os.sep, _TORCH + "_dynamo" + os.sep))
 
 
 def clock_stand_in(original: Callable[[], Any], name: str) -> Callable[[], Any]:
