@@ -36,6 +36,7 @@ from neaptide.runtime.prepared_step import PreparedStep, prepare
 from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.seen_sizes import SeenDims, SeenSizes
 from neaptide.runtime.shapes_matching import dims_of_plan, matched_for_all_shapes
+from neaptide.runtime.step_copies import Remake
 from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS, check_setting, verified_calls
 from neaptide.transform.rewrite import Rewrite
 
@@ -80,13 +81,16 @@ def apply(
         PlanMismatch: at the first call: the step is another program; says what differs.
         InfeasibleBudget: at a later call of other shapes: no plan within the same bytes was found.
     """
+    given = dict(locals())
     check_on_mismatch(on_mismatch)
     checked = check_plan(plan)
     check_arena(checked, arena=bool(arena))
     make = _maker(checked, step, state, time_limit_s, arena, allow_nondeterministic, slow)
-    return PlannedStep(
+    made = PlannedStep(
         step, make, on_mismatch=on_mismatch, verify=verified_calls(verify), strict=strict, slow=slow
     )
+    made.remake = _remake(partial(apply, checked), given)
+    return made
 
 
 def compile_step(
@@ -165,6 +169,7 @@ def compile_step(
         InfeasibleBudget: at a call: no plan within its bytes was found.
     """
     check_setting("checkpoints", checkpoints)
+    given = dict(locals())
     check_on_mismatch(on_mismatch)
     options = search_options(
         budget,
@@ -239,9 +244,17 @@ def compile_step(
         first_bytes = first_bytes or found.plan.programs[0].budget_bytes
         return found.variant
 
-    return PlannedStep(
+    made = PlannedStep(
         step, make, on_mismatch=on_mismatch, verify=verified_calls(verify), strict=strict, slow=slow
     )
+    made.remake = _remake(compile_step, given)
+    return made
+
+
+def _remake(make: Callable[..., PlannedStep], given: dict[str, Any]) -> Remake:
+    """How a copy of a step is planned: with the options that were given, and a copy of the state that was named."""
+    options = {name: content for name, content in given.items() if name not in {"plan", "step", "state"}}
+    return lambda step, copied: make(step, state=copied(given["state"]), **options)
 
 
 def _refuse_exclusions(options: SearchOptions, strategy: str, *, arena: bool, evicts: bool) -> None:

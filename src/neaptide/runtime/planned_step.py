@@ -28,6 +28,7 @@ from neaptide.runtime.points import PointExecutable, PointTotals
 from neaptide.runtime.replan_warning import ReplansInARow
 from neaptide.runtime.restore_point import RestorePoint
 from neaptide.runtime.state_on_host import StateOnHost
+from neaptide.runtime.step_copies import Remake, deep_copied, not_pickled
 from neaptide.runtime.unread_values import UnreadValues
 
 logger = logging.getLogger(__name__)
@@ -118,6 +119,7 @@ class PlannedStep:
         slow: SlowMemory = DEFAULT_SLOW_MEMORY,
     ) -> None:
         self._step = step
+        self.remake: Remake | None = None
         self._make_variant = make_variant
         self._on_mismatch = on_mismatch
         self._arenas = Arenas(self._let_go)
@@ -169,6 +171,14 @@ class PlannedStep:
         else:
             result = self._computed(program, args, kwargs)
         return _finished(program, result, args, kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PlannedStep:
+        """The same step of the copied objects, planned when it is first called."""
+        return deep_copied(self, self._step, self.remake, memo)
+
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        """Refused: see `not_pickled`."""
+        raise not_pickled()
 
     def reset(self) -> None:
         """Say that the model has been put right after an interrupted step."""
