@@ -26,6 +26,7 @@ from neaptide.errors import UsageError
 _PREFIX: Final = "neaptide."
 _REGION: Final = f"{_PREFIX}region/"
 _DEATH: Final = f"{_PREFIX}death/"
+_LEAVES: Final = f"{_PREFIX}leaves/"
 
 _session = threading.local()
 
@@ -67,7 +68,7 @@ class AllocatorTrace:
     """Allocator events of one session in time order.
 
     Blocks that were allocated before the session are not part of it, and neither is their being freed;
-    storages that were passed as resident are the exception: their death is an event.
+    storages that were passed as resident are the exception: their death is an event, and so is that they leave for the host.
     """
 
     events: tuple[AllocatorEvent, ...]
@@ -133,6 +134,17 @@ def record(fn: Callable[[], object], *, resident: Iterable[torch.Tensor] = ()) -
     finally:
         _session.active = False
     return _build_trace(_torch_private.read_events(profiler, _PREFIX))
+
+
+def note_leaving(storage: torch.UntypedStorage) -> None:
+    """Say that a storage is about to give its bytes up, and lives on.
+
+    The profiler has no event for the end of a block that is older than the recording, and such a storage does not die. Outside of
+    `record` it does nothing.
+    """
+    if getattr(_session, "active", False) and storage.device.type == "cpu":
+        with torch.profiler.record_function(f"{_LEAVES}{storage.data_ptr()}/{storage.nbytes()}"):
+            pass
 
 
 def cuda_region(fn: Callable[[], object], name: str = "") -> RegionBytes:
@@ -221,6 +233,10 @@ def _build_trace(raw: list[_torch_private.RawEvent]) -> AllocatorTrace:
 
 def _changes_of(raw: _torch_private.RawEvent, blocks: dict[int, int]) -> list[tuple[int, int]]:
     """(address, signed bytes) of one raw event; keeps `blocks`, the live ones of this session, current."""
+    if raw.nbytes is None and raw.name.startswith(_LEAVES):
+        address, _, nbytes = raw.name.removeprefix(_LEAVES).partition("/")
+        # The end of a block of this session is an event of its own.
+        return [] if int(address) in blocks else [(int(address), -int(nbytes))]
     if raw.nbytes is None:
         return [(0, -int(raw.name.removeprefix(_DEATH)))]
     if raw.nbytes > 0:

@@ -11,6 +11,7 @@ from typing import Final
 
 import torch
 
+from neaptide.cost.allocator_events import note_leaving
 from neaptide.errors import TransferError
 from neaptide.movers._torch_private import storage_identity
 from neaptide.movers.extents import Extent, Extents
@@ -186,6 +187,7 @@ class HostCopy:
         """
         self._last[0].wait()
         self.is_away = True
+        note_leaving(self._tensor.untyped_storage())
         torch.ops.neaptide.resize_storage_(self._tensor, 0)
 
     def load(self) -> None:
