@@ -41,6 +41,8 @@ _CALLS_REMEMBERED: Final = 20_000
 _SHARE_OF_FREE_MEMORY: Final = 0.5
 # Of the seconds of a program, the part of the calls that are timed again where it took another time than predicted.
 _MOST_SECONDS: Final = 0.9
+_AGAIN_S: Final = 5.0
+"""Seconds that this may take; what is left keeps the time that it had."""
 
 Skipped = tuple[tuple[str, str, int], ...]
 """Operation, reason, and how many distinct calls share them."""
@@ -172,7 +174,7 @@ class MeasuredCost:
             graph: prepared before, and run since.
             are_too_long: whether the program took less time than its calls are said to; else it took more.
         """
-        calls, guard = self._calls_of(graph), LimitGuard(Limits())
+        calls, guard = self._calls_of(graph), LimitGuard(Limits(time_s=_AGAIN_S))
         known = {keyed.key: keyed.call for keyed in calls.distinct(self._records.get)}
         before = {key: self._records[key] for key in self._dearest(graph) if key in known}
         self._run({key: known[key] for key in before}, guard)
