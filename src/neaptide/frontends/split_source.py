@@ -133,12 +133,12 @@ class StepSource:
         )
 
     def _definitions(self, before: Sequence[ast.stmt], behind: Sequence[ast.stmt]) -> list[ast.stmt]:
-        """Definitions of functions in the head that the tail names, in order: they are made again in the tail."""
+        """Functions and generators that the head defines and the tail names, in order: they are made again in the tail."""
         counts = Counter(name for statement in self._tree.body for name in _bound([statement]))
         found = {
             name: statement
-            for statement in before
-            if _is_definition(statement)
+            for number, statement in enumerate(before)
+            if _is_definition(statement) or _is_unused_generator(statement, before[number + 1 :])
             for name in _bound([statement])
             if counts[name] == 1
         }
@@ -312,6 +312,15 @@ def _is_definition(statement: ast.stmt) -> bool:
         return False
     defaults = [*arguments.defaults, *filter(None, arguments.kw_defaults)]
     return not decorators and all(isinstance(default, ast.Constant) for default in defaults)
+
+
+def _is_unused_generator(statement: ast.stmt, later: Sequence[ast.stmt]) -> bool:
+    """Whether a statement makes a generator of a variable, and later ones neither draw from it nor set what it is made of."""
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.GeneratorExp):
+        return False
+    is_plain = isinstance(statement.value.generators[0].iter, ast.Name)
+    made_of = _named([statement])
+    return is_plain and not _bound([statement]) & _named(later) and not made_of & _bound(later)
 
 
 def _is_clearing(statement: ast.stmt) -> bool:
