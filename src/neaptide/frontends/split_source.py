@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from neaptide.frontends.number_calls import CELLS, with_number_calls
+
 _FUTURES = functools.reduce(
     int.__or__, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 )
@@ -65,6 +67,7 @@ class StepSource:
         self._tree, self._imports = _definition(function)
         if not _is_same_code(self._code(self._tree), code):
             raise LookupError("the source of the step is not the code that runs")
+        self._tree = with_number_calls(self._tree, function)
         self._parameters = code.co_varnames[: _parameter_count(code)]
 
     @property
@@ -169,10 +172,9 @@ class StepSource:
         self, tree: ast.FunctionDef, cells: dict[str, types.CellType] | None = None, *, defaults: bool = True
     ) -> types.FunctionType:
         function = self._function
-        known = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)) | (
-            cells or {}
-        )
-        code = self._code(tree, tuple(cells or ()))
+        added = {**CELLS, **(cells or {})}
+        known = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)) | added
+        code = self._code(tree, tuple(added))
         made = types.FunctionType(
             code,
             function.__globals__,
