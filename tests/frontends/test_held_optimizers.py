@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 import types
 from collections import deque
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -138,6 +140,45 @@ class Table(torch.optim.Optimizer):
         self.kept["mean"].lerp_(self.param_groups[0]["params"][-1], 0.1)
 
 
+class Decaying(torch.optim.SGD):
+    """Counts in an attribute whose name begins as those of torch's own notes do."""
+
+    def __init__(self, params):
+        super().__init__(params, 0.1)
+        self._rate = 1.0
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        self._rate = self._rate * 0.5
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.add_(p.grad, alpha=-self._rate)
+
+
+class Held(NamedTuple):
+    """Holds an optimizer in a tuple with a name."""
+
+    inner: torch.optim.Optimizer
+
+    def step(self):
+        self.inner.step()
+
+    def zero_grad(self):
+        self.inner.zero_grad()
+
+
+class Queued:
+    def __init__(self, inner):
+        self.queue = deque([functools.partial(inner.step)])
+        self.clear = inner.zero_grad
+
+    def step(self):
+        self.queue[0]()
+
+    def zero_grad(self):
+        self.clear()
+
+
 def simple_with(wrap):
     def make():
         torch.manual_seed(0)
@@ -156,6 +197,9 @@ WRAPS = {
     "in a slot": lambda p: Slotted(torch.optim.Adam(p, 0.01)),
     "tensors of its own": Table,
     "groups of another": lambda p: ReadsGroups(torch.optim.SGD(p, 0.1)),
+    "a count with an underscore": Decaying,
+    "in a named tuple": lambda p: Held(torch.optim.Adam(p, 0.01)),
+    "a partial in a queue": lambda p: Queued(SlowWeights(torch.optim.SGD(p, 0.1))),
     "parameters of no module found": lambda p: Several(torch.optim.SGD(p, 0.1)),
 }
 
@@ -197,6 +241,53 @@ def library_class(name, body):
     code = compile(body, module.__file__, "exec")
     exec(code, vars(module))
     return getattr(module, name)
+
+
+FORWARDER = """
+import torch
+
+class Forwarder(torch.optim.Optimizer):
+    def __init__(self, optimizer, scaler):
+        self.optimizer, self.scaler, self._stepped = optimizer, scaler, False
+        self._noting = noting(self, optimizer.step)
+
+    state = property(lambda self: self.optimizer.state)
+    param_groups = property(lambda self: self.optimizer.param_groups)
+
+    def zero_grad(self, set_to_none=True):
+        self.optimizer.zero_grad(set_to_none)
+
+    def step(self, closure=None):
+        self.scaler.step(self.optimizer)
+        self._noting()
+        self.scaler.update()
+
+def noting(forwarder, step):
+    def noted():
+        forwarder._stepped = True
+    return noted
+"""
+
+
+def test_a_forwarding_optimizer_of_a_library_with_a_scaler_updates(monkeypatch):
+    monkeypatch.setitem(sys.modules, "wrapping_library", None)
+    kind = library_class("Forwarder", FORWARDER)
+
+    def make():
+        torch.manual_seed(0)
+        model = steps.net()
+        scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=2)
+        optimizer = kind(torch.optim.AdamW(model.parameters(), 0.01), scaler)
+
+        def step(x):
+            scaler.scale(model(x).square().mean()).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step, model
+
+    run = assert_like_eager(make)
+    assert run.counts.replans == 0
 
 
 WRAPPER = """

@@ -66,8 +66,8 @@ class OptimizerTwins:
         }
         # What torch itself notes on an optimizer: that `step` was called, for the order of schedulers.
         self._notes = [
-            (vars(o), {n: c for n, c in vars(o).items() if _is_torchs(n)})
-            for o in (*state.optimizers.values(), *state.wrappers)
+            (optimizer, {n: c for n, c in vars(optimizer).items() if _is_torchs(optimizer, n)})
+            for optimizer in (*state.optimizers.values(), *state.wrappers)
         ]
         self._groups: dict[str, list[dict[str, Any]]] = {}
         self._twin_names: dict[int, str] = {}
@@ -99,8 +99,9 @@ class OptimizerTwins:
 
     def put_back(self) -> None:
         """Give the optimizers their own groups and state again."""
-        for attributes, before in self._notes:
-            for name in [n for n in attributes if _is_torchs(n) and n not in before]:
+        for optimizer, before in self._notes:
+            attributes = vars(optimizer)
+            for name in [n for n in attributes if _is_torchs(optimizer, n) and n not in before]:
                 del attributes[name]
             attributes.update(before)
         self._kept.put_back()
@@ -318,9 +319,12 @@ def _noted_closure(item: Any, notes: Notes) -> Any:
     return closure
 
 
-def _is_torchs(attribute: str) -> bool:
-    """Whether torch itself writes an attribute of an optimizer."""
-    return attribute[0] == "_" or attribute in {"param_groups", "state"}
+def _is_torchs(optimizer: torch.optim.Optimizer, attribute: str) -> bool:
+    """Whether torch itself writes an attribute of an optimizer; what others write is an effect of the step."""
+    if attribute == "step":
+        return False
+    of_torch = type(optimizer).__module__.startswith("torch.") and attribute[0] == "_"
+    return of_torch or attribute in private.OPTIMIZER_INTERNALS
 
 
 class WrittenNumbersError(CaptureError):
