@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from neaptide.errors import CaptureError
+from neaptide.frontends.torch_step import capture_step
 from step_checks import assert_same_bits, planned
 
 
@@ -143,3 +144,11 @@ def test_a_gradient_that_would_differ_in_its_last_bits_is_refused_at_its_line(na
 @pytest.mark.parametrize("name", SAME_BITS)
 def test_the_others_have_the_bits_of_eager(name):
     assert_same_bits(lambda: stepping(SAME_BITS[name]), steps=1)
+
+
+def test_a_gradient_that_is_made_by_the_formula_of_eager_is_made_once():
+    step, batch = stepping(lambda h, v: bce_with_logits(h.bfloat16(), ONES * 0.3).float() * v)
+    operations = [node.op for node in capture_step(step, (batch,)).steady.graph.nodes]
+    assert operations.count("aten.sigmoid.default") == 1
+    assert operations.count("aten.sub_.Tensor") == 1
+    assert "aten.sub.Tensor" not in operations

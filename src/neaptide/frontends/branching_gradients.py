@@ -9,12 +9,13 @@ formula is taken where it looks at dtypes only. Where it looks at the numbers, t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import torch
 
 from neaptide.errors import CaptureError
+from neaptide.frontends.notes import Notes
 from neaptide.frontends.recording import Record, Recording
 
 aten = torch.ops.aten
@@ -88,6 +89,7 @@ def _gradient_of_logits(node: Any, made: _Gradients, given: _Gradients) -> _Grad
     return (gradient.to(logits.dtype), *made[1:])
 
 
+_ARITHMETIC = frozenset({aten.sigmoid, aten.sub, aten.mul, aten.add, aten._to_copy})  # noqa: SLF001
 _ONE_DTYPE = "give both the same dtype (target.to(x.dtype)), or detach the target"
 _IN_PLACE = "in eager PyTorch overwrites a tensor and rounds to its dtype; in a trace it makes another one"
 
@@ -126,12 +128,12 @@ BRANCHING: Mapping[str, _Branch] = {
 
 
 def gradients_of_eager(
-    branched: dict[int, str], number: int, node: Any, made: _Gradients, given: _Gradients
+    notes: Notes, number: int, node: Any, made: _Gradients, given: _Gradients
 ) -> _Gradients | None:
     """Hook behind a node of `BRANCHING`: its gradients as eager makes them, or a note that there are none.
 
     Args:
-        branched: where names of nodes are noted, by sequence number.
+        notes: where it is noted.
         number: of the node.
         node: the node itself.
         made: gradients that it gave.
@@ -139,8 +141,11 @@ def gradients_of_eager(
     """
     branch = BRANCHING[node.name()]
     if branch.differs(node, made, given):
-        branched[number] = node.name()
-    return None if branch.formula is None else branch.formula(node, made, given)
+        notes.branched[number] = node.name()
+    if branch.formula is None:
+        return None
+    notes.replaced.add(number)
+    return branch.formula(node, made, given)
 
 
 def check_gradients(recording: Recording, branched: Mapping[int, str]) -> None:
@@ -158,6 +163,32 @@ def check_gradients(recording: Recording, branched: Mapping[int, str]) -> None:
         records = [record for record in recording.records if record.sequence == number]
         origin = next((record for record in records if record.target is branch.forward), records[0])
         raise _refusal(branch, origin)
+
+
+def drop_replaced(recording: Recording, replaced: Collection[int]) -> None:
+    """Take out what autograd's own formulas recorded where eager's was recorded behind them. O(records).
+
+    Args:
+        recording: of a trace.
+        replaced: sequence numbers of the autograd nodes whose gradients were made again.
+    """
+    if not replaced:
+        return
+    users = recording.users()
+    dead: set[Record] = set()
+    for record in reversed(recording.records):
+        if _is_of_formula(record, replaced) and dead.issuperset(users.get(record, ())):
+            dead.add(record)
+    recording.records[:] = [record for record in recording.records if record not in dead]
+
+
+def _is_of_formula(record: Record, replaced: Collection[int]) -> bool:
+    """Whether a replaced formula may have recorded it: arithmetic on nothing but what the formula made itself."""
+    if record.kind != "call" or record.phase != "backward" or record.sequence not in replaced:
+        return False
+    if record.target is aten.div_.Scalar or record.target is aten.div_.Tensor:
+        return isinstance(record.args[0], Record) and _is_of_formula(record.args[0], replaced)
+    return getattr(record.target, "overloadpacket", None) in _ARITHMETIC
 
 
 def _refusal(branch: _Branch, origin: Record) -> CaptureError:

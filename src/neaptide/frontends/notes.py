@@ -23,6 +23,7 @@ class Notes:
         consumed: sequence numbers of those that ran in a backward which is not made to be differentiated.
         is_graph_kept: the backward that runs is made to be differentiated (`create_graph=True`).
         branched: names of the autograd nodes that ran another formula than in eager, by sequence number.
+        replaced: sequence numbers of those whose gradients were made again, by eager's formula.
         flag_lines: where `requires_grad` of a tensor was last set, by its identity.
     """
 
@@ -34,6 +35,7 @@ class Notes:
         "module",
         "observed",
         "phase",
+        "replaced",
         "runs",
         "sequences",
     )
@@ -46,6 +48,7 @@ class Notes:
         self.sequences: list[int] = []
         self.consumed: set[int] = set()
         self.branched: dict[int, str] = {}
+        self.replaced: set[int] = set()
         self.flag_lines: dict[int, Line] = {}
         self.is_graph_kept = False
 

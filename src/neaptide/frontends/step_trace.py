@@ -19,7 +19,7 @@ from neaptide.frontends._torch_checkpoints import noted_checkpoints
 from neaptide.frontends._torch_collectives import functional_all_reduce
 from neaptide.frontends._torch_copies import copied_fakes
 from neaptide.frontends.attachment import lines_of_ends
-from neaptide.frontends.branching_gradients import check_gradients
+from neaptide.frontends.branching_gradients import check_gradients, drop_replaced
 from neaptide.frontends.composite_losses import seen_through_ctc_loss
 from neaptide.frontends.cumulative_averages import cumulative_averages
 from neaptide.frontends.dynamic_dims import DynamicDim
@@ -293,6 +293,7 @@ class _Tracer:
             stack.enter_context(recorder)
             recording = recorder.finish(self._program(self.inputs.fakes))
         check_gradients(recording, notes.branched)
+        drop_replaced(recording, notes.replaced)
         return recording
 
     def _program(self, inputs: list[torch.Tensor]) -> list[Any]:

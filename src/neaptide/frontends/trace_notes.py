@@ -81,7 +81,7 @@ def _number_nodes(roots: Any, notes: Notes) -> None:
         node.register_prehook(functools.partial(_begin, notes, number))
         node.register_hook(functools.partial(_end, notes))
         if node.name() in BRANCHING:
-            node.register_hook(functools.partial(gradients_of_eager, notes.branched, number, node))
+            node.register_hook(functools.partial(gradients_of_eager, notes, number, node))
         following = {next_node for next_node, _ in node.next_functions if next_node is not None} - seen
         seen |= following
         nodes.extend(following)
