@@ -83,6 +83,7 @@ def apply(
     """
     given = dict(locals())
     check_on_mismatch(on_mismatch)
+    check_setting("strict", strict)
     checked = check_plan(plan)
     check_arena(checked, arena=bool(arena))
     make = _maker(checked, step, state, time_limit_s, arena, allow_nondeterministic, slow)
@@ -171,6 +172,7 @@ def compile_step(
     check_setting("checkpoints", checkpoints)
     given = dict(locals())
     check_on_mismatch(on_mismatch)
+    check_setting("strict", strict)
     options = search_options(
         budget,
         DEFAULTS.strategy if isinstance(dynamic, Mapping) and strategy == BY_SHAPE else strategy,
