@@ -297,7 +297,7 @@ def test_nested_checkpoints_are_one():
 
     prepared, found = planned(factory)
     (call,) = prepared.captured.steady.checkpoints
-    assert len(call) > 10
+    assert len(call) > 7  # of both blocks
     assert_same_bits(factory, found.variant)
 
 

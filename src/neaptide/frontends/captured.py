@@ -40,8 +40,9 @@ class CapturedProgram:
         observations: gradients as they are when `optimizer.step()` begins, for verify runs.
         unknown_ops: operations without a row in the op table.
         rewrites: what was changed on the way, in words.
-        checkpoints: for each call that the user checkpoints, the nodes of its forward that the backward repeats; they
-            are in the graph once, and what is recomputed is planned anew.
+        checkpoints: for each call that the user checkpoints, the nodes of its forward that the backward repeats, and
+            the node of the backward in front of which it does; they are in the graph once, and what is recomputed is
+            planned anew.
         borrowed: leaves of the return value that are the user's own objects, see `Trace`.
         attached: leaves of the return value that autograd could go back through, likewise.
         open_results: those of them that are differentiated outside, if anywhere, likewise.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from bisect import bisect
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,7 +69,7 @@ class ReadResult:
         unknown_ops: operations without a row in the op table; they are left where they are.
         inputs: meaning of the graph's inputs; gradients that the step drops unread are no inputs.
         checkpoints: for each call that the user checkpoints, the nodes of its forward that the backward repeats,
-            ascending; they are in the graph once.
+            ascending, and the node of the backward in front of which it does; they are in the graph once.
         recomputed: nodes of such repetitions that are in the graph: they do not repeat what the forward computed.
     """
 
@@ -93,10 +94,12 @@ class ReadResult:
         seen = {storage for o in self.observations if (storage := values[o.value].storage) is not None}
         undone = without_repetitions(self.graph, runs, registry, seen)
         calls: dict[CheckpointRun, set[int]] = {}
-        for twin in undone.repeated.values():
+        left = sorted(undone.edited.node_of)
+        for number, twin in undone.repeated.items():  # ascending
             around = runs.get(twin, ())
             if around and around[0].first is None:
-                calls.setdefault(around[0], set()).add(twin)
+                behind = left[bisect(left, number) :][:1]
+                calls.setdefault(around[0], set(behind)).add(twin)
         checkpoints = tuple(sorted(tuple(sorted(nodes)) for nodes in calls.values()))
         return replace(self, checkpoints=checkpoints, recomputed=undone.stayed).after(undone.edited)
 

@@ -34,7 +34,8 @@ def checkpointed_sequence(
         graph: the program with its checkpoints undone.
         problem: the same as integers.
         registry: what the operations mean.
-        calls: nodes of each call's forward, ascending.
+        calls: nodes of each call's forward, ascending; one of the backward behind them is where the call runs again at
+            the latest.
         allow_nondeterministic: as the problem was compiled.
     """
     evaluator = Evaluator(problem)
@@ -57,9 +58,9 @@ def checkpointed_sequence(
 
 def _again(problem: StepProblem, call: Sequence[int]) -> Insert | None:
     """The second run of a call; None when nothing behind it needs what it makes."""
-    inside = set(call)
-    made = {storage for node in call for storage in problem.created[node]}
-    first, last = problem.node_count, -1
+    inside = {node for node in call if problem.phases[node] == "forward"}
+    made = {storage for node in inside for storage in problem.created[node]}
+    first, last = min(set(call) - inside, default=problem.node_count), -1
     for storage in made:
         for node in problem.roles[storage]:
             if node not in inside and problem.phases[node] != "forward":
@@ -67,5 +68,5 @@ def _again(problem: StepProblem, call: Sequence[int]) -> Insert | None:
                 last = max(
                     last, *(n for n in (problem.creator[storage], *problem.writers[storage]) if n in inside)
                 )
-    again = tuple(node for node in call if node <= last and not problem.refusals[node])
+    again = tuple(node for node in call if node in inside and node <= last and not problem.refusals[node])
     return Insert(again, first) if again and first < problem.node_count else None
