@@ -165,11 +165,15 @@ def test_a_default_dict_gets_no_entry_from_being_looked_at():
 
 
 def test_writes_to_such_a_container_are_noticed_and_undone():
-    kinds = {"counts": Counter(seen=2), "ordered": OrderedDict(b=1, a=2), "lists": deque([1, 2], maxlen=4)}
+    kinds = {
+        "counts": Counter(seen=2),
+        "ordered": OrderedDict(b=1, a=2),
+        "lists": deque(["first", "second"], maxlen=4),
+    }
 
-    def counts(x):
+    def clears(x):
         y = x * 2
-        kinds["counts"]["seen"] += 1
+        kinds["counts"].clear()
         return y.sum()
 
     def moves(x):
@@ -182,9 +186,9 @@ def test_writes_to_such_a_container_are_noticed_and_undone():
         kinds["lists"].rotate()
         return y.sum()
 
-    for step, word in ((counts, "seen"), (moves, "ordered"), (rotates, "lists")):
+    for step, word in ((clears, "seen"), (moves, "ordered"), (rotates, "lists")):
         with pytest.raises(CaptureError, match=word):
             capture_step(lambda x, step=step: step(x).cos(), (torch.randn(3),))
     assert kinds["counts"] == Counter(seen=2)
     assert list(kinds["ordered"]) == ["b", "a"]
-    assert list(kinds["lists"]) == [1, 2]
+    assert list(kinds["lists"]) == ["first", "second"]
