@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 _CONTAINERS = (dict, list, set, deque)
+_OF_THE_COLLECTOR = {"weakref"}  # its registry loses an entry whenever an object dies
 _LARGE = 20_000  # entries: a cache of a library
 
 
@@ -43,7 +44,7 @@ class Snapshot:
     def __init__(self) -> None:
         self.held: dict[int, tuple[str, Any, dict[Any, Any]]] = {}
         for module_name, module in list(sys.modules.items()):
-            if isinstance(module, types.ModuleType):
+            if isinstance(module, types.ModuleType) and module_name not in _OF_THE_COLLECTOR:
                 self._look(module_name, vars(module), module_name)
 
     def _look(self, name: str, root: Any, module: str) -> None:
