@@ -23,11 +23,11 @@ def _set(state: torch.Tensor) -> None:
     torch.default_generator.set_state(state)
 
 
-@torch.library.register_fake(GET)
+@torch.library.register_fake(GET)  # type: ignore[untyped-decorator]
 def _fake_state() -> torch.Tensor:
     return torch.empty(_STATE_BYTES, dtype=torch.uint8, device="cpu")
 
 
-@torch.library.register_fake(SET)
+@torch.library.register_fake(SET)  # type: ignore[untyped-decorator]
 def _fake_set(state: torch.Tensor) -> None:  # noqa: ARG001 - its operand
     return

@@ -38,7 +38,7 @@ def functional_all_reduce() -> Iterator[None]:
         in_place(tensor, name, distributed.group.WORLD if group is None else group)
         return None
 
-    modules = (distributed, sys.modules["torch.distributed.distributed_c10d"])
+    modules: tuple[Any, ...] = (distributed, sys.modules["torch.distributed.distributed_c10d"])
     for module in modules:
         module.all_reduce = all_reduce
     try:

@@ -22,7 +22,7 @@ GENERATOR_CALLS: Final = ("get_rng_state", "set_rng_state", "manual_seed")
 
 def generator_stand_ins() -> list[tuple[Any, Any]]:
     """Pairs of the functions and what stands in for them in a trace, for calls of the user's code."""
-    operations = {
+    operations: dict[str, Callable[..., Any]] = {
         "get_rng_state": torch.ops.neaptide.get_rng_state.default,
         "set_rng_state": _set,
         "manual_seed": _seed,

@@ -18,7 +18,7 @@ from neaptide.frontends import _torch_private as private
 
 def _whole(*args: Any) -> Any:
     """As `int`; of a traced tensor of whole numbers the symbol."""
-    item = args[0] if len(args) == 1 else None
+    item: Any = args[0] if len(args) == 1 else None
     if _is_traced(item) and not item.is_floating_point() and item.dtype != torch.bool:
         return item.item()
     return item if isinstance(item, torch.SymInt) else int(*args)
@@ -26,7 +26,7 @@ def _whole(*args: Any) -> Any:
 
 def _real(*args: Any) -> Any:
     """As `float`; of a traced tensor of floats the symbol."""
-    item = args[0] if len(args) == 1 else None
+    item: Any = args[0] if len(args) == 1 else None
     if _is_traced(item) and item.is_floating_point():
         return item.item()
     return item if isinstance(item, torch.SymFloat) else float(*args)

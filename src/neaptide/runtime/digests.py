@@ -73,7 +73,7 @@ def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         yield tensor
         return
     if tensor.device.type != "cpu" and tensor.is_contiguous():
-        yield from tensor.view(-1).split(_PART_BYTES // tensor.element_size())
+        yield from torch.split(tensor.view(-1), _PART_BYTES // tensor.element_size())
         return
     for row in tensor.unbind(0):
         yield from _parts(row)

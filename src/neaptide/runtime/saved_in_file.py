@@ -70,12 +70,12 @@ class SavedInFile(torch.autograd.graph.saved_tensors_hooks):
         known = self._read.get(packed.at)
         storage = None if known is None else known()
         if storage is None:
-            storage = torch.UntypedStorage(packed.nbytes, device=packed.device)
+            storage = torch.UntypedStorage(packed.nbytes, device=packed.device)  # type: ignore[no-untyped-call]
             self._file.get(packed.at, storage)
             self._read[packed.at] = weakref.ref(storage)
         like = packed.like
         seen = torch.empty(0, dtype=like.dtype, device=packed.device)
-        return seen.set_(storage, like.storage_offset(), like.shape, like.stride())  # type: ignore[call-overload, no-any-return]
+        return seen.set_(storage, like.storage_offset(), like.shape, like.stride())
 
 
 def storages_of(tensors: Iterable[torch.Tensor]) -> frozenset[int]:

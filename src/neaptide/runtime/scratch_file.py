@@ -46,7 +46,7 @@ class ScratchFile:
     def put(self, storage: torch.UntypedStorage) -> int:
         """Write the bytes of a storage; gives where they are."""
         at, done = self.nbytes, 0
-        here = storage if storage.device.type == "cpu" else storage.cpu()
+        here = storage if storage.device.type == "cpu" else storage.cpu()  # type: ignore[no-untyped-call]
         try:
             while done < here.nbytes():
                 done += os.pwrite(self._file.fileno(), memory_of(here)[done:], at + done)
@@ -57,7 +57,8 @@ class ScratchFile:
 
     def get(self, at: int, storage: torch.UntypedStorage) -> None:
         """Fill a storage with what one of its size was put."""
-        here = storage if storage.device.type == "cpu" else torch.UntypedStorage(storage.nbytes())
+        is_here = storage.device.type == "cpu"
+        here = storage if is_here else torch.UntypedStorage(storage.nbytes())  # type: ignore[no-untyped-call]
         done = 0
         try:
             while done < here.nbytes():
