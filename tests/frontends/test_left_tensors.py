@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 
 import pytest
 import torch
@@ -176,3 +177,21 @@ def test_a_first_call_that_reads_no_tensor_yet_is_refused():
     run = planned(functools.partial(step), batch(), on_mismatch="error")
     run(batch())
     run(batch())
+
+
+def test_a_number_that_becomes_a_tensor_in_front_of_the_update_is_refused():
+    model = net()
+    optimizer = sgd(model)
+    trainer = types.SimpleNamespace(average=0.0)
+
+    def step(x):
+        loss = model(x).square().mean()
+        trainer.average = 0.9 * trainer.average + 0.1 * loss.detach()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    with pytest.raises(CaptureError, match="call the step once"):
+        capture_step(step, (batch(),))
+    assert trainer.average == 0.0

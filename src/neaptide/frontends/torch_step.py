@@ -34,7 +34,7 @@ from neaptide.frontends.step_slots import (
 )
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.step_trace import trace_step
-from neaptide.frontends.trace_watch import StateWrittenError
+from neaptide.frontends.trace_watch import LeftTensor, StateWrittenError
 from neaptide.frontends.unread import ReadError, UnreadNames
 
 logger = logging.getLogger(__name__)
@@ -327,7 +327,15 @@ def _captured_after_writes(
     overwritten = {write.name for place, write in writes.found if place.identity not in kept}
     name = request.name
     first_call = program_of(refusal.trace, [], name).graph
-    if not is_same_but_for_numbers(first_call, {}, program_of(_without_left(again), [], name).graph):
+    lacks_tensor = any(
+        place.identity in kept
+        and isinstance(write.after, LeftTensor)
+        and not isinstance(write.before, torch.Tensor)
+        for place, write in writes.found
+    )
+    if lacks_tensor or not is_same_but_for_numbers(
+        first_call, {}, program_of(_without_left(again), [], name).graph
+    ):
         raise CaptureError(
             f"the step writes {refusal.writes[0].name}, and computes something else from then on",
             where=refusal.where,
