@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from torch.utils import _pytree as pytree
-
 from neaptide.api.search_options import search_options
 from neaptide.errors import UsageError
+from neaptide.frontends.batch_objects import leaves_of
 from neaptide.frontends.dynamic_dims import Dynamic, DynamicDim, find_dims
 from neaptide.interruption import beyond_search
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
@@ -176,7 +175,7 @@ def _check_holds(
     _, batch = contestants.build(factory, seed)
     guard = prepared.captured.sizes
     if guard is not None and not guard.holds((batch,), {}):
-        leaves = pytree.tree_leaves(batch)
+        leaves = leaves_of(batch)
         told = ", ".join(f"{d.name} = {leaves[d.places[0][0]].shape[d.places[0][1]]}" for d in dims)
         raise UsageError(
             f"the program does not hold for {told}",

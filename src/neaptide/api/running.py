@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from torch.utils import _pytree as pytree
-
 from neaptide.api.search_options import placed
 from neaptide.errors import NumericsError
+from neaptide.frontends.batch_objects import leaves_of
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.plans import Plan
 from neaptide.report.model import RunReport
@@ -114,7 +113,7 @@ def run(
         say("measuring memory")
         memory = contestants.measure_memory(runner, batch)
     if captured.sizes is not None:
-        shape = captured.sizes.binding(pytree.tree_leaves(((batch,), {})))
+        shape = captured.sizes.binding(leaves_of(((batch,), {})))
         peak_bytes, with_workspace = predicted_at(variant.graphs[0], shape)
     else:
         predicted = runner.arena or plan.program("steady").predictions

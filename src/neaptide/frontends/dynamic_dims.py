@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
-from torch.utils import _pytree as pytree
 
 from neaptide.errors import UsageError
+from neaptide.frontends.batch_objects import flatten_with_path
 from neaptide.frontends.trace_values import identifier
 
 Dynamic: TypeAlias = Mapping[str, Mapping[int, Any]]
@@ -120,7 +120,7 @@ def tensors_by_path(
     """Tensors of the arguments with their positions, by paths such as `batch.input_ids`."""
     names = list(inspect.signature(step).bind(*args, **kwargs).arguments) if callable(step) else []
     found = {}
-    for position, (path, leaf) in enumerate(pytree.tree_flatten_with_path((args, dict(kwargs)))[0]):
+    for position, (path, leaf) in enumerate(flatten_with_path((args, dict(kwargs)))):
         if not isinstance(leaf, torch.Tensor):
             continue
         kind, first, *below = map(_word, path)

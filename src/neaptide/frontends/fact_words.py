@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from neaptide.frontends.batch_objects import flatten_with_path
 from neaptide.frontends.same_object import Same
 from neaptide.frontends.step_slots import argument_name
 from neaptide.frontends.tensor_facts import Geometry
@@ -27,7 +28,7 @@ def user_names(structure: Any) -> dict[str, str]:
     return {
         argument_name(leaf): root + pytree.keystr(path)
         for root, part in roots.items()
-        for path, leaf in pytree.tree_flatten_with_path(part)[0]
+        for path, leaf in flatten_with_path(part)
     }
 
 

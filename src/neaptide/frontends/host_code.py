@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends.batch_objects import flatten, leaves_of
 from neaptide.frontends.places import Place
 from neaptide.frontends.scalars import is_plain
 from neaptide.frontends.schedulers import keys_written_by, schedulers_in, stored_keys
@@ -114,7 +115,7 @@ class HostCode:
         kept = {id(place.get()) for place in state.objects}
 
         def head(*args: Any, **kwargs: Any) -> Any:
-            before = pytree.tree_flatten((args, kwargs))
+            before = flatten((args, kwargs))
             optimizers = [*filter(private.optimizer_hooks, state.optimizers.values())]
             handles = [o.register_step_pre_hook(lambda o, *_: stepped.add(id(o))) for o in optimizers]
             try:
@@ -122,7 +123,7 @@ class HostCode:
             finally:
                 for handle in handles:
                     handle.remove()
-            after = pytree.tree_flatten((args, kwargs))
+            after = flatten((args, kwargs))
             if before[1] != after[1] or any(a is not b for a, b in zip(before[0], after[0], strict=True)):
                 raise self._refusal("it changes the lists or dicts that it was called with")
             if result[0]:
@@ -155,7 +156,7 @@ class HostCode:
             return
         _, content = pytree.tree_unflatten(list(range(result_spec.num_leaves)), result_spec)
         for name, leaves in zip(self.parts.variables, content, strict=True):
-            for leaf in pytree.tree_leaves(leaves):
+            for leaf in leaves_of(leaves):
                 if leaf in constants and not (is_plain(constants[leaf]) or _is_fixed(constants[leaf])):
                     raise self._refusal(f"its variable {name} holds a {type(constants[leaf]).__name__}")
 

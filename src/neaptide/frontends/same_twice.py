@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends.batch_objects import content_of, flatten
 from neaptide.frontends.containers import copied, entries_of
 from neaptide.frontends.record_source import SourceMap
 from neaptide.frontends.recording import Record, Recording, TensorFacts
@@ -182,8 +182,8 @@ def list_run(recording: Recording, names: Sequence[str], result: Any) -> Listing
     for record in recording.records:
         lister.add(record)
     output = recording.records[-1]
-    leaves, structure = pytree.tree_flatten(result)
-    plain = [_content(leaf, _DEPTH) for leaf in leaves]
+    leaves, structure = flatten(result)
+    plain = [_content(content_of(leaf), _DEPTH) for leaf in leaves]
     returned = [lister.token(item) for item in output.args[: plain.count(_RETURNED)]]
     return Listing(
         tuple(lister.rows), tuple(lister.calls), tuple(lister.results), (structure, plain, returned)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from neaptide.errors import CaptureError
+from neaptide.frontends.batch_objects import Unseen, flatten
 from neaptide.frontends.code_facts import CodeFacts
 from neaptide.frontends.contents import exact
 from neaptide.frontends.group_facts import GroupFacts
@@ -88,7 +88,7 @@ class SignatureReader:
         self._modes = fast_modes()
 
     def _batch(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Fact, ...]:
-        leaves, spec = pytree.tree_flatten((args, dict(kwargs)))
+        leaves, spec = flatten((args, dict(kwargs)))
         facts: list[Fact] = [("batch structure", spec)]
         first: dict[int, int] = {}
         of_state = self._tensors.named_storages()
@@ -110,10 +110,12 @@ class SignatureReader:
                     facts.append((f"{name} shares bytes with", f"batch[{earlier}]"))
             elif is_scalar(leaf):
                 facts.append((name, type(leaf) if name in self._changing else (type(leaf), exact(leaf))))
+            elif type(leaf) is Unseen:
+                facts.append((name, type(leaf.content)))
             else:
                 raise CaptureError(
                     f"argument {position} of the step is a {type(leaf).__name__}",
                     why="its contents cannot be read anew at each call",
-                    next_step="pass tensors and plain values, in lists, tuples or dicts",
+                    next_step="pass tensors and plain values, in lists, tuples, dicts, other mappings or dataclasses",
                 )
         return tuple(facts) if sizes is None else (*facts, *sizes.facts(binding))

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from neaptide.errors import SymbolicError
+from neaptide.frontends.batch_objects import leaves_of
 from neaptide.frontends.dynamic_dims import (
     SMALLEST,
     DynamicDim,
@@ -40,7 +40,7 @@ class SizeGuard:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> None:
-        leaves = pytree.tree_leaves((args, dict(kwargs)))
+        leaves = leaves_of((args, dict(kwargs)))
         self._dims = dims
         self._held = tuple(held)
         self._names: dict[int, dict[int, str]] = {}
@@ -94,7 +94,7 @@ class SizeGuard:
 
     def holds(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Whether all programs hold for the sizes of a call that has the dims."""
-        binding = self.binding(pytree.tree_leaves((args, dict(kwargs))))
+        binding = self.binding(leaves_of((args, dict(kwargs))))
         return all(
             held.hold(binding)
             and all(_evaluated(size, binding) == binding[name] for name, size in held.asked.items())
@@ -103,7 +103,7 @@ class SizeGuard:
 
     def single(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> frozenset[str]:
         """Names of the dims that have one element in a call, where a program does not hold for one."""
-        binding = self.binding(pytree.tree_leaves((args, dict(kwargs))))
+        binding = self.binding(leaves_of((args, dict(kwargs))))
         ranges = [{dim.name: dim for dim in held.dims} for held in self._held]
         return frozenset(
             name

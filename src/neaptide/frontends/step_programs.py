@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch.utils import _pytree as pytree
-
 from neaptide.errors import CaptureError
+from neaptide.frontends.batch_objects import leaves_of
 from neaptide.frontends.captured import CapturedProgram
 from neaptide.frontends.causal_mask import restore_causal_attention
 from neaptide.frontends.counted_state import check_types_unasked, counts_in_python
@@ -100,7 +99,7 @@ def _with_numbers_as_inputs(
     concrete: list[CapturedProgram],
 ) -> list[CapturedProgram] | None:
     """The same programs with some numbers as inputs; None where that makes other programs of them."""
-    leaves = pytree.tree_leaves((request.args, dict(request.kwargs)))
+    leaves = leaves_of((request.args, dict(request.kwargs)))
     numbers = {argument_name(i): leaf for i, leaf in enumerate(leaves) if argument_name(i) in changing}
     numbers |= {place.name: place.get() for place in found.scalars if place.name in changing}
     for label, optimizer in found.optimizers.items():

@@ -19,10 +19,12 @@ from neaptide.frontends._torch_checkpoints import noted_checkpoints
 from neaptide.frontends._torch_collectives import functional_all_reduce
 from neaptide.frontends._torch_copies import copied_fakes
 from neaptide.frontends.attachment import lines_of_ends
+from neaptide.frontends.batch_objects import Unseen, flatten
 from neaptide.frontends.branching_gradients import check_gradients, drop_replaced
 from neaptide.frontends.composite_losses import seen_through_ctc_loss
 from neaptide.frontends.cumulative_averages import cumulative_averages
 from neaptide.frontends.dynamic_dims import DynamicDim
+from neaptide.frontends.fact_words import user_names
 from neaptide.frontends.factory_as_step import refuse_factory
 from neaptide.frontends.function_caches import cached_error, clear_caches
 from neaptide.frontends.host_numbers import HostNumbers
@@ -53,9 +55,10 @@ from neaptide.frontends.step_slots import (
     InputSlot,
     OutputSlot,
     Trace,
+    argument_name,
 )
 from neaptide.frontends.step_state import StepState
-from neaptide.frontends.trace_errors import explained
+from neaptide.frontends.trace_errors import explained, unread_attribute
 from neaptide.frontends.trace_inputs import FakeInputs
 from neaptide.frontends.trace_notes import noted_backward, noted_modules
 from neaptide.frontends.trace_outputs import TraceOutputs, refuse_batch_gradients
@@ -150,7 +153,7 @@ class _Tracer:
         self.stand_ins = StandIns()
         self.unread = [(place, place.get()) for place in state.unread]
         self.standing: list[Any] = []
-        self.batch_leaves, self.batch_spec = pytree.tree_flatten((args, dict(kwargs)))
+        self.batch_leaves, self.batch_spec = flatten((args, dict(kwargs)))
         self.twins: dict[str, torch.Tensor] = {}
         self.outputs = TraceOutputs()
         self.exit = EntryPattern()
@@ -178,7 +181,7 @@ class _Tracer:
             self._restore()
             watch.restore()
             objects.put_back()
-            self.stand_ins.check()
+            self._check_stand_ins(error)
             self._clear_caches(error)
             if isinstance(error, NeaptideError) or not isinstance(error, Exception):
                 raise
@@ -189,7 +192,7 @@ class _Tracer:
         written += [write for write in watch.restore() if write.identity(self.state) not in left]
         for changed in objects.put_back():
             raise changed_error(changed, self._line_that_changes(changed))
-        self.stand_ins.check()
+        self._check_stand_ins(None)
         self._clear_caches(None)
         self.scaled.settle()
         listing = NO_LISTING
@@ -219,6 +222,19 @@ class _Tracer:
         if written:
             raise watch.refuse(list({write.name: write for write in written}.values()), trace)
         return trace
+
+    def _check_stand_ins(self, error: BaseException | None) -> None:
+        """Say what was read that the step was taken not to read.
+
+        Raises:
+            CaptureError: an attribute of the batch without a value that can be guarded.
+            ReadError: something else.
+        """
+        for position in sorted(self.stand_ins.read.arguments):
+            if isinstance(leaf := self.batch_leaves[position], Unseen):
+                name = user_names(self.batch_spec)[argument_name(position)]
+                raise unread_attribute(name, leaf.content, error) from None
+        self.stand_ins.check()
 
     def _clear_caches(self, error: BaseException | None) -> None:
         """Leave no tensor of the trace in a cache of a function.
@@ -315,7 +331,8 @@ class _Tracer:
         for place, _ in self.numbers:
             self.symbols.append(twins["scalar", place.name].item())
             place.set(self.symbols[-1])
-        for position in self.state.unread_arguments:
+        unseen = {position for position, leaf in enumerate(leaves) if isinstance(leaf, Unseen)}
+        for position in self.state.unread_arguments | unseen:
             leaves[position] = self.stand_ins.of_argument(position)
         for place, _ in self.unread:
             self.standing.append(self.stand_ins.of_place(place.name))

@@ -93,6 +93,23 @@ def _mixes_meta(error: Exception) -> bool:
     )  # as torch's versions put it
 
 
+def unread_attribute(name: str, content: object, error: BaseException | None) -> CaptureError:
+    """The error for an attribute of the batch that the step reads, and whose value cannot be compared at each call.
+
+    Args:
+        name: as the user reaches it.
+        content: of the attribute.
+        error: raised where it was read; None where the step went on.
+    """
+    frames = traceback.extract_tb(error.__traceback__) if error is not None else []
+    return CaptureError(
+        f"the step reads {name}, a {type(content).__name__}",
+        where=location(users_line(frames)),
+        why="it is neither made of tensors nor a plain value, so another one would not be noticed at a later call",
+        next_step="pass what the step needs of it as tensors or plain values",
+    )
+
+
 def unknown_shape(where: str | None, operation: str) -> CaptureError:
     """The error for a tensor whose shape only the data knows."""
     return CaptureError(

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
-from torch.utils import _pytree as pytree
 
 from neaptide.errors import CaptureError
 from neaptide.frontends.attachment import open_end, refuse_kept_gradient
+from neaptide.frontends.batch_objects import flatten, is_object, leaves_of
 from neaptide.frontends.notes import Notes
 from neaptide.frontends.optimizer_twins import Twins
 from neaptide.frontends.places import Place
 from neaptide.frontends.step_slots import NUMBER_TYPES, OutputSlot, TensorSpec, argument_name
 from neaptide.frontends.step_state import StepState, TensorSlot
-from neaptide.frontends.unread import StandIns
+from neaptide.frontends.unread import StandIns, is_unread
+
+_MADE: Final = (torch.Tensor, torch.SymFloat, torch.SymInt, torch.SymBool)
 
 
 class TraceOutputs:
@@ -84,11 +86,11 @@ class TraceOutputs:
         }
         own |= stand_ins.keys
         own |= {id(twin): ("tensor", name) for name, twin in twins.items()}
-        leaves, self.result_spec = pytree.tree_flatten(result, is_leaf=lambda part: id(part) in own)
+        leaves, self.result_spec = flatten(result, lambda part: id(part) in own or _is_fixed(part))
         for position, leaf in enumerate(leaves):
             if id(leaf) in own:
                 self.borrowed[position] = own[id(leaf)]
-            elif isinstance(leaf, (torch.Tensor, torch.SymFloat, torch.SymInt, torch.SymBool)):
+            elif isinstance(leaf, _MADE):
                 slot = OutputSlot("result", f"result_{position}", (position,))
                 self._add(slot, leaf.detach() if isinstance(leaf, torch.Tensor) else leaf)
                 if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
@@ -207,6 +209,11 @@ def refuse_batch_gradients(count: int, twins: Twins, notes: Notes) -> None:
                 why="it would be accumulated in the caller's batch",
                 next_step="use `.detach().requires_grad_()` of it in the step, or make that tensor a parameter",
             )
+
+
+def _is_fixed(part: Any) -> bool:
+    """Whether something returned is an object without anything in it that the program makes or hands on."""
+    return is_object(part) and not any(is_unread(leaf) or isinstance(leaf, _MADE) for leaf in leaves_of(part))
 
 
 def _is_there(place: Place) -> bool:

@@ -6,8 +6,7 @@ import gc
 from collections.abc import Sequence
 from dataclasses import replace
 
-from torch.utils import _pytree as pytree
-
+from neaptide.frontends.batch_objects import leaves_of
 from neaptide.report.comparison import measured_row
 from neaptide.report.model import ComparedShape, ComparisonRow, ShapesComparison
 from neaptide.runtime import contestants
@@ -101,7 +100,7 @@ def compare_at_shapes(
 def _shape(prepared: PreparedStep, factory: FactoryOfShape, seed: int) -> dict[str, int]:
     assert prepared.captured.sizes is not None
     _, batch = contestants.build(factory, seed)
-    return dict(prepared.captured.sizes.binding(pytree.tree_leaves(((batch,), {}))))
+    return dict(prepared.captured.sizes.binding(leaves_of(((batch,), {}))))
 
 
 def _verified(variant: PlannedVariant, factory: FactoryOfShape, seed: int) -> Verification:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
-from torch.utils import _pytree as pytree
 
 from neaptide.errors import NumericsError, NumericsWarning, TransferError
+from neaptide.frontends.batch_objects import leaves_of
 from neaptide.frontends.captured import CapturedStep
 from neaptide.lower.random_states import random_state
 from neaptide.movers.slow_memory import SlowMemory
@@ -202,7 +202,7 @@ class _Checked:
         finally:
             captured.first_writes.put_back(self._before)
         self._tensors = [
-            leaf for leaf in pytree.tree_leaves((call[0], dict(call[1]))) if isinstance(leaf, torch.Tensor)
+            leaf for leaf in leaves_of((call[0], dict(call[1]))) if isinstance(leaf, torch.Tensor)
         ]
         self._there = storages_of([*resident(), *self._tensors])
 
@@ -301,9 +301,7 @@ def _bytes_in_file(
     if limit is None:
         return 0
     captured = planned.captured
-    sizes = (
-        {} if captured.sizes is None else captured.sizes.binding(pytree.tree_leaves((call[0], dict(call[1]))))
-    )
+    sizes = {} if captured.sizes is None else captured.sizes.binding(leaves_of((call[0], dict(call[1]))))
     bytes_of = EagerBytes(graph.program, sizes)
     in_file = bytes_of.bytes_in_file(limit - scratch - block_bytes)
     if in_file is None:

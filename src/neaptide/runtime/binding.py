@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from neaptide.frontends.batch_objects import content_of, leaves_of
 from neaptide.frontends.captured import CapturedProgram
 from neaptide.frontends.places import Place
 from neaptide.frontends.step_slots import OutputSlot, hyper_parameters
@@ -92,9 +93,9 @@ class Binding:
         Gradients that the step throws away unread (a `zero_grad` before the backward) are dropped now, as the step
         itself would before it computes anything; those that it never touches stay.
         """
-        leaves = pytree.tree_leaves((args, dict(kwargs)))
+        leaves = leaves_of((args, dict(kwargs)))
         inputs = [reader(leaves) for reader in self._readers]
-        self._passed = leaves if self._returns_arguments else []
+        self._passed = list(map(content_of, leaves)) if self._returns_arguments else []
         self._flagged = [(leaves[at], flag) for at, flag in self._program.argument_flags.items()]
         self.discard()
         return inputs

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
-from torch.utils import _pytree as pytree
 
+from neaptide.frontends.batch_objects import leaves_of
 from neaptide.frontends.captured import CapturedStep
 from neaptide.frontends.state_finder import find_state
 from neaptide.frontends.torch_step import rebind_step
@@ -211,7 +211,7 @@ def median_seconds(times: StepTimes | None) -> tuple[float | None, float | None]
 
 def one_number(result: Any) -> float | None:
     """What a step returned, when that is a single number."""
-    leaves = pytree.tree_leaves(result)
+    leaves = leaves_of(result)
     if len(leaves) != 1:
         return None
     leaf = leaves[0]
@@ -221,7 +221,7 @@ def one_number(result: Any) -> float | None:
 
 
 def _tensors(batch: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
+    return [leaf for leaf in leaves_of(batch) if isinstance(leaf, torch.Tensor)]
 
 
 def never_again(_args: Any, _kwargs: Any, _changing: frozenset[str]) -> PlannedVariant:

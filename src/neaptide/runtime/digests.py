@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import torch
-from torch.utils import _pytree as pytree
 
+from neaptide.frontends.batch_objects import leaves_of
 from neaptide.frontends.step_state import StepState
 from neaptide.runtime.scratch_file import memory_of
 
@@ -54,7 +54,7 @@ def result_digests(result: Any) -> Digests:
     """Of the tensors and numbers that a step returned."""
     return {
         f"result {position}": as_user_sees(leaf) if isinstance(leaf, torch.Tensor) else (repr(leaf),)
-        for position, leaf in enumerate(pytree.tree_leaves(result))
+        for position, leaf in enumerate(leaves_of(result))
         if isinstance(leaf, (torch.Tensor, float, int))
     }
 

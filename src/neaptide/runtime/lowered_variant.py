@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
+from neaptide.frontends.batch_objects import leaves_of
 from neaptide.frontends.first_writes import FirstWrites
 from neaptide.frontends.host_code import HostCode
 from neaptide.frontends.presence import Presence, fits
@@ -77,7 +77,7 @@ class LoweredVariant:
         keep within its own limit.
         """
         if self._decides and call is not None:
-            chosen = self._choose(pytree.tree_leaves((call[0], dict(call[1]))))
+            chosen = self._choose(leaves_of((call[0], dict(call[1]))))
         else:
             if self._chosen is None or not self._presence.unchanged():
                 self._chosen = self._choose(None)
@@ -93,7 +93,7 @@ class LoweredVariant:
             return 0
         executable = self.runnable(index).executable
         assert isinstance(executable, PointExecutable)
-        return executable.excess(sizes.binding(pytree.tree_leaves((call[0], dict(call[1])))))
+        return executable.excess(sizes.binding(leaves_of((call[0], dict(call[1])))))
 
     def _choose(self, leaves: list[Any] | None) -> int | None:
         captured = self.planned.captured

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from neaptide.frontends.batch_objects import flatten
 from neaptide.frontends.dynamic_dims import DynamicDim, axes_inwards, dense_strides
 from neaptide.runtime.arguments import check_made
 from neaptide.runtime.contestants import Factory
@@ -39,7 +40,7 @@ class FactoryOfShape:
             UsageError: the factory returns something else than a step and a batch.
         """
         step, batch = check_made(self.factory(), self.factory)
-        leaves, spec = pytree.tree_flatten(batch)
+        leaves, spec = flatten(batch)
         for leaf, axis, size in self.sizes:
             leaves[leaf] = _resized(leaves[leaf], axis, size)
         return step, pytree.tree_unflatten(leaves, spec)

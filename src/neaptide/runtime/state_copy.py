@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from neaptide.errors import UsageError
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends.batch_objects import leaves_of
 from neaptide.frontends.captured import CapturedStep
 from neaptide.frontends.containers import copied, refill
 from neaptide.frontends.trace_watch import StateWatch
@@ -58,7 +58,7 @@ class StateCopy:
             (scaler, private.scaler_notes(scaler), dict(private.scaler_notes(scaler)))
             for scaler in state.scalers.values()
         ]
-        leaves = pytree.tree_leaves((args, dict(kwargs)))
+        leaves = leaves_of((args, dict(kwargs)))
         there = [*state_tensors(state), *tensors, *(gradient for _, gradient, _ in self._gradients), *leaves]
         wholes = _wholes(found for found in there if isinstance(found, torch.Tensor))
         self._file = file

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends.batch_objects import leaves_of
 from neaptide.frontends.captured import CapturedStep
 from neaptide.frontends.state_finder import find_state
 from neaptide.frontends.step_slots import observation_name, renamed_observation
@@ -189,14 +189,14 @@ def verify_planned(
 
 def captured_tolerance(captured: CapturedStep, batch: Any) -> Tolerance:
     """What is allowed of a program that takes sums of a captured step in another order, with the sizes of a batch."""
-    leaves = pytree.tree_leaves(((batch,), {}))
+    leaves = leaves_of(((batch,), {}))
     sizes = {} if captured.sizes is None else captured.sizes.binding(leaves)
     return Tolerance.of((with_sizes(program.graph, sizes) for program in captured.programs), registry())
 
 
 def _note_step(record: StepRecord, number: int, result: Any, gradients: Mapping[str, torch.Tensor]) -> None:
     record.last_result = result
-    for position, leaf in enumerate(pytree.tree_leaves(result)):
+    for position, leaf in enumerate(leaves_of(result)):
         if isinstance(leaf, (torch.Tensor, float, int)):
             record.note("loss", f"step {number} result {position}", torch.as_tensor(leaf))
     for name, gradient in gradients.items():
