@@ -20,7 +20,7 @@ from neaptide.runtime.capturing import capture
 from neaptide.runtime.plan_matching import matched
 from plan_steps import autocast_step, small_step
 
-QUICK = {"time_limit_s": None, "work_limit": 100}
+QUICK = {"time_limit_s": None, "work_limit": 100, "in_place": False}  # no rewrites but those asked for
 RULE = "equal_operations"
 FORMAT_1 = Path(__file__).parent / "golden" / "plans" / "format_1.json"
 

@@ -20,7 +20,6 @@ from neaptide.errors import CaptureError
 from neaptide.frontends.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
 
-COUNTER = 0
 logger = logging.getLogger(__name__)
 logger.setLevel("INFO")
 
@@ -35,10 +34,8 @@ class Trainer:
         self.model[3].register_forward_hook(lambda _m, _i, out: out)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.1)
         self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 1)
-        self.counter = 0
         self.history = []
         self.average = torch.zeros(())
-        self.stats = {"seen": 0}
         self.values = [1.0, 2.0]
         self.numbers = iter(range(10))
         self.array = np.ones(3, dtype=np.float32)
@@ -74,19 +71,6 @@ class Trainer:
 
     def appends(self, x):
         self.history.append(x.mean().item())  # HERE
-        return self.update(x)
-
-    def counts(self, x):
-        self.counter += 1  # HERE
-        return self.update(x)
-
-    def counts_in_a_dict(self, x):
-        self.stats["seen"] += len(x)  # HERE
-        return self.update(x)
-
-    def counts_globally(self, x):
-        global COUNTER  # noqa: PLW0603
-        COUNTER += 1  # HERE
         return self.update(x)
 
     def pops(self, x):
@@ -183,7 +167,6 @@ def photograph(trainer):
         "lists": (
             list(trainer.history),
             list(trainer.values),
-            dict(trainer.stats),
             dict(vars(trainer.notes)),
         ),
         "modules": list(model.modules()),
@@ -206,7 +189,6 @@ def photograph(trainer):
             builtins.print,
             logging.Logger.handle,
             vars(torch.SymFloat).get("__str__"),
-            COUNTER,
             sys.stdout,
         ),
     }
