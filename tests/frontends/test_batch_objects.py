@@ -165,6 +165,11 @@ def test_tensors_are_named_as_the_user_reaches_them(kind):
     assert {"batch.x", "batch.y"} <= set(tensors_by_path(lambda batch: None, (batch,), {}))
 
 
+def test_objects_within_others_have_paths():
+    found = tensors_by_path(lambda micro_batches: None, ([collections.UserDict(a=Sample(**table()))],), {})
+    assert set(found) == {"micro_batches.0.a.x", "micro_batches.0.a.y"}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_step_trains_on_it_as_eager_does(kind):
     (step, model), (eager, reference) = make(), make()

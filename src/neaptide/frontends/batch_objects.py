@@ -6,6 +6,7 @@ Such an object is what its attributes hold, and its entries where it is a dict: 
 from __future__ import annotations
 
 import types
+import weakref
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias
@@ -19,6 +20,7 @@ from neaptide.frontends.unread import is_unread
 
 _DICTS: Final = (OrderedDict, defaultdict, dict)
 _MADE_ALIKE: Final = frozenset((*_DICTS, object, Generic, Protocol))
+_PLAIN: Final = frozenset((torch.Tensor, torch.nn.Parameter, int, float, bool, str, type(None)))
 IsLeaf: TypeAlias = Callable[[Any], bool]
 _IN_PYTHON: Final = 1 << 9  # flag of a type that a class statement makes
 
@@ -49,21 +51,28 @@ def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], pytree
         is_leaf: says of what else might be taken apart that it is a leaf.
     """
     leaves, structure = pytree.tree_flatten(tree, is_leaf)
-    if not any(map(is_object, leaves)):
+    if _are_plain(leaves):
         return leaves, structure
     return pytree.tree_flatten(_Opener(is_leaf).opened(leaves, structure), is_leaf)
 
 
 def leaves_of(tree: Any) -> list[Any]:
     """The leaves alone."""
-    return flatten(tree)[0]
+    leaves = pytree.tree_leaves(tree)
+    return leaves if _are_plain(leaves) else flatten(tree)[0]
 
 
 def flatten_with_path(tree: Any) -> list[tuple[pytree.KeyPath, Any]]:
     """The leaves with the ways to them."""
     leaves, structure = pytree.tree_flatten(tree)
-    opened = _Opener(None).opened(leaves, structure) if any(map(is_object, leaves)) else tree
+    opened = tree if _are_plain(leaves) else _Opener(None).opened(leaves, structure)
     return pytree.tree_flatten_with_path(opened)[0]
+
+
+def _are_plain(leaves: Iterable[Any]) -> bool:
+    """Whether there is no object to open; fast for tensors and plain values."""
+    kinds = set(map(type, leaves))
+    return kinds <= _PLAIN or all(_slots_of(kind) is None for kind in kinds - _PLAIN)
 
 
 class _Form(NamedTuple):
@@ -118,11 +127,18 @@ class _Opener:
             entries = {} if table is None else attributes.pop(table)
         self._around.append(id(holder))
         contents = [self._attribute(content) for content in attributes.values()]
-        contents += [self.opened(*pytree.tree_flatten(entry, self._is_leaf)) for entry in entries.values()]
+        contents += [self._entry(content) for content in entries.values()]
         self._around.pop()
         return _Opened(_Form(kind, tuple(attributes), tuple(entries), table), contents)
 
+    def _entry(self, content: Any) -> Any:
+        if type(content) in _PLAIN:
+            return content
+        return self.opened(*pytree.tree_flatten(content, self._is_leaf))
+
     def _attribute(self, content: Any) -> Any:
+        if type(content) in _PLAIN:
+            return content
         leaves, structure = pytree.tree_flatten(content, self._is_leaf)
         if all(_is_known(leaf) or self._is_opened(leaf) for leaf in leaves):
             return self.opened(leaves, structure)
@@ -138,15 +154,24 @@ def _is_known(leaf: Any) -> bool:
 def is_object(leaf: Any) -> bool:
     """Whether a leaf is an object to open. Asks its type alone: it may be a stand-in that nothing may look at."""
     kind = type(leaf)
-    if issubclass(kind, torch.Tensor) or kind in _PLAIN:
-        return False
+    return kind not in _PLAIN and _slots_of(kind) is not None
+
+
+def _slots_of(kind: type) -> dict[str, Any] | None:
+    """The slots of the objects of a type; None for types whose objects are not opened."""
+    if kind not in _known_slots:
+        _known_slots[kind] = dict(_slots(kind)) if _is_opened(kind) else None
+    return _known_slots[kind]
+
+
+_known_slots: weakref.WeakKeyDictionary[type, dict[str, Any] | None] = weakref.WeakKeyDictionary()
+
+
+def _is_opened(kind: type) -> bool:
     if not (issubclass(kind, Mapping) or hasattr(kind, "__dataclass_fields__")):
         return False
     is_alike = all(base in _MADE_ALIKE or base.__flags__ & _IN_PYTHON for base in kind.__mro__)
-    return is_alike and not issubclass(kind, torch.nn.Module)
-
-
-_PLAIN: Final = frozenset((int, float, bool, str, type(None)))
+    return is_alike and not issubclass(kind, (torch.Tensor, torch.nn.Module))
 
 
 def _slots(kind: type) -> Iterator[tuple[str, Any]]:
@@ -157,7 +182,7 @@ def _slots(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def _attributes(holder: Any) -> Iterator[tuple[str, Any]]:
-    for name, member in _slots(type(holder)):
+    for name, member in (_slots_of(type(holder)) or {}).items():
         try:
             yield name, member.__get__(holder)
         except AttributeError:  # a slot that nothing has been put into
@@ -185,7 +210,7 @@ def _closed(contents: Iterable[Any], form: _Form) -> Any:
     """An object of the same type with other contents."""
     base: Any = next((base for base in _DICTS if issubclass(form.kind, base)), object)
     made = base.__new__(form.kind)
-    slots = dict(_slots(form.kind))
+    slots = _slots_of(form.kind) or {}
     found = list(map(content_of, contents))
     held = dict(zip(form.attributes, found, strict=False))
     entries = dict(zip(form.keys, found[len(held) :], strict=True))
