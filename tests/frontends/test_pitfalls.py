@@ -132,8 +132,8 @@ def test_meter_does_not_turn_compilation_off():
     assert LiveBytesMeter.ignore_compile_internals() is True
 
 
-def test_causal_mask_is_given_back_as_a_flag():
-    """Transformers builds the causal mask as a tensor when it notices that it is traced."""
+def test_a_causal_mask_stays_a_flag():
+    """Transformers would build the causal mask as a tensor if it were told that it is traced."""
     zoo = pytest.importorskip("neaptide.zoo")
     pytest.importorskip("transformers")
     step, batch = zoo.factory("gpt2@tiny")()
@@ -141,7 +141,6 @@ def test_causal_mask_is_given_back_as_a_flag():
     attention = [n for n in captured.steady.graph.nodes if "scaled_dot_product" in n.op]
     assert attention
     assert all(n.kwarg("attn_mask") is None for n in attention)
-    assert captured.steady.rewrites
     assert verify(zoo.factory("gpt2@tiny")).bitwise_equal
 
 
