@@ -195,3 +195,47 @@ def test_a_number_that_becomes_a_tensor_in_front_of_the_update_is_refused():
     with pytest.raises(CaptureError, match="call the step once"):
         capture_step(step, (batch(),))
     assert trainer.average == 0.0
+
+
+def a_hook_of_torchs_own_module(model):
+    model[1].register_forward_hook(
+        lambda module, _, out: setattr(module, "density", (out > 0).float().mean())
+    )
+
+
+def a_hook_of_the_backward_pass(model):
+    def note(module, _, gradients):
+        module.slope = gradients[0].detach().norm()
+
+    model[1].register_full_backward_hook(note)
+
+
+def a_hook_of_a_gradient(model):
+    model[0].weight.register_hook(lambda gradient: setattr(model[2], "before", gradient.abs().max()))
+
+
+@pytest.mark.parametrize(
+    "register", [a_hook_of_torchs_own_module, a_hook_of_the_backward_pass, a_hook_of_a_gradient]
+)
+def test_tensors_on_modules_of_torchs_own(register):
+    kept = []
+    for made in (lambda step, x: step, planned):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+        optimizer = sgd(model)
+        register(model)
+
+        def step(x, model=model, optimizer=optimizer):
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach()
+
+        run = made(step, batch())
+        for _ in range(3):
+            run(batch())
+        kept.append([t for m in model.modules() for t in vars(m).values() if isinstance(t, torch.Tensor)])
+    eager, ours = kept
+    assert len(eager) == len(ours) == 1
+    assert torch.equal(eager[0], ours[0])

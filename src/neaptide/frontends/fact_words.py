@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
-from neaptide.frontends.batch_objects import flatten_with_path
+from neaptide.frontends.batch_objects import content_of, flatten_with_path
 from neaptide.frontends.same_object import Same
 from neaptide.frontends.step_slots import argument_name
 from neaptide.frontends.tensor_facts import Geometry
@@ -23,10 +23,15 @@ def user_names(structure: Any) -> dict[str, str]:
     The only argument is called `batch`, whatever its name; others `args[1]` or by their keyword.
     """
     args, kwargs = pytree.tree_unflatten(range(structure.num_leaves), structure)
+    return {argument_name(leaf): name for name, leaf in contents_by_name(args, kwargs).items()}
+
+
+def contents_by_name(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """What the leaves of arguments hold, by how the user reaches them: see `user_names`."""
     roots = {"batch": args[0]} if len(args) == 1 and not kwargs else {}
     roots = roots or {**{f"args[{position}]": part for position, part in enumerate(args)}, **kwargs}
     return {
-        argument_name(leaf): root + pytree.keystr(path)
+        root + pytree.keystr(path): content_of(leaf)
         for root, part in roots.items()
         for path, leaf in flatten_with_path(part)
     }

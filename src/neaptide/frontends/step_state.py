@@ -68,7 +68,7 @@ class StepState:
         environment: environment variables that the step was seen to read while it was traced; they are guards.
         hidden: names of tensors that were seen where no place can be swapped.
         module_paths: `id(submodule)` to its dotted path.
-        torch_owned: ids of attribute dicts of torch's own modules, which refresh caches of their weights (RNNs).
+        torch_owned: ids of attribute dicts of torch's own modules; what they write there by themselves is no effect.
         functions: the user's functions and methods that the step can reach.
         codes: their code.
         names: globals, attributes and strings that the code mentions.

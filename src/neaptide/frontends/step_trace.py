@@ -24,7 +24,7 @@ from neaptide.frontends.branching_gradients import check_gradients, drop_replace
 from neaptide.frontends.composite_losses import seen_through_ctc_loss
 from neaptide.frontends.cumulative_averages import cumulative_averages
 from neaptide.frontends.dynamic_dims import DynamicDim
-from neaptide.frontends.fact_words import user_names
+from neaptide.frontends.fact_words import contents_by_name, user_names
 from neaptide.frontends.factory_as_step import refuse_factory
 from neaptide.frontends.function_caches import cached_error, clear_caches
 from neaptide.frontends.host_numbers import HostNumbers
@@ -63,7 +63,7 @@ from neaptide.frontends.trace_inputs import FakeInputs
 from neaptide.frontends.trace_notes import noted_backward, noted_modules
 from neaptide.frontends.trace_outputs import TraceOutputs, refuse_batch_gradients
 from neaptide.frontends.trace_truths import known_truths
-from neaptide.frontends.trace_watch import StateWatch, Write, find_line, rebound
+from neaptide.frontends.trace_watch import ARGUMENT, GONE, StateWatch, Write, find_line, rebound
 from neaptide.frontends.unread import StandIns
 
 
@@ -166,6 +166,7 @@ class _Tracer:
         self.before = before
         self.left_out: set[str] = set()
         self.branches: list[str] = []
+        self.changed: list[str] = []
         self.result: Any = None
 
     def run(self) -> Trace:
@@ -189,6 +190,7 @@ class _Tracer:
             raise told from told.__cause__
         left = {place.identity for place in self.state.left}
         written = [write for identity, write in self._restore() if identity not in left]
+        written += [Write(f"{ARGUMENT} {path}") for path in self.changed]
         written += [write for write in watch.restore() if write.identity(self.state) not in left]
         for changed in objects.put_back():
             raise changed_error(changed, self._line_that_changes(changed))
@@ -338,7 +340,10 @@ class _Tracer:
             self.standing.append(self.stand_ins.of_place(place.name))
             place.set(self.standing[-1])
         args, kwargs = pytree.tree_unflatten(leaves, self.batch_spec)
+        before = contents_by_name(args, kwargs)
         self.result = self.step(*args, **kwargs)
+        after = contents_by_name(args, kwargs)
+        self.changed = [n for n in {**before, **after} if before.get(n, GONE) is not after.get(n, GONE)]
         return self._collect(twins)
 
     def _collect(self, twins: Twins) -> list[Any]:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from neaptide.errors import HostEffectError
+from neaptide.frontends import _torch_private as private
 from neaptide.frontends.containers import copied, refill
 from neaptide.frontends.places import ItemPlace, Place, root_of
 from neaptide.frontends.scalars import is_plain
@@ -26,6 +27,7 @@ from neaptide.frontends.step_slots import NUMBER_TYPES, TensorSpec, Trace
 from neaptide.frontends.step_state import StepState
 
 GONE = object()  # there is nothing in a place
+ARGUMENT = "its argument"  # begins the names of writes to the lists and dicts of a call
 _MOVED = "move_to_end"  # said of a dict whose entries are the same in another order
 
 
@@ -128,7 +130,7 @@ class StateWatch:
         self._places = [
             (index, place, place.get())
             for index, place in enumerate(state.watched)
-            if place.identity[0] not in state.torch_owned
+            if not self._is_refreshed(*place.identity)
         ]
         roots = {r.identity: r for slot in state.tensors for p in slot.places if (r := root_of(p)) is not p}
         self._tuples = [(place, place.get()) for place in roots.values()]
@@ -162,11 +164,9 @@ class StateWatch:
                 found[place.identity] = Write(place.name, before, after, watched=index)
         for index, (name, holder, before) in enumerate(self._contents):
             now = copied(holder)
-            for key in (
-                () if id(holder) in self._state.torch_owned else self._changed_keys(before, now, holder)
-            ):
+            for key in self._changed_keys(before, now, holder):
                 label = _entry_name(name, key)
-                if (id(holder), key) in found:
+                if (id(holder), key) in found or self._is_refreshed(id(holder), key):
                     continue
                 if isinstance(holder, dict) and key is not _MOVED:
                     then = before.get(key, GONE)
@@ -174,6 +174,9 @@ class StateWatch:
                 else:
                     found[id(holder), key] = Write(label)
         return list({write.name: write for write in found.values()}.values())
+
+    def _is_refreshed(self, holder: int, key: Any) -> bool:
+        return holder in self._state.torch_owned and key in private.REFRESHED
 
     def _changed_keys(self, before: Any, after: Any, holder: Any) -> list[Any]:
         changed = _changed_keys(before, after)
@@ -213,6 +216,8 @@ class StateWatch:
             why="Python state that is written during the trace would not be written when the program runs",
             next_step="draw with torch (torch.rand) and choose with torch.where, or draw outside the step and pass it"
             if names[0].startswith("random (")
+            else "copy the list or dict before you change it (batch = dict(batch)), or change it outside the step"
+            if names[0].startswith(ARGUMENT)
             else "keep it in a tensor or buffer, or update it outside the step",
         )
         error.writes, error.trace = tuple(write.without_fakes() for write in writes), trace
