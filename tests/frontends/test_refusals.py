@@ -411,3 +411,22 @@ def test_a_step_may_change_a_copy_of_its_batch():
         return trainer.update(batch["x"])
 
     assert capture_step(step, ({"x": torch.randn(6, 4), "factor": torch.ones(4)},)).programs
+
+
+def test_other_bytes_for_a_parameter_are_refused():
+    model = nn.Linear(4, 3)
+
+    def step(x):
+        loss = model(x).square().mean()
+        loss.backward()
+        for parameter in model.parameters():
+            parameter.data = parameter.data - 0.1 * parameter.grad  # HERE
+            parameter.grad = None
+        return loss.detach()
+
+    before = [p.data_ptr() for p in model.parameters()]
+    with pytest.raises(CaptureError, match=r"weight\.data") as caught:
+        capture_step(step, (torch.randn(6, 4),))
+    assert "parameter.data = " in str(caught.value)
+    assert "copy_" in caught.value.next_step
+    assert [p.data_ptr() for p in model.parameters()] == before

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from neaptide.errors import NeaptideError
+from neaptide.errors import CaptureError, NeaptideError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends._torch_checkpoints import noted_checkpoints
 from neaptide.frontends._torch_collectives import functional_all_reduce
@@ -341,10 +341,23 @@ class _Tracer:
             place.set(self.standing[-1])
         args, kwargs = pytree.tree_unflatten(leaves, self.batch_spec)
         before = contents_by_name(args, kwargs)
+        storages = {name: twin.untyped_storage() for name, twin in self.twins.items()}
         self.result = self.step(*args, **kwargs)
         after = contents_by_name(args, kwargs)
+        self._refuse_other_bytes(storages)
         self.changed = [n for n in {**before, **after} if before.get(n, GONE) is not after.get(n, GONE)]
         return self._collect(twins)
+
+    def _refuse_other_bytes(self, storages: Mapping[str, torch.UntypedStorage]) -> None:
+        """Refuse `parameter.data = ...`: autograd sees no operation, so the program would not have it."""
+        for name, storage in storages.items():
+            if private.storage_key(self.twins[name].untyped_storage()) != private.storage_key(storage):
+                raise CaptureError(
+                    f"the step puts another tensor into {name}.data",
+                    where=find_line("data", self.state.codes),
+                    why="no operation does that, so the program would leave the tensor as it was",
+                    next_step="write the numbers in place: .data.copy_(...), or copy_ under torch.no_grad()",
+                )
 
     def _collect(self, twins: Twins) -> list[Any]:
         """All that the program returns, in the order of the output slots."""
