@@ -234,7 +234,7 @@ def test_the_last_short_batch_of_an_epoch_is_normal():
 def test_a_much_smaller_batch_has_the_bytes_of_the_first_plan():
     """Its own share would be out of reach: it is mostly parameters and optimizer state."""
     _, _, step, batch = deep()
-    fast = neaptide.compile_step(step, budget="60%", **QUICK)
+    fast = neaptide.compile_step(step, budget="60%", dynamic=False, **QUICK)
     fast(batch)
     allowed = fast.plan.program("steady").budget_bytes
     with pytest.raises(InfeasibleBudget):

@@ -225,7 +225,7 @@ class PlannedStep:
 
     @property
     def plan(self) -> Plan | None:
-        """The plan that the last planned call ran under; None before there is one."""
+        """The plan that the last planned call ran under; None before there is one, and for a program of all shapes planned here."""
         return self._variants[-1].planned.plan if self._variants else None
 
     def is_steady(self, *args: Any, **kwargs: Any) -> bool:
