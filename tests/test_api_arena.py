@@ -73,5 +73,5 @@ def test_a_comparison_has_a_row_for_it(budget):
 
 
 def test_there_is_none_for_another_device():
-    with pytest.raises(UsageError, match="machine"):
+    with pytest.raises(UsageError, match="another device"):
         neaptide.compare(deep_factory, budget="90%", device="a100-80g", arena=True, **QUICK)

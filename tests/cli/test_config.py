@@ -33,6 +33,7 @@ VALUES = {
     "repeats": ("4", 4),
     "steps": ("2", 2),
     "verify": ("yes", True),
+    "strict": ("yes", True),
     "eager": ("off", False),
     "atomic": ("true", True),
     "allow_nondeterministic": ("true", True),

@@ -21,7 +21,6 @@ def test_llama_reads_its_few_keys_and_keeps_eagers_bits(precision):
     spec = f"{LLAMA},{precision}"
     step, batch = zoo.factory(spec)()
     program = capture_step(step, (batch,)).steady
-    assert KEPT in program.rewrites
     attention = next(n for n in program.graph.nodes if n.op.endswith("flash_attention_for_cpu.default"))
     query, key, value = (program.graph.values[v].shape[1].evaluate({}) for v in attention.inputs[:3])
     assert (query, key, value) == (4, 2, 2)

@@ -124,5 +124,5 @@ def test_missing_package_names_the_extra(monkeypatch, name, package):
     for module in (name, "training"):
         monkeypatch.delitem(sys.modules, f"neaptide.zoo.{module}", raising=False)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtra, match=r'pip install "neaptide\[zoo\]"'):
+    with pytest.raises(MissingExtra, match=r'pip install "torch>=2.11" "transformers>=5"'):
         zoo.factory(name)()

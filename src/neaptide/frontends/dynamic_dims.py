@@ -118,7 +118,8 @@ def tensors_by_path(
     step: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> dict[str, tuple[int, Any]]:
     """Tensors of the arguments with their positions, by paths such as `batch.input_ids`."""
-    names = list(inspect.signature(step).bind(*args, **kwargs).arguments) if callable(step) else []
+    parameters = inspect.signature(step).parameters.values() if callable(step) else ()
+    names = [p.name for p in parameters if p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD)]
     found = {}
     for position, (path, leaf) in enumerate(flatten_with_path((args, dict(kwargs)))):
         if not isinstance(leaf, torch.Tensor):

@@ -1,7 +1,7 @@
 """Calls that read or set the state of torch's default generator, as operations of the program.
 
 `torch.get_rng_state` and `torch.set_rng_state` take their place among the draws of the step, and `torch.random.fork_rng`
-is made of them. Seeding is refused: it is in order with the draws of every device.
+is made of them. Seeding changes the generator under the trace, which is noticed and refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import torch
 
 from neaptide.cost import generator_ops  # noqa: F401 - registers the operations
 from neaptide.frontends.asker import users_frame
-from neaptide.frontends.opaque_numbers import outside_error
 from neaptide.frontends.stand_ins import is_torch_state
 
 GENERATOR_CALLS: Final = ("get_rng_state", "set_rng_state", "manual_seed")
@@ -25,9 +24,7 @@ def generator_stand_ins() -> list[tuple[Any, Any]]:
     operations: dict[str, Callable[..., Any]] = {
         "get_rng_state": torch.ops.neaptide.get_rng_state.default,
         "set_rng_state": _set,
-        "manual_seed": _seed,
     }
-    # Once dynamo is imported, `torch.manual_seed` is a wrapper around that of `torch.random`.
     return [
         (original, _recorded(original, operation))
         for name, operation in operations.items()
@@ -47,11 +44,3 @@ def _recorded(original: Callable[..., Any], operation: Callable[..., Any]) -> Ca
 
 def _set(new_state: torch.Tensor) -> None:
     torch.ops.neaptide.set_rng_state.default(new_state)
-
-
-def _seed(*_args: Any, **_kwargs: Any) -> torch.Generator:
-    raise outside_error(
-        "the step seeds torch's random generators (manual_seed)",
-        "seed outside the step; or make the state there (torch.get_rng_state() behind torch.manual_seed), pass it with the "
-        "batch, and set it in the step (torch.set_rng_state)",
-    )

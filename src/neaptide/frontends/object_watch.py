@@ -92,17 +92,19 @@ def changed_error(changed: Watched, where: str | None) -> CaptureError:
         f"the step {changed.verb} {changed.name} ({type(changed.item).__name__})",
         where=where,
         why="it would happen once, at capture, and never again when the captured program runs",
-        next_step=(
-            "draw with torch's default generator (torch.rand), or outside the step and pass it as an argument"
-            if changed.verb == _DRAWS
-            else "keep it in a tensor or buffer, or do it outside the step"
-        ),
+        next_step=_NEXT[changed.verb],
     )
 
 
 _DRAWS = "draws random numbers from"
 _SEEDS = "sets the state of"
 _WRITES = "writes"
+_NEXT = {
+    _DRAWS: "draw with torch's default generator (torch.rand), or outside the step and pass it as an argument",
+    _SEEDS: "seed outside the step; or make the state there (torch.get_rng_state() behind torch.manual_seed), pass it with "
+    "the batch, and set it in the step (torch.set_rng_state)",
+    _WRITES: "keep it in a tensor or buffer, or do it outside the step",
+}
 _Access = tuple[str, Callable[[], Any], Callable[[Any], Any]]
 
 

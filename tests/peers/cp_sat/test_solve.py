@@ -108,7 +108,7 @@ def test_numbers_too_large_for_the_solver_prove_nothing():
 
 def test_a_missing_extra_is_named(monkeypatch):
     monkeypatch.setattr(process.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r'pip install "neaptide\[exact\]"'):
+    with pytest.raises(MissingExtra, match=r'pip install "ortools>=9.10'):
         solve(small())
 
 
