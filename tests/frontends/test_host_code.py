@@ -474,6 +474,25 @@ class Refused(Trainer):
         self.optimizer.step()
         return loss.detach()
 
+    def trains_in_a_function_of_its_own(self, x):
+        def once(part):
+            return self.update(part)
+
+        loss = once(x)
+        self.log.append(len(x))
+        return loss + once(x)
+
+    def reads_what_a_function_of_its_own_writes(self, x):
+        def note():
+            self.lengthen()
+
+        loss = self.update(x * len(self.word))
+        note()
+        return loss.detach()
+
+    def lengthen(self):
+        self.word = self.word + "a"
+
 
 REASONS = {
     "between": "a backward pass comes after it",
@@ -481,6 +500,8 @@ REASONS = {
     "hands_on_a_list_of_its_own": "variable log is or holds a list or dict that is kept elsewhere",
     "reads_what_it_writes": "it writes self.word, which the step reads",
     "pops_from_the_batch": "changes the lists or dicts",
+    "trains_in_a_function_of_its_own": "a backward pass comes after it",
+    "reads_what_a_function_of_its_own_writes": "it writes self.word, which the step reads",
     "updates_behind": "an optimizer's update comes after it",
 }
 

@@ -1,4 +1,4 @@
-"""What a step asks of tensors by identity: membership in sets, entries of dicts, `id`."""
+"""What a step asks of tensors by identity: membership in sets, entries of dicts, `id` and `hash`."""
 
 from __future__ import annotations
 
@@ -77,6 +77,21 @@ def by_id(model, _chosen):
     return step
 
 
+def by_hash(model, _chosen):
+    optimizer = steps.sgd(model, momentum=0.9)
+    shares = {hash(p): 0.9 for p in matrices(model)}
+
+    def step(x):
+        model(x).square().mean().backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                p.mul_(shares.get(hash(p), 1.0))
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
 def lists_of_state(model, _chosen):
     """The optimizer's own tensors, kept in a list beside it."""
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
@@ -97,7 +112,12 @@ def lists_of_state(model, _chosen):
 
 @pytest.mark.parametrize(
     ("make", "chosen"),
-    [*((by_membership, name) for name in CHOICES), (by_id, "a set"), (lists_of_state, "a set")],
+    [
+        *((by_membership, name) for name in CHOICES),
+        (by_id, "a set"),
+        (by_hash, "a set"),
+        (lists_of_state, "a set"),
+    ],
     ids=lambda part: getattr(part, "__name__", part),
 )
 def test_tensors_are_known_by_identity_as_in_eager(make, chosen):

@@ -42,10 +42,8 @@ from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from step_checks import planned
 
-CALLS = 0
 NUMBERS = itertools.count()
 LOCAL = threading.local()
-LOCAL.calls = 0
 CONTEXT = contextvars.ContextVar("CONTEXT", default=1.0)
 GLOBAL_GENERATOR = np.random.default_rng(3)
 
@@ -61,20 +59,26 @@ class Noise:
 
 
 class Warm:
-    """Counts in an attribute of its class, in a property and in a method."""
+    """Counts in an attribute of its class, in a property and in a set."""
 
     total = 0
 
     def __init__(self):
         self.reads = 0
+        self.seen = set()
 
     @property
     def rate(self):
-        self.reads += 1  # HERE
+        self.reads += 1
         return 1.0 / self.reads
 
+    @property
+    def number_seen(self):
+        self.seen.add(len(self.seen))  # HERE
+        return len(self.seen)
+
     def count(self):
-        Warm.total += 1  # HERE
+        Warm.total += 1
         return Warm.total
 
 
@@ -142,6 +146,7 @@ class Steps:
     """A step for each kind; `scaled(x, number)` is a training step whose loss is scaled by the number."""
 
     def __init__(self, folder):
+        LOCAL.calls = Warm.total = 0
         torch.manual_seed(0)
         self.model = nn.Linear(4, 3)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
@@ -356,6 +361,12 @@ class Steps:
     def address_of_a_new_object(self, x):
         return self.scaled(x, id(object()) % 7)  # HERE
 
+    def address_of_a_parameter(self, x):
+        return self.scaled(x, id(self.model.weight) % 7)  # HERE
+
+    def hash_of_a_parameter(self, x):
+        return self.scaled(x, hash(self.model.weight) % 7)  # HERE
+
     def hash_of_a_new_object(self, x):
         return self.scaled(x, hash(object()) / 7)  # HERE
 
@@ -408,8 +419,8 @@ class Steps:
         self.members.add(len(self.members) + 1)  # HERE
         return self.scaled(x, len(self.members))
 
-    def turns_a_queue(self, x):
-        self.queue.rotate()  # HERE
+    def grows_a_queue(self, x):
+        self.queue.append(3.0)  # HERE
         return self.scaled(x, self.queue[0])
 
     def tallies(self, x):
@@ -428,15 +439,6 @@ class Steps:
     def draws_from_a_generator_expression(self, x):
         return self.scaled(x, next(self.lines))  # HERE
 
-    def counts_in_the_module(self, x):
-        global CALLS  # noqa: PLW0603
-        CALLS += 1  # HERE
-        return self.scaled(x, CALLS)
-
-    def counts_in_the_thread(self, x):
-        LOCAL.calls += 1  # HERE
-        return self.scaled(x, LOCAL.calls)
-
     def counts_in_a_context(self, x):
         CONTEXT.set(CONTEXT.get() + 1)  # HERE
         return self.scaled(x, CONTEXT.get())
@@ -447,11 +449,8 @@ class Steps:
 
     # -- named by a line elsewhere -----------------------------------------------------------------------------
 
-    def counts_in_a_property(self, x):
-        return self.scaled(x, self.warm.rate)
-
-    def counts_in_a_class(self, x):
-        return self.scaled(x, self.warm.count())
+    def remembers_in_a_property(self, x):
+        return self.scaled(x, self.warm.number_seen)
 
     # -- seen because a second run differs --------------------------------------------------------------------
 
@@ -537,15 +536,34 @@ class Steps:
     def reads_a_variable_of_the_environment(self, x):
         return self.scaled(x, float(os.environ.get("NEAPTIDE_TEST_LEVEL", "1")) + (os.getenv("HOME") is None))
 
+    def counts_in_the_thread(self, x):
+        LOCAL.calls += 1
+        return self.scaled(x, LOCAL.calls)
+
+    def counts_in_a_property(self, x):
+        return self.scaled(x, self.warm.rate)
+
+    def counts_in_a_class(self, x):
+        return self.scaled(x, self.warm.count())
+
+    def turns_a_queue(self, x):
+        self.queue.rotate()
+        return self.scaled(x, self.queue[0])
+
+    def left(self):
+        """The numbers that it counts in."""
+        return LOCAL.calls, Warm.total, self.warm.reads, *self.queue
+
 
 ELSEWHERE = {
-    "counts_in_a_property": Warm.rate.fget,
-    "counts_in_a_class": Warm.count,
+    "remembers_in_a_property": Warm.number_seen.fget,
     "generator_in_a_slot": Noise.level,
     "clock_in_a_backward": Noisy.backward,
     "clock_in_an_update": NoisyDescent.step,
 }
-_KINDS = [name for name in vars(Steps) if not name.startswith("_") and name not in {"close", "scaled"}]
+_KINDS = [
+    name for name in vars(Steps) if not name.startswith("_") and name not in {"close", "scaled", "left"}
+]
 HARMLESS = _KINDS[_KINDS.index("times_for_nobody") :]
 REFUSED = _KINDS[: _KINDS.index("times_for_nobody")]
 
@@ -594,7 +612,7 @@ def test_impure_python_is_refused_at_its_line(steps, name):
 @pytest.mark.parametrize("name", HARMLESS)
 def test_harmless_python_is_captured_and_agrees_with_eager(name, tmp_path, monkeypatch):
     batches = [torch.randn(5, 4) for _ in range(3)]
-    results = []
+    results, left = [], []
     for folder, wrap in (("eager", lambda step: step), ("planned", lambda step: planned(step, batches[0]))):
         monkeypatch.delenv("NEAPTIDE_TEST_LEVEL", raising=False)
         (tmp_path / folder).mkdir()
@@ -606,5 +624,7 @@ def test_harmless_python_is_captured_and_agrees_with_eager(name, tmp_path, monke
             losses.append(run(batch))
             monkeypatch.setenv("NEAPTIDE_TEST_LEVEL", str(call + 2))
         results.append([*losses, *steps.model.parameters()])
+        left.append([(type(number), number) for number in steps.left()])
         steps.close()
+    assert left[0] == left[1]
     assert all(torch.equal(eager, found) for eager, found in zip(*results, strict=True))

@@ -1,23 +1,30 @@
-"""Sets and dicts that are keyed by tensors, and `id` in the user's code, while twins stand for the tensors.
+"""Sets and dicts that are keyed by tensors, `id` and `hash` in the user's code, while twins stand for the tensors.
 
 `p in decayed` and `masks[id(p)]` ask by identity. A twin is another object, and would not be found, without a word.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 
 from neaptide.frontends.containers import base_of, entry, keys_of, put
 from neaptide.frontends.places import Place, root_of
+from neaptide.frontends.stand_ins import always, identity_stand_in, is_hashed_by_address
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.trace_watch import Write
 
+# What the user asks by these names of builtins, and for which objects the answer is an address.
+_BY_ADDRESS: dict[str, tuple[Callable[[Any], int], Callable[[Any], bool]]] = {
+    "id": (id, always),
+    "hash": (hash, is_hashed_by_address),
+}
+
 
 class IdentityKeys:
-    """Lets collections and `id` take the twins for the tensors themselves.
+    """Lets collections, `id` and `hash` take the twins for the tensors themselves.
 
     Args:
         state: what was found.
@@ -37,8 +44,9 @@ class IdentityKeys:
         roots = {root.identity: root for place, _ in self._sets if (root := root_of(place)) is not place}
         self._tuples = [(root, root.get()) for root in roots.values()]
         self._filled: list[Any] = []
-        self._namespaces = [namespace for namespace, key in state.lacking if key == "id"]
+        self._asking = [(namespace, key) for namespace, key in state.lacking if key in _BY_ADDRESS]
         self._twins: dict[int, torch.Tensor] = {}
+        self._is_watched = state.is_watched
         self._key_twins = state.key_twins
         self._known: dict[int, torch.Tensor] = {}
 
@@ -57,8 +65,8 @@ class IdentityKeys:
             self._stand_ins.append(kind([self._twins.get(id(member), member) for member in keys_of(members)]))
             place.set(self._stand_ins[-1])
         self._filled = [root.get() for root, _ in self._tuples]
-        for namespace in self._namespaces:
-            namespace["id"] = self._id
+        for namespace, key in self._asking:
+            namespace[key] = self._asked_of_tensors(key)
 
     def put_back(self) -> list[tuple[tuple[int, Any], Write]]:
         """Make all of them what they were; returns the sets that the step wrote, by identity of their place.
@@ -77,13 +85,18 @@ class IdentityKeys:
         for (root, before), filled in zip(self._tuples, self._filled, strict=False):
             if root.get() is filled:
                 root.set(before)
-        for namespace in self._namespaces if self._known else ():
-            namespace.pop("id", None)
+        for namespace, key in self._asking if self._known else ():
+            namespace.pop(key, None)
         self._known, self._stand_ins, self._filled = {}, [], []
         return written
 
-    def _id(self, item: Any) -> int:
-        return id(self._known.get(id(item), item))
+    def _asked_of_tensors(self, key: str) -> Callable[[Any], int]:
+        function, by_address = _BY_ADDRESS[key]
+
+        def ask(item: Any) -> int:
+            return function(self._known.get(id(item), item))
+
+        return identity_stand_in(ask, by_address) if self._is_watched else ask
 
 
 def _exchange(table: dict[Any, Any], by_id: Mapping[int, torch.Tensor]) -> None:

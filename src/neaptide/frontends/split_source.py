@@ -123,7 +123,7 @@ class StepSource:
         tail.body = self._part([*shared, *behind], _Undeclared())
         code = self._function.__code__
         line = behind[0].lineno
-        calls = (_dotted(n.func) for s in behind for n in ast.walk(s) if isinstance(n, ast.Call))
+        calls = (_dotted(n.func) for s in (*shared, *behind) for n in ast.walk(s) if isinstance(n, ast.Call))
         return Cut(
             self._compiled(
                 self._with_body([*self._part(before, _EarlyReturns()), _located(leave, behind[0])])
