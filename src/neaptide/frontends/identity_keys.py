@@ -85,7 +85,7 @@ class IdentityKeys:
         for (root, before), filled in zip(self._tuples, self._filled, strict=False):
             if root.get() is filled:
                 root.set(before)
-        for namespace, key in self._asking if self._known else ():
+        for namespace, key in self._asking:
             namespace.pop(key, None)
         self._known, self._stand_ins, self._filled = {}, [], []
         return written
