@@ -84,7 +84,7 @@ def layerdrop():
         (classes, None, "num_classes="),
         (repeats, None, "output_size="),
         (packed, None, "keep the batch padded|padded batch"),
-        (lengths, "functional.py", "use another loss"),
+        (lengths, "functional.py", "as tuples of Python numbers"),
         (finite, None, "torch.isfinite"),
         (layerdrop, None, "torch.rand"),
     ],

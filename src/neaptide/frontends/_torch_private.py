@@ -185,6 +185,12 @@ def data_dependent_errors() -> tuple[type[Exception], ...]:
     )
 
 
+def size_that_data_decides(operation: Any) -> Exception:
+    """What torch raises for fake operands of an operation whose result has a size that only the data knows."""
+    error: Exception = resolve("torch._subclasses.fake_tensor", "DynamicOutputShapeException")(operation)
+    return error
+
+
 @contextlib.contextmanager
 def inlined_compile() -> Iterator[None]:
     """Let functions compiled by Dynamo be traced through: they run as if they were not compiled."""

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from neaptide.frontends import _torch_private as private
+
 _ALIGNMENT_BYTES = 16  # of the rows of what grouped products give
 
 
@@ -58,8 +60,10 @@ def _ctc_loss(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The loss of each sequence, and the table of its alignments: the longest target, with blanks between.
 
-    torch has no answer for fake tensors.
+    torch has no answer for fake tensors. Where nobody has said how long the longest target is, only the data knows.
     """
+    if not _longest_targets:
+        raise private.size_that_data_decides("aten._ctc_loss")
     count, width = len(input_lengths), 2 * _longest_targets[-1] + 1
     return log_probs.new_empty((count,)), log_probs.new_empty((count, log_probs.shape[0], width))
 
