@@ -223,7 +223,7 @@ def test_what_the_program_reads_stays_a_guard(name):
         x = batch()
         for each in (run, eager):
             each.ratio.now = i
-            each.names = ["a"] * (i + 1)
+            each.names[:] = ["a"] * (i + 1)  # the same list: its length is what differs
         assert torch.equal(call(x, i), getattr(eager, name)(x, i))
     assert call.counts.replans
 
