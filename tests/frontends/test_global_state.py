@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 from torch import nn
@@ -16,7 +18,7 @@ SLOW = pytest.mark.slow
 
 
 def warm_up():
-    """What torch and sympy make when they are first used is no trace of a capture."""
+    """What torch and sympy make when they are first used is no trace of a capture, nor are remains of other tests."""
     model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.1))
     optimizer = torch.optim.AdamW(model.parameters())
 
@@ -27,6 +29,7 @@ def warm_up():
         return loss.detach()
 
     capture_step(step, (torch.randn(2, 3),))
+    gc.collect()
 
 
 @pytest.mark.parametrize(

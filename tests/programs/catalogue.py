@@ -30,6 +30,7 @@ FAMILIES: Final = (
     "checkpointed",
     "wrapped_optimizers",
     "interplay",
+    "self_taught",
     "transformers_text",
     "transformers_senses",
 )

@@ -19,6 +19,7 @@ import torch
 from neaptide.errors import CaptureError, HostEffectError
 from neaptide.frontends.observers import is_observed
 from neaptide.frontends.places import root_of
+from neaptide.frontends.replaced import replaced
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.trace_errors import location, users_line
 from neaptide.frontends.users_code import is_library_file
@@ -32,35 +33,19 @@ _NEXT = "return the value from the step and print it outside"
 def no_host_traffic(state: StepState) -> Iterator[None]:
     """Refuse all of it while the context is open; libraries that the user calls may print."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_replaced(builtins, "print", _unless_library("the step prints while it runs")))
+        stack.enter_context(replaced(builtins, "print", _unless_library("the step prints while it runs")))
         stack.enter_context(
-            _replaced(logging.Logger, "handle", _unless_library("the step logs while it runs"))
+            replaced(logging.Logger, "handle", _unless_library("the step logs while it runs"))
         )
         for kind in _NUMBERS:
             for name in ("__str__", "__format__", "__repr__"):
-                stack.enter_context(_replaced(kind, name, _refuse_format))
+                stack.enter_context(replaced(kind, name, _refuse_format))
         for name in ("__format__", "__repr__"):
-            stack.enter_context(_replaced(torch.Tensor, name, _unless_library(_SHOWN)))
+            stack.enter_context(replaced(torch.Tensor, name, _unless_library(_SHOWN)))
         for stream in {id(s): s for s in (sys.stdout, sys.stderr) if s is not None}.values():
-            stack.enter_context(_replaced(stream, "write", _unless_library("the step prints while it runs")))
+            stack.enter_context(replaced(stream, "write", _unless_library("the step prints while it runs")))
         stack.enter_context(_closed_iterators(state))
         yield
-
-
-@contextlib.contextmanager
-def _replaced(
-    owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
-) -> Iterator[None]:
-    own = name in vars(owner)
-    original = getattr(owner, name)
-    setattr(owner, name, make(original))
-    try:
-        yield
-    finally:
-        if own:
-            setattr(owner, name, original)
-        else:
-            delattr(owner, name)
 
 
 def _unless_library(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -18,6 +18,7 @@ import torch
 
 from neaptide.frontends.notes import Notes
 from neaptide.frontends.recording import Line
+from neaptide.frontends.replaced import replaced
 
 _TORCH = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")  # noqa: PTH118, PTH120, PTH100
 _OURS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")  # noqa: PTH118, PTH120, PTH100
@@ -55,32 +56,27 @@ def _is_skipped(file: str) -> bool:
 @contextlib.contextmanager
 def noted_flags(notes: Notes) -> Iterator[None]:
     """Note where `requires_grad` of a tensor is set."""
-    flag: Any = torch.Tensor.requires_grad
-    method = torch.Tensor.requires_grad_
 
     def note(tensor: torch.Tensor) -> None:
         line = calling_line(2)
         if line is not None:
             notes.flag_lines[id(tensor)] = line
 
-    def set_flag(tensor: torch.Tensor, value: bool) -> None:
-        note(tensor)
-        flag.__set__(tensor, value)
+    def flag(original: Any) -> property:
+        def set_flag(tensor: torch.Tensor, value: bool) -> None:
+            note(tensor)
+            original.__set__(tensor, value)
 
-    @functools.wraps(method)
-    def requires_grad_(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        note(tensor)
-        return method(tensor, *args, **kwargs)
+        return property(original.__get__, set_flag)
 
-    replaced = {"requires_grad": property(flag.__get__, set_flag), "requires_grad_": requires_grad_}
-    own = {name: vars(torch.Tensor)[name] for name in replaced if name in vars(torch.Tensor)}
-    for name, replacement in replaced.items():
-        setattr(torch.Tensor, name, replacement)
-    try:
+    def method(original: Any) -> Any:
+        @functools.wraps(original)
+        def requires_grad_(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+            note(tensor)
+            result: torch.Tensor = original(tensor, *args, **kwargs)
+            return result
+
+        return requires_grad_
+
+    with replaced(torch.Tensor, "requires_grad", flag), replaced(torch.Tensor, "requires_grad_", method):
         yield
-    finally:
-        for name in replaced:
-            if name in own:
-                setattr(torch.Tensor, name, own[name])
-            else:
-                delattr(torch.Tensor, name)

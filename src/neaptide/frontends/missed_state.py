@@ -16,6 +16,7 @@ import torch
 
 from neaptide.errors import CaptureError
 from neaptide.frontends.line_notes import calling_line, is_ours
+from neaptide.frontends.replaced import replaced
 
 _PROPERTIES: Final = ("grad", "requires_grad", "data")
 _METHODS: Final = ("requires_grad_", "register_hook", "register_post_accumulate_grad_hook", "retain_grad")
@@ -34,19 +35,12 @@ class MissedState:
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
         """Look at each reading and setting of gradients and flags while the context is open."""
-        replaced: dict[str, Any] = {name: self._property(getattr(torch.Tensor, name)) for name in _PROPERTIES}
-        replaced |= {name: self._method(getattr(torch.Tensor, name)) for name in _METHODS}
-        own = {name: vars(torch.Tensor)[name] for name in replaced if name in vars(torch.Tensor)}
-        for name, replacement in replaced.items():
-            setattr(torch.Tensor, name, replacement)
-        try:
+        with contextlib.ExitStack() as stack:
+            for name in _PROPERTIES:
+                stack.enter_context(replaced(torch.Tensor, name, self._property))
+            for name in _METHODS:
+                stack.enter_context(replaced(torch.Tensor, name, self._method))
             yield
-        finally:
-            for name in replaced:
-                if name in own:
-                    setattr(torch.Tensor, name, own[name])
-                else:
-                    delattr(torch.Tensor, name)
 
     def _property(self, original: Any) -> property:
         names, check = self._names, self._check
