@@ -54,6 +54,14 @@ def blocks(page: Path) -> list[Block]:
     ]
 
 
+def runnable(page: Path):
+    """A page as a parameter of a test; one with dims that vary needs a torch that can trace them."""
+    from varying_dims import needs_varying_dims
+
+    varies = any("dynamic" in block.text for block in blocks(page))
+    return pytest.param(page, marks=needs_varying_dims if varies else ())
+
+
 COMPARING = {
     page for page in PAGES if page.parent.name == "how-to" and any(block.compares for block in blocks(page))
 }
@@ -158,7 +166,7 @@ def run_blocks(found: list[Block], page: Path, monkeypatch, printed_before) -> N
             run_console(block, monkeypatch, printed_before)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [runnable(page) for page in PAGES], ids=lambda page: page.stem)
 def test_every_block_of_a_page_runs(page, folder, monkeypatch, printed_before):
     found = blocks(page)
     assert found
@@ -171,7 +179,7 @@ def test_every_block_of_a_page_runs(page, folder, monkeypatch, printed_before):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", sorted(COMPARING), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [runnable(page) for page in sorted(COMPARING)], ids=lambda page: page.stem)
 def test_a_page_with_comparisons_runs_whole(page, folder, monkeypatch, printed_before):
     run_blocks(blocks(page), page, monkeypatch, printed_before)
 

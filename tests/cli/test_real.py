@@ -128,6 +128,7 @@ def test_a_comparison_at_some_shapes(call):
     assert "no dim varies" in call("compare", "zoo:mlp@tiny", "--at", "3").err
 
 
+@needs_varying_dims
 def test_the_largest_shapes_that_fit(call, tmp_path):
     picture = tmp_path / "peaks.svg"
     asked = ("profile", "zoo:mlp@tiny", "--dynamic", "batch:0=2..", "--fit", "1MiB")

@@ -25,6 +25,9 @@ from neaptide.runtime.for_all_shapes import points_within
 from neaptide.runtime.meter import LiveBytesMeter
 from neaptide.symbolic.dims import Dim, Relation
 from neaptide.symbolic.size_expr import SizeExpr
+from varying_dims import needs_varying_dims
+
+pytestmark = needs_varying_dims
 
 WIDTH = 8
 DEVICE = get_device("a100-40g")

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import neaptide
+from varying_dims import needs_varying_dims
 
 
 def make():
@@ -24,6 +25,7 @@ def make():
     return step
 
 
+@needs_varying_dims
 def test_a_single_row_is_planned_once_for_all_lengths_of_a_named_range():
     step, eager = make(), make()
     fast = neaptide.compile_step(step, budget="100%", dynamic={"x": {0: (1, 8), 1: (5, 60)}})

@@ -13,6 +13,7 @@ from torch.nn import functional
 import neaptide
 from neaptide.errors import InfeasibleBudget, UsageError
 from neaptide.runtime.seen_sizes import SeenSizes
+from varying_dims import needs_varying_dims
 
 WIDTH = 8
 
@@ -45,6 +46,7 @@ def run(fast, model, shapes, eager, reference):
         assert torch.equal(own, other)
 
 
+@needs_varying_dims
 def test_one_replan_is_enough_for_all_lengths():
     (step, model), (eager, reference) = make(), make()
     fast = neaptide.compile_step(step, budget="95%")
@@ -59,6 +61,7 @@ def test_one_replan_is_enough_for_all_lengths():
     assert fast.counts.eager == 0
 
 
+@needs_varying_dims
 def test_each_shape_gets_its_share_of_the_budget():
     (step, model), (eager, reference) = make(), make()
     fast = neaptide.compile_step(step, budget="95%")
@@ -77,6 +80,7 @@ def test_where_no_program_for_all_shapes_keeps_its_share_each_is_planned_by_itse
     assert caplog.text.count("each shape is planned by itself") == 1
 
 
+@needs_varying_dims
 def test_a_shape_that_does_not_stay_within_its_bytes_is_planned_alone():
     largest = neaptide.profile(make()[0], batch(3, 60), audit=False).predicted_peak_with_workspace_bytes
     (step, model), (eager, reference) = make(), make()
@@ -133,6 +137,7 @@ def test_a_step_that_takes_no_symbols_is_planned_for_each_shape(caplog):
     assert caplog.text.count("each shape is planned by itself") == 1
 
 
+@needs_varying_dims
 def test_a_size_that_the_code_fixes_is_named_once_with_its_line(caplog):
     (step, model), (eager, reference) = make(by_position), make(by_position)
     fast = neaptide.compile_step(step, budget="100%")
@@ -153,6 +158,7 @@ def by_position(x):
         x[:, position] + 1
 
 
+@needs_varying_dims
 def test_a_single_row_is_planned_once_for_all_lengths():
     (step, model), (eager, reference) = make(), make()
     fast = neaptide.compile_step(step, budget="100%")
@@ -203,6 +209,7 @@ def test_what_excludes_watching_is_refused(options):
         neaptide.compile_step(make()[0], budget="80%", dynamic=True, **options)
 
 
+@needs_varying_dims
 def test_a_profile_needs_the_dims_by_name():
     with pytest.raises(UsageError, match="names no dim"):
         neaptide.profile(make()[0], batch(2, 3), dynamic=True, audit=False)
