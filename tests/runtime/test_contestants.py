@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from neaptide.frontends.host_bytes import bytes_behind
 from neaptide.frontends.torch_step import capture_step
 from neaptide.runtime import contestants
 from neaptide.runtime.planned_step import PlannedStep
@@ -82,7 +83,7 @@ def test_what_host_code_works_on_is_in_every_row():
     step, batch = averaged()
     captured = capture_step(step, (batch,))
     assert captured.host is not None
-    behind = contestants.bytes_behind(captured)
+    behind = bytes_behind(captured.steady)
     assert behind >= 4 * (64 * 64 + 64)
     variant = as_variant(captured)
     eager = contestants.eager_contestant(averaged, 0)

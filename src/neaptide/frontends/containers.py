@@ -82,7 +82,8 @@ def refill(holder: Any, content: Any) -> None:
     if issubclass(base, dict):
         for key in [key for key in keys_of(holder) if key not in content]:
             base.__delitem__(holder, key)
-        if keys_of(holder) != list(content)[: size_of(holder)]:
+        left = keys_of(holder)  # tensors among them cannot be compared
+        if list(map(id, left)) != list(map(id, content))[: len(left)]:
             base.clear(holder)
         for key, kept in content.items():
             if dict.get(holder, key, _NOTHING) is not kept:

@@ -51,6 +51,7 @@ class HostCode:
         moved: numbers of later statements that clear gradients and belong to the head all the same.
         parts: the functions.
         whole: the function that was cut.
+        kept: by device, bytes of what it alone works on; None before it was looked at.
     """
 
     head: Callable[..., Any]
@@ -60,6 +61,7 @@ class HostCode:
     moved: tuple[int, ...]
     parts: Cut
     whole: types.FunctionType
+    kept: Mapping[str, int] | None = None
 
     def head_state(self, extra: Any, unread: UnreadNames = ALL_READ) -> StepState:
         """What the head works on; `extra` and `unread` as for `find_state`."""

@@ -20,6 +20,7 @@ from neaptide.frontends.captured_alike import captured_alike
 from neaptide.frontends.counted_numbers import check_counted, counted_in
 from neaptide.frontends.dynamic_dims import Dynamic, find_dims
 from neaptide.frontends.first_writes import FirstWrites
+from neaptide.frontends.host_bytes import kept_bytes, with_kept
 from neaptide.frontends.host_code import HostCode
 from neaptide.frontends.host_cut import counted_on_the_way, cut_again, cut_behind, not_cut
 from neaptide.frontends.joined_ranges import joined_programs
@@ -192,7 +193,10 @@ def _captured_head(step: Callable[..., Any], host: HostCode, request: StepReques
     objects = {place.name: place.get() for place in captured.state.objects}
     keys = [key for program in captured.programs for key in program.borrowed.values()]
     host.refuse_training(stepped, [objects[name] for kind, name in keys if kind == "object"])
-    steady, *first = (replace(p, rewrites=(*p.rewrites, host.describe())) for p in captured.programs)
+    if host.kept is None:  # a later capture is one of the same program, whatever a log has grown to by then
+        host = replace(host, kept=kept_bytes(find_state(step, request.extra), captured.state))
+    noted = (replace(p, rewrites=(*p.rewrites, host.describe())) for p in captured.programs)
+    steady, *first = (with_kept(program, host.kept) for program in noted)
     return replace(captured, steady=steady, first=tuple(first), host=host)
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from neaptide.cost.call_clock import CallClock
 from neaptide.errors import InfeasibleBudget
+from neaptide.frontends.host_bytes import bytes_behind
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import BudgetRecord
 from neaptide.report.arena_text import arena_lines
@@ -218,7 +219,7 @@ def _closer_notes(first: StepPlan | None) -> tuple[str, ...]:
 
 def _behind_notes(prepared: PreparedStep, rows: Sequence[ComparisonRow]) -> tuple[str, ...]:
     """What host code behind the program takes, which no plan holds."""
-    behind = contestants.bytes_behind(prepared.captured)
+    behind = bytes_behind(prepared.captured.steady)
     notes = []
     if behind:
         notes.append(
@@ -280,8 +281,6 @@ def _row(
     if arena is not None:
         peak, with_workspace = arena.peak_bytes, arena.peak_with_workspace_bytes
         seconds += arena.copy_seconds
-    behind = contestants.bytes_behind(prepared.captured)
-    peak, with_workspace = peak + behind, with_workspace + behind
     wall, cpu = contestants.median_seconds(measured.times if measured else None)
     return ComparisonRow(
         name=name,
@@ -289,7 +288,7 @@ def _row(
         measured_peak_bytes=measured.memory.measured_peak_bytes if measured else None,
         predicted_peak_with_workspace_bytes=with_workspace,
         measured_allocator_peak_bytes=measured.memory.measured_allocator_peak_bytes if measured else None,
-        resident_bytes=measured.memory.resident_bytes if measured else step.resident_bytes + behind,
+        resident_bytes=measured.memory.resident_bytes if measured else step.resident_bytes,
         step_seconds=wall,
         step_cpu_seconds=cpu,
         repeats=repeats if measured else 0,

@@ -11,12 +11,11 @@ from typing import Any, Protocol
 import torch
 
 from neaptide.frontends.batch_objects import leaves_of
-from neaptide.frontends.captured import CapturedStep
 from neaptide.frontends.state_finder import find_state
 from neaptide.frontends.torch_step import rebind_step
 from neaptide.runtime.arguments import check_factory, check_made
 from neaptide.runtime.binding import state_tensors
-from neaptide.runtime.meter import StepMeasurement, measure_step, storage_bytes
+from neaptide.runtime.meter import StepMeasurement, measure_step
 from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.planned_step import PlannedStep
 from neaptide.runtime.timing import Step, StepTimes, in_turns, time_once
@@ -183,14 +182,6 @@ def measure_memory(runner: PlannedStep, batch: Any) -> StepMeasurement:
             break
         runner(batch)
     return measure_step(lambda: runner(batch), lambda: [*runner.resident(), *_tensors(batch)])
-
-
-def bytes_behind(captured: CapturedStep) -> int:
-    """Bytes of tensors that only host code behind a program works on, such as averaged weights: no program has them."""
-    if captured.host is None:
-        return 0
-    inside = state_tensors(captured.state)
-    return storage_bytes([*inside, *state_tensors(find_state(captured.step))]) - storage_bytes(inside)
 
 
 def rebind(planned: PlannedVariant) -> Callable[[Callable[..., Any], Any], PlannedVariant]:
