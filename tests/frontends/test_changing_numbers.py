@@ -39,6 +39,28 @@ def test_a_float_that_changes_costs_one_plan():
     assert torch.equal(model.weight, twin.weight)
 
 
+def test_numbers_that_change_may_be_returned():
+    def with_numbers(settings):
+        model, plain = weighted(settings)
+        return model, lambda batch, weight, epoch: {
+            "loss": plain(batch, weight) * epoch,
+            "weight": weight,
+            "next": epoch + 1,
+        }
+
+    model, step = with_numbers(SimpleNamespace(scale=0.5))
+    twin, twin_step = with_numbers(SimpleNamespace(scale=0.5))
+    batch = torch.randn(5, 4)
+    run = planned(twin_step, batch, further=(0.25, 1))
+    for epoch, weight in enumerate((0.25, 0.5, 2.0, 0.125), 1):
+        expected, found = step(batch, weight, epoch), run(batch, weight, epoch)
+        assert torch.equal(expected.pop("loss"), found.pop("loss"))
+        assert found == expected
+        assert list(map(type, found.values())) == [float, int]
+    assert run.counts.replans == 1
+    assert torch.equal(model.weight, twin.weight)
+
+
 def test_a_float_of_the_state_is_an_input_when_asked_for():
     settings = SimpleNamespace(scale=0.5)
     _, step = weighted(settings)

@@ -115,7 +115,9 @@ def _with_numbers_as_inputs(
             for value, slot in zip(symbolic.graph.inputs, symbolic.inputs, strict=True)
             if slot.name in numbers
         }
-        if not is_same_but_for_numbers(symbolic.graph, by_value, plain.graph):
+        results = {k: slot.key[0] for k, slot in enumerate(symbolic.outputs) if slot.role == "result"}
+        returned = {k: plain.constants[at] for k, at in results.items() if at in plain.constants}
+        if not is_same_but_for_numbers(symbolic.graph, by_value, plain.graph, returned):
             return None
     return programs if len(programs) == len(concrete) else None
 
