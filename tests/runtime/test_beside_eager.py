@@ -6,6 +6,7 @@ import gc
 import logging
 import re
 import warnings
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -183,6 +184,34 @@ def test_what_eager_raises_is_raised_and_the_model_is_as_before(x):
     assert trainer.state() == before
     run._step = trainer.plain
     run(x)
+    assert run.counts.verified.calls == 1  # the call that died was none
+
+
+def test_an_interrupt_behind_eager_leaves_no_step_done(x, monkeypatch):
+    trainer = Trainer()
+    run = right(trainer, x, verify="first")
+    before = trainer.state()
+
+    def interrupted(_tensor):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("neaptide.runtime.digests.digest", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(x)
+    assert trainer.state() == before
+    run(x)
+    assert run.counts.verified.calls == 1
+
+
+def test_nothing_is_kept_of_plans_that_were_verified_and_dropped(x):
+    trainer = Trainer()
+    run = right(trainer, x, verify="first")
+    run(x)
+    variant = weakref.ref(run._variants[0])
+    run._variants.clear()
+    gc.collect()
+    assert variant() is None
 
 
 def test_state_that_is_written_once_and_tensors_that_are_left_are_eagers(x):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -88,15 +89,11 @@ class BesideEager:
         self._strict = strict
         self._slow = slow
         self._found = found
-        self._done: set[tuple[int, int]] = set()
-        self._kept: list[LoweredVariant] = []  # so that no other one has its identity
+        self._done: WeakKeyDictionary[LoweredVariant, set[int]] = WeakKeyDictionary()
 
     def is_due(self, variant: LoweredVariant, program: Runnable, planned_calls: int) -> bool:
         """Whether the next call is verified."""
-        key = id(variant), program.index
-        if key not in self._done:
-            self._done.add(key)
-            self._kept.append(variant)
+        if program.index not in self._done.get(variant, ()):
             return True
         return bool(self._every) and planned_calls % self._every == 0
 
@@ -140,8 +137,10 @@ class BesideEager:
                     result = self._tell(checked, result)
         except (_NotPossibleError, TransferError) as reason:
             self._leave_out(reason.what if isinstance(reason, TransferError) else str(reason))
-            return run()
-        logger.info("%s", self._found.describe())
+            result = run()
+        else:
+            logger.info("%s", self._found.describe())
+        self._done.setdefault(variant, set()).add(program.index)  # a call that dies is no verified one
         return result
 
     def _tell(self, checked: _Checked, result: Any) -> Any:
@@ -219,8 +218,10 @@ class _Checked:
 
     def compare(self) -> Any:
         """Run both; gives what the program returns. `difference` tells how they differ."""
-        self._expected = self._after(self.eager)
-        self.put_back()
+        try:
+            self._expected = self._after(self.eager)
+        finally:  # whatever ends it, eager is not to have done the step
+            self.put_back()
         gc.collect(1)  # what the user's code leaves in cycles is not to lie beside the program
         began = time.perf_counter()
         result = self._run()
