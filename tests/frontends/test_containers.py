@@ -91,6 +91,17 @@ def test_what_was_written_is_put_back_in_its_order(base):
     assert containers.copied(item) == before
 
 
+def test_keys_that_cannot_be_compared_are_put_back_in_their_order():
+    keys = [torch.ones(2, 3), torch.ones(4), torch.ones(1), torch.ones(1)]
+    item = dict.fromkeys(keys, 1)
+    before = containers.copied(item)
+    for moved in (keys[0], keys[2]):
+        del item[moved]
+        item[moved] = 1
+    containers.refill(item, before)
+    assert list(map(id, item)) == list(map(id, keys))
+
+
 def make_step(kept):
     torch.manual_seed(0)
     model = nn.Linear(4, 2)

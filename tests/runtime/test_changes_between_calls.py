@@ -17,7 +17,7 @@ from neaptide.runtime.planned_step import PlannedStep
 from runtime import code_changes, mode_changes, model_changes, value_changes
 from runtime.changes import KINDS
 from runtime.changing_case import Case
-from step_checks import as_variant
+from step_checks import as_variant, planned
 
 
 def batch():
@@ -100,3 +100,77 @@ def test_nothing_that_does_not_change_is_planned_again():
         case.unread[number] += 1
         case.model.note = types.SimpleNamespace(number=number)
     assert runner.counts.planned == 3
+
+
+class Stateful(Case):
+    """The same with an optimizer that keeps state."""
+
+    def __init__(self):
+        super().__init__()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
+
+    def step(self, x):
+        self.optimizer.zero_grad()
+        loss = self.model(x).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+def layer_replaced_beside_its_state(case):
+    torch.manual_seed(3)
+    case.model.last = torch.nn.Linear(4, 2)
+    case.optimizer.param_groups[0]["params"] = list(case.model.parameters())
+
+
+def state_of_one_layer_cleared(case):
+    del case.optimizer.state[case.model.first.weight]
+
+
+def layer_in_double_precision(case):
+    case.model.double()
+
+
+def state_loaded_from_a_longer_run(case):
+    longer = Stateful()
+    for _ in range(3):
+        longer.step(batch())
+    case.model.load_state_dict(longer.model.state_dict())
+    case.optimizer.load_state_dict(longer.optimizer.state_dict())
+
+
+def weights_assigned(case):
+    case.model.load_state_dict({k: 2.0 * v for k, v in case.model.state_dict().items()}, assign=True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        layer_replaced_beside_its_state,
+        state_of_one_layer_cleared,
+        layer_in_double_precision,
+        state_loaded_from_a_longer_run,
+        weights_assigned,
+    ],
+)
+def test_gradients_and_state_that_a_change_finds_are_as_eager_leaves_them(change):
+    case, twin = Stateful(), Stateful()
+    runner = planned(case.step, batch())
+    for number in range(6):
+        x = batch()
+        if number == 3:
+            change(case)
+            change(twin)
+        x = x.to(case.model.last.weight.dtype)
+        assert agree(case, twin, runner(x), twin.step(x)), (number, runner.counts.describe())
+    assert runner.counts.planned == 6
+    views = [
+        (p.grad._is_view(), q.grad._is_view())
+        for p, q in zip(*map(parameters, (case, twin)), strict=True)
+        if q.grad is not None
+    ]
+    assert all(ours == eagers for ours, eagers in views)
+
+
+def parameters(case):
+    return case.model.parameters()

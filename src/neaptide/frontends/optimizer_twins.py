@@ -72,6 +72,7 @@ class OptimizerTwins:
         self._groups: dict[str, list[dict[str, Any]]] = {}
         self._twin_names: dict[int, str] = {}
         self._content: dict[StateKey, Any] = {}
+        self._replaced: dict[int, dict[str, Any]] = {}  # by key of the state, entries of a layer that is gone
         self.entry_contents: dict[tuple[Any, ...], Any] = {}
         self._changing = changing
         self._plain = plain
@@ -118,7 +119,9 @@ class OptimizerTwins:
             others = {key: entries for key, entries in table.items() if id(key) not in self._names}
             for part in (table, *known.values()):
                 dict.clear(part)
-            dict.update(table, others)  # they belong to no parameter, and are refused where the step is over
+            # They belong to no parameter. Where the step is over, all but those of tensors that were replaced are refused.
+            dict.update(table, others)
+            self._replaced |= {id(k): dict(e) for k, e in others.items() if isinstance(k, torch.Tensor)}
             for (owner, name, key), spec in self._entry.optimizer_state.items():
                 if owner == label:
                     content = self._entry_content((label, name, key), spec, twins)
@@ -222,6 +225,8 @@ class OptimizerTwins:
         """What stands in the state of an optimizer now."""
         for parameter, entries in table.items():
             name = self._twin_names.get(id(parameter))
+            if name is None and _is_same(entries, self._replaced.get(id(parameter))):
+                continue
             if name is None:
                 kind = type(self._state.optimizers[label]).__name__
                 key = repr(parameter) if is_scalar(parameter) else f"a {type(parameter).__name__}"
@@ -337,6 +342,15 @@ class WrittenNumbersError(CaptureError):
     def __init__(self, names: frozenset[str]) -> None:
         super().__init__(f"the step writes {', '.join(sorted(names))}")
         self.names = names
+
+
+def _is_same(entries: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:
+    """Whether entries of a state are the objects that they were."""
+    return (
+        before is not None
+        and entries.keys() == before.keys()
+        and all(entries[key] is before[key] for key in before)
+    )
 
 
 def _refuse_odd(content: Any, name: str, state: StepState) -> None:

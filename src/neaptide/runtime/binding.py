@@ -120,7 +120,7 @@ class Binding:
                 place, left = self._left[slot.key[0]]
                 place.set(attached(output, is_leaf=left.is_leaf) if left.attached else output)
             elif slot.role == "gradient":
-                gradients[slot.key[0]] = output
+                gradients[slot.key[0]] = output.detach()  # no view: `module.half()` gives it other bytes
             elif slot.role == "skipped":
                 if output.item():
                     skipped.add(slot.key[0])
