@@ -250,10 +250,6 @@ class Steps:
     def system_generator(self, x):
         return self.scaled(x, random.SystemRandom().random())  # HERE
 
-    def seeds_torch(self, x):
-        torch.manual_seed(1)  # HERE
-        return self.scaled(x, torch.rand(()))
-
     def initial_seed(self, x):
         return self.scaled(x, torch.initial_seed() % 5)  # HERE
 
@@ -516,6 +512,17 @@ class Steps:
         share = torch.rand(())
         torch.set_rng_state(state)
         return self.scaled(x + torch.rand(()) - share, torch.rand(()))
+
+    def seeds_torch(self, x):
+        torch.manual_seed(2**64 - 3)
+        share = torch.rand(())
+        torch.random.manual_seed(-3)
+        return self.scaled(x, share + torch.rand(()))
+
+    def seeds_torch_with_a_count(self, x):
+        LOCAL.calls += 1
+        torch.manual_seed(LOCAL.calls * 3)
+        return self.scaled(x, torch.rand(()))
 
     def holds_what_it_does_not_use(self, x):
         return self.scaled(x, float(len(self.clocks) + len(self.ends)))

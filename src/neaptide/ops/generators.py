@@ -9,6 +9,7 @@ from neaptide.ops.traffic import output_traffic
 
 
 def rows() -> Iterator[OpSpec]:
-    """Reading the state, and setting it."""
+    """Reading the state, setting it, and making it of a seed."""
     yield OpSpec(name="neaptide.get_rng_state.default", rng=True, bytes_moved=output_traffic)
     yield OpSpec(name="neaptide.set_rng_state.default", rng=True)
+    yield OpSpec(name="neaptide.manual_seed.default", rng=True)
