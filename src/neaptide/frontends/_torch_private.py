@@ -223,8 +223,8 @@ MODULE_INTERNALS = frozenset(
 
 # Attributes that `nn.Module.__call__` reads of each module.
 READ_BY_CALLS = frozenset({"training", "_compiled_call_impl"})
-# Attributes that torch's own modules write by themselves: caches of the weights of RNNs, and the mode.
-REFRESHED = frozenset({"training", "_flat_weights", "_flat_weight_refs", "_flat_weights_names"})
+# Attributes that torch's own modules write by themselves: caches of the weights of RNNs.
+REFRESHED = frozenset({"_flat_weights", "_flat_weight_refs", "_flat_weights_names"})
 
 
 def children(module: torch.nn.Module) -> dict[str, Any]:
