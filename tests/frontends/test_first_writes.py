@@ -10,7 +10,8 @@ import torch
 from frontends.steps import batch, net, sgd
 from neaptide.errors import CaptureError, PlanMismatch, StepMismatch
 from neaptide.frontends.torch_step import capture_step, rebind_step
-from step_checks import planned
+from neaptide.runtime.planned_step import PlannedStep
+from step_checks import as_variant, planned
 
 
 class Lazy:
@@ -137,3 +138,71 @@ def test_what_changes_at_every_call_is_still_refused():
     with pytest.raises(CaptureError, match=r"writes self\.config\.rows"):
         capture_step(counts.step, (batch(),))
     assert counts.config.rows is None
+
+
+class FirstCalls(Lazy):
+    """Steps whose first call is another program than all later ones."""
+
+    average, parts = 0.0, None
+
+    def __init__(self, **entries):
+        super().__init__(average=0.0, totals={"loss": 0}, **entries)
+        self.drop = torch.nn.Dropout(0.5)
+
+    def an_average_that_begins_as_a_number(self, x):
+        out = self.model(x)
+        self.average = 0.9 * self.average + 0.1 * out.square().mean().detach()
+        return self.update(out)
+
+    def a_total_that_is_read(self, x):
+        out = self.model(x)
+        self.totals["loss"] += out.detach().abs().mean()
+        return self.update(out / (1 + self.totals["loss"]))
+
+    def nothing_at_first(self, x):
+        out = self.model(x)
+        seen = out.detach().mean(0)
+        self.parts = seen if self.parts is None else torch.lerp(self.parts, seen, 0.1)
+        return self.update(out + self.parts)
+
+    def a_flag_beside_a_tensor(self, x):
+        out = self.model(x)
+        if not self.built:
+            self.built, self.kind, self.shift = True, "built", out.detach().mean(0)
+        return self.update(out - self.shift)
+
+    def a_mode_of_a_module_of_torch(self, x):
+        out = self.drop(self.model(x))
+        self.drop.eval()
+        return self.update(out + self.drop(out))
+
+
+FIRST_CALLS = [name for name in vars(FirstCalls) if name[:2] in {"a_", "an", "no"}]
+
+
+def left_by(first):
+    kept = {"model", "optimizer", "config", "drop"}
+    entries = {key: str(entry) for key, entry in vars(first).items() if key not in kept}
+    return [*entries.items(), first.drop.training, *(str(p) for p in first.model.parameters())]
+
+
+@pytest.mark.parametrize("kind", FIRST_CALLS)
+def test_a_first_call_may_be_another_program_where_calls_are_captured_as_they_come(kind):
+    sides = []
+    for is_planned in (False, True):
+        first = FirstCalls()
+        step = getattr(first, kind)
+        if is_planned:
+            with pytest.raises(CaptureError):
+                capture_step(step, (batch(),))
+
+        def make(args, kwargs, changing, step=step):
+            return as_variant(capture_step(step, args, kwargs, changing=changing, replans=True))
+
+        run = PlannedStep(step, make, verify="first") if is_planned else step
+        torch.manual_seed(2)
+        sides.append([(str(run(batch())), left_by(first)) for _ in range(4)])
+    assert sides[1] == sides[0]
+    assert run.counts.planned == 4
+    assert run.counts.replans == 1
+    assert (run.counts.verified.calls, run.counts.verified.differed) == (2, 0)

@@ -24,6 +24,7 @@ FAMILIES: Final = (
     "algebra",
     "generative",
     "forms",
+    "housekeeping",
     "updates",
     "compression",
     "optimizers",

@@ -222,6 +222,7 @@ def compile_step(
             checkpoints=checkpoints,
             dynamic=ranges.dynamic if isinstance(ranges, SeenDims) else ranges,
             like=latest,
+            replans=on_mismatch == "replan",
         )
         latest = prepared.captured
         allowed = replace(options, least_bytes=first_bytes, leave_out=leave_out if first_bytes else None)

@@ -157,6 +157,11 @@ def is_object(leaf: Any) -> bool:
     return kind not in _PLAIN and _slots_of(kind) is not None
 
 
+def has_slots(kind: type) -> bool:
+    """Whether the objects of a type that is opened keep something in slots."""
+    return bool(_slots_of(kind))
+
+
 def _slots_of(kind: type) -> dict[str, Any] | None:
     """The slots of the objects of a type; None for types whose objects are not opened."""
     if kind not in _known_slots:
@@ -187,10 +192,16 @@ def _attributes(holder: Any) -> Iterator[tuple[str, Any]]:
             yield name, member.__get__(holder)
         except AttributeError:  # a slot that nothing has been put into
             continue
+    yield from (attributes_of(holder) or {}).items()
+
+
+def attributes_of(holder: Any) -> dict[str, Any] | None:
+    """The dict of an object's attributes; None where all of them are slots."""
     try:
-        yield from object.__getattribute__(holder, "__dict__").items()
-    except AttributeError:  # all of its attributes are slots
-        return
+        attributes: dict[str, Any] = object.__getattribute__(holder, "__dict__")
+    except AttributeError:
+        return None
+    return attributes
 
 
 def _flattened(opened: _Opened) -> tuple[list[Any], _Form]:

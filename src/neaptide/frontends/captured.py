@@ -7,9 +7,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from neaptide.frontends.argument_changes import NO_CHANGES, ArgumentChanges
 from neaptide.frontends.first_writes import NO_WRITES, FirstWrites
 from neaptide.frontends.host_code import HostCode
 from neaptide.frontends.host_part import HostPart
+from neaptide.frontends.places import Place
 from neaptide.frontends.signature import Signature
 from neaptide.frontends.signature_reader import SignatureReader
 from neaptide.frontends.size_facts import NO_SIZES, SizeFacts
@@ -17,6 +19,7 @@ from neaptide.frontends.size_guard import SizeGuard
 from neaptide.frontends.step_slots import EntryPattern, InputSlot, OutputSlot
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.trace_reader import Observation
+from neaptide.frontends.trace_watch import LeftTensor
 from neaptide.frontends.unread import ALL_READ, UnreadNames
 from neaptide.ir.graph import Graph
 
@@ -51,6 +54,7 @@ class CapturedProgram:
             take the same; None where there are none.
         sizes: the dims that may vary, and for which sizes it holds.
         argument_flags: see `Trace`.
+        changes: likewise.
     """
 
     graph: Graph
@@ -73,6 +77,7 @@ class CapturedProgram:
     decisions: HostPart | None = None
     sizes: SizeFacts = NO_SIZES
     argument_flags: Mapping[int, bool] = field(default_factory=dict)
+    changes: ArgumentChanges = NO_CHANGES
 
     def accepts(
         self,
@@ -96,7 +101,7 @@ class CapturedProgram:
             self.entry.names() == other.entry.names()
             and self.inputs == other.inputs
             and self.outputs == other.outputs
-            and self.result_spec == other.result_spec
+            and (self.result_spec, self.changes) == (other.result_spec, other.changes)
             and (mine is None) == (theirs is None)
             and (
                 mine is None or theirs is None or (mine.keys, mine.outcomes) == (theirs.keys, theirs.outcomes)
@@ -129,6 +134,7 @@ class CapturedStep:
         unread: what the programs were proved not to read; of it only the type is a fact.
         first_writes: Python state that the step writes at its first call only; `state` and `signature` are as they
             are afterwards.
+        last_writes: Python state that the step writes once, behind the program: the capture is of the call that does it.
         host: what runs behind the programs; None where nothing does. The programs are then those of its head.
         sizes: reads dims that may vary off the arguments of a call; None where none may.
         request: what was asked for, but for the arguments.
@@ -145,6 +151,7 @@ class CapturedStep:
     unread: UnreadNames = ALL_READ
     request: StepRequest | None = None
     first_writes: FirstWrites = NO_WRITES
+    last_writes: FirstWrites = NO_WRITES
     host: HostCode | None = None
     sizes: SizeGuard | None = None
 
@@ -152,6 +159,11 @@ class CapturedStep:
     def checkpoints(self) -> Literal["keep", "undo"]:
         """What was done with functions that the user checkpoints, as the setting of this name says."""
         return "undo" if self.state.undoes_checkpoints else "keep"
+
+    @property
+    def left(self) -> list[tuple[Place, LeftTensor]]:
+        """Places in which the step leaves another tensor at each call."""
+        return (self.first_writes or self.last_writes).left
 
     @property
     def programs(self) -> tuple[CapturedProgram, ...]:

@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from neaptide.errors import CaptureError
+from neaptide.frontends.optimizer_twins import WrittenNumbersError
 from neaptide.frontends.same_program import folded_outputs, is_same_but_for_numbers
-from neaptide.frontends.step_programs import StepRequest, program_of
+from neaptide.frontends.step_programs import LaterCallError, StepRequest, program_of
 from neaptide.frontends.step_slots import NUMBER_TYPES, Trace, present_pattern
 from neaptide.frontends.step_state import StepState, names_of_one
 from neaptide.frontends.step_trace import trace_step
@@ -21,7 +22,8 @@ from neaptide.frontends.trace_watch import StateWrittenError, Write
 
 def counted_in(refusal: CaptureError) -> frozenset[str]:
     """Names of the numbers that a refused step wrote where numbers were; none where it was refused for something else."""
-    writes = refusal.writes if isinstance(refusal, StateWrittenError) else ()
+    told = refusal.refusal if isinstance(refusal, LaterCallError) else refusal
+    writes = told.writes if isinstance(told, StateWrittenError) else ()
     return frozenset(write.name for write in writes if write.is_count)
 
 
@@ -38,7 +40,11 @@ def check_counted(called: Callable[..., Any], request: StepRequest, found: StepS
             next_step="give one of these variables another name",
         )
     numbers = {place.name: place.get() for place in found.scalars if place.name in counted}
-    symbolic, _ = _traced(called, request, found)
+    try:
+        symbolic, _ = _traced(called, request, found)
+    except WrittenNumbersError as error:  # it makes numbers of parameter groups of its counts
+        check_counted(called, replace(request, changing=request.changing | error.names), found)
+        return
     found.counted = frozenset()
     try:
         plain, writes = _traced(called, request, found)
@@ -58,11 +64,18 @@ def check_counted(called: Callable[..., Any], request: StepRequest, found: StepS
         if slot.role == "number" and type(after.get(slot.name)) in NUMBER_TYPES
     )
     is_same &= all(
-        after.get(slot.name) == content for slot, content in symbolic.written.items() if slot.role == "number"
+        after.get(slot.name, plain.written.get(slot)) == content for slot, content in symbolic.written.items()
     )
-    without = program_of(_without_numbers(symbolic), [], request.name).graph
+    without = _without_numbers(symbolic)
+    fixed: dict[Any, Any] = {
+        **plain.written,
+        **{("result", at): content for at, content in plain.constants.items()},
+    }
+    keys: list[Any] = [slot if slot in fixed else (slot.role, *slot.key) for slot in without.outputs]
+    written = {at: fixed[key] for at, key in enumerate(keys) if key in fixed}
+    graph = program_of(without, [], request.name).graph
     if not is_same or not is_same_but_for_numbers(
-        without, by_value, program_of(plain, [], request.name).graph
+        graph, by_value, program_of(plain, [], request.name).graph, written
     ):
         raise CaptureError(
             f"the step treats numbers that it counts in ({', '.join(sorted(counted))}) in another way while it is traced",

@@ -20,7 +20,8 @@ from neaptide.frontends.object_watch import ObjectWatch
 from neaptide.frontends.recorder import Recorder
 from neaptide.frontends.split_source import StepSource
 from neaptide.frontends.state_finder import find_state
-from neaptide.frontends.step_slots import present_pattern
+from neaptide.frontends.step_programs import LaterCallError
+from neaptide.frontends.step_slots import EntryPattern, present_pattern
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.step_trace import trace_step
 from neaptide.frontends.trace_watch import StateWatch
@@ -28,6 +29,8 @@ from neaptide.frontends.trace_watch import StateWatch
 
 def not_cut(refusal: CaptureError, reason: str) -> CaptureError:
     """The refusal of a whole step; of host code with the reason why it cannot run behind the program."""
+    if isinstance(refusal, LaterCallError):
+        return LaterCallError(not_cut(refusal.refusal, reason), refusal.call, refusal.entry)
     if not isinstance(refusal, HostEffectError):
         return refusal
     return HostEffectError(
@@ -49,6 +52,7 @@ def cut_behind(
     kwargs: Mapping[str, Any],
     extra: Any,
     counted: frozenset[str] = frozenset(),
+    entry: EntryPattern | None = None,
 ) -> HostCode:
     """Cut a step at its first statement that has an effect on the host, or fails to be traced.
 
@@ -58,6 +62,7 @@ def cut_behind(
         kwargs: likewise.
         extra: further state, as for `find_state`.
         counted: names of numbers of the state that the step may write.
+        entry: what a later call finds that could not be captured; None for this one.
 
     Raises:
         LookupError: it cannot be cut; the text says why.
@@ -83,7 +88,7 @@ def cut_behind(
             quiet, operations = number, now
 
     try:
-        trace_step(rebuild(source.marked(mark)), args, kwargs, state, present_pattern(state))
+        trace_step(rebuild(source.marked(mark)), args, kwargs, state, entry or present_pattern(state))
     except (_FirstEffect, CaptureError):
         if not reached:
             raise LookupError("its first statement is such host code") from None

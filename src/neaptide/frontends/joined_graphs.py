@@ -60,7 +60,8 @@ def _parts(program: CapturedProgram, listed: _Listing) -> Iterator[Any]:
     yield [(part.name, listed.place(part.start), listed.place(part.end)) for part in graph.segments]
     constants = {at: _fact(item) for at, item in program.constants.items()}
     returned = [token[value] for value in graph.outputs]
-    yield returned, program.outputs, program.result_spec, constants, program.borrowed, program.attached
+    form = program.result_spec, program.changes
+    yield returned, program.outputs, form, constants, program.borrowed, program.attached
     written = {slot: _fact(item) for slot, item in program.written.items()}
     patterns = [(p.gradients, p.optimizer_state, p.flags) for p in (program.entry, program.exit)]
     yield patterns, program.kept_gradients, program.ignores_gradients, written

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from neaptide.errors import CaptureError
+from neaptide.errors import CaptureError, HostEffectError
 from neaptide.frontends.batch_objects import leaves_of
 from neaptide.frontends.captured import CapturedProgram
 from neaptide.frontends.causal_mask import restore_causal_attention
@@ -26,7 +26,8 @@ from neaptide.frontends.step_slots import (
 from neaptide.frontends.step_state import StepState, names_of_one
 from neaptide.frontends.step_trace import trace_step
 from neaptide.frontends.trace_reader import ReadResult, read_trace
-from neaptide.frontends.unread import ALL_READ, UnreadNames
+from neaptide.frontends.trace_watch import StateWrittenError
+from neaptide.frontends.unread import ALL_READ, ReadError, UnreadNames
 from neaptide.ops import registry
 
 MAX_PROGRAMS = 4  # of one step: without optimizer state, and for the branches taken by step counts
@@ -50,6 +51,7 @@ class StepRequest:
         undoes_checkpoints: functions that the user checkpoints run once, as plain code.
         is_known: an earlier capture shows that it does the same each time, so it is not run again to see.
         dims: of the arguments, that may vary.
+        replans: calls that differ are captured again.
     """
 
     args: tuple[Any, ...]
@@ -64,6 +66,26 @@ class StepRequest:
     undoes_checkpoints: bool = False
     is_known: bool = False
     dims: tuple[DynamicDim, ...] = ()
+    replans: bool = False
+
+
+class LaterCallError(HostEffectError):
+    """A later call of the step, to which its own counts lead, cannot be captured.
+
+    Attributes:
+        refusal: of that call.
+        call: number of it, 1 for the call that is captured.
+        entry: what that call finds.
+    """
+
+    def __init__(self, refusal: CaptureError, call: int, entry: EntryPattern) -> None:
+        super().__init__(
+            f"at call {call}, counted from this one, {refusal.what}",
+            where=refusal.where,
+            why=refusal.why,
+            next_step=f'{refusal.next_step or "take it out of the step"}; or run such calls as they are (on_mismatch="eager")',
+        )
+        self.refusal, self.call, self.entry = refusal, call, entry
 
 
 def all_programs(
@@ -123,12 +145,18 @@ def _with_numbers_as_inputs(
 
 
 def _programs(
-    step: Callable[..., Any], request: StepRequest, found: StepState, changing: frozenset[str]
+    step: Callable[..., Any],
+    request: StepRequest,
+    found: StepState,
+    changing: frozenset[str],
+    *,
+    counts: bool = True,
 ) -> tuple[list[CapturedProgram], frozenset[str]]:
     """The programs of a step from now on until it leaves the gradients and the state that it found.
 
     With them the names of the numbers that are inputs: those given, and those that the step writes itself. Where host
-    code behind the program clears the gradients, those of the next step are those that this one found.
+    code behind the program clears the gradients, those of the next step are those that this one found. The user's own
+    counts are played ahead as well, unless they lead to more programs than there may be; `counts` says whether they are.
     """
     programs: list[CapturedProgram] = []
     traces: list[Trace] = []
@@ -143,10 +171,17 @@ def _programs(
             try:
                 program, trace = _checked_program(step, request, found, entry, changing)
             except WrittenNumbersError as error:
-                return _programs(step, request, found, changing | error.names)
+                return _programs(step, request, found, changing | error.names, counts=counts)
+            except (CaptureError, ReadError) as error:
+                if not runs or not counts or not _counts(entry):
+                    raise
+                if request.replans and isinstance(error, CaptureError) and not _is_written_once(error):
+                    raise LaterCallError(error, len(runs) + 1, entry) from error.__cause__
+                return _programs(step, request, found, changing, counts=False)
             programs.append(program)
             traces.append(trace)
             index, after = len(programs) - 1, programs[-1].exit.numbers
+        after = after if counts else {key: number for key, number in after.items() if key[0] != "scalar"}
         entry = replace(programs[index].exit, numbers=after)
         if request.clears_gradients:
             entry = replace(entry, gradients=gradients)
@@ -158,12 +193,35 @@ def _programs(
             refuse_changes(step, request.args, request.kwargs, found, traces, changing, request.dims)
         steady = max(set(runs), key=lambda index: (runs.count(index), index))
         return [p for index, p in enumerate(programs) if index != steady] + [programs[steady]], changing
+    if counts and _counts(entry):
+        return _programs(step, request, found, changing, counts=False)
     raise CaptureError(
         "the step never reaches a steady state",
         why=f"after {MAX_PROGRAMS} steps other gradients or optimizer state exist than before, or its step counts "
         "decide otherwise",
         next_step="make each step leave the same gradients and optimizer state behind",
     )
+
+
+def _counts(entry: EntryPattern) -> bool:
+    return any(key[0] == "scalar" for key in entry.numbers)
+
+
+def _is_written_once(refusal: CaptureError) -> bool:
+    """Whether a call is refused for plain data alone that it writes, which it would not be when it comes."""
+    return isinstance(refusal, StateWrittenError) and all(
+        write.can_be_done and not write.is_count for write in refusal.writes
+    )
+
+
+def first_program(
+    step: Callable[..., Any], request: StepRequest, found: StepState, changing: frozenset[str]
+) -> tuple[CapturedProgram, frozenset[str]]:
+    """The program of the first call alone, and the names of the numbers that are inputs of it."""
+    try:
+        return _checked_program(step, request, found, present_pattern(found), changing)[0], changing
+    except WrittenNumbersError as error:
+        return first_program(step, request, found, changing | error.names)
 
 
 def _checked_program(
@@ -198,7 +256,10 @@ def _played(
         given = zip(decisions.keys, decisions.numbers, strict=True)
         numbers = [entry.numbers.get(key, then) for key, then in given]
         if decisions.holds(numbers):
-            return index, {**entry.numbers, **decisions.after(numbers)}
+            written = {
+                ("scalar", *slot.key): n for slot, n in program.written.items() if slot.role == "number"
+            }
+            return index, {**entry.numbers, **written, **decisions.after(numbers)}
     return None, {}
 
 
@@ -269,6 +330,7 @@ def program_of(trace: Trace, rewrites: list[str], name: str) -> CapturedProgram:
         decisions=trace.decisions,
         sizes=trace.sizes,
         argument_flags=trace.argument_flags,
+        changes=trace.changes,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from neaptide.frontends.argument_changes import NO_CHANGES, ArgumentChanges
 from neaptide.frontends.host_part import HostPart, is_host_number
 from neaptide.frontends.recording import Recording
 from neaptide.frontends.same_twice import NO_LISTING, Listing
@@ -116,7 +117,7 @@ class EntryPattern:
     Attributes:
         gradients: by parameter name.
         optimizer_state: by (optimizer, parameter name, key).
-        numbers: by slot key, what the host can read of that state: step counts, mostly.
+        numbers: by slot key, what the host can read of that state, and what the step counts in: step counts, mostly.
         flags: by name of a leaf tensor, `requires_grad`; once a step is captured, of those whose flag it writes.
     """
 
@@ -156,7 +157,7 @@ class InputSlot:
 class OutputSlot:
     """One output.
 
-    `role` is result (a leaf of what the step returns), gradient, optimizer_state, hyper_parameter (a number that the
+    `role` is result (a leaf of what the step returns, or leaves in a container among its arguments), gradient, optimizer_state, hyper_parameter (a number that the
     step writes into a parameter group), number (that the step writes into a place of the state) or skipped (not zero where a gradient scaler skips the optimizer that is the
     key: then nothing is written of its state and groups).
     """
@@ -180,7 +181,8 @@ class Trace:
         exit: what it leaves behind.
         kept_gradients: parameters whose entry gradient is still theirs after the step.
         borrowed: leaves of the return value that are the user's own, by leaf position: `("tensor", name)` of a slot,
-            `("object", name)` of a place, or what the step does not read: `("unread", name)`, `("argument", position)`.
+            `("object", name)` of a place, `("held", path)` of what lies among the arguments, or what the step does not
+            read: `("unread", name)`, `("argument", position)`.
         attached: positions of the tensors in the return value that autograd knows how to go back through, with whether
             they are its leaves.
         open_results: those of them that no backward of the step goes through: lines of what made them, by position.
@@ -192,6 +194,7 @@ class Trace:
         undoes_checkpoints: functions that the user checkpoints ran once.
         argument_flags: by leaf position, `requires_grad` of tensors among the arguments whose flag the step leaves
             changed.
+        changes: what the step leaves in containers among its arguments.
     """
 
     recording: Recording
@@ -212,6 +215,7 @@ class Trace:
     branches: tuple[str, ...] = ()
     undoes_checkpoints: bool = False
     argument_flags: Mapping[int, bool] = field(default_factory=dict)
+    changes: ArgumentChanges = NO_CHANGES
 
 
 def present_pattern(state: StepState) -> EntryPattern:

@@ -76,6 +76,7 @@ class StepState:
         owners: modules, optimizers and the user's objects: a new attribute of one may hide what its class has.
         lacking: names that the step looks up in vain among some globals, and finds among the builtins.
         left: places in which the step leaves another tensor at each call; the program gives it.
+        once: identities of places that the step writes when it is called first; what it writes is no effect of the trace.
         unread: places that the step is taken not to read: neither they nor what is reached through them are guarded.
         unread_arguments: positions of leaves of its arguments, likewise.
         counted: names of numbers among the plain values that the step itself writes: inputs and outputs of its programs.
@@ -112,6 +113,7 @@ class StepState:
     owners: list[Owner] = field(default_factory=list)
     lacking: list[tuple[dict[str, Any], str]] = field(default_factory=list)
     left: list[Place] = field(default_factory=list)
+    once: set[Any] = field(default_factory=set)
     unread: list[Place] = field(default_factory=list)
     unread_arguments: frozenset[int] = frozenset()
     counted: frozenset[str] = frozenset()

@@ -18,13 +18,14 @@ from neaptide.frontends import _torch_private as private
 from neaptide.frontends._torch_checkpoints import noted_checkpoints
 from neaptide.frontends._torch_collectives import functional_all_reduce
 from neaptide.frontends._torch_copies import copied_fakes
+from neaptide.frontends.argument_watch import ArgumentWatch
 from neaptide.frontends.attachment import lines_of_ends
 from neaptide.frontends.batch_objects import Unseen, flatten
 from neaptide.frontends.branching_gradients import check_gradients, drop_replaced
 from neaptide.frontends.composite_losses import seen_through_ctc_loss
 from neaptide.frontends.cumulative_averages import cumulative_averages
 from neaptide.frontends.dynamic_dims import DynamicDim
-from neaptide.frontends.fact_words import contents_by_name, user_names
+from neaptide.frontends.fact_words import user_names
 from neaptide.frontends.factory_as_step import refuse_factory
 from neaptide.frontends.function_caches import cached_error, clear_caches
 from neaptide.frontends.host_numbers import HostNumbers
@@ -61,9 +62,9 @@ from neaptide.frontends.step_state import StepState
 from neaptide.frontends.trace_errors import explained, unread_attribute
 from neaptide.frontends.trace_inputs import FakeInputs
 from neaptide.frontends.trace_notes import noted_backward, noted_modules
-from neaptide.frontends.trace_outputs import TraceOutputs, refuse_batch_gradients
+from neaptide.frontends.trace_outputs import TraceOutputs, is_there, refuse_batch_gradients
 from neaptide.frontends.trace_truths import known_truths
-from neaptide.frontends.trace_watch import ARGUMENT, GONE, StateWatch, Write, find_line, rebound
+from neaptide.frontends.trace_watch import StateWatch, Write, find_line, rebound
 from neaptide.frontends.unread import StandIns
 
 
@@ -166,7 +167,6 @@ class _Tracer:
         self.before = before
         self.left_out: set[str] = set()
         self.branches: list[str] = []
-        self.changed: list[str] = []
         self.result: Any = None
 
     def run(self) -> Trace:
@@ -188,9 +188,8 @@ class _Tracer:
                 raise
             told = explained(error, self.state.hidden)
             raise told from told.__cause__
-        left = {place.identity for place in self.state.left}
+        left = {place.identity for place in self.state.left} | self.state.once
         written = [write for identity, write in self._restore() if identity not in left]
-        written += [Write(f"{ARGUMENT} {path}") for path in self.changed]
         written += [write for write in watch.restore() if write.identity(self.state) not in left]
         for changed in objects.put_back():
             raise changed_error(changed, self._line_that_changes(changed))
@@ -220,6 +219,7 @@ class _Tracer:
             tuple(dict.fromkeys(self.branches)),
             self.state.undoes_checkpoints,
             outputs.argument_flags,
+            outputs.changes,
         )
         if written:
             raise watch.refuse(list({write.name: write for write in written}.values()), trace)
@@ -340,13 +340,11 @@ class _Tracer:
             self.standing.append(self.stand_ins.of_place(place.name))
             place.set(self.standing[-1])
         args, kwargs = pytree.tree_unflatten(leaves, self.batch_spec)
-        before = contents_by_name(args, kwargs)
+        watch = ArgumentWatch((args, kwargs), self.state)
         storages = {name: twin.untyped_storage() for name, twin in self.twins.items()}
         self.result = self.step(*args, **kwargs)
-        after = contents_by_name(args, kwargs)
         self._refuse_other_bytes(storages)
-        self.changed = [n for n in {**before, **after} if before.get(n, GONE) is not after.get(n, GONE)]
-        return self._collect(twins)
+        return self._collect(twins, watch)
 
     def _refuse_other_bytes(self, storages: Mapping[str, torch.UntypedStorage]) -> None:
         """Refuse `parameter.data = ...`: autograd sees no operation, so the program would not have it."""
@@ -359,10 +357,11 @@ class _Tracer:
                     next_step="write the numbers in place: .data.copy_(...), or copy_ under torch.no_grad()",
                 )
 
-    def _collect(self, twins: Twins) -> list[Any]:
+    def _collect(self, twins: Twins, watch: ArgumentWatch) -> list[Any]:
         """All that the program returns, in the order of the output slots."""
         outputs, state = self.outputs, self.state
-        outputs.add_result(self.result, state, self.twins, self.notes, self.stand_ins)
+        outputs.add_result(self.result, watch, state, self.twins, self.notes, self.stand_ins)
+        outputs.changes.check(self.call, state)
         refuse_factory(outputs.constants.values(), self.step)
         gradients = outputs.add_gradients(self.originals, twins)
         outputs.add_argument_flags(self.batch_leaves, twins)
@@ -381,10 +380,12 @@ class _Tracer:
         return outputs.returned
 
     def _numbers_after(self) -> dict[tuple[Any, ...], Any]:
-        """The numbers of the optimizer state that the host knows when the step is over; notes the decisions."""
+        """The numbers that the host knows when the step is over; notes the decisions."""
         records = {}
         after = {}
-        for key, content in self.optimizers.contents():
+        counted = [place for place, _ in self.numbers if place.name in self.state.counted and is_there(place)]
+        numbers = ((("scalar", place.name), place.get()) for place in counted)
+        for key, content in (*self.optimizers.contents(), *numbers):
             if isinstance(content, (torch.Tensor, torch.SymInt, torch.SymFloat)):
                 record = self.host.record_of(content)
                 if record is not None:

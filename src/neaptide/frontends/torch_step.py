@@ -29,12 +29,13 @@ from neaptide.frontends.same_program import is_same_but_for_numbers
 from neaptide.frontends.signature_reader import SignatureReader
 from neaptide.frontends.size_guard import SizeGuard
 from neaptide.frontends.state_finder import find_state
-from neaptide.frontends.step_programs import StepRequest, program_of
+from neaptide.frontends.step_programs import LaterCallError, StepRequest, first_program, program_of
 from neaptide.frontends.step_slots import (
     Trace,
 )
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.step_trace import trace_step
+from neaptide.frontends.trace_outputs import LeftOnceError
 from neaptide.frontends.trace_watch import LeftTensor, StateWrittenError
 from neaptide.frontends.unread import ReadError, UnreadNames
 
@@ -54,6 +55,7 @@ def capture_step(
     checkpoints: str = "keep",
     like: CapturedStep | None = None,
     fixed: frozenset[str] = frozenset(),
+    replans: bool = False,
 ) -> CapturedStep:
     """Capture a training step without running it, allocating tensors or changing the user's objects.
 
@@ -72,6 +74,9 @@ def capture_step(
             once, as plain code.
         like: an earlier capture of this step, at other sizes. Where it is the same program, less has to be traced.
         fixed: names of dims that have the size of this call alone, as `DynamicDim.name` has them.
+        replans: a call that differs is captured again. So where the first call is another program than all later ones, by
+            Python state that it finds, the capture is of that call alone; and where a count of the step leads to a
+            branch at a later call that cannot be captured, the step is refused now.
 
     Raises:
         UsageError: `dynamic` does not fit the arguments, or this torch cannot trace it.
@@ -93,6 +98,7 @@ def capture_step(
         is_watched=watched,
         undoes_checkpoints=checkpoints == "undo",
         dims=dims,
+        replans=replans,
     )
     with _collector_paused():
         try:
@@ -125,6 +131,8 @@ def _captured_somehow(step: Callable[..., Any], request: StepRequest) -> Capture
                 raise
             try:
                 return _captured_somehow(step, replace(request, counted=known | counted))
+            except LaterCallError:
+                raise
             except CaptureError as also:
                 logger.debug("not with %s as inputs and outputs: %s", ", ".join(sorted(counted)), also)
             raise
@@ -159,7 +167,8 @@ def _captured_before_host_code(
         CaptureError: the first refusal, with the reason why the step cannot be cut.
     """
     try:
-        host = cut_behind(step, request.args, request.kwargs, request.extra, request.counted)
+        entry = refusal.entry if isinstance(refusal, LaterCallError) else None
+        host = cut_behind(step, request.args, request.kwargs, request.extra, request.counted, entry)
     except LookupError as reason:
         raise not_cut(refusal, str(reason)) from refusal.__cause__
     try:
@@ -319,7 +328,7 @@ def _captured_after_writes(
             later.undoes_checkpoints = request.undoes_checkpoints
             later.left = [place for place, _ in writes.left]
             later.counted = request.counted
-            programs, changing = joined_programs(called, request, later)
+            programs, changing = _later_programs(called, request, later)
             again = trace_step(
                 called, request.args, request.kwargs, later, refusal.trace.entry, dims=request.dims
             )
@@ -337,9 +346,14 @@ def _captured_after_writes(
         and not isinstance(write.before, torch.Tensor)
         for place, write in writes.found
     )
-    if lacks_tensor or not is_same_but_for_numbers(
-        first_call, {}, program_of(_without_left(again), [], name).graph
+    is_left_once = len(later.left) < len(writes.left)
+    if (
+        is_left_once
+        or lacks_tensor
+        or not is_same_but_for_numbers(first_call, {}, program_of(_without_left(again), [], name).graph)
     ):
+        if request.replans:
+            return _captured_for_one_call(called, request, found, writes)
         raise CaptureError(
             f"the step writes {refusal.writes[0].name}, and computes something else from then on",
             where=refusal.where,
@@ -347,6 +361,30 @@ def _captured_after_writes(
             next_step="call the step once before it is planned",
         )
     return replace(captured, first_writes=replace(writes, overwritten=frozenset(overwritten)))
+
+
+def _later_programs(
+    called: Callable[..., Any], request: StepRequest, later: StepState
+) -> tuple[list[CapturedProgram], frozenset[str]]:
+    """The programs behind the first call; places that only that one leaves a tensor in are taken from `later.left`."""
+    try:
+        return joined_programs(called, request, later)
+    except LeftOnceError as once:
+        if not request.replans:
+            raise
+        later.left.remove(once.place)
+        return _later_programs(called, request, later)
+
+
+def _captured_for_one_call(
+    called: Callable[..., Any], request: StepRequest, found: StepState, writes: FirstWrites
+) -> CapturedStep:
+    """The step as it is before it has written what it writes once; that is written behind the program."""
+    found.left = [place for place, _ in writes.left]
+    found.once = {place.identity for place, _ in writes.found}
+    alone = replace(request, dims=())
+    program, changing = first_program(called, alone, found, request.changing)
+    return replace(_assembled(called, alone, found, [program], changing), last_writes=writes)
 
 
 def _without_left(trace: Trace) -> Trace:
@@ -395,6 +433,7 @@ def rebind_step(
         unread = captured.unread
         return find_state(step, state, unread=unread) if host is None else host.head_state(state, unread)
 
+    assert not captured.last_writes
     before = captured.first_writes
     writes = replace(FirstWrites.of(before.writes, find()), overwritten=before.overwritten)
     with writes.done():

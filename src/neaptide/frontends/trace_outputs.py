@@ -8,6 +8,8 @@ from typing import Any, Final
 import torch
 
 from neaptide.errors import CaptureError
+from neaptide.frontends.argument_changes import NO_CHANGES, ArgumentChanges
+from neaptide.frontends.argument_watch import ArgumentWatch
 from neaptide.frontends.attachment import open_end, refuse_kept_gradient
 from neaptide.frontends.batch_objects import flatten, is_object, leaves_of
 from neaptide.frontends.notes import Notes
@@ -18,6 +20,21 @@ from neaptide.frontends.step_state import StepState, TensorSlot
 from neaptide.frontends.unread import StandIns, is_unread
 
 _MADE: Final = (torch.Tensor, torch.SymFloat, torch.SymInt, torch.SymBool)
+
+
+class LeftOnceError(CaptureError):
+    """The step leaves a tensor somewhere at its first call, and not at later ones.
+
+    Attributes:
+        place: where.
+    """
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(
+            f"the step leaves a tensor in {place.name} at its first call only",
+            next_step="call the step once before it is planned",
+        )
+        self.place = place
 
 
 class TraceOutputs:
@@ -32,6 +49,7 @@ class TraceOutputs:
         attached: positions of leaves that require a gradient, with whether they are leaves of autograd as well.
         ends: numbers of the autograd nodes that made those which no backward of the step goes through, by position.
         kept_gradients: names of tensors whose gradients are the objects that the step found.
+        changes: what it leaves in containers among its arguments; leaves of that are behind those of the result.
         written: what the step wrote that is no output, by slot.
         flags: `requires_grad` of the tensors of the step, by name.
         argument_flags: likewise of those among the arguments whose flag has changed, by leaf position.
@@ -46,6 +64,7 @@ class TraceOutputs:
         self.attached: dict[int, bool] = {}
         self.ends: dict[int, int] = {}
         self.kept_gradients: frozenset[str] = frozenset()
+        self.changes = NO_CHANGES
         self.written: dict[OutputSlot, Any] = {}
         self.flags: dict[str, bool] = {}
         self.argument_flags: dict[int, bool] = {}
@@ -64,30 +83,44 @@ class TraceOutputs:
     def add_result(
         self,
         result: Any,
+        watch: ArgumentWatch,
         state: StepState,
         twins: Mapping[str, torch.Tensor],
         notes: Notes,
         stand_ins: StandIns,
     ) -> None:
-        """Note what the step returned.
+        """Note what the step returned, and what it left in containers among its arguments.
 
         Args:
-            result: that.
+            result: what it returned.
+            watch: of its arguments.
             state: what the step works on.
             twins: of its tensors, by name.
             notes: of the trace.
             stand_ins: for what it does not read.
 
         Raises:
-            CaptureError: a result has a gradient of its own.
+            CaptureError: a result has a gradient of its own, or a change cannot be done at each call.
         """
         own: dict[int, tuple[str, Any]] = {
-            id(p.get()): ("object", p.name) for p in state.objects if _is_there(p)
+            id(p.get()): ("object", p.name) for p in state.objects if is_there(p)
         }
         own |= stand_ins.keys
         own |= {id(twin): ("tensor", name) for name, twin in twins.items()}
-        leaves, self.result_spec = flatten(result, lambda part: id(part) in own or _is_fixed(part))
-        for position, leaf in enumerate(leaves):
+        leaves, self.result_spec = _flattened(result, own)
+        self._add_leaves(leaves, own, notes)
+        changed = watch.changed()
+        if changed:
+            own |= watch.held
+            more, spec = _flattened(list(changed.values()), own)
+            watch.refuse_odd(leaf for leaf in more if id(leaf) not in own and not isinstance(leaf, _MADE))
+            self.changes = ArgumentChanges(tuple(changed), spec)
+            self._add_leaves(more, own, notes, len(leaves))
+
+    def _add_leaves(
+        self, leaves: Sequence[Any], own: Mapping[int, tuple[str, Any]], notes: Notes, first: int = 0
+    ) -> None:
+        for position, leaf in enumerate(leaves, first):
             if id(leaf) in own:
                 self.borrowed[position] = own[id(leaf)]
             elif isinstance(leaf, _MADE):
@@ -150,7 +183,7 @@ class TraceOutputs:
             CaptureError: something else than a number is there.
         """
         for place, symbol in zip(places, before, strict=True):
-            content = place.get() if _is_there(place) else None
+            content = place.get() if is_there(place) else None
             if place.name not in counted or content is symbol:
                 continue
             if not isinstance(content, (torch.SymInt, torch.SymFloat)) and type(content) not in NUMBER_TYPES:
@@ -177,15 +210,12 @@ class TraceOutputs:
         """Note the tensors that the step leaves in places of the user's.
 
         Raises:
-            CaptureError: there is none in such a place, or the one that was there.
+            LeftOnceError: there is none in such a place, or the one that was there.
         """
         for position, place in enumerate(left):
-            content = place.get() if _is_there(place) else None
+            content = place.get() if is_there(place) else None
             if not isinstance(content, torch.Tensor) or content is twins.get(("tensor", place.name)):
-                raise CaptureError(
-                    f"the step leaves a tensor in {place.name} at its first call only",
-                    next_step="call the step once before it is planned",
-                )
+                raise LeftOnceError(place)
             self._add(OutputSlot("left", place.name, (position,)), content.detach())
 
 
@@ -211,12 +241,17 @@ def refuse_batch_gradients(count: int, twins: Twins, notes: Notes) -> None:
             )
 
 
+def _flattened(tree: Any, own: Mapping[int, Any]) -> tuple[list[Any], Any]:
+    return flatten(tree, lambda part: id(part) in own or _is_fixed(part))
+
+
 def _is_fixed(part: Any) -> bool:
     """Whether something returned is an object without anything in it that the program makes or hands on."""
     return is_object(part) and not any(is_unread(leaf) or isinstance(leaf, _MADE) for leaf in leaves_of(part))
 
 
-def _is_there(place: Place) -> bool:
+def is_there(place: Place) -> bool:
+    """Whether a place holds anything by now."""
     try:
         place.get()
     except (LookupError, AttributeError, ValueError):

@@ -27,7 +27,6 @@ from neaptide.frontends.step_slots import NUMBER_TYPES, TensorSpec, Trace
 from neaptide.frontends.step_state import StepState
 
 GONE = object()  # there is nothing in a place
-ARGUMENT = "its argument"  # begins the names of writes to the lists and dicts of a call
 _MOVED = "move_to_end"  # said of a dict whose entries are the same in another order
 
 
@@ -216,8 +215,6 @@ class StateWatch:
             why="Python state that is written during the trace would not be written when the program runs",
             next_step="draw with torch (torch.rand) and choose with torch.where, or draw outside the step and pass it"
             if names[0].startswith("random (")
-            else "copy the list or dict before you change it (batch = dict(batch)), or change it outside the step"
-            if names[0].startswith(ARGUMENT)
             else "keep it in a tensor or buffer, or update it outside the step",
         )
         error.writes, error.trace = tuple(write.without_fakes() for write in writes), trace

@@ -264,7 +264,7 @@ class _Checked:
         return self._digests(step())
 
     def _digests(self, result: Any) -> Digests:
-        left = self._captured.first_writes.left
+        left = self._captured.left
         tensors = {place.name: as_user_sees(place.get()) for place, _ in left}
         random = {"the random state": (random_state("cpu"),)}
         batch = {f"batch[{at}]": found for at, found in enumerate(result_digests(self._tensors).values())}

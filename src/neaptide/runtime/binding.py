@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from neaptide.frontends.argument_changes import Call, part_at
 from neaptide.frontends.batch_objects import content_of, leaves_of
 from neaptide.frontends.captured import CapturedProgram
+from neaptide.frontends.first_writes import NO_WRITES, FirstWrites
 from neaptide.frontends.places import Place
 from neaptide.frontends.step_slots import OutputSlot, hyper_parameters
 from neaptide.frontends.step_state import StepState, TensorSlot
@@ -31,6 +33,7 @@ class Binding:
         graph: what runs.
         state: the user's objects.
         left: places that get a tensor at each call, in the order of the program's outputs.
+        last_writes: what is written behind the program.
     """
 
     def __init__(
@@ -40,7 +43,9 @@ class Binding:
         state: StepState,
         *,
         left: Sequence[tuple[Place, LeftTensor]] = (),
+        last_writes: FirstWrites = NO_WRITES,
     ) -> None:
+        self._last_writes = last_writes
         self._left = left
         self._program = program
         self._state = state
@@ -71,6 +76,7 @@ class Binding:
         self._passed: list[
             Any
         ] = []  # leaves of the call's arguments, where the step returns some as they are
+        self._call: Call = ((), {})  # the arguments, where the step changes lists or dicts among them
         self._attached = program.attached
         self._readers = [
             self._reader(slot.key, value) if value in used else _nothing
@@ -79,6 +85,8 @@ class Binding:
 
     def _reader(self, key: tuple[Any, ...], value: int) -> Reader:
         """How one input is read."""
+        if key[0] == "held":
+            return lambda _leaves: part_at(self._call, key[1])
         now = input_reader(key, self._state, self._slots)
         if key[0] != "rate" or value in self._scalars or isinstance(now([]), torch.Tensor):
             return now
@@ -93,6 +101,9 @@ class Binding:
         Gradients that the step throws away unread (a `zero_grad` before the backward) are dropped now, as the step
         itself would before it computes anything; those that it never touches stay.
         """
+        if self._program.changes:
+            self._call = args, kwargs
+            self._program.changes.check(self._call, self._state)
         leaves = leaves_of((args, dict(kwargs)))
         inputs = [reader(leaves) for reader in self._readers]
         self._passed = list(map(content_of, leaves)) if self._returns_arguments else []
@@ -107,6 +118,7 @@ class Binding:
 
     def write_back(self, outputs: tuple[Any, ...]) -> Any:
         """Set gradients and optimizer state, and put the step's return value together."""
+        self._last_writes.do()
         results: dict[int, Any] = dict(self._program.constants)
         gradients: dict[str, torch.Tensor] = {}
         written: dict[OutputSlot, Any] = dict(self._program.written)
@@ -139,7 +151,11 @@ class Binding:
         results.update((position, read(self._passed)) for position, read in self._borrowed.items())
         self._passed = []
         leaves = [results[position] for position in range(len(results))]
-        return pytree.tree_unflatten(leaves, self._program.result_spec)
+        returned = self._program.result_spec.num_leaves
+        if self._program.changes:
+            self._program.changes.do(self._call, leaves[returned:])
+            self._call = ((), {})
+        return pytree.tree_unflatten(leaves[:returned], self._program.result_spec)
 
     def _write(self, slot: OutputSlot, content: Any) -> None:
         """Put something into the state of an optimizer, into a parameter group, or a number where the user counts."""

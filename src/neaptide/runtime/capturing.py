@@ -24,6 +24,7 @@ def capture(
     checkpoints: str = "keep",
     like: CapturedStep | None = None,
     fixed: frozenset[str] = frozenset(),
+    replans: bool = False,
 ) -> CapturedStep:
     """Capture a step; see `frontends.torch_step.capture_step` for the arguments.
 
@@ -42,6 +43,7 @@ def capture(
             checkpoints=checkpoints,
             like=like,
             fixed=fixed,
+            replans=replans,
         )
 
 

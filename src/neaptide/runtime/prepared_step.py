@@ -346,6 +346,7 @@ def prepare(
     dynamic: Dynamic | None = None,
     checkpoints: str = "keep",
     like: CapturedStep | None = None,
+    replans: bool = False,
 ) -> PreparedStep:
     """Capture a step and get ready to cost it; see `frontends.torch_step.capture_step` for the arguments.
 
@@ -363,6 +364,7 @@ def prepare(
         name=name,
         changing=changing,
         checkpoints=checkpoints,
+        replans=replans,
     )
     return PreparedStep(
         captured,

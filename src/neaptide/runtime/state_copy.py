@@ -9,6 +9,7 @@ import torch
 
 from neaptide.errors import UsageError
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends.argument_changes import containers_in
 from neaptide.frontends.batch_objects import leaves_of
 from neaptide.frontends.captured import CapturedStep
 from neaptide.frontends.containers import copied, refill
@@ -53,7 +54,8 @@ class StateCopy:
         self._gradients = [
             (tensor, tensor.grad, tensor.requires_grad) for tensor in tensors if tensor.is_leaf
         ]
-        self._tables = [(table, copied(table)) for table in _tables(captured)]
+        tables = [*_tables(captured), *containers_in((args, kwargs))]
+        self._tables = [(table, copied(table)) for table in tables]
         self._notes = [
             (scaler, private.scaler_notes(scaler), dict(private.scaler_notes(scaler)))
             for scaler in state.scalers.values()
