@@ -12,7 +12,7 @@ from neaptide.frontends.host_bytes import bytes_behind
 from neaptide.frontends.torch_step import capture_step
 from neaptide.runtime import contestants
 from neaptide.runtime.prepared_step import prepare
-from step_checks import planned
+from step_checks import assert_like_eager, planned
 
 TEACHER_BYTES = 5 * 4 * (64 * 64 + 64) + 4 * 4 * 64 + 8
 
@@ -72,3 +72,32 @@ def test_a_log_that_grows_is_no_other_program():
         fast(batch, epoch)
     assert fast.counts.replans == 0
     assert [epoch for epoch, _ in log] == [0, 1, 2, 3]
+
+
+def test_what_a_step_leaves_at_each_call_is_none_of_them():
+    class Routed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.experts, self.extra_loss, self.kept = nn.Linear(4, 64), 0.0, {}
+
+        def forward(self, batch):
+            self.kept["out"] = out = self.experts(batch)
+            self.extra_loss = out.softmax(-1).square().mean()
+            return out
+
+    def make():
+        torch.manual_seed(0)
+        net, seen = Routed(), []
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+        def step(batch):
+            loss = net(batch).square().mean() + net.extra_loss
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            seen.append(loss.item())
+
+        return (step,)
+
+    assert assert_like_eager(make).counts.replans == 0
+    assert bytes_behind(capture_step(make()[0], (torch.randn(5, 4),)).steady) == 0

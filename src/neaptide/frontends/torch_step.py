@@ -203,7 +203,8 @@ def _captured_head(step: Callable[..., Any], host: HostCode, request: StepReques
     keys = [key for program in captured.programs for key in program.borrowed.values()]
     host.refuse_training(stepped, [objects[name] for kind, name in keys if kind == "object"])
     if host.kept is None:  # a later capture is one of the same program, whatever a log has grown to by then
-        host = replace(host, kept=kept_bytes(find_state(step, request.extra), captured.state))
+        with captured.first_writes.done():  # the head's state was found as it is behind them
+            host = replace(host, kept=kept_bytes(find_state(step, request.extra), captured.state))
     noted = (replace(p, rewrites=(*p.rewrites, host.describe())) for p in captured.programs)
     steady, *first = (with_kept(program, host.kept) for program in noted)
     return replace(captured, steady=steady, first=tuple(first), host=host)
