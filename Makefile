@@ -7,6 +7,8 @@ STAMP := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 1
 export HF_HUB_OFFLINE := 1
 export TRANSFORMERS_VERBOSITY ?= error
+# Tests start many processes: each would compile the whole package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test test-zoo check format bench clean
 

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 _CONTAINERS = (dict, list, set, deque)
-_OF_THE_COLLECTOR = {"weakref"}  # its registry loses an entry whenever an object dies
+# They lose entries whenever an object dies: finalizers, and the sources of programs that finalizers take away.
+_OF_THE_COLLECTOR = {"weakref", "linecache"}
 _LARGE = 20_000  # entries: a cache of a library
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import coverage
 import pytest
 
 import neaptide
@@ -76,7 +77,22 @@ def test_a_step_that_asks_is_refused_while_a_tracer_asks_as_well():
 
 CORES = ["ctrace", pytest.param("pytrace", marks=pytest.mark.slow)]
 if sys.version_info >= (3, 12):
-    CORES.append(pytest.param("sysmon", marks=pytest.mark.slow))
+    CORES.append("sysmon")
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_the_smallest_step_is_captured_under_coverage(core, monkeypatch):
+    expected, then = observed_step.captured(), sys.gettrace()
+    monkeypatch.setenv("COVERAGE_CORE", core)
+    watch = coverage.Coverage(data_file=None, config_file=False, include=[SCRIPT])
+    watch.start()
+    try:
+        found = observed_step.captured()
+    finally:
+        watch.stop()
+        sys.settrace(then)
+    assert found == expected
+    assert watch.get_data().lines(SCRIPT)
 
 
 def run(folder, *options, **variables):
@@ -89,8 +105,9 @@ def run(folder, *options, **variables):
     return int(done.stdout.rpartition("operations: ")[2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("core", CORES)
-def test_the_smallest_step_is_captured_under_coverage_without_assertions(core, tmp_path):
+def test_a_process_of_its_own_captures_it_under_coverage_without_assertions(core, tmp_path):
     options = (
         "-O",
         *["-X", "dev", "-X", "importtime", "-X", "faulthandler"],

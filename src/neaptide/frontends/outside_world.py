@@ -165,15 +165,29 @@ def _replace_everywhere(replacements: Mapping[int, Any], state: StepState) -> li
     places: dict[tuple[int, Any], Place] = {
         place.identity: place for place in state.watched if id(place.get()) in replacements
     }
-    for module in _standard_modules(len(sys.modules)):
-        entries = vars(module)
-        for name, content in entries.items():
-            if id(content) in replacements:
-                places.setdefault((id(entries), name), ItemPlace(name, entries, name))
+    for entries, name in _holders(_sizes(), frozenset(replacements)):
+        if id(entries.get(name)) in replacements:
+            places.setdefault((id(entries), name), ItemPlace(name, entries, name))
     held = [(root, root.get()) for root in map(root_of, places.values())]  # tuples are made anew
     for place in places.values():
         place.set(replacements[id(place.get())])
     return held
+
+
+def _sizes() -> tuple[int, ...]:
+    """How many names each of those modules has."""
+    return tuple([len(vars(module)) for module in _standard_modules(len(sys.modules))])
+
+
+@functools.lru_cache(maxsize=4)
+def _holders(_sizes: tuple[int, ...], wanted: frozenset[int]) -> list[tuple[dict[str, Any], str]]:
+    """Where such a module names one of some objects, which are given by `id`."""
+    return [
+        (entries, name)
+        for entries in map(vars, _standard_modules(len(sys.modules)))
+        for name, content in entries.items()
+        if id(content) in wanted
+    ]
 
 
 @functools.lru_cache(maxsize=1)

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from neaptide.plans import RangePeaks
-from neaptide.runtime.arena_plan import ArenaReport
-from neaptide.runtime.arena_shape_report import ArenaOnTheWay
+from neaptide.runtime.arena_plan import ArenaOnTheWay, ArenaReport
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -136,3 +137,24 @@ class ArenaPlan:
     device: str
     alignment: int
     report: ArenaReport
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaOnTheWay:
+    """Predicted bytes at one of the shapes of a range.
+
+    Attributes:
+        shape: sizes of the dims.
+        arena_bytes: of the layout.
+        live_bytes: most bytes in use in it at one step; no layout is smaller.
+        outside_peak_bytes: most bytes at one step of what is not in it.
+        peak_with_workspace_bytes: in a block of just these bytes.
+        plain_peak_with_workspace_bytes: of what is decided for the shape, without an arena.
+    """
+
+    shape: Mapping[str, int]
+    arena_bytes: int
+    live_bytes: int
+    outside_peak_bytes: int
+    peak_with_workspace_bytes: int
+    plain_peak_with_workspace_bytes: int

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -14,34 +12,13 @@ from neaptide.planner.points.instances import FIRST
 from neaptide.runtime.arena_copies import Span, copy_seconds
 from neaptide.runtime.arena_fit import slots_of
 from neaptide.runtime.arena_of_shapes import ArenaAtShape, ArenaOfShapes, instance_bytes, instance_problem
-from neaptide.runtime.arena_plan import ArenaReport, OutsideStorage
+from neaptide.runtime.arena_plan import ArenaOnTheWay, ArenaReport, OutsideStorage
 from neaptide.runtime.arena_results import run_seconds
 from neaptide.runtime.planned_graph import PlannedGraph
 from neaptide.runtime.shape_predictions import storages_alone
 from neaptide.runtime.way_through import way_through
 
 _SHAPES: Final = 9  # of the range that are told
-
-
-@dataclass(frozen=True, slots=True)
-class ArenaOnTheWay:
-    """Predicted bytes at one of the shapes of a range.
-
-    Attributes:
-        shape: sizes of the dims.
-        arena_bytes: of the layout.
-        live_bytes: most bytes in use in it at one step; no layout is smaller.
-        outside_peak_bytes: most bytes at one step of what is not in it.
-        peak_with_workspace_bytes: in a block of just these bytes.
-        plain_peak_with_workspace_bytes: of what is decided for the shape, without an arena.
-    """
-
-    shape: Mapping[str, int]
-    arena_bytes: int
-    live_bytes: int
-    outside_peak_bytes: int
-    peak_with_workspace_bytes: int
-    plain_peak_with_workspace_bytes: int
 
 
 def arena_on_the_way(planned: PlannedGraph) -> tuple[ArenaOnTheWay, ...]:

@@ -17,8 +17,8 @@ from neaptide.movers.waiting_state import WaitingState
 from neaptide.planner.eviction.run import EvictionTotals
 from neaptide.plans import Plan
 from neaptide.runtime.arena import Arenas
-from neaptide.runtime.arena_plan import ArenaReport
-from neaptide.runtime.arena_shape_report import ArenaOnTheWay, arena_on_the_way, arena_report
+from neaptide.runtime.arena_plan import ArenaOnTheWay, ArenaReport
+from neaptide.runtime.arena_shape_report import arena_on_the_way, arena_report
 from neaptide.runtime.beside_eager import NEVER, BesideEager, Verified
 from neaptide.runtime.binding import state_tensors
 from neaptide.runtime.evicting import EvictingExecutable
