@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, settings
 
 from neaptide.planner.failed_stages import OnFailure, failing_stages
 
-for profile in ("ci", "full"):  # they differ in `example_counts`
+for profile, count in (("ci", 10), ("full", 25)):  # they differ in `example_counts` as well
     settings.register_profile(
         profile,
-        max_examples=25,
+        max_examples=count,
         deadline=None,
         derandomize=True,
         suppress_health_check=[HealthCheck.too_slow],

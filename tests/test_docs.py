@@ -1,7 +1,7 @@
 """The documentation is run: code blocks of the README, the tutorials and the how-to pages, and the text form's page.
 
 Blocks of one page share a folder, which holds the example scripts, and their Python blocks share a namespace. A block
-behind `<!-- not run: reason -->` is skipped. `neaptide compare` runs each program in a process of its own: the how-to pages
+behind `<!-- not run: reason -->` is skipped. `neaptide compare` runs each program in a process of its own: the pages
 that show it are run whole by the slow tests, and without it by the others. Of the output that a page shows, lines outside tables, labels of table
 rows, and what is said of eager and the baseline must be in what the command prints; the rest depends on the machine.
 """
@@ -32,6 +32,7 @@ LINKED = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 BLOCK = re.compile(r"(<!-- not run: .+? -->\n+)?^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 STABLE_COLUMNS = {"eager", "baseline"}
+WORK = 1000  # of a search: nothing that a page says depends on how low its plans are
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,7 @@ def runnable(page: Path):
     return pytest.param(page, marks=needs_varying_dims if varies else ())
 
 
-COMPARING = {
-    page for page in PAGES if page.parent.name == "how-to" and any(block.compares for block in blocks(page))
-}
+COMPARING = {page for page in PAGES if any(block.compares for block in blocks(page))}
 
 
 def cells(row: str) -> list[str]:
@@ -135,7 +134,14 @@ def printed_before():
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with the examples, in which everything is forgotten afterwards."""
+    """A folder with the examples, in which searches are short and everything is forgotten afterwards."""
+    from neaptide.api import search_options
+    from neaptide.outcome import Limits
+
+    def short(time_s, work, seed):
+        return Limits(time_s, WORK if work is None else work, seed)
+
+    monkeypatch.setattr(search_options, "Limits", short)
     for script in (ROOT / "examples").glob("*.py"):
         shutil.copy(script, tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -90,7 +90,7 @@ def test_a_search_may_end_between_a_larger_pool_and_its_answer():
     problem = problem_of(step, 0.5)
     start = greedy_recompute.solve(problem, Limits()).require()
     later = replace(problem, start=start.sequence, known=frozenset({(0, step.node_count)}))
-    for work in (0, 40, 200, 700, 1500):
+    for work in (0, 40, 700):
         outcome = lagrangian.solve(later, Limits(work=work))
         assert outcome.work <= work
         assert outcome.require().rank(problem.budget_bytes) <= start.rank(problem.budget_bytes)

@@ -38,7 +38,7 @@ def floors(step, shares=SHARES):
     return found
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", ["conv", pytest.param("transformer", marks=pytest.mark.slow)])
 def test_asking_for_less_never_ends_with_a_higher_floor(name):
     step = compiled(MADE[name])
     found = floors(step)

@@ -7,16 +7,13 @@ from programs.catalogue import FAMILIES, every, family, one
 from programs.check import ANSWERS, LOWEST, Outcome, check
 from programs.check_parts import check_parts
 
-# Kinds that have been wrong before: hooks, state that is carried, networks that take turns, fused updates. Each takes ten
-# seconds, since its programs run in processes of their own.
+# Kinds that have been wrong before: hooks, state that is carried, networks that take turns, fused updates. Each takes some
+# seconds.
 SAMPLE = (
     ("normalised", "spectral_norm"),
-    ("attention", "two_passes_with_a_key_value_cache"),
     ("recurrent", "gru_with_a_carried_state"),
-    ("generative", "adversarial_pair"),
     ("forms", "hooks_that_change_activations_and_gradients"),
     ("optimizers", "adamw_amsgrad_fused"),
-    ("wrapped_optimizers", "lookahead_around_sgd"),
     ("interplay", "hinge_gan_with_flags_toggled"),
 )
 SEARCH = Limits(time_s=0.3, work=50, seed=0)  # how low the plans are is not what is asked here

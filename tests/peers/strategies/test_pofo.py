@@ -30,7 +30,7 @@ def planned(step, budget, host):
 @pytest.mark.parametrize(
     ("made", "share"),
     [
-        (transformer_step(layers=6), 0.6),
+        (transformer_step(layers=4), 0.6),
         (conv_step(blocks=6, batch=32), 0.75),
         (conv_step(blocks=6, batch=32), 0.6),
     ],
@@ -56,9 +56,10 @@ def test_its_plans_are_what_the_judges_say(made, share):
     assert found.rank(budget) <= alone.rank(budget)
 
 
-def test_small_plans_are_never_better_than_the_best_of_all():
+@pytest.mark.parametrize("seeds", [6, pytest.param(12, marks=pytest.mark.slow)])
+def test_small_plans_are_never_better_than_the_best_of_all(seeds):
     compared = 0
-    for seed in range(12):
+    for seed in range(seeds):
         draw = random.Random(seed)
         step = chain(3, draw)
         peak = program_order.baseline(step).peak_with_workspace_bytes
@@ -70,7 +71,7 @@ def test_small_plans_are_never_better_than_the_best_of_all():
         if least is not None and is_small and found.planned.peak_with_workspace_bytes <= budget:
             compared += 1
             assert found.planned.seconds >= least - 1e-9
-    assert compared >= 5
+    assert compared >= seeds // 3
 
 
 def test_without_room_on_the_host_it_is_rotor():
@@ -98,7 +99,12 @@ def never_worse(seed, length):
                 assert found.seconds <= other.seconds * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))])
+def test_ours_is_never_worse_on_a_short_chain():
+    never_worse(0, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
 def test_ours_is_never_worse_on_chains(seed):
     never_worse(seed, 6)
 

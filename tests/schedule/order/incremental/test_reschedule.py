@@ -35,13 +35,14 @@ def settled(problem):
     return settle(problem, found.order, found.order_lower_bound_bytes)
 
 
-def test_edits_reach_peak_and_bound_of_a_full_run():
+@pytest.mark.parametrize("seeds", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_edits_reach_peak_and_bound_of_a_full_run(seeds):
     """Equal in peak and in bound, in at least 95 of 100 edits of a fixed corpus."""
     total = same_peak = same_bound = 0
     for make in CORPUS.values():
         before = settled(make())
         for kind in ("rewrite", "recompute", "fission"):
-            for seed in range(3):
+            for seed in range(seeds):
                 edit = random_edit(before.problem, kind, random.Random(seed))
                 if edit is None:
                     continue
@@ -51,7 +52,7 @@ def test_edits_reach_peak_and_bound_of_a_full_run():
                 total += 1
                 same_peak += found.peak_bytes == full.peak_bytes
                 same_bound += found.order_lower_bound_bytes == full.order_lower_bound_bytes
-    assert total >= 55
+    assert total >= 18 * seeds
     assert same_peak >= 0.95 * total
     assert same_bound >= 0.95 * total
 
