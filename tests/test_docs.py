@@ -32,7 +32,6 @@ LINKED = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 BLOCK = re.compile(r"(<!-- not run: .+? -->\n+)?^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 STABLE_COLUMNS = {"eager", "baseline"}
-WORK = 1000  # of a search: nothing that a page says depends on how low its plans are
 
 
 @dataclass(frozen=True)
@@ -134,14 +133,7 @@ def printed_before():
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with the examples, in which searches are short and everything is forgotten afterwards."""
-    from neaptide.api import search_options
-    from neaptide.outcome import Limits
-
-    def short(time_s, work, seed):
-        return Limits(time_s, WORK if work is None else work, seed)
-
-    monkeypatch.setattr(search_options, "Limits", short)
+    """A folder with the examples, in which everything is forgotten afterwards."""
     for script in (ROOT / "examples").glob("*.py"):
         shutil.copy(script, tmp_path)
     monkeypatch.chdir(tmp_path)

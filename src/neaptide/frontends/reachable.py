@@ -82,6 +82,8 @@ class _Walk:
 
 
 def _entry(name: str, key: Any) -> str:
+    if isinstance(key, torch.Tensor):  # its repr prints its numbers
+        return f"{name}[a tensor]"
     return f"{name}.{key}" if isinstance(key, str) and key.isidentifier() else f"{name}[{key!r}]"
 
 

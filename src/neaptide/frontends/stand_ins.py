@@ -22,6 +22,7 @@ ALWAYS = 1_000  # no call has so many arguments
 _TORCH = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")  # noqa: PTH118, PTH120, PTH100
 
 
+@functools.lru_cache(maxsize=1024)
 def refusing(
     original: Callable[..., Any],
     does: str,

@@ -52,13 +52,6 @@ def sequence_step():
     return step, (torch.randn(1, TOKENS, WIDTH), torch.randint(0, WORDS, (1, TOKENS)))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 def planned(**options):
     step, batch = sequence_step()
     budget = neaptide.Budget(None, latency=3600.0)  # time is no limit: what it takes depends on the machine
@@ -66,7 +59,7 @@ def planned(**options):
 
 
 @pytest.fixture(scope="module")
-def plan(cache):
+def plan():
     return planned(**LIMITS)
 
 

@@ -53,13 +53,6 @@ def tied_step():
     return step, (torch.randint(0, WORDS, shape), torch.randint(0, WORDS, shape))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture(scope="module")
 def begun():
     """Choices, and the step in three parts of a sentence each, with its pricing."""

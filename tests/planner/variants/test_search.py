@@ -20,15 +20,8 @@ from wide_rows import rows_step
 LIMITS = {"time_limit_s": None, "work_limit": 2000}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture(scope="module")
-def plans(cache):
+def plans():
     step, batch = rows_step()
     budget = neaptide.Budget(
         None, latency=3600.0
