@@ -24,6 +24,7 @@ settings.register_profile("thorough", max_examples=500, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 GOLDEN = Path(__file__).parent / "golden"
+gc.disable()  # nothing that is collected here is garbage
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,6 +42,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 100)
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")

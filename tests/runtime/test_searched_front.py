@@ -147,7 +147,9 @@ def test_a_step_that_keeps_its_bits_is_divided_in_no_way(prepared):
     assert found.otherwise == ({}, {})
 
 
-@pytest.mark.parametrize("budget", [Budget(None, latency="+100%"), Budget("78%")])
+@pytest.mark.parametrize(
+    "budget", [Budget(None, latency="+100%"), pytest.param(Budget("78%"), marks=pytest.mark.slow)]
+)
 def test_for_the_limit_itself_each_way_to_divide_is_worth_a_run(divided, budget):
     prepared, _, _ = divided["wide"]
     options = SearchOptions(budget, limits=Limits(None, 6000, 0), numerics="close", trials=2)

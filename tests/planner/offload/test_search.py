@@ -79,10 +79,11 @@ def test_without_room_on_the_host_nothing_is_stored():
     assert found.planned.seconds <= known.seconds
 
 
-def test_small_choices_are_near_the_best_of_all():
+@pytest.mark.parametrize("seeds", [8, pytest.param(16, marks=pytest.mark.slow)])
+def test_small_choices_are_near_the_best_of_all(seeds):
     """Over a fixed set of problems: never better than all choices, and as good in most of them."""
     as_good = compared = 0
-    for seed in range(16):
+    for seed in range(seeds):
         draw = random.Random(seed)
         step = chain(3, draw)
         evaluator = Evaluator(step)
@@ -98,5 +99,5 @@ def test_small_choices_are_near_the_best_of_all():
         if found.planned.peak_with_workspace_bytes <= budget and len(found.stays) <= 2:
             assert len(found.planned.sequence) > step.node_count + 1 or found.planned.seconds >= least - 1e-9
             as_good += found.planned.seconds <= least + 1e-9
-    assert compared >= 8
+    assert compared >= seeds // 2
     assert as_good >= 0.8 * compared
