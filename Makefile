@@ -10,6 +10,11 @@ export TRANSFORMERS_VERBOSITY ?= error
 # Tests start many processes: each would compile the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
+# `make check test` checks types beside the tests: mypy uses one processor.
+ifeq ($(sort $(MAKECMDGOALS)),check test)
+MAKEFLAGS += --jobs=2
+endif
+
 .PHONY: help setup demo test test-zoo check format bench clean
 
 help:  ## list the targets
