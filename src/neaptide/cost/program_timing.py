@@ -114,15 +114,14 @@ def _rounds(
             return {}
         watch = Stopwatch()
         found = prepared.round_apart(plays, clock)
-        whole_s = prepared.round_together(plays, clock)
         if not number:  # the first one fills the caches
-            rounds = min(max(int(_ALL_ROUNDS_S / max(watch.seconds(), 1e-9)), _LEAST_ROUNDS), _ROUNDS)
-        number += 1
-        if number > 1:
+            rounds = min(max(int(_ALL_ROUNDS_S / max(2 * watch.seconds(), 1e-9)), _LEAST_ROUNDS), _ROUNDS)
+        else:
+            together_s.append(prepared.round_together(plays, clock))
             for key, spans in found.items():
                 apart[key].append(fmean(*zip(*spans, strict=True)))
             apart_s.append(sum(seconds for spans in found.values() for seconds, _ in spans))
-            together_s.append(whole_s)
+        number += 1
     scale = median(together_s) / median(apart_s) if median(apart_s) else 1.0
     return {key: median(spans) * scale for key, spans in apart.items()}
 
