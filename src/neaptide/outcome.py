@@ -97,21 +97,36 @@ class Limits:
         time_s: wall-clock seconds.
         work: steps of the solver, for answers that do not depend on the machine.
         seed: of all random choices.
+        runs: of what is searched for. With a limit of time a search ends where it has taken longer than a faster answer may
+            save in all of them; None for any number of runs.
     """
 
     time_s: float | None = None
     work: int | None = None
     seed: int = 0
+    runs: int | None = None
+
+    def pays(self, seconds: float, spent_s: float) -> bool:
+        """Whether a search is worth its time.
+
+        Args:
+            seconds: that it may save in a run.
+            spent_s: that it has taken so far.
+
+        >>> Limits(time_s=20.0, runs=100).pays(0.01, 0.5), Limits(time_s=20.0, runs=100).pays(0.01, 1.5)
+        (True, False)
+        """
+        return self.runs is None or self.time_s is None or self.runs * seconds > spent_s
 
     def after(self, seconds: float, work: int = 0) -> Limits:
         """What is left of the limits after so much of them, never negative.
 
         >>> Limits(time_s=2.0, work=5).after(0.5, 7)
-        Limits(time_s=1.5, work=0, seed=0)
+        Limits(time_s=1.5, work=0, seed=0, runs=None)
         """
         time_left = None if self.time_s is None else max(0.0, self.time_s - seconds)
         work_left = None if self.work is None else max(0, self.work - work)
-        return Limits(time_left, work_left, self.seed)
+        return Limits(time_left, work_left, self.seed, self.runs)
 
 
 class Stopwatch:

@@ -184,3 +184,43 @@ def test_a_fixed_order_is_kept_whatever_the_budget(share):
     assert tuple(dict.fromkeys(found.sequence)) == order
     greedy = strategy("greedy_recompute")(PlanningProblem(step, budget, start=order), Limits(work=2000))
     assert found.rank(budget) <= greedy.require().rank(budget)
+
+
+def half(made):
+    """A problem, and a budget that takes recomputation."""
+    step = compiled(made)
+    return step, (step.resident_bytes + program_order.baseline(step).peak_with_workspace_bytes) // 2
+
+
+def test_a_plan_within_the_budget_is_there_before_the_search_for_an_order(monkeypatch):
+    """On a busy machine that search may take all of the time."""
+    step, budget = half(conv_step(blocks=6, batch=32))
+    stop, asked = threading.Event(), []
+    searched = engine.strategy
+
+    def cut_in_the_order(name):
+        def solve(problem, limits, interrupt):
+            asked.append(name)
+            if name == "best_order":
+                stop.set()
+            return searched(name)(problem, limits, interrupt)
+
+        return solve
+
+    monkeypatch.setattr(engine, "strategy", cut_in_the_order)
+    found = plan_sequence(step, budget, Limits(), interrupt=stop).require()
+    assert asked[-1] == "best_order"
+    assert found.peak_with_workspace_bytes <= budget
+
+
+def test_a_search_ends_where_it_took_longer_than_it_can_save():
+    step, budget = half(transformer_step(layers=3))
+    once = plan_sequence(step, budget, Limits(time_s=1e6, runs=0))
+    assert once.require().peak_with_workspace_bytes <= budget
+    assert once.termination.detail == "a faster plan would save less than the search for it takes"
+    assert once.termination.reason is TerminationReason.FEASIBLE
+    limited = plan_sequence(step, budget, Limits(work=3000, runs=0))
+    assert limited.termination.detail != once.termination.detail, "without a clock nothing is said of time"
+    assert limited.require().seconds <= once.require().seconds
+    below = plan_sequence(step, step.lower_bound_bytes, Limits(time_s=1e6, work=500, runs=0))
+    assert "lowest peak" in below.termination.detail or below.require().peak_bytes <= step.lower_bound_bytes

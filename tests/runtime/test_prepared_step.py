@@ -10,6 +10,7 @@ from neaptide.errors import UsageError
 from neaptide.ir.serial import fingerprint
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.budget import Budget
+from neaptide.runtime import prepared_step
 from neaptide.runtime.plan_facts import described_signature, versions
 from neaptide.runtime.prepared_step import PreparedStep, prepare
 from neaptide.runtime.search_options import SearchOptions
@@ -159,3 +160,27 @@ def test_first_steps_get_what_the_usual_one_left(monkeypatch):
     monkeypatch.setattr(PreparedStep, "plan_program", at_once)
     prepared.plan(SearchOptions(Budget("90%"), limits=Limits(time_s=10_000.0)))
     assert limits[1] > limits[0]
+
+
+def test_a_first_program_is_planned_for_the_one_call_that_runs_it(monkeypatch):
+    step, batch = steps.adamw()
+    prepared = prepare(step, (batch,), run_operations=False)
+    asked = []
+    planned = prepared.plan_program
+
+    def noted(index, options, *args):
+        asked.append((index, options.limits.runs))
+        return planned(index, options, *args)
+
+    monkeypatch.setattr(prepared, "plan_program", noted)
+    prepared.plan(SearchOptions(Budget("90%"), limits=replace(LIMITS, runs=100)))
+    assert asked == [(0, 100), (1, 1)]
+
+
+def test_what_only_a_report_tells_is_left_out_of_a_plan_that_runs_at_once(monkeypatch):
+    step, batch = steps.mlp()
+    prepared = prepare(step, (batch,), run_operations=False)
+    options = SearchOptions(Budget("60%"), limits=LIMITS)
+    assert prepared.plan(options).plan.axes
+    monkeypatch.setattr(prepared_step, "with_closer", None)
+    assert not prepared.plan(replace(options, explains=False)).plan.axes

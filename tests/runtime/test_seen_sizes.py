@@ -12,6 +12,7 @@ from torch.nn import functional
 
 import neaptide
 from neaptide.errors import InfeasibleBudget, UsageError
+from neaptide.runtime import for_seen_shapes
 from neaptide.runtime.seen_sizes import SeenSizes
 from varying_dims import needs_varying_dims
 
@@ -213,3 +214,12 @@ def test_what_excludes_watching_is_refused(options):
 def test_a_profile_needs_the_dims_by_name():
     with pytest.raises(UsageError, match="names no dim"):
         neaptide.profile(make()[0], batch(2, 3), dynamic=True, audit=False)
+
+
+def test_no_other_order_is_searched_for_where_that_would_save_less_than_it_takes(monkeypatch):
+    monkeypatch.setattr(for_seen_shapes, "orders_for_range", None)
+    (step, model), (eager, reference) = make(), make()
+    fast = neaptide.compile_step(step, budget="95%")
+    run(fast, model, [(3, 9), (3, 20), (3, 12)], eager, reference)
+    assert fast.counts.ranges
+    assert fast.points.repeated

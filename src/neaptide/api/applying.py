@@ -33,7 +33,7 @@ from neaptide.runtime.plan_matching import fits, matched, same_budget, warn_of_l
 from neaptide.runtime.planned_graph import LeaveOut, PlannedVariant
 from neaptide.runtime.planned_step import OnMismatch, PlannedStep, Replanner
 from neaptide.runtime.prepared_step import PreparedStep, prepare
-from neaptide.runtime.search_options import SearchOptions
+from neaptide.runtime.search_options import RUNS, SearchOptions
 from neaptide.runtime.seen_sizes import SeenDims, SeenSizes
 from neaptide.runtime.shapes_matching import dims_of_plan, matched_for_all_shapes
 from neaptide.runtime.step_copies import Remake
@@ -187,6 +187,7 @@ def compile_step(
         trials,
         in_place,
     )
+    options = replace(options, explains=False, limits=replace(options.limits, runs=RUNS))
     evicting = eviction_options(eviction)
     _refuse_exclusions(options, strategy, arena=bool(arena), evicts=evicting is not None)
     if isinstance(dynamic, Mapping):
@@ -225,7 +226,8 @@ def compile_step(
             replans=on_mismatch == "replan",
         )
         latest = prepared.captured
-        allowed = replace(options, least_bytes=first_bytes, leave_out=leave_out if first_bytes else None)
+        told = leave_out if first_bytes else None
+        allowed = replace(options, least_bytes=first_bytes, leave_out=told)
         if isinstance(ranges, SeenDims) and varies(prepared):
             return for_seen_shapes(prepared, allowed, ranges.shapes)
         if varies(prepared):

@@ -32,6 +32,7 @@ STAGES: Final = (
     "ruin_recreate",
 )
 """What the portfolio tries beside program order."""
+_NOT_WORTH_IT: Final = "a faster plan would save less than the search for it takes"
 
 
 def plan_sequence(
@@ -97,11 +98,19 @@ class _Portfolio:
         if not self.step.node_count:
             return self._outcome()
         starts = [self.engine.problem(self.budget)]
-        if not self._is_free() and self.engine.order is None:
+        may_reorder = not self._is_free() and self.engine.order is None
+        if may_reorder:
             self._hoist_updates(starts)
+        # Something within the budget comes first: on a busy machine the search for an order may take all of the time.
+        first = starts[0]
+        self._search("greedy_recompute", first, SETTINGS.polish_tries)
+        if may_reorder:
             self._order_again(starts)
         for start in starts:
-            self._search("greedy_recompute", start, SETTINGS.polish_tries)
+            if start is not first:
+                self._search("greedy_recompute", start, SETTINGS.polish_tries)
+        if self._is_met() and not self._pays():
+            return self._outcome()
         is_blocked = "block_dp" not in self.without and self._goes_on() and self._gap() > SETTINGS.near
         by_blocks = is_blocked and self._has_many_alike(starts[0])
         if by_blocks:
@@ -209,7 +218,7 @@ class _Portfolio:
 
     def _search(self, name: str, problem: PlanningProblem, work: int | None = None) -> None:
         """Try a strategy, unless nothing is left to win or to spend."""
-        if name not in self.without and not self._is_done() and self._goes_on():
+        if name not in self.without and self._goes_on() and not self._is_done():
             self._try(name, problem, work)
 
     def _try(
@@ -244,7 +253,11 @@ class _Portfolio:
 
     def _goes_on(self) -> bool:
         """Whether there is time and work left; half of the time is kept for the floor until something is within the budget."""
-        return self.engine.goes_on() and (self._is_met() or not self.engine.is_half_gone())
+        return self.engine.goes_on() and (self._pays() if self._is_met() else not self.engine.is_half_gone())
+
+    def _pays(self) -> bool:
+        """Whether a faster plan may save more than the search for it has taken."""
+        return self.engine.pays(self.best.seconds - self.step.baseline_seconds)
 
     def _is_met(self) -> bool:
         """Whether the best one is within the budget."""
@@ -292,6 +305,8 @@ class _Portfolio:
         peak, bound = best.peak_with_workspace_bytes, self.step.lower_bound_bytes
         if self._is_free():
             ending = ending_by_order_alone(best)
+        elif self._is_met() and not (self._bounds or self._pays()):
+            ending = Termination(unproved, limit, _NOT_WORTH_IT, best.seconds)
         elif self._is_met():
             ending = bounded_ending(self.step, best, self._bound(), limit, unproved)
         elif self.budget < bound:

@@ -9,6 +9,7 @@ from operator import itemgetter
 from neaptide.cost.model import EstimatedCost
 from neaptide.errors import InfeasibleBudget
 from neaptide.ops import registry
+from neaptide.outcome import Stopwatch
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.points.decide import script_rank
 from neaptide.planner.points.orders import EARLY, early_order, orders_for_range
@@ -63,7 +64,7 @@ def _points(
     shapes: Sequence[Shape],
     limit: LimitByShape,
 ) -> PointsWithin:
-    """Updates as early as is free, where all shapes fit; else the order that recomputes for fewer seconds."""
+    """Updates as early as is free, where all shapes fit and little is recomputed; else the order that recomputes for less."""
     graph = in_order.graph
     cost = EstimatedCost(prepared.device, registry())
     host_bytes = options.budget.host_bytes
@@ -77,8 +78,9 @@ def _points(
         rank = max(above for above, _ in ranks), sum(seconds for _, seconds in ranks)
         return rank, PointsWithin(plan, limit.least_bytes, reason, limit=limit)
 
+    watch = Stopwatch()
     rank, points = tried(early_order(in_order), EARLY)
-    if rank == (0, 0.0):
+    if not rank[0] and not (rank[1] and options.limits.pays(rank[1] / len(shapes), watch.seconds())):
         return points
     orders = orders_for_range(in_order, options.limits, options.interrupt)
     rank, points = min((tried(order.sequence, order.reason) for order in orders), key=itemgetter(0))

@@ -23,7 +23,7 @@ from neaptide.plans.wrong_field import wrong_field
 from neaptide.runtime.plan_facts import described_signature, versions
 from neaptide.runtime.planned_graph import LeaveOut, PlannedGraph, PlannedVariant
 from neaptide.runtime.prepared_step import PreparedStep
-from neaptide.runtime.search_options import SearchOptions
+from neaptide.runtime.search_options import RUNS, SearchOptions
 from neaptide.schedule.problem import StepProblem
 from neaptide.transform.rules import described_rewrites
 
@@ -102,7 +102,7 @@ def same_budget(plan: Plan, time_limit_s: float | None, leave_out: LeaveOut | No
     ]
     return SearchOptions(
         budget,
-        limits=Limits(time_s=time_limit_s, seed=plan.seed),
+        limits=Limits(time_s=time_limit_s, seed=plan.seed, runs=RUNS),
         atomic=plan.atomic,
         numerics=plan.numerics,
         in_place=any(one.rule == IN_PLACE for one in made),
@@ -112,6 +112,7 @@ def same_budget(plan: Plan, time_limit_s: float | None, leave_out: LeaveOut | No
             *dict.fromkeys(one.rule for one in made if one.keeps_bits and one.rule != IN_PLACE),
         ),
         leave_out=leave_out or warn_of_left_out,
+        explains=False,
     )
 
 

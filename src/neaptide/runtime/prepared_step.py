@@ -125,7 +125,7 @@ class PreparedStep(CostedStep):
             captured_on=self.captured_on,
             allow_nondeterministic=self.allow_nondeterministic,
             numerics=CLOSE if options.numerics == CLOSE else BITWISE,
-            axes=self.axes,
+            axes=self.axes if options.explains else (),
             checkpoints=self.captured.checkpoints,
         )
         return StepPlan(plan, PlannedVariant(self.captured, tuple(graphs), plan, self.slow))
@@ -137,6 +137,8 @@ class PreparedStep(CostedStep):
         but operations of what it found may be timed behind it.
         """
         left, others = guard.remaining_s(), len(self.captured.programs) - 1
+        if index:  # run by one call
+            limits = replace(limits, runs=1)
         if left is None or not others:
             return limits
         assert limits.time_s is not None
@@ -226,7 +228,7 @@ class PreparedStep(CostedStep):
             planned, found = with_results_on_operands(
                 planned, asked, found, options, self.pricing, watch.seconds()
             )
-            if index == 0:
+            if index == 0 and options.explains:
                 found = with_closer(searched, request, found, self.quick_pricing, self.part_costs)
         return self._judged(planned, found, options)
 

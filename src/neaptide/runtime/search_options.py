@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from typing import Final
 
 from neaptide.outcome import Limits
 from neaptide.planner import BITWISE, DEFAULT_STRATEGY
 from neaptide.planner.budget import Budget
 from neaptide.runtime.planned_graph import LeaveOut
 from neaptide.transform.rewrite import Rewrite
+
+RUNS: Final = 100
+"""Of a step that is planned while it trains, for `Limits`. Such a step runs thousands of times, but a search saves a small part
+of what is recomputed, not all of it."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,7 @@ class SearchOptions:
         bodies: what the body of each loop may use, as `planner.loop_bodies.BodyPlanner.plan` means it. None: what is
             left where it runs.
         workers: processes that plan variants side by side, as `planner.variants.search.plan_variants` means it.
+        explains: whether a report is made of the plan. It then tells axes, and what `numerics="close"` would bring.
     """
 
     budget: Budget
@@ -49,3 +55,4 @@ class SearchOptions:
     workers: int | None = None
     trials: int | None = None
     in_place: bool = True
+    explains: bool = True

@@ -170,6 +170,11 @@ def with_results_on_operands(
     # Where the user checkpoints, program order is no plan that keeps to what was written.
     written = request.own or baseline(exact(planned.graph).problem(planned.graph))
     goal = Goal.of(request.budget, request.budget_bytes, written.seconds)
+    there = found.program.predictions
+    is_met = goal.longest is None and there.peak_with_workspace_bytes <= goal.allowed
+    pays = not is_met or options.limits.pays(there.seconds - written.seconds, seconds)
+    if not pays and options.limits.runs == 1:
+        return planned, found  # a lower peak of one call is worth nothing either
 
     def made() -> OnOperands | None:
         return on_operands(
@@ -181,6 +186,7 @@ def with_results_on_operands(
             planned.objection,
             options.limits.after(seconds, found.work),
             options.interrupt,
+            search_again=pays,
         )
 
     better = attempt("results on top of operands", made, lambda: None)

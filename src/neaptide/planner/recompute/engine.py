@@ -141,6 +141,10 @@ class RecomputeEngine:
         most = self._limits.time_s
         return most is not None and self.guard.seconds() > most / 2
 
+    def pays(self, seconds: float) -> bool:
+        """Whether it is worth the time of a search to save so many seconds of each run."""
+        return self._limits.pays(seconds, self.guard.seconds())
+
     def ended(self) -> tuple[str | None, TerminationReason]:
         """The limit that was reached, if any, and the reason for an end at which nothing is proved."""
         stopped = self.guard.check_now()
