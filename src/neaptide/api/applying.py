@@ -123,7 +123,8 @@ def compile_step(
     """A callable that plans a step when it is first called, and runs it under the plan from then on.
 
     Example: `fast = neaptide.compile_step(step, budget="60%")`, then `loss = fast(batch)` in the training loop.
-    The arguments are those of `plan` and `apply`. Calls of other shapes are planned when they first come. They may
+    The arguments are those of `plan` and `apply`. The search ends once it has taken longer than it can save in 100 steps, and the
+    plan has nothing that only a report tells (axes, what `numerics="close"` would do better). Calls of other shapes are planned when they first come. They may
     use the bytes that the first plan was allowed, so a small last batch need not reach a share of its own; a share
     such as `"60%"` gives a larger batch that share of its own baseline.
 
