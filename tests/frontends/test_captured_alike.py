@@ -47,8 +47,8 @@ def both(step, monkeypatch):
     first = capture_step(step, (torch.zeros(5, 4), 3))
     plain = capture_step(step, (torch.zeros(9, 4), 1), dynamic=DYNAMIC)
     calls = []
-    original = torch_step.cut_behind
-    monkeypatch.setattr(torch_step, "cut_behind", lambda *args: calls.append(1) or original(*args))
+    original = torch_step.on_the_way
+    monkeypatch.setattr(torch_step, "on_the_way", lambda *args: calls.append(1) or original(*args))
     return capture_step(step, (torch.zeros(9, 4), 1), dynamic=DYNAMIC, like=first), plain, len(calls)
 
 
@@ -76,3 +76,12 @@ def test_what_cannot_be_captured_is_refused_as_without_an_earlier_capture():
     first = capture_step(odd, (torch.zeros(5, 4),))
     with pytest.raises(CaptureError, match="depends on the data"):
         capture_step(odd, (torch.zeros(9, 4),), dynamic=DYNAMIC, like=first)
+
+
+def test_two_captures_at_other_sizes_prove_that_no_size_of_an_example_is_in_the_program():
+    step = make()
+    first = capture_step(step, (torch.zeros(5, 4), 3))
+    assert not first.has_no_example
+    assert capture_step(step, (torch.zeros(9, 4), 1), dynamic=DYNAMIC, like=first).has_no_example
+    assert not capture_step(step, (torch.zeros(5, 4), 1), dynamic=DYNAMIC, like=first).has_no_example
+    assert not capture_step(step, (torch.zeros(9, 4), 1), dynamic=DYNAMIC).has_no_example

@@ -10,6 +10,7 @@ import torch
 
 from frontends.steps import batch, net, sgd
 from neaptide.errors import CaptureError
+from neaptide.frontends import step_trace
 from neaptide.frontends.torch_step import capture_step
 from neaptide.runtime.planned_step import PlannedStep
 from step_checks import as_variant, assert_same_bits, planned
@@ -308,3 +309,37 @@ def test_a_later_call_that_cannot_be_captured_is_named_at_the_first_call():
     run = planned(step, batch(), on_mismatch="eager")
     assert seven_calls(rare, run) == seven_calls(eager, eager.shows_it_in_front)
     assert (run.counts.planned, run.counts.eager) == (5, 2)
+
+
+class Logged(Loop):
+    """It counts between backward passes, and what it does behind them is no tensor operation."""
+
+    def step(self, micro_batches):
+        total = 0.0
+        for x in micro_batches:
+            loss = self.model(x).square().mean()
+            loss.backward()
+            total += loss.item()
+            self.n += len(x)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.shown.append(f"{self.n}: {total:.3f}")
+        return total
+
+
+def test_a_step_that_counts_and_logs_is_run_no_more_than_it_must(monkeypatch):
+    traces = []
+    run = step_trace._Tracer.run
+    monkeypatch.setattr(step_trace._Tracer, "run", lambda tracer: traces.append(1) or run(tracer))
+    loop, eager = Logged(), Logged()
+    captured = capture_step(loop.step, ([batch(), batch()],))
+    # The whole; up to its first effect; twice the statement in front of that; with the count as a symbol, which is the first
+    # program, and as a number; the program of later steps.
+    assert len(traces) == 7
+    assert captured.host is not None
+    assert captured.state.counted == {"self.n"}
+    torch.manual_seed(3)
+    calls = [[batch(), batch()] for _ in range(3)]
+    fast = planned(loop.step, calls[0], on_mismatch="error")
+    assert [plain(fast(x)) for x in calls] == [plain(eager.step(x)) for x in calls]
+    assert (loop.left(), loop.shown, loop.n) == (eager.left(), eager.shown, eager.n)

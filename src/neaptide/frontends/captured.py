@@ -138,6 +138,7 @@ class CapturedStep:
         host: what runs behind the programs; None where nothing does. The programs are then those of its head.
         sizes: reads dims that may vary off the arguments of a call; None where none may.
         request: what was asked for, but for the arguments.
+        has_no_example: a capture at another size of each dim gave the same programs, so none has a size of its example.
     """
 
     step: Callable[..., Any]
@@ -154,6 +155,7 @@ class CapturedStep:
     last_writes: FirstWrites = NO_WRITES
     host: HostCode | None = None
     sizes: SizeGuard | None = None
+    has_no_example: bool = False
 
     @property
     def checkpoints(self) -> Literal["keep", "undo"]:

@@ -54,7 +54,11 @@ def captured_alike(
     sizes = _sizes_of(like, request)
     if not all(any(_is_same(program, known, sizes) for known in like.programs) for program in found.programs):
         return None
-    return replace(found, request=replace(found.request or request, is_known=False))
+    return replace(
+        found,
+        request=replace(found.request or request, is_known=False),
+        has_no_example=all(sizes.get(dim.name, dim.size) != dim.size for dim in request.dims),
+    )
 
 
 def _is_same(program: CapturedProgram, known: CapturedProgram, sizes: Mapping[str, int]) -> bool:

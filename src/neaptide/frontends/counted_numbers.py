@@ -6,6 +6,7 @@ and no `float`, so the trace with symbols is compared with one of plain numbers.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -27,8 +28,11 @@ def counted_in(refusal: CaptureError) -> frozenset[str]:
     return frozenset(write.name for write in writes if write.is_count)
 
 
-def check_counted(called: Callable[..., Any], request: StepRequest, found: StepState) -> None:
+def check_counted(called: Callable[..., Any], request: StepRequest, found: StepState) -> list[Trace]:
     """Compare a step that has such numbers as symbols with its trace of plain numbers. Two traces.
+
+    Returns:
+        The trace with symbols, where it is one of the first program.
 
     Raises:
         CaptureError: they are two programs.
@@ -41,10 +45,9 @@ def check_counted(called: Callable[..., Any], request: StepRequest, found: StepS
         )
     numbers = {place.name: place.get() for place in found.scalars if place.name in counted}
     try:
-        symbolic, _ = _traced(called, request, found)
+        symbolic, also_written = _traced(called, request, found)
     except WrittenNumbersError as error:  # it makes numbers of parameter groups of its counts
-        check_counted(called, replace(request, changing=request.changing | error.names), found)
-        return
+        return check_counted(called, replace(request, changing=request.changing | error.names), found)
     found.counted = frozenset()
     try:
         plain, writes = _traced(called, request, found)
@@ -82,6 +85,7 @@ def check_counted(called: Callable[..., Any], request: StepRequest, found: StepS
             why="it asks for their type, or for more than arithmetic can tell",
             next_step="keep the count in a tensor, or update it behind the last tensor operation",
         )
+    return [] if also_written or request.changing or request.dims else [symbolic]
 
 
 def _traced(
@@ -102,7 +106,9 @@ def _traced(
 
 def _without_numbers(trace: Trace) -> Trace:
     """A trace without the numbers that it writes: they are its last outputs where it leaves no tensors."""
-    output = trace.recording.records[-1]
+    recording = copy.copy(trace.recording)
+    output = copy.copy(recording.records[-1])
     kept = [k for k, slot in enumerate(trace.outputs) if slot.role != "number"]
     output.args = tuple(output.args[k] for k in kept)
-    return replace(trace, outputs=tuple(trace.outputs[k] for k in kept))
+    recording.records = [*recording.records[:-1], output]
+    return replace(trace, recording=recording, outputs=tuple(trace.outputs[k] for k in kept))

@@ -5,10 +5,11 @@ The step is traced statement by statement until one has an effect on the host. T
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import types
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -46,15 +47,41 @@ class _FirstEffect(BaseException):
     """Ends a trace at the first statement that writes Python state; nothing of the user's may catch it."""
 
 
-def cut_behind(
+@dataclass(frozen=True)
+class OnTheWay:
+    """A step up to its first effect on the host, as one trace of it statement by statement shows.
+
+    Attributes:
+        counts: names of the numbers that it writes before it does anything else on the host.
+    """
+
+    counts: frozenset[str]
+    _cuts: Mapping[bool, Callable[[], HostCode]]  # by whether counts are no effects
+    _why_not: str = "no statement of the step itself is host code"
+
+    def cut(self, *, but_counts: bool = False) -> HostCode:
+        """The step, cut in front of its first effect.
+
+        Args:
+            but_counts: numbers that it counts in are no effects.
+
+        Raises:
+            LookupError: it cannot be cut; the text says why.
+        """
+        if but_counts not in self._cuts:
+            raise LookupError(self._why_not)
+        return self._cuts[but_counts]()
+
+
+def on_the_way(
     step: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     extra: Any,
     counted: frozenset[str] = frozenset(),
     entry: EntryPattern | None = None,
-) -> HostCode:
-    """Cut a step at its first statement that has an effect on the host, or fails to be traced.
+) -> OnTheWay:
+    """Find the first statement of a step that has an effect on the host, or fails to be traced. One trace.
 
     Args:
         step: could not be captured as a whole.
@@ -63,25 +90,36 @@ def cut_behind(
         extra: further state, as for `find_state`.
         counted: names of numbers of the state that the step may write.
         entry: what a later call finds that could not be captured; None for this one.
-
-    Raises:
-        LookupError: it cannot be cut; the text says why.
     """
-    function, rebuild = _unwrapped(step)
-    source = StepSource(function)
+    try:
+        function, rebuild = _unwrapped(step)
+        source = StepSource(function)
+    except LookupError as reason:
+        return OnTheWay(frozenset(), {}, str(reason))
     state = find_state(step, extra)
     state.counted = counted
     reached = quiet = 0
     operations = -1
     objects = ObjectWatch(state)
     effects: _Effects | None = None
+    counts: frozenset[str] = frozenset()
+    cuts: dict[bool, int] = {}
+
+    def cut(number: int) -> HostCode:
+        if not number:
+            raise LookupError("its first statement is such host code")
+        return _at(number, function, source, rebuild)
 
     def mark(number: int) -> None:
-        nonlocal reached, quiet, operations, effects
+        nonlocal reached, quiet, operations, effects, counts
+        # Statements right before it that record nothing are host code as well: a rate that is looked up for a log.
         if effects is None:
             effects = _Effects(state, objects)
         elif effects.any_so_far():
-            raise _FirstEffect
+            cuts.setdefault(False, quiet or reached)
+            if effects.any_so_far(but_counts=True):
+                raise _FirstEffect
+            counts |= effects.counts()
         reached = number
         now = _operations()
         if now != operations or (number and source.is_clearing(number - 1)):
@@ -90,52 +128,9 @@ def cut_behind(
     try:
         trace_step(rebuild(source.marked(mark)), args, kwargs, state, entry or present_pattern(state))
     except (_FirstEffect, CaptureError):
-        if not reached:
-            raise LookupError("its first statement is such host code") from None
-        # Statements right before it that record nothing are host code as well: a rate that is looked up for a log.
-        return _at(quiet or reached, function, source, rebuild)
-    raise LookupError("no statement of the step itself is host code")
-
-
-def counted_on_the_way(
-    step: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    extra: Any,
-    counted: frozenset[str],
-) -> frozenset[str]:
-    """Names of the numbers that the step writes before it does anything else on the host. One trace.
-
-    Args:
-        step: could not be cut.
-        args: of the call.
-        kwargs: likewise.
-        extra: further state, as for `find_state`.
-        counted: names that are known.
-    """
-    try:
-        function, rebuild = _unwrapped(step)
-        source = StepSource(function)
-    except LookupError:
-        return frozenset()
-    state = find_state(step, extra)
-    state.counted = counted
-    objects = ObjectWatch(state)
-    effects: _Effects | None = None
-    found: frozenset[str] = frozenset()
-
-    def mark(_number: int) -> None:
-        nonlocal effects, found
-        if effects is None:
-            effects = _Effects(state, objects)
-        elif effects.any_so_far(but_counts=True):
-            raise _FirstEffect
-        else:
-            found |= effects.counts()
-
-    with contextlib.suppress(_FirstEffect, CaptureError):
-        trace_step(rebuild(source.marked(mark)), args, kwargs, state, present_pattern(state))
-    return found - counted
+        for but_counts in (False, True):
+            cuts.setdefault(but_counts, quiet or reached)
+    return OnTheWay(counts - counted, {which: partial(cut, number) for which, number in cuts.items()})
 
 
 def cut_again(host: HostCode, step: Callable[..., Any]) -> HostCode:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from neaptide.errors import CaptureError, HostEffectError
@@ -52,6 +52,7 @@ class StepRequest:
         is_known: an earlier capture shows that it does the same each time, so it is not run again to see.
         dims: of the arguments, that may vary.
         replans: calls that differ are captured again.
+        begun: a trace of the first program that was made for this very request; taken out by who goes on with it.
     """
 
     args: tuple[Any, ...]
@@ -67,6 +68,7 @@ class StepRequest:
     is_known: bool = False
     dims: tuple[DynamicDim, ...] = ()
     replans: bool = False
+    begun: list[Trace] = field(default_factory=list)
 
 
 class LaterCallError(HostEffectError):
@@ -271,7 +273,8 @@ def _traced(
     changing: frozenset[str],
 ) -> tuple[Trace, list[str]]:
     """A trace that took the branches of eager as far as that can be told, and what was changed in it, in words."""
-    trace = _trace(step, request, found, entry, changing)
+    is_begun = bool(request.begun) and not changing and request.begun[0].entry == entry
+    trace = request.begun.pop() if is_begun else _trace(step, request, found, entry, changing)
     rewrites = restore_causal_attention(trace.recording)
     if not rewrites or has_masked_attention(trace.recording):
         rewrites += trace.branches

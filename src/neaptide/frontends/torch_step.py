@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from neaptide.frontends.dynamic_dims import Dynamic, find_dims
 from neaptide.frontends.first_writes import FirstWrites
 from neaptide.frontends.host_bytes import kept_bytes, with_kept
 from neaptide.frontends.host_code import HostCode
-from neaptide.frontends.host_cut import counted_on_the_way, cut_again, cut_behind, not_cut
+from neaptide.frontends.host_cut import cut_again, not_cut, on_the_way
 from neaptide.frontends.joined_ranges import joined_programs
 from neaptide.frontends.mode_facts import check_modes
 from neaptide.frontends.same_program import is_same_but_for_numbers
@@ -121,20 +122,26 @@ def _captured_somehow(step: Callable[..., Any], request: StepRequest) -> Capture
     try:
         return _captured(step, lambda unread: find_state(step, request.extra, unread=unread), step, request)
     except CaptureError as refusal:
+        entry = refusal.entry if isinstance(refusal, LaterCallError) else None
+        way = on_the_way(step, request.args, request.kwargs, request.extra, request.counted, entry)
         try:
-            return _captured_before_host_code(step, request, refusal)
+            return _captured_before_host_code(step, request, refusal, way.cut)
         except CaptureError:
-            args, kwargs, known = request.args, request.kwargs, request.counted
-            counted = counted_in(refusal) - known
-            counted = counted or counted_on_the_way(step, args, kwargs, request.extra, known)
-            if not counted:
+            counted = counted_in(refusal) - request.counted
+            also = replace(request, counted=request.counted | (counted or way.counts))
+            if also.counted == request.counted:
                 raise
             try:
-                return _captured_somehow(step, replace(request, counted=known | counted))
+                if not counted:  # the whole step was refused for something else
+                    with contextlib.suppress(CaptureError):
+                        return _captured_before_host_code(
+                            step, also, refusal, partial(way.cut, but_counts=True)
+                        )
+                return _captured_somehow(step, also)
             except LaterCallError:
                 raise
-            except CaptureError as also:
-                logger.debug("not with %s as inputs and outputs: %s", ", ".join(sorted(counted)), also)
+            except CaptureError as reason:
+                logger.debug("not with %s as inputs and outputs: %s", ", ".join(sorted(also.counted)), reason)
             raise
 
 
@@ -149,17 +156,17 @@ def _captured(
     found.counted = request.counted
     found.is_watched, found.undoes_checkpoints = request.is_watched, request.undoes_checkpoints
     SignatureReader(found).read(request.args, request.kwargs)  # refuses arguments that cannot be guarded
-    if found.counted and not request.is_known:
-        check_counted(called, request, found)
+    is_counted = bool(found.counted) and not request.is_known
+    begun = check_counted(called, request, found) if is_counted else []
     try:
-        programs, symbolic = joined_programs(called, request, found)
+        programs, symbolic = joined_programs(called, replace(request, begun=begun), found)
     except StateWrittenError as refusal:
         return _captured_after_writes(step, find, called, request, refusal, found)
     return _assembled(step, request, found, programs, symbolic)
 
 
 def _captured_before_host_code(
-    step: Callable[..., Any], request: StepRequest, refusal: CaptureError
+    step: Callable[..., Any], request: StepRequest, refusal: CaptureError, cut: Callable[[], HostCode]
 ) -> CapturedStep:
     """The step up to the first statement that has an effect on the host, which runs behind it from there on.
 
@@ -167,8 +174,7 @@ def _captured_before_host_code(
         CaptureError: the first refusal, with the reason why the step cannot be cut.
     """
     try:
-        entry = refusal.entry if isinstance(refusal, LaterCallError) else None
-        host = cut_behind(step, request.args, request.kwargs, request.extra, request.counted, entry)
+        host = cut()
     except LookupError as reason:
         raise not_cut(refusal, str(reason)) from refusal.__cause__
     try:

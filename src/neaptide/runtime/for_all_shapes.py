@@ -116,7 +116,7 @@ def check_programs(prepared: PreparedStep) -> None:
     Raises:
         CaptureError: a program has one where it should have an expression.
     """
-    if (sizes := prepared.captured.sizes) is not None:
+    if (sizes := prepared.captured.sizes) is not None and not prepared.captured.has_no_example:
         for program in prepared.captured.programs:
             check_sizes(program, sizes.examples, registry())
 
