@@ -26,6 +26,7 @@ from neaptide.runtime.meter import storage_bytes
 from neaptide.runtime.planned_step import PlannedStep
 from neaptide.runtime.saved_in_file import SavedInFile, storages_of
 from neaptide.runtime.scratch_file import ScratchFile
+from neaptide.runtime.state_copy import StateCopy
 from neaptide.settings import verified_calls
 from step_checks import as_variant
 
@@ -199,6 +200,16 @@ def test_an_interrupt_behind_eager_leaves_no_step_done(x, monkeypatch):
         patch.setattr("neaptide.runtime.digests.digest", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(x)
+    assert trainer.state() == before
+    put_back = StateCopy.put_back
+
+    def interrupted_once(_copy):
+        monkeypatch.setattr(StateCopy, "put_back", put_back)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(StateCopy, "put_back", interrupted_once)
+    with pytest.raises(KeyboardInterrupt):
+        run(x)
     assert trainer.state() == before
     run(x)
     assert run.counts.verified.calls == 1

@@ -206,7 +206,14 @@ class _Checked:
         self._there = storages_of([*resident(), *self._tensors])
 
     def put_back(self) -> None:
-        """Have everything as it was before the call."""
+        """Have everything as it was before the call, whoever interrupts it."""
+        try:
+            self._put_back()
+        except KeyboardInterrupt:
+            self._put_back()
+            raise
+
+    def _put_back(self) -> None:
         writes = self._captured.first_writes
         writes.do()
         self._copy.put_back()
