@@ -1,6 +1,6 @@
 """Private PyTorch names of this room, resolved in one place.
 
-Checked against torch 2.11 and 2.13.
+Checked against torch 2.11 to 2.15.
 """
 
 from __future__ import annotations

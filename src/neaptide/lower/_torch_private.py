@@ -1,6 +1,6 @@
 """Private PyTorch names of this room, resolved in one place.
 
-Checked against torch 2.11, 2.13 and 2.15.
+Checked against torch 2.11 to 2.15.
 """
 
 from __future__ import annotations
