@@ -136,6 +136,11 @@ class Loop:
         self.optimizer.param_groups[0]["lr"] = 0.1 if self.n < 3 else 0.01
         return self.descend(self.model(x).square().mean())
 
+    def a_rate_of_milestones(self, x):
+        self.n += 1
+        self.optimizer.param_groups[0]["lr"] = 0.1 * 0.5 ** sum(self.n >= m for m in (2, 4))
+        return self.descend(self.model(x).square().mean())
+
     def and_shows_it_behind(self, x):
         self.n += 1
         loss = self.descend(self.model(x).square().mean())
@@ -218,6 +223,20 @@ def test_what_more_than_arithmetic_decides_is_refused(name):
     assert odd.n == 0
 
 
+def test_a_count_that_chooses_from_a_list_is_refused_with_the_line_that_chooses():
+    class Listed(Loop):
+        def step(self, x):
+            self.n += 1
+            rate = [0.1, 0.05, 0.01][self.n]  # HERE
+            self.optimizer.param_groups[0]["lr"] = rate
+            return self.descend(self.model(x).square().mean())
+
+    with pytest.raises(CaptureError, match=r"writes self\.n") as caught:
+        capture_step(Listed().step, (batch(),))
+    assert "cannot count in self.n" in caught.value.next_step
+    assert "[self.n]  # HERE" in str(caught.value)
+
+
 def test_a_plain_optimizer_counts_as_well():
     model = net()
     optimizer, count = sgd(model), 0
@@ -266,6 +285,11 @@ class Rare(Loop):
             self.numbers["late"] = True
         return self.descend(self.model(x).square().mean() * (2.0 if "late" in self.numbers else 1.0))
 
+    def begins_a_stage(self, x):
+        self.n += 1
+        self.totals.rows = 0 if self.n < 3 else 1
+        return self.descend(self.model(x).square().mean() * (2.0 if self.totals.rows == 1 else 1.0))
+
     def shows_it_in_front(self, x):
         self.n += 1
         if self.n % 3 == 0:
@@ -288,7 +312,13 @@ def seven_calls(rare, step):
 
 @pytest.mark.parametrize(
     ("name", "replans"),
-    [("accumulates", 1), ("begins_anew", 0), ("shows_it_behind", 0), ("switches_a_flag", 2)],
+    [
+        ("accumulates", 1),
+        ("begins_anew", 0),
+        ("begins_a_stage", 0),
+        ("shows_it_behind", 0),
+        ("switches_a_flag", 2),
+    ],
 )
 def test_what_counts_lead_to_later_is_planned_from_the_start(name, replans):
     rare, eager = Rare(), Rare()

@@ -59,7 +59,7 @@ def check_counted(called: Callable[..., Any], request: StepRequest, found: StepS
         for value, slot in zip(program.graph.inputs, program.inputs, strict=True)
         if slot.key[0] == "scalar" and slot.name in numbers
     }
-    after = {write.name: write.after for write in writes}
+    after = {**numbers, **{write.name: write.after for write in writes}}
     outputs = zip(program.outputs, folded_outputs(program.graph, by_value), strict=True)
     is_same = all(
         token == ("number", after[slot.name])

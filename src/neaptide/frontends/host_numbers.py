@@ -54,6 +54,7 @@ class HostNumbers:
         self._known = KnownValues(recorder.recording, self._numbers, self._slots, self._batch)
         with contextlib.ExitStack() as stack:
             stack.enter_context(_replaced(torch.SymBool, "__bool__", self._decide))
+            stack.enter_context(_replaced(torch.SymBool, "__int__", _as_number))
             stack.enter_context(_replaced(torch.SymFloat, "__bool__", _is_not_zero))
             for name in ("max", "min"):
                 stack.enter_context(_replaced(builtins, name, _extreme(recorder)))
@@ -149,6 +150,11 @@ MAX_ELEMENTS = 1 << 16  # of a tensor of the batch that a decision is worked out
 def _is_small_and_whole(tensor: torch.Tensor) -> bool:
     whole = not (tensor.is_floating_point() or tensor.is_complex())
     return whole and tensor.device.type == "cpu" and tensor.numel() <= MAX_ELEMENTS
+
+
+def _as_number(_original: Callable[..., int]) -> Callable[..., int]:
+    """A comparison that is counted, as in `sum(step >= m for m in milestones)`, is a decision like any other."""
+    return lambda symbol: int(bool(symbol))
 
 
 def _is_not_zero(_original: Callable[..., bool]) -> Callable[..., bool]:

@@ -126,7 +126,7 @@ def _captured_somehow(step: Callable[..., Any], request: StepRequest) -> Capture
         way = on_the_way(step, request.args, request.kwargs, request.extra, request.counted, entry)
         try:
             return _captured_before_host_code(step, request, refusal, way.cut)
-        except CaptureError:
+        except CaptureError as refused:
             counted = counted_in(refusal) - request.counted
             also = replace(request, counted=request.counted | (counted or way.counts))
             if also.counted == request.counted:
@@ -141,7 +141,13 @@ def _captured_somehow(step: Callable[..., Any], request: StepRequest) -> Capture
             except LaterCallError:
                 raise
             except CaptureError as reason:
-                logger.debug("not with %s as inputs and outputs: %s", ", ".join(sorted(also.counted)), reason)
+                names = ", ".join(sorted(also.counted - request.counted))
+                logger.debug("not with %s as inputs and outputs: %s", names, reason)
+                where = "" if reason.where is None else f" ({reason.where})"
+                refused.next_step = (
+                    f"{refused.next_step}; the program cannot count in {names} either: {reason.what}{where}"
+                )
+                refused.args = (refused.render(),)
             raise
 
 

@@ -208,6 +208,7 @@ class StateWatch:
         words = [
             w for w in re.findall(r"[A-Za-z_]\w*", names[0]) if w not in {"append", "remove", "self", _MOVED}
         ]
+        is_first = any(write.before is None or write.before is GONE for write in writes)
         lines = (find_line(word, self._state.codes) for word in reversed(words))
         error = StateWrittenError(
             f"the step writes {', '.join(names[:3])}{' and more' if len(names) > 3 else ''}",
@@ -215,7 +216,11 @@ class StateWatch:
             why="Python state that is written during the trace would not be written when the program runs",
             next_step="draw with torch (torch.rand) and choose with torch.where, or draw outside the step and pass it"
             if names[0].startswith("random (")
-            else "keep it in a tensor or buffer, or update it outside the step",
+            else "keep it in a tensor or buffer, or update it outside the step"
+            + (
+                ", or call the step once before it is planned, where its first call alone does this"
+                * is_first
+            ),
         )
         error.writes, error.trace = tuple(write.without_fakes() for write in writes), trace
         return error
