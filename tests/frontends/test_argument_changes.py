@@ -86,6 +86,15 @@ class Trainer:
         self.seen.append((name, loss.item(), list(batch)))
         return loss
 
+    def empties_it(self, batch):
+        x, y = batch["x"], batch["y"]
+        batch.clear()
+        return self.update(x, y)
+
+    def keeps_plain_values_alone(self, batch):
+        batch["kept"] = {"rows": len(batch["x"]), "tags": []}
+        return self.update(batch.pop("x"), batch.pop("y"))
+
     def puts_back(self, batch):
         y = batch.pop("y")
         loss = self.update(batch["x"], y)
@@ -232,6 +241,18 @@ def test_what_a_program_cannot_make_at_each_call_is_refused_at_its_line():
     assert 'batch["seen"] = {1, 2}  # HERE' in caught.value.where
     assert "a set" in caught.value.why or "the set" in caught.value.why
     assert "batch = dict(batch)" in caught.value.next_step
+
+
+def test_a_new_list_in_two_places_is_refused():
+    trainer = Trainer()
+
+    def step(batch):
+        batch["parts"] = batch["again"] = [batch["x"] * 2]
+        return trainer.update(batch["x"], batch["y"])
+
+    with pytest.raises(CaptureError, match=r"its argument batch\['parts'\]") as caught:
+        capture_step(step, (made("", 0),))
+    assert "two places" in caught.value.why
 
 
 @dataclasses.dataclass(slots=True)

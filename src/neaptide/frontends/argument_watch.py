@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 from torch.utils import _pytree as pytree
 
 from neaptide.frontends.argument_changes import HOLDERS, Call, Path, is_holder, parts_of, refusal
 from neaptide.frontends.batch_objects import flatten, has_slots, is_object
-from neaptide.frontends.containers import copied
+from neaptide.frontends.containers import copied, entries_of
 from neaptide.frontends.scalars import is_plain
 from neaptide.frontends.step_state import StepState
 from neaptide.frontends.trace_watch import GONE, find_line, is_same
@@ -69,6 +69,28 @@ class ArgumentWatch:
             if not is_plain(content):
                 why = f"the {type(content).__name__} that it puts there would be that of the capture for ever"
                 raise refusal(self._call, self._changed, why, self._line(self._changed))
+
+    def refuse_shared(self, contents: Iterable[Any], own: Container[int]) -> None:
+        """Refuse a new list or dict that is put in two places: a program makes one for each.
+
+        Args:
+            contents: of the containers.
+            own: by `id`, what is not new.
+
+        Raises:
+            CaptureError: there is one.
+        """
+        seen: set[int] = set()
+        waiting = [part for content in contents for part in entries_of(content)]
+        while waiting:
+            part = waiting.pop()
+            if id(part) in own or not (is_holder(part) or issubclass(type(part), tuple)):
+                continue
+            if id(part) in seen and is_holder(part):
+                why = f"the new {type(part).__name__} that it puts in two places would be two of them"
+                raise refusal(self._call, self._changed, why, self._line(self._changed))
+            seen.add(id(part))
+            waiting += entries_of(part)
 
     def _line(self, path: Path) -> str | None:
         words = [step for step in reversed(path[1:]) if isinstance(step, str)]

@@ -144,9 +144,7 @@ def _captured_somehow(step: Callable[..., Any], request: StepRequest) -> Capture
                 names = ", ".join(sorted(also.counted - request.counted))
                 logger.debug("not with %s as inputs and outputs: %s", names, reason)
                 where = "" if reason.where is None else f" ({reason.where})"
-                refused.next_step = (
-                    f"{refused.next_step}; the program cannot count in {names} either: {reason.what}{where}"
-                )
+                refused.next_step = f"{refused.next_step or 'take it out of the step'}; the program cannot count in {names} either: {reason.what}{where}"
                 refused.args = (refused.render(),)
             raise
 

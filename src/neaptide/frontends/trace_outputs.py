@@ -107,13 +107,14 @@ class TraceOutputs:
         }
         own |= stand_ins.keys
         own |= {id(twin): ("tensor", name) for name, twin in twins.items()}
-        leaves, self.result_spec = _flattened(result, own)
+        leaves, self.result_spec = flatten(result, lambda part: id(part) in own or _is_fixed(part))
         self._add_leaves(leaves, own, notes)
         changed = watch.changed()
         if changed:
             own |= watch.held
-            more, spec = _flattened(list(changed.values()), own)
+            more, spec = flatten(list(changed.values()), lambda part: id(part) in own)
             watch.refuse_odd(leaf for leaf in more if id(leaf) not in own and not isinstance(leaf, _MADE))
+            watch.refuse_shared(changed.values(), own)
             self.changes = ArgumentChanges(tuple(changed), spec)
             self._add_leaves(more, own, notes, len(leaves))
 
@@ -239,10 +240,6 @@ def refuse_batch_gradients(count: int, twins: Twins, notes: Notes) -> None:
                 why="it would be accumulated in the caller's batch",
                 next_step="use `.detach().requires_grad_()` of it in the step, or make that tensor a parameter",
             )
-
-
-def _flattened(tree: Any, own: Mapping[int, Any]) -> tuple[list[Any], Any]:
-    return flatten(tree, lambda part: id(part) in own or _is_fixed(part))
 
 
 def _is_fixed(part: Any) -> bool:
