@@ -215,3 +215,27 @@ def test_what_cannot_be_written_anew_at_each_call_is_refused(kind, reason):
     step, batch = factory_of(kind)()
     with pytest.raises(CaptureError, match=reason):
         capture_step(step, (batch,))
+
+
+class LooksAround(torch.optim.SGD):
+    """Reads a number that it keeps for a tensor of nobody's."""
+
+    def step(self, closure=None):
+        for kept in self.state.values():
+            if "scale" in kept:
+                self.param_groups[0]["params"][0].grad.mul_(kept["scale"])
+        return super().step(closure)
+
+
+def test_numbers_in_state_of_a_tensor_that_is_gone_are_refused():
+    model = nn.Linear(4, 3)
+    optimizer = LooksAround(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer.state[nn.Parameter(torch.ones(2))] = {"scale": 0.5}
+
+    def step(batch):
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        optimizer.step()
+
+    with pytest.raises(CaptureError, match="keeps state that belongs to no parameter"):
+        capture_step(step, (torch.randn(5, 4),))
