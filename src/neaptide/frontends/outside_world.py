@@ -130,10 +130,8 @@ def no_outside_world(state: StepState) -> Iterator[None]:
         yield
         return
     named = frozenset().union(*(names_in(code) for code in state.codes))
-    replaced = _replace_everywhere(_replacements(named), state)
     with contextlib.ExitStack() as stack:
-        for place, original in replaced:
-            stack.callback(place.set, original)
+        stack.enter_context(_replaced_everywhere(_replacements(named), state))
         stack.enter_context(_watched_environment(state))
         stack.enter_context(_attribute(random.Random, "seed", seed_stand_in(random.Random.seed)))
         network = sys.modules.get("socket")
@@ -160,18 +158,29 @@ def refuse_clocks(constants: Iterable[Any]) -> None:
             raise clock_error(constant.clock, constant.where)
 
 
-def _replace_everywhere(replacements: Mapping[int, Any], state: StepState) -> list[tuple[Place, Any]]:
-    """Puts replacements where the originals are held; returns what was where."""
+@contextlib.contextmanager
+def _replaced_everywhere(replacements: Mapping[int, Any], state: StepState) -> Iterator[None]:
+    """Replacements are where the originals were held while the context is open."""
     places: dict[tuple[int, Any], Place] = {
         place.identity: place for place in state.watched if id(place.get()) in replacements
     }
-    for entries, name in _holders(_sizes(), frozenset(replacements)):
-        if id(entries.get(name)) in replacements:
-            places.setdefault((id(entries), name), ItemPlace(name, entries, name))
     held = [(root, root.get()) for root in map(root_of, places.values())]  # tuples are made anew
-    for place in places.values():
-        place.set(replacements[id(place.get())])
-    return held
+    named = [
+        (entries, name, entries[name], replacements[id(entries[name])])
+        for entries, name in _holders(_sizes(), frozenset(replacements))
+        if id(entries.get(name)) in replacements and (id(entries), name) not in places
+    ]
+    try:
+        for place in places.values():
+            place.set(replacements[id(place.get())])
+        for entries, name, _, replacement in named:
+            entries[name] = replacement
+        yield
+    finally:
+        for entries, name, original, _ in named:
+            entries[name] = original
+        for root, original in reversed(held):
+            root.set(original)
 
 
 def _sizes() -> tuple[int, ...]:
