@@ -22,11 +22,11 @@ help:  ## list the targets
 
 setup: $(STAMP)  ## make .venv with everything that the other targets need
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml benchmarks/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet --requirement constraints.txt
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[zoo,exact,plots,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[zoo,plots,dev]' --editable ./benchmarks
 	touch $(STAMP)
 
 demo: $(STAMP)  ## plan and run a GPT-2 and a ResNet-50 training step at 60 % of their peak

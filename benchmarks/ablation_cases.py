@@ -13,10 +13,6 @@ import ablation_rooms
 import ablation_settings
 from ablation_settings import recompute_solver, within_row
 from layout_cases import CHALLENGING_CAPACITY, network_problem, problem_of
-from neaptide.corpus.layouts import pipelined, random_layout, staggered, training_shaped
-from neaptide.corpus.random_orders import gnp, layered, local, random_order, wide
-from neaptide.corpus.recompute_forms import FAMILIES
-from neaptide.corpus.training_networks import TRAINING_STEPS
 from neaptide.layout import best_layout as layouts
 from neaptide.layout.minimalloc_csv import read_csv
 from neaptide.layout.problem import LayoutProblem
@@ -27,6 +23,10 @@ from neaptide.schedule.order import portfolio as orders
 from neaptide.schedule.order.neutral import from_mapping
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.recompute_form import from_json as step_from_json
+from neaptide_corpus.layouts import pipelined, random_layout, staggered, training_shaped
+from neaptide_corpus.random_orders import gnp, layered, local, random_order, wide
+from neaptide_corpus.recompute_forms import FAMILIES
+from neaptide_corpus.training_networks import TRAINING_STEPS
 from order_cases import EARLIER_OPTIMA
 from order_cases import problem_of as problem_of_order
 from recompute_cases import PUBLISHED, generated

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from ablation_settings import changed, other_settings
 from layout_cases import problem_of
-from neaptide.corpus.layouts import training_shaped
 from neaptide.cost.devices import Link
 from neaptide.layout.bounds import live_bytes
 from neaptide.layout.pools import settings as pools
@@ -36,6 +35,7 @@ from neaptide.schedule.order.incremental import settings as edits
 from neaptide.schedule.order.incremental.reschedule import reschedule
 from neaptide.schedule.order.incremental.settling import settle
 from neaptide.schedule.order.portfolio import best_order
+from neaptide_corpus.layouts import training_shaped
 from order_edit_cases import EDIT_KINDS, TUNING, random_edit
 from recompute_cases import generated
 

@@ -12,15 +12,15 @@ import layout_cases
 import order_cases
 import recompute_bars
 from neaptide import zoo
-from neaptide.corpus.conv_backward import Update
-from neaptide.corpus.random_orders import repeated_blocks, wide
-from neaptide.corpus.recompute_forms import recompute_form
-from neaptide.corpus.series_parallel import pumpkin, series_parallel
-from neaptide.corpus.three_partition import hard_out_tree, hard_pumpkin, three_partition_numbers
-from neaptide.corpus.training_networks import TRAINING_STEPS
 from neaptide.layout.minimalloc_csv import write_csv
 from neaptide.outcome import Limits
 from neaptide.schedule.order.neutral import to_json
+from neaptide_corpus.conv_backward import Update
+from neaptide_corpus.random_orders import repeated_blocks, wide
+from neaptide_corpus.recompute_forms import recompute_form
+from neaptide_corpus.series_parallel import pumpkin, series_parallel
+from neaptide_corpus.three_partition import hard_out_tree, hard_pumpkin, three_partition_numbers
+from neaptide_corpus.training_networks import TRAINING_STEPS
 
 Row = dict[str, Any]
 WORK: Final[Mapping[str, int]] = MappingProxyType(

@@ -18,7 +18,6 @@ from typing import Any, Final, TypeVar
 
 from bench_record import RESULTS, recorded, save, table
 from neaptide.analysis.legality import check_schedule
-from neaptide.corpus.training_steps import transformer_step
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
@@ -32,6 +31,7 @@ from neaptide.planner.candidates.judge import judge_candidate
 from neaptide.planner.candidates.standing import Standing
 from neaptide.planner.pricing import Pricing
 from neaptide.schedule.evaluate import Evaluator
+from neaptide_corpus.training_steps import transformer_step
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """Fine-tuning with batches of all lengths: `python benchmarks/dynamic_shapes.py [--samples 7 8 9] [--batches 500] [--keep]`.
 
 A small Llama of four layers, with batches of a fixed number of random samples, whose lengths are those of
-`neaptide.corpus.text_lengths`, four times shorter. In the form of the table of BladeDISC++ (arXiv 2412.16985, Table 1):
+`neaptide_corpus.text_lengths`, four times shorter. In the form of the table of BladeDISC++ (arXiv 2412.16985, Table 1):
 
 * no plan: eager, each batch padded to its longest sample;
 * padded: each batch padded to a power of two, the last bucket the longest sample there is, and a plan for each bucket;

@@ -38,7 +38,7 @@ class Loader:
     """Batches of some numbers of samples, padded to a length."""
 
     def __init__(self, samples: int, batches: int) -> None:
-        from neaptide.corpus.text_lengths import batches_of_tokens
+        from neaptide_corpus.text_lengths import batches_of_tokens
 
         self.lengths = batches_of_tokens(batches, samples, SEED, scale=SCALE)
 

@@ -2,7 +2,7 @@
 
 Llama-2-1B of BladeDISC++ (arXiv 2412.16985, 3): Llama-2-7B with four layers, 14, 16 and 18 samples a batch, for the preset
 `a100-40g`. Captured on the meta device, so nothing is run: peaks are counted exactly, with workspace by formula; seconds are
-those of the preset, without captures and plans. Texts are those of `neaptide.corpus.text_lengths`. The device has as many bytes
+those of the preset, without captures and plans. Texts are those of `neaptide_corpus.text_lengths`. The device has as many bytes
 beyond the highest peak of 14 samples without a plan as 40 GB are beyond 38.2, and plans may use what BladeDISC++ used.
 The result is `results/dynamic_shapes_paper.json`; its table is put into `docs/explanation/dynamic-shapes.md`.
 """
@@ -35,7 +35,6 @@ Row = dict[str, Any]
 def predicted(samples: int, share: float, batches: int, first_peak: int) -> Row:
     """One number of samples: no plan, padded plans, and one program with points."""
     from neaptide import zoo
-    from neaptide.corpus.text_lengths import batches_of_tokens
     from neaptide.frontends.torch_step import capture_step
     from neaptide.outcome import Limits
     from neaptide.planner.budget import Budget
@@ -43,6 +42,7 @@ def predicted(samples: int, share: float, batches: int, first_peak: int) -> Row:
     from neaptide.runtime.for_all_shapes import for_all_shapes
     from neaptide.runtime.prepared_step import PreparedStep
     from neaptide.runtime.search_options import SearchOptions
+    from neaptide_corpus.text_lengths import batches_of_tokens
 
     lengths = batches_of_tokens(batches, samples, SEED)
     widths = [max(batch) for batch in lengths]

@@ -23,7 +23,7 @@ import layout_cases
 import order_cases
 from bench_record import MIB, recorded, run_part, save, say, table
 from neaptide import zoo
-from neaptide.peers.layouts.rules import ALL_RULES as RULES
+from neaptide_peers.layouts.rules import ALL_RULES as RULES
 
 Row = dict[str, Any]
 Case = tuple[str, ...]

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from neaptide.corpus.layouts import LayoutRow, pipelined, training_shaped
 from neaptide.layout.best_layout import best_layout
 from neaptide.layout.bounds import live_bytes
 from neaptide.layout.from_order import order_buffers
@@ -22,9 +21,10 @@ from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.validate import check_layout
 from neaptide.named_peers import RULES as PEERS
 from neaptide.outcome import Limits
-from neaptide.peers.layouts.cp_sat import fit_with_cp_sat
-from neaptide.peers.layouts.rules import ALL_RULES as RULES
 from neaptide.schedule.order.portfolio import best_order
+from neaptide_corpus.layouts import LayoutRow, pipelined, training_shaped
+from neaptide_peers.layouts.cp_sat import fit_with_cp_sat
+from neaptide_peers.layouts.rules import ALL_RULES as RULES
 from order_cases import problem_of as problem_of_order
 
 CHALLENGING_CAPACITY: Final = 1 << 20

@@ -1,7 +1,7 @@
 """MAGIS's own graphs under MAGIS's own costs: `python benchmarks/magis_zoo.py [NET ...] --instances FOLDER`.
 
 Each net is a training step recorded from MAGIS's model zoo, in `FOLDER/magis_zoo/NET.json`. Bytes and seconds are counted
-as MAGIS's simulator counts them (`neaptide.peers.magis`). For a latency of +5 % and +10 % it prints the least peak, as a
+as MAGIS's simulator counts them (`neaptide_peers.magis`). For a latency of +5 % and +10 % it prints the least peak, as a
 share of eager's, of: the whole step in 2, 4, 8, 16 or 32 parts; MAGIS's released search and MAGIS's paper, as published;
 MAGIS's search as written here; ours, the outer search over regions in parts with recomputation inside and around them.
 Rows of a net take the place of earlier ones in `benchmarks/results/magis_zoo.json`. Each net runs in a process of its own

@@ -11,16 +11,11 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from neaptide.analysis.legality import check_schedule
-from neaptide.corpus.recorded_steps import RecordedStep, from_json
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
 from neaptide.named_peers import peer
 from neaptide.outcome import Limits, Stopwatch
-from neaptide.peers.magis.best_first import Wanted
-from neaptide.peers.magis.carry_out import carry_out
-from neaptide.peers.magis.footprint import Footprint, footprint
-from neaptide.peers.magis.seconds import RecordedCost
 from neaptide.planner.budget import Budget
 from neaptide.planner.plan_graph import PlanRequest
 from neaptide.planner.pricing import Pricing
@@ -28,6 +23,11 @@ from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.estimate import PartCosts
 from neaptide.planner.variants.search import plan_variants
+from neaptide_corpus.recorded_steps import RecordedStep, from_json
+from neaptide_peers.magis.best_first import Wanted
+from neaptide_peers.magis.carry_out import carry_out
+from neaptide_peers.magis.footprint import Footprint, footprint
+from neaptide_peers.magis.seconds import RecordedCost
 
 Row = dict[str, Any]
 NETS: Final = ("unet", "unet2p", "resnet50", "vit", "bert", "gpt_neo", "btlm")

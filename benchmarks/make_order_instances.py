@@ -12,11 +12,11 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from neaptide.corpus.conv_forms import CAPTURED, COMPILED
-from neaptide.corpus.nas_networks import GENOTYPES, NAS_NETWORKS, nas_network
-from neaptide.corpus.nas_networks_large import LARGE_NETWORKS
-from neaptide.corpus.order_forms import OrderForm
-from neaptide.corpus.rand_wire import rand_wire
+from neaptide_corpus.conv_forms import CAPTURED, COMPILED
+from neaptide_corpus.nas_networks import GENOTYPES, NAS_NETWORKS, nas_network
+from neaptide_corpus.nas_networks_large import LARGE_NETWORKS
+from neaptide_corpus.order_forms import OrderForm
+from neaptide_corpus.rand_wire import rand_wire
 
 FOLDER: Final = Path(__file__).resolve().parent / "instances" / "order"
 RAND_WIRE_SEEDS: Final = (0, 1, 2)
@@ -36,7 +36,7 @@ def instances() -> dict[str, tuple[OrderForm, dict[str, Any]]]:
         wiring = {
             "source": "RandWire, WS(32, 4, 0.75) x 3: Xie et al., ICCV 2019",
             "seed": seed,
-            "generator": "neaptide.corpus.rand_wire.watts_strogatz on Python's random.Random; networkx not used",
+            "generator": "neaptide_corpus.rand_wire.watts_strogatz on Python's random.Random; networkx not used",
             "model": _COMPILED + ", views are no operations",
         }
         made[f"rand_wire_{seed}"] = (rand_wire(seed), wiring)

@@ -15,8 +15,8 @@ from typing import Any, Final
 import bench_sections
 import order_cases
 from bench_record import table
-from neaptide.corpus.conv_backward import Update
-from neaptide.corpus.training_networks import TRAINING_STEPS
+from neaptide_corpus.conv_backward import Update
+from neaptide_corpus.training_networks import TRAINING_STEPS
 
 Row = dict[str, Any]
 MIB: Final = 2**20

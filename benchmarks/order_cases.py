@@ -10,12 +10,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from neaptide.corpus.conv_backward import Update
-from neaptide.corpus.order_forms import OrderForm
-from neaptide.corpus.random_orders import repeated_blocks, wide
-from neaptide.corpus.series_parallel import pumpkin, series_parallel
-from neaptide.corpus.three_partition import hard_out_tree, hard_pumpkin, three_partition_numbers
-from neaptide.corpus.training_networks import TRAINING_STEPS, training_step
 from neaptide.layout.from_order import order_buffers
 from neaptide.layout.lower_arena import lower_arena
 from neaptide.outcome import Limits, Outcome
@@ -24,6 +18,12 @@ from neaptide.schedule.order.neutral import from_json, from_mapping
 from neaptide.schedule.order.portfolio import best_order
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.result import OrderResult
+from neaptide_corpus.conv_backward import Update
+from neaptide_corpus.order_forms import OrderForm
+from neaptide_corpus.random_orders import repeated_blocks, wide
+from neaptide_corpus.series_parallel import pumpkin, series_parallel
+from neaptide_corpus.three_partition import hard_out_tree, hard_pumpkin, three_partition_numbers
+from neaptide_corpus.training_networks import TRAINING_STEPS, training_step
 from order_edits import measure
 
 INSTANCES: Final = Path(__file__).resolve().parent / "instances" / "order"

@@ -7,13 +7,17 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from neaptide.corpus.conv_backward import Update
-from neaptide.corpus.conv_forms import ConvForm, FeatureMap
-from neaptide.corpus.nas_networks import GENOTYPES, MacroArchitecture, cell_network, nas_network
-from neaptide.corpus.order_forms import OrderForm
-from neaptide.corpus.rand_wire import rand_wire
-from neaptide.corpus.random_orders import layered, local, random_order
-from neaptide.corpus.training_networks import (
+from neaptide.schedule.order.from_graph import order_problem
+from neaptide.schedule.order.incremental.edit import Edit
+from neaptide.schedule.order.neutral import from_mapping
+from neaptide.schedule.order.problem import OrderProblem
+from neaptide_corpus.conv_backward import Update
+from neaptide_corpus.conv_forms import ConvForm, FeatureMap
+from neaptide_corpus.nas_networks import GENOTYPES, MacroArchitecture, cell_network, nas_network
+from neaptide_corpus.order_forms import OrderForm
+from neaptide_corpus.rand_wire import rand_wire
+from neaptide_corpus.random_orders import layered, local, random_order
+from neaptide_corpus.training_networks import (
     Network,
     darts_cells,
     hrnet_w18_small,
@@ -21,11 +25,7 @@ from neaptide.corpus.training_networks import (
     training_step,
     vgg16,
 )
-from neaptide.corpus.training_steps import conv_step, transformer_step
-from neaptide.schedule.order.from_graph import order_problem
-from neaptide.schedule.order.incremental.edit import Edit
-from neaptide.schedule.order.neutral import from_mapping
-from neaptide.schedule.order.problem import OrderProblem
+from neaptide_corpus.training_steps import conv_step, transformer_step
 from order_problem_edits import fission, fuse, recompute, split
 
 EDIT_KINDS: Final = ("rewrite", "recompute", "fission")

@@ -21,10 +21,6 @@ from unittest.mock import patch
 import bench_sections
 import order_cases
 from bench_record import table
-from neaptide.corpus.conv_backward import Update
-from neaptide.corpus.series_parallel import Buffers, in_tree, out_tree, pumpkin, series_parallel
-from neaptide.corpus.three_partition import hard_pumpkin, three_partition_numbers
-from neaptide.corpus.training_networks import TRAINING_STEPS
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.schedule.order.neutral import from_mapping
 from neaptide.schedule.order.portfolio import best_order
@@ -37,6 +33,10 @@ from neaptide.schedule.order.regions.reduce import reduce
 from neaptide.schedule.order.regions.segments import Segment
 from neaptide.schedule.order.regions.structured import STRUCTURES
 from neaptide.schedule.order.steps import Steps, to_steps
+from neaptide_corpus.conv_backward import Update
+from neaptide_corpus.series_parallel import Buffers, in_tree, out_tree, pumpkin, series_parallel
+from neaptide_corpus.three_partition import hard_pumpkin, three_partition_numbers
+from neaptide_corpus.training_networks import TRAINING_STEPS
 
 Row = dict[str, Any]
 

@@ -2,7 +2,7 @@
 
 A chain is a forward of blocks that each make one storage, and a backward whose steps read it. Budgets are shares of the way
 from the peak of program order down to the least bytes that any schedule needs. The program after Beaumont et al. 2021
-(`neaptide.peers.strategies.pofo`) starts from rotor's plan, ours from that of the portfolio. Answers are the same on
+(`neaptide_peers.strategies.pofo`) starts from rotor's plan, ours from that of the portfolio. Answers are the same on
 every machine: limits are of work.
 """
 
@@ -74,13 +74,13 @@ def collect(lengths: Sequence[int], seeds: int) -> dict[str, Any]:
     """A row for each chain, budget and rate."""
     from neaptide.cost.devices import Link
     from neaptide.outcome import Limits
-    from neaptide.peers.strategies import pofo, rotor
     from neaptide.planner.objective import PlannedSequence, PlanningProblem
     from neaptide.planner.offload.host import HostSpace
     from neaptide.planner.offload.problem import OffloadProblem
     from neaptide.planner.offload.search import choose_stays
     from neaptide.planner.portfolio import plan_sequence
     from neaptide.planner.strategies.program_order import baseline
+    from neaptide_peers.strategies import pofo, rotor
 
     limits = Limits(work=WORK, seed=SEED)
     rows = []

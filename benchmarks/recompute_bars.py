@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import recompute_cases
 from bench_record import RESULTS, recorded, run_part, save, say, table
-from neaptide.corpus.recompute_forms import FAMILIES
+from neaptide_corpus.recompute_forms import FAMILIES
 
 Row = dict[str, Any]
 _PERCENT: Final = 100.0

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from neaptide.corpus.recompute_forms import recompute_form
 from neaptide.outcome import Limits, Outcome, TerminationReason
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.portfolio import plan_sequence
@@ -18,6 +17,7 @@ from neaptide.planner.strategies import NAMES, strategy
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.recompute_form import from_json
+from neaptide_corpus.recompute_forms import recompute_form
 from recompute_ratios import against_ratios
 
 Row = dict[str, Any]

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.loops import NO_BODIES
 from neaptide.analysis.profile_bytes import loop_workspace_bytes
-from neaptide.corpus.training_steps import toy_registry
 from neaptide.cost.loops import loop_seconds
 from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import MergeMap, SliceMap
 from neaptide.ir.schedule import HostStay, Schedule
 from neaptide.symbolic.size_expr import SizeExpr
+from neaptide_corpus.training_steps import toy_registry
 
 REGISTRY = toy_registry()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from neaptide.corpus.recompute_forms import FAMILIES
+from neaptide_corpus.recompute_forms import FAMILIES
 
 _AT_EVERY_RUN = {"small_ops", "layered"}  # one like a network, one at random
 

@@ -74,5 +74,5 @@ def nothing_shared(problem):
 
 
 def from_rows(rows):
-    """A problem of rows of `neaptide.corpus.layouts`."""
+    """A problem of rows of `neaptide_corpus.layouts`."""
     return LayoutProblem(tuple(Buffer(r.name, r.start, r.end, r.nbytes, r.alignment) for r in rows))

@@ -7,7 +7,6 @@ import random
 
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.corpus.training_steps import toy_registry
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
@@ -16,6 +15,7 @@ from neaptide.planner.strategies import strategy
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.recompute_form import InstanceNode, from_nodes
+from neaptide_corpus.training_steps import toy_registry
 
 
 def compiled(made, workspace=None):

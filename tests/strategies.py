@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from neaptide.corpus.random_graphs import random_graph
 from neaptide.ir.dependencies import predecessors
 from neaptide.ir.graph import Graph, Segment
 from neaptide.ir.schedule import Schedule
 from neaptide.symbolic.size_expr import SizeExpr, floordiv, maximum, modulo
+from neaptide_corpus.random_graphs import random_graph
 
 DIMS = ("B", "T", "S0")
 

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from neaptide import named_peers
+from neaptide.errors import MissingExtra
 from neaptide.named_peers import (
     COMBINATIONS,
     EVICTION,
@@ -23,7 +25,7 @@ from neaptide.named_peers import (
 
 DEFAULTS = """
 import sys
-from neaptide.corpus.training_steps import transformer_step
+from neaptide_corpus.training_steps import transformer_step
 from neaptide.layout.best_layout import best_layout
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.outcome import Limits
@@ -43,7 +45,7 @@ assert best_order(step_order_problem(step), Limits(work=2000)).require().order
 lives = [(0, 2, 3), (1, 4, 5), (3, 6, 2), (5, 7, 4), (2, 6, 3), (0, 3, 2), (4, 7, 3)]
 buffers = tuple(Buffer(f"b{i}", start, end, size) for i, (start, end, size) in enumerate(lives))
 assert best_layout(LayoutProblem(buffers), Limits(work=2000)).require().layout
-print([name for name in sys.modules if name.startswith("neaptide.peers")])
+print([name for name in sys.modules if name.startswith("neaptide_peers")])
 """
 
 
@@ -73,3 +75,10 @@ def test_no_default_answer_loads_a_peer():
     done = subprocess.run([sys.executable, "-c", DEFAULTS], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
+
+
+def test_a_peer_that_is_not_installed_is_refused_with_what_brings_it(monkeypatch):
+    monkeypatch.setattr(named_peers, "_packages", tuple)
+    with pytest.raises(MissingExtra, match="checkmate is not installed") as caught:
+        peer("strategies", "checkmate")
+    assert "pip install ./benchmarks" in caught.value.next_step

@@ -8,7 +8,6 @@ from typing import Final
 REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
     "torch": ("torch>=2.11",),
     "zoo": ("torch>=2.11", "transformers>=5"),
-    "exact": ("ortools>=9.10,!=9.12.*",),
     "plots": ("matplotlib>=3.8",),
 }
 """The extras of `pyproject.toml`, by name."""

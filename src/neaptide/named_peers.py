@@ -1,14 +1,20 @@
 """Peers by name, and the one place that loads them.
 
-`neaptide.peers` holds what neaptide measures itself against. It decides no default answer, so no other room imports
+The package `neaptide_peers` holds what neaptide measures itself against. It decides no default answer, so no other room imports
 it: whoever is asked for a peer by name gets it here, and only then is its module imported.
 """
 
 from __future__ import annotations
 
 import importlib
+from functools import cache
+from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Final
+
+from neaptide.errors import MissingExtra
+
+_GROUP: Final = "neaptide.peers"
 
 EVICTION: Final = (
     "dtr",
@@ -49,7 +55,7 @@ LISTS: Final = ("reverse_post_order", "xla_list", "xla_dfs", "xla_post_order", "
 """Orders made at once, of `orders.lists`."""
 
 CP_WINDOWS: Final = "cp_windows"
-"""The way to order operations that needs the extra `exact`."""
+"""The way to order operations that needs OR-tools."""
 ORDERS: Final = ("serenity_dp", "hierarchical", CP_WINDOWS)
 """Ways to order operations."""
 
@@ -97,5 +103,25 @@ GRID: Final = tuple(
 
 
 def peer(room: str, name: str) -> ModuleType:
-    """The module of a peer: `solve` of `strategies` (and `choose_stays` of those in `WITH_STAYS`), `find_order` of `orders`, `find_layout` of `layouts`, `solve` of `combinations` and of `magis`."""
-    return importlib.import_module(f"neaptide.peers.{room}.{name}")
+    """The module of a peer.
+
+    It has `solve` where the room is `strategies` (and `choose_stays` for those in `WITH_STAYS`), `combinations` or `magis`;
+    `find_order` where it is `orders`; `find_layout` where it is `layouts`.
+
+    Raises:
+        MissingExtra: peers are not installed.
+    """
+    packages = _packages()
+    if not packages:
+        raise MissingExtra(
+            f"{name} is not installed",
+            why="methods of others come with the source of neaptide, not with the package",
+            next_step="run `pip install ./benchmarks` in a checkout of it",
+        )
+    return importlib.import_module(f"{packages[0]}.{room}.{name}")
+
+
+@cache
+def _packages() -> tuple[str, ...]:
+    """Packages that say that they hold peers."""
+    return tuple(point.value for point in entry_points(group=_GROUP))

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from neaptide.analysis.alias import alias_operand, is_pure_view, values_by_storage, view_base
-from neaptide.corpus.training_steps import toy_registry
 from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder
+from neaptide_corpus.training_steps import toy_registry
 
 
 def graph_of_views():

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from neaptide.analysis.bounds import lower_bound_bytes, order_lower_bound_bytes
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.corpus.random_graphs import random_graph
-from neaptide.corpus.training_steps import conv_step, toy_registry
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.dependencies import predecessors
 from neaptide.ir.schedule import Schedule
+from neaptide_corpus.random_graphs import random_graph
+from neaptide_corpus.training_steps import conv_step, toy_registry
 from strategies import graphs
 
 

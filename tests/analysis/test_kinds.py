@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 from neaptide.analysis.kinds import storage_kinds
-from neaptide.corpus.training_steps import toy_registry
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import Source
 from neaptide.ir.values import Kind
+from neaptide_corpus.training_steps import toy_registry
 
 
 def test_kinds_follow_phases_and_stated_kinds_are_kept():

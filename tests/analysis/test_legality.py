@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neaptide.analysis.legality import check_schedule
-from neaptide.corpus.training_steps import toy_registry
 from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.registry import OpRegistry, OpSpec
 from neaptide.ir.schedule import Schedule, Step, StepKind
+from neaptide_corpus.training_steps import toy_registry
 from strategies import graphs, schedules
 
 REGISTRY = toy_registry()

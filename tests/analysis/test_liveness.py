@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.liveness import compute_liveness, with_frees
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.corpus.training_steps import toy_registry
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.schedule import Schedule, Step, StepKind
+from neaptide_corpus.training_steps import toy_registry
 from strategies import graphs, schedules
 
 

@@ -14,7 +14,6 @@ from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.liveness import with_frees
 from neaptide.analysis.loops import first_trip_writes, trips
 from neaptide.analysis.profile_bytes import loop_workspaces, memory_profile
-from neaptide.corpus.training_steps import toy_registry
 from neaptide.cost.loops import loop_seconds
 from neaptide.errors import SymbolicError, VerifyError
 from neaptide.ir.builder import GraphBuilder
@@ -29,6 +28,7 @@ from neaptide.planner.objective import PlannedSequence
 from neaptide.schedule.order.from_graph import order_problem
 from neaptide.schedule.problem import compile_problem
 from neaptide.symbolic.size_expr import SizeExpr
+from neaptide_corpus.training_steps import toy_registry
 
 
 def rows_graph(length: int, step: int, scratch: int = 5):

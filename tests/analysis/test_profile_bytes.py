@@ -4,7 +4,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.corpus.training_steps import toy_registry, transformer_step
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import MergeMap, SliceMap
@@ -13,6 +12,7 @@ from neaptide.ir.values import Kind
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide.symbolic.size_expr import SizeExpr
+from neaptide_corpus.training_steps import toy_registry, transformer_step
 from strategies import graphs, schedules
 
 

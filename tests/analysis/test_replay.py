@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 from neaptide.analysis.replay import repeat_rule
-from neaptide.corpus.training_steps import toy_registry
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import Access
 from neaptide.ir.registry import OpRegistry, OpSpec, Replay
+from neaptide_corpus.training_steps import toy_registry
 
 REGISTRY = toy_registry()
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.liveness import with_frees
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.corpus.training_steps import toy_registry
 from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.graph import Segment
@@ -17,6 +16,7 @@ from neaptide.ir.nodes import MergeMap, SliceMap
 from neaptide.ir.schedule import HostStay, Schedule, Step, StepKind
 from neaptide.ir.values import Kind
 from neaptide.symbolic.size_expr import SizeExpr
+from neaptide_corpus.training_steps import toy_registry
 from strategies import graphs
 
 REGISTRY = toy_registry()

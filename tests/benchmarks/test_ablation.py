@@ -15,13 +15,13 @@ sys.path.insert(0, str(BENCHMARKS))
 import ablation  # noqa: E402
 import ablation_cases  # noqa: E402
 import ablation_settings  # noqa: E402
-from neaptide.corpus.recompute_forms import recompute_form  # noqa: E402
 from neaptide.outcome import Limits  # noqa: E402
 from neaptide.planner import portfolio  # noqa: E402
 from neaptide.planner.objective import PlanningProblem  # noqa: E402
 from neaptide.planner.recompute import settings as recompute  # noqa: E402
 from neaptide.planner.strategies import greedy_recompute  # noqa: E402
 from neaptide.planner.strategies.program_order import baseline  # noqa: E402
+from neaptide_corpus.recompute_forms import recompute_form  # noqa: E402
 from recompute_cases import generated  # noqa: E402
 
 WORK = 300

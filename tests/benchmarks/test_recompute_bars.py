@@ -12,7 +12,7 @@ sys.path.insert(0, str(BENCHMARKS))
 import recompute_bars  # noqa: E402
 import recompute_cases  # noqa: E402
 import recompute_ratios  # noqa: E402
-from neaptide.corpus.recompute_forms import recompute_form  # noqa: E402
+from neaptide_corpus.recompute_forms import recompute_form  # noqa: E402
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import pytest
 
 from damaged_files import seeded_damages, whole_file_damages
 from neaptide.cli import exit_codes
-from neaptide.corpus.random_graphs import random_graph
-from neaptide.corpus.recompute_forms import recompute_form
 from neaptide.ir import serial
 from neaptide.schedule.order.neutral import to_json
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
+from neaptide_corpus.random_graphs import random_graph
+from neaptide_corpus.recompute_forms import recompute_form
 
 WORK = ("--work-limit", "200")
 SEEDED = 14  # damages of each file, beside those that are the same for all

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from neaptide.corpus.layouts import nested
-from neaptide.corpus.random_graphs import random_graph
 from neaptide.ir import serial
 from neaptide.layout.best_layout import METHODS, best_layout
 from neaptide.layout.minimalloc_csv import read_csv, write_csv
@@ -16,7 +14,9 @@ from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.result import Certificate, Layout
 from neaptide.layout.validate import check_layout
 from neaptide.outcome import Limits, TerminationReason
-from neaptide.peers.layouts.grid import GRID
+from neaptide_corpus.layouts import nested
+from neaptide_corpus.random_graphs import random_graph
+from neaptide_peers.layouts.grid import GRID
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "layout-form.md").read_text(encoding="utf-8")
 

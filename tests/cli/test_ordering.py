@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from neaptide.corpus.random_graphs import random_graph
-from neaptide.corpus.series_parallel import pumpkin
 from neaptide.ir import serial
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.from_graph import order_problem
 from neaptide.schedule.order.neutral import from_json, from_mapping
 from neaptide.schedule.order.portfolio import METHODS
+from neaptide_corpus.random_graphs import random_graph
+from neaptide_corpus.series_parallel import pumpkin
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "order-form.md").read_text(encoding="utf-8")
 

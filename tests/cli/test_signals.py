@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from neaptide.corpus.recompute_forms import recompute_form
 from neaptide.plans import Plan
+from neaptide_corpus.recompute_forms import recompute_form
 
 PATIENCE_S = 120  # of a test on a machine with much else to do; nothing is asserted about time below it
 

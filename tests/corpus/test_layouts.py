@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neaptide.corpus.layouts import (
+from neaptide.layout.bounds import arena_lower_bound, bytes_live_at, live_bytes
+from neaptide.layout.problem import Buffer, LayoutProblem
+from neaptide_corpus.layouts import (
     equal_sizes,
     nested,
     perfect,
@@ -15,8 +17,6 @@ from neaptide.corpus.layouts import (
     staggered,
     training_shaped,
 )
-from neaptide.layout.bounds import arena_lower_bound, bytes_live_at, live_bytes
-from neaptide.layout.problem import Buffer, LayoutProblem
 
 FAMILIES = [random_layout, perfect, staggered, nested, equal_sizes, training_shaped, pipelined]
 

@@ -2,8 +2,10 @@
 
 import pytest
 
-from neaptide.corpus.conv_forms import CAPTURED, COMPILED
-from neaptide.corpus.nas_networks import (
+from neaptide.errors import UsageError
+from neaptide.schedule.order.neutral import from_mapping
+from neaptide_corpus.conv_forms import CAPTURED, COMPILED
+from neaptide_corpus.nas_networks import (
     CIFAR,
     GENOTYPES,
     NAS_NETWORKS,
@@ -12,9 +14,7 @@ from neaptide.corpus.nas_networks import (
     cell_network,
     nas_network,
 )
-from neaptide.corpus.nas_networks_large import LARGE_NETWORKS, nasnet_a_large
-from neaptide.errors import UsageError
-from neaptide.schedule.order.neutral import from_mapping
+from neaptide_corpus.nas_networks_large import LARGE_NETWORKS, nasnet_a_large
 from order_play import operand_post_order, peak_bytes
 
 # Operations, and whole KB of the post-order from the results, as HMCOS (DAC 2022) has them on its graphs.

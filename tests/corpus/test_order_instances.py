@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from neaptide.corpus.nas_networks import NAS_NETWORKS, nas_network
-from neaptide.corpus.rand_wire import rand_wire
+from neaptide_corpus.nas_networks import NAS_NETWORKS, nas_network
+from neaptide_corpus.rand_wire import rand_wire
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks" / "instances" / "order"
 

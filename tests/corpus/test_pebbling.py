@@ -2,8 +2,8 @@
 
 import pytest
 
-from neaptide.corpus.pebbling import from_mapping, order_form, pebbling_number, random_game
 from neaptide.errors import UsageError
+from neaptide_corpus.pebbling import from_mapping, order_form, pebbling_number, random_game
 from order_play import least_peak
 
 DIAMOND = {

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from neaptide.corpus.rand_wire import rand_wire, watts_strogatz
 from neaptide.schedule.order.neutral import from_mapping
+from neaptide_corpus.rand_wire import rand_wire, watts_strogatz
 from order_play import operand_post_order, peak_bytes
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from neaptide.corpus.random_graphs import random_graph
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.values import Kind
 from neaptide.ir.verify import verify
+from neaptide_corpus.random_graphs import random_graph
 
 ALL_OFF = dict.fromkeys(("views", "in_place", "multi_output", "shape_only", "resident", "rng"), False)
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from neaptide.corpus.order_forms import FormBuilder
-from neaptide.corpus.random_orders import gnp, layered, local, random_order, repeated_blocks, wide
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.neutral import from_mapping, to_mapping
+from neaptide_corpus.order_forms import FormBuilder
+from neaptide_corpus.random_orders import gnp, layered, local, random_order, repeated_blocks, wide
 from order_play import peak_bytes
 
 FAMILIES = {"gnp": gnp, "local": local, "layered": layered, "wide": wide, "repeated_blocks": repeated_blocks}

@@ -2,11 +2,11 @@ import json
 
 import pytest
 
-from neaptide.corpus.recompute_forms import FAMILIES, recompute_form
-from neaptide.corpus.recompute_tape import SAVES_INPUTS, SAVES_OUTPUT, RecomputeTape
 from neaptide.errors import UsageError
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.recompute_form import from_json
+from neaptide_corpus.recompute_forms import FAMILIES, recompute_form
+from neaptide_corpus.recompute_tape import SAVES_INPUTS, SAVES_OUTPUT, RecomputeTape
 
 
 @pytest.mark.parametrize("family", FAMILIES)

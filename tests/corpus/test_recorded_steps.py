@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from neaptide.analysis.axes.follow import follow
-from neaptide.corpus.recorded_steps import from_json
 from neaptide.errors import UsageError
 from neaptide.ir.axes import Along
 from neaptide.ir.values import Kind
 from neaptide.ir.verify import verify
+from neaptide_corpus.recorded_steps import from_json
 from recorded_play import Tape, computed, perceptron
 
 

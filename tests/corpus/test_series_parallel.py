@@ -2,9 +2,9 @@
 
 import pytest
 
-from neaptide.corpus.series_parallel import Buffers, in_tree, out_tree, pumpkin, series_parallel
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.neutral import from_mapping
+from neaptide_corpus.series_parallel import Buffers, in_tree, out_tree, pumpkin, series_parallel
 from order_play import peak_bytes
 
 

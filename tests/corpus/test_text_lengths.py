@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import mean, median
 
-from neaptide.corpus.text_lengths import LONGEST, SHORTEST, batches_of_tokens, text_lengths
+from neaptide_corpus.text_lengths import LONGEST, SHORTEST, batches_of_tokens, text_lengths
 
 
 def test_lengths_are_in_their_range_and_most_are_short():

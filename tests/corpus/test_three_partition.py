@@ -4,9 +4,9 @@ from itertools import combinations
 
 import pytest
 
-from neaptide.corpus.three_partition import hard_out_tree, hard_pumpkin, three_partition_numbers
 from neaptide.errors import UsageError
 from neaptide.schedule.order.neutral import from_mapping
+from neaptide_corpus.three_partition import hard_out_tree, hard_pumpkin, three_partition_numbers
 from order_play import least_peak
 
 SOLVABLE = [[12, 12, 12, 12, 16, 16], [13, 13, 13, 13, 14, 14]]

@@ -2,8 +2,9 @@
 
 import pytest
 
-from neaptide.corpus.conv_forms import ConvForm
-from neaptide.corpus.training_networks import (
+from neaptide.schedule.order.neutral import from_mapping
+from neaptide_corpus.conv_forms import ConvForm
+from neaptide_corpus.training_networks import (
     TRAINING_STEPS,
     Update,
     darts_cells,
@@ -12,7 +13,6 @@ from neaptide.corpus.training_networks import (
     training_step,
     vgg16,
 )
-from neaptide.schedule.order.neutral import from_mapping
 from order_play import peak_bytes
 
 MIB = 2**20

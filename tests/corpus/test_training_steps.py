@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from neaptide.analysis.legality import check_schedule
-from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.ir.schedule import Schedule
+from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from neaptide.corpus.training_steps import toy_registry
 from neaptide.frontends.call_contents import CallContents
 from neaptide.frontends.recording import CheckpointRun
 from neaptide.ir.builder import GraphBuilder
+from neaptide_corpus.training_steps import toy_registry
 
 REGISTRY = toy_registry()
 

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 
 from hand_graphs import in_place_graph, loop_graph
-from neaptide.corpus.random_graphs import random_graph
-from neaptide.corpus.training_steps import toy_registry
 from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.graph import Graph, Segment
 from neaptide.ir.nodes import Access, Effects, MergeMap, Ref, SliceMap
 from neaptide.ir.verify import verify
 from neaptide.symbolic.size_expr import SizeExpr
+from neaptide_corpus.random_graphs import random_graph
+from neaptide_corpus.training_steps import toy_registry
 from strategies import graphs
 
 

@@ -24,7 +24,7 @@ from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.result import Certificate, Layout
 from neaptide.layout.validate import check_layout
 from neaptide.outcome import Limits, TerminationReason
-from neaptide.peers.layouts.rules import ALL_RULES as RULES
+from neaptide_peers.layouts.rules import ALL_RULES as RULES
 
 OWN = tuple(name for name in METHODS if name != "cp_sat")
 

@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.corpus.random_graphs import random_graph
 from neaptide.errors import LayoutProblemError
 from neaptide.ir.schedule import HostStay, Schedule
 from neaptide.layout.bounds import bytes_live_at, live_bytes
 from neaptide.layout.from_schedule import OUTSIDE, schedule_buffers
+from neaptide_corpus.random_graphs import random_graph
 
 
 @given(st.integers(0, 10**6), st.integers(1, 25))

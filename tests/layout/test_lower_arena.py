@@ -3,7 +3,6 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neaptide.corpus.random_orders import layered
 from neaptide.layout.bounds import live_bytes
 from neaptide.layout.from_order import order_buffers
 from neaptide.layout.lower_arena import lower_arena
@@ -12,6 +11,7 @@ from neaptide.layout.validate import check_layout
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.neutral import from_mapping
+from neaptide_corpus.random_orders import layered
 from small_orders import random_problem
 
 # Nine buffers whose live bytes are 8 and whose smallest arena is 9.

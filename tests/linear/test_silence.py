@@ -11,7 +11,6 @@ import pytest
 from scipy.optimize import milp
 from scipy.sparse import csr_array
 
-from neaptide.corpus.recompute_forms import recompute_form
 from neaptide.linear import solver
 from neaptide.linear.silence import silent_c_stdout
 from neaptide.linear.tolerances import WHOLE_GAP
@@ -20,6 +19,7 @@ from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.strategies import strategy
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.recompute_form import from_json
+from neaptide_corpus.recompute_forms import recompute_form
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the C library of Linux")
 

@@ -3,13 +3,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neaptide.corpus.random_graphs import random_graph
-from neaptide.corpus.training_steps import toy_registry, transformer_step
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.strategies import best_order, early_updates, program_order
 from neaptide.schedule.problem import compile_problem
+from neaptide_corpus.random_graphs import random_graph
+from neaptide_corpus.training_steps import toy_registry, transformer_step
 from planner_problems import compiled, judge
 
 

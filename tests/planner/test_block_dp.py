@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from chain_play import chain_step
-from neaptide.corpus.training_steps import conv_step, transformer_step
 from neaptide.outcome import Limits
-from neaptide.peers.strategies import sqrt_n
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.strategies import block_dp, program_order, ruin_recreate
+from neaptide_corpus.training_steps import conv_step, transformer_step
+from neaptide_peers.strategies import sqrt_n
 from planner_problems import compiled, judge
 
 

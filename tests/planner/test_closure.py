@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.closure_model import ClosureModel, held_creators, model_at
 from neaptide.planner.strategies import closure, greedy_recompute, program_order
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
+from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 from planner_problems import compiled, judge
 from strategies import graphs
 

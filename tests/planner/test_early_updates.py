@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.strategies import early_updates, program_order
 from neaptide.planner.updates import update_groups, update_name, update_nodes, updates_moved_earlier
 from neaptide.schedule.problem import compile_problem
+from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 from planner_problems import compiled, judge
 from strategies import graphs, node_orders
 

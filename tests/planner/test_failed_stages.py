@@ -15,7 +15,6 @@ import neaptide.planner.recompute.curve.search as curve_module
 import neaptide.planner.recompute.engine as engine_module
 from given_cost import given_pricing
 from neaptide.analysis.legality import check_schedule
-from neaptide.corpus.training_steps import conv_step, transformer_step
 from neaptide.errors import MissingExtra, PlanError
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
@@ -25,6 +24,7 @@ from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.own_schedule import as_written
 from neaptide.planner.plan_graph import PlanRequest, plan_graph
 from neaptide.planner.strategies import strategy
+from neaptide_corpus.training_steps import conv_step, transformer_step
 
 LIMITS = Limits(work=1500)
 MADE = transformer_step(layers=1, dropout=True)

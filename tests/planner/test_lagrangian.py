@@ -7,8 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neaptide.corpus.recompute_forms import recompute_form
-from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
@@ -17,6 +15,8 @@ from neaptide.planner.strategies import closure, greedy_recompute, lagrangian, p
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.recompute_form import from_json
+from neaptide_corpus.recompute_forms import recompute_form
+from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 from planner_problems import compiled, judge, least_seconds, random_chain
 from strategies import graphs
 

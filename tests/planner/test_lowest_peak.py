@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 
 from given_cost import given_pricing
-from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.errors import InvalidBudget
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.budget import Budget
@@ -17,6 +16,7 @@ from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.recompute.curve.least_memory import least_memory
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.problem import compile_problem
+from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 from planner_problems import compiled, judge, random_chain
 from strategies import graphs
 

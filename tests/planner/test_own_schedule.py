@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from neaptide.corpus.training_steps import transformer_step
 from neaptide.outcome import Limits, TerminationReason
-from neaptide.peers.strategies import per_block
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.own_schedule import no_worse_than
 from neaptide.planner.strategies import program_order
+from neaptide_corpus.training_steps import transformer_step
+from neaptide_peers.strategies import per_block
 from planner_problems import compiled, judge, units_of
 
 MADE = transformer_step(layers=4)

@@ -7,8 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neaptide.corpus.random_graphs import random_graph
-from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.errors import UsageError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.outcome import Limits, TerminationReason
@@ -19,6 +17,8 @@ from neaptide.planner.recompute.bounds.certificate import RecomputeBound
 from neaptide.planner.recompute.engine import bounded_ending
 from neaptide.planner.strategies import NAMES, program_order, strategy
 from neaptide.schedule.problem import compile_problem
+from neaptide_corpus.random_graphs import random_graph
+from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 from planner_problems import compiled, judge, least_seconds
 from strategies import graphs
 

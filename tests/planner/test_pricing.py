@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from neaptide.analysis.loops import NO_BODIES
-from neaptide.corpus.training_steps import toy_registry, transformer_step
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.ir.edit import GraphEdit, NodeDraft
 from neaptide.ir.nodes import Ref
 from neaptide.planner.pricing import Pricing
+from neaptide_corpus.training_steps import toy_registry, transformer_step
 from random_edits import edited_graphs
 from seen_cost import SeenCost
 from strategies import graphs, segmented

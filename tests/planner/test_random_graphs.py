@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from neaptide.analysis.legality import check_schedule
-from neaptide.corpus.random_graphs import random_graph
-from neaptide.corpus.training_steps import conv_step, pooled_step, toy_registry, transformer_step
 from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import Source
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits
-from neaptide.peers.cp_sat import process
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.strategies import NAMES, strategy
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.problem import compile_problem
+from neaptide_corpus.random_graphs import random_graph
+from neaptide_corpus.training_steps import conv_step, pooled_step, toy_registry, transformer_step
+from neaptide_peers.cp_sat import process
 from planner_problems import judge
 from value_play import play
 

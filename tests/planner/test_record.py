@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from neaptide.corpus.training_steps import conv_step
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.outcome import Limits
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.record import planned_program
 from neaptide.planner.updates import updates_moved_earlier
 from neaptide.plans import Plan
+from neaptide_corpus.training_steps import conv_step
 from planner_problems import compiled
 
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from given_cost import given_pricing
 from neaptide.analysis.legality import check_schedule
-from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.errors import VerifyError
 from neaptide.ir.graph import Segment
 from neaptide.ir.schedule import Schedule
@@ -19,6 +18,7 @@ from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
 from neaptide.planner.plan_graph import PlanRequest, plan_graph
 from neaptide.planner.strategies import NAMES
+from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 from strategies import graphs, segmented
 
 STRATEGIES = ("default", *NAMES[:6])

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neaptide.corpus.random_graphs import random_graph
-from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.ir.builder import GraphBuilder
 from neaptide.outcome import Limits
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.updates import update_groups, update_nodes, with_late_overwrites
 from neaptide.schedule.problem import compile_problem
+from neaptide_corpus.random_graphs import random_graph
+from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 from planner_problems import judge
 
 

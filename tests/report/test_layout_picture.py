@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neaptide.corpus.layouts import random_layout, training_shaped
 from neaptide.errors import MissingExtra, UsageError
 from neaptide.ir.values import Kind
 from neaptide.layout.problem import Buffer, Gap, LayoutProblem
@@ -14,6 +13,7 @@ from neaptide.layout.result import Layout
 from neaptide.report.layout_picture import kind_colours, layout_svg, save_picture
 from neaptide.report.layout_text import layout_text
 from neaptide.report.picture_file import check_picture_path
+from neaptide_corpus.layouts import random_layout, training_shaped
 
 SVG = "{http://www.w3.org/2000/svg}"
 LOW = Buffer("low", 0, 10, 100, kind="activation")

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neaptide.corpus.layouts import perfect, random_layout
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.report.layout_text import layout_text
+from neaptide_corpus.layouts import perfect, random_layout
 
 
 def problem_of(rows):

@@ -12,7 +12,6 @@ from example_counts import examples
 from neaptide.analysis.kinds import storages_between_steps
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.corpus.training_steps import toy_registry
 from neaptide.cost.devices import Link
 from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder
@@ -25,6 +24,7 @@ from neaptide.schedule.stay_times import StayClock
 from neaptide.schedule.staying import evaluated_with_stays
 from neaptide.schedule.timeline import simulate_timeline
 from neaptide.schedule.transfers import AWAY, OWNED, Keep, Transfer
+from neaptide_corpus.training_steps import toy_registry
 from strategies import graphs
 
 REGISTRY = toy_registry()

@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.corpus.random_graphs import random_graph
-from neaptide.corpus.training_steps import toy_registry, transformer_step
 from neaptide.ir.dependencies import predecessors
 from neaptide.ir.schedule import Schedule
 from neaptide.schedule.changes import Insert, Move, Remove
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
+from neaptide_corpus.random_graphs import random_graph
+from neaptide_corpus.training_steps import toy_registry, transformer_step
 from strategies import graphs, node_orders
 
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from neaptide.corpus.training_steps import conv_step, toy_registry
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.registry import OpRegistry
 from neaptide.schedule.problem import Role, compile_problem, storage_replay
+from neaptide_corpus.training_steps import conv_step, toy_registry
 
 
 @pytest.fixture

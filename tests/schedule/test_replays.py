@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.corpus.training_steps import toy_registry
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.schedule import Schedule
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.replays import Replays
+from neaptide_corpus.training_steps import toy_registry
 from strategies import graphs, node_orders
 
 REGISTRY = toy_registry()

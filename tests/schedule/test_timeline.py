@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from neaptide.analysis.legality import check_schedule
-from neaptide.corpus.random_graphs import random_graph
-from neaptide.corpus.training_steps import toy_registry
 from neaptide.cost.devices import DISK_BYTES_PER_S
 from neaptide.cost.presets import get_device
 from neaptide.errors import UsageError, VerifyError
 from neaptide.ir.schedule import HostStay, Schedule
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.timeline import copy_links, simulate_timeline
+from neaptide_corpus.random_graphs import random_graph
+from neaptide_corpus.training_steps import toy_registry
 from strategies import graphs
 from timeline_play import BACK, OUT, Tasks, run_events
 

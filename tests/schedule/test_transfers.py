@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from example_counts import examples
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.corpus.training_steps import toy_registry
 from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.schedule import HostStay, Schedule
@@ -16,6 +15,7 @@ from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.replays import Replays
 from neaptide.schedule.transfers import OWNED, Keep, Transfer
+from neaptide_corpus.training_steps import toy_registry
 from strategies import graphs
 
 REGISTRY = toy_registry()

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from graph_play import doubled, played
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.corpus.training_steps import toy_registry
 from neaptide.errors import RewriteError
 from neaptide.ir.registry import OpRegistry, OpSpec, Trait
 from neaptide.ir.schedule import Schedule
@@ -16,6 +15,7 @@ from neaptide.ir.text_parser import parse_graph
 from neaptide.transform.applying import apply_rule
 from neaptide.transform.rewrite import Refusal, Rewrite, replay
 from neaptide.transform.rules import RULES
+from neaptide_corpus.training_steps import toy_registry
 from strategies import graphs
 
 RULE = RULES["equal_operations"]

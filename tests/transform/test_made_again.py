@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from graph_play import played
-from neaptide.corpus.training_steps import toy_registry
 from neaptide.errors import RewriteError
 from neaptide.ir.edit import Edited
 from neaptide.ir.fingerprint import fingerprint
@@ -17,6 +16,7 @@ from neaptide.transform.again import Again
 from neaptide.transform.rewrite import Refusal, Rewrite, replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.made_again import made_again
+from neaptide_corpus.training_steps import toy_registry
 from strategies import graphs
 
 ONCE = "equal_operations"

@@ -18,7 +18,7 @@ from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.layout.validate import check_layout
 from neaptide.outcome import LimitGuard, Limits
-from neaptide.peers.layouts.canonical import CanonicalSearch
+from neaptide_peers.layouts.canonical import CanonicalSearch
 
 
 def strip_of(problem: LayoutProblem) -> Strip:

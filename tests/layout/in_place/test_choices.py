@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from neaptide.analysis.in_place import NotInPlace
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.corpus.random_graphs import random_graph
 from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.dependencies import predecessors
@@ -24,6 +23,7 @@ from neaptide.layout.in_place.shared_buffers import share
 from neaptide.ops import registry
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.from_graph import order_problem
+from neaptide_corpus.random_graphs import random_graph
 from strategies import graphs, node_orders
 
 TOY = OpRegistry([OpSpec("toy.mix", in_place=(0, 1, 2)), OpSpec("toy.expand_like", in_place=(0,))])

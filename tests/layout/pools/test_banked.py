@@ -6,7 +6,7 @@ from neaptide.layout.pools.banked import place_banked_greedy
 from neaptide.layout.pools.check import check_pooled_layout
 from neaptide.layout.pools.spaces import MemorySpace, PooledProblem
 from neaptide.layout.problem import Buffer, LayoutProblem
-from neaptide.peers.layouts.shared_objects import place_executorch
+from neaptide_peers.layouts.shared_objects import place_executorch
 from pool_play import random_pools
 
 

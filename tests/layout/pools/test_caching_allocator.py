@@ -3,13 +3,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layout_play import from_rows, random_problem
-from neaptide.corpus.layouts import nested
 from neaptide.errors import LayoutProblemError
 from neaptide.layout.bounds import live_bytes
 from neaptide.layout.pools.allocation_events import BlockEvent, problem_events
 from neaptide.layout.pools.caching_allocator import caching_allocator_reserved, simulate_caching_allocator
 from neaptide.layout.pools.device_allocator import AllocatorBytes, AllocatorSettings
 from neaptide.layout.problem import Buffer, LayoutProblem
+from neaptide_corpus.layouts import nested
 
 MIB = 1 << 20
 

@@ -3,8 +3,8 @@
 import random
 from itertools import combinations, product
 
-from neaptide.peers.cp_sat.builder import CpModelBuilder
-from neaptide.peers.cp_sat.model import Linear, negated
+from neaptide_peers.cp_sat.builder import CpModelBuilder
+from neaptide_peers.cp_sat.model import Linear, negated
 
 
 def random_model(seed):

@@ -1,9 +1,9 @@
 import pytest
 
 from neaptide.errors import VerifyError
-from neaptide.peers.cp_sat.builder import CpModelBuilder
-from neaptide.peers.cp_sat.check import check_solution
-from neaptide.peers.cp_sat.model import (
+from neaptide_peers.cp_sat.builder import CpModelBuilder
+from neaptide_peers.cp_sat.check import check_solution
+from neaptide_peers.cp_sat.model import (
     CpModel,
     Cumulative,
     Interval,

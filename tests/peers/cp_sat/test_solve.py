@@ -8,10 +8,10 @@ import pytest
 
 from neaptide.errors import MissingExtra, SolverError, VerifyError
 from neaptide.outcome import Limits, TerminationReason
-from neaptide.peers.cp_sat import process
-from neaptide.peers.cp_sat.builder import CpModelBuilder
-from neaptide.peers.cp_sat.model import Linear
-from neaptide.peers.cp_sat.solve import CpSatSession, solve, solve_all
+from neaptide_peers.cp_sat import process
+from neaptide_peers.cp_sat.builder import CpModelBuilder
+from neaptide_peers.cp_sat.model import Linear
+from neaptide_peers.cp_sat.solve import CpSatSession, solve, solve_all
 from peers.cp_sat.small_models import brute_force, market_split, random_model
 
 needs_ortools = pytest.mark.skipif(not process.is_installed(), reason="needs ortools")
@@ -179,7 +179,7 @@ def test_a_worker_is_not_believed(worker):
 @needs_ortools
 def test_the_worker_ends_with_whoever_started_it():
     running = subprocess.Popen(
-        [sys.executable, "-P", "-m", "neaptide.peers.cp_sat.worker"],
+        [sys.executable, "-P", "-m", "neaptide_peers.cp_sat.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )

@@ -7,7 +7,7 @@ from neaptide.layout.best_layout import best_layout
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.validate import check_layout
 from neaptide.outcome import Limits, TerminationReason
-from neaptide.peers.layouts.canonical import find_layout
+from neaptide_peers.layouts.canonical import find_layout
 
 
 @pytest.mark.parametrize("seed", range(12))

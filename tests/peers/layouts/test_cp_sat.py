@@ -9,10 +9,10 @@ from neaptide.layout.problem import Buffer, Gap, LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.layout.validate import check_layout
 from neaptide.outcome import Limits, TerminationReason
-from neaptide.peers.cp_sat import process
-from neaptide.peers.cp_sat.solve import solve_all
-from neaptide.peers.layouts.cp_model import compressed_steps, layout_model, unit_bytes
-from neaptide.peers.layouts.cp_sat import fit_with_cp_sat, minimise_with_cp_sat
+from neaptide_peers.cp_sat import process
+from neaptide_peers.cp_sat.solve import solve_all
+from neaptide_peers.layouts.cp_model import compressed_steps, layout_model, unit_bytes
+from neaptide_peers.layouts.cp_sat import fit_with_cp_sat, minimise_with_cp_sat
 
 needs_ortools = pytest.mark.skipif(not process.is_installed(), reason="needs ortools")
 

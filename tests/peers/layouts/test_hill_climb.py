@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layout_play import from_rows, random_problem
-from neaptide.corpus.layouts import staggered
 from neaptide.layout.bounds import arena_lower_bound
 from neaptide.layout.heuristics.placement import Fit, place
 from neaptide.layout.validate import check_layout
 from neaptide.outcome import LimitGuard, Limits, TerminationReason
-from neaptide.peers.layouts.hill_climb import _Climb, climb_layout, hill_climb
-from neaptide.peers.layouts.rules import ALL_RULES as RULES
+from neaptide_corpus.layouts import staggered
+from neaptide_peers.layouts.hill_climb import _Climb, climb_layout, hill_climb
+from neaptide_peers.layouts.rules import ALL_RULES as RULES
 
 
 @given(st.integers(0, 10**9))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from layout_play import random_problem
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.validate import check_layout
-from neaptide.peers.layouts.inductor_pool import place_inductor
+from neaptide_peers.layouts.inductor_pool import place_inductor
 
 # The tree in plain nested lists, without anything kept: a leaf is ("buffer", index), a split ("split", left, right),
 # a slot a list [fixed size or None, contents]. Sizes and lifetimes are looked up again each time.

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from layout_play import random_problem, renumbered
 from neaptide.layout.heuristics.orders import by_life, by_size, order_by, program_order
 from neaptide.layout.problem import Buffer, LayoutProblem
-from neaptide.peers.layouts.orders import ORDERS, BufferKeys
+from neaptide_peers.layouts.orders import ORDERS, BufferKeys
 
 SEEDS = st.integers(0, 10**9)
 

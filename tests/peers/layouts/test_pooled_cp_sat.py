@@ -8,8 +8,8 @@ from neaptide.layout.pools.placing import place_in_spaces
 from neaptide.layout.pools.spaces import MemorySpace, Place, PooledLayout, PooledProblem
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.outcome import Limits, TerminationReason
-from neaptide.peers.cp_sat import process
-from neaptide.peers.layouts.pooled_cp_sat import MOST_BUFFERS, place_with_cp_sat
+from neaptide_peers.cp_sat import process
+from neaptide_peers.layouts.pooled_cp_sat import MOST_BUFFERS, place_with_cp_sat
 from pool_play import cheapest, microcontroller, random_pools
 
 needs_ortools = pytest.mark.skipif(not process.is_installed(), reason="needs ortools")

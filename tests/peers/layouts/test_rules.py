@@ -3,12 +3,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layout_play import from_rows, nothing_shared, random_problem, renumbered
-from neaptide.corpus.layouts import equal_sizes, nested, training_shaped
 from neaptide.layout.bounds import arena_lower_bound, live_bytes
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.validate import check_layout
-from neaptide.peers.layouts.grid import GRID
-from neaptide.peers.layouts.rules import ALL_RULES as RULES
+from neaptide_corpus.layouts import equal_sizes, nested, training_shaped
+from neaptide_peers.layouts.grid import GRID
+from neaptide_peers.layouts.rules import ALL_RULES as RULES
 
 SEEDS = st.integers(0, 10**9)
 UNNUMBERED = (*GRID, "xla", "tvm_size", "tvm_conflicts", "breadth")

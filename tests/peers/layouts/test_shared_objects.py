@@ -2,7 +2,7 @@ from layout_play import random_problem
 from neaptide.layout.heuristics.end_to_end import lay_end_to_end
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.validate import check_layout
-from neaptide.peers.layouts.shared_objects import place_breadth_objects, place_executorch
+from neaptide_peers.layouts.shared_objects import place_breadth_objects, place_executorch
 
 
 def problem_of(*rows):

@@ -8,7 +8,7 @@ import pytest
 from layout_small import random_plain
 from neaptide.layout.heuristics.watched import RuleStopped, watched
 from neaptide.outcome import LimitGuard, Limits
-from neaptide.peers.layouts.rules import ALL_RULES as RULES
+from neaptide_peers.layouts.rules import ALL_RULES as RULES
 
 PROBLEM = random_plain(random.Random(7), 40, steps=12, size=50)
 

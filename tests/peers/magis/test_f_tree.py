@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.corpus.recorded_steps import from_json
 from neaptide.errors import RewriteError
 from neaptide.ir.schedule import Schedule
-from neaptide.peers.magis.f_tree import FTree, TreeRegion, f_tree
-from neaptide.peers.magis.f_tree_moves import NO_PARTS, each_alone, is_legal, next_choices
-from neaptide.peers.magis.order import level_items
-from neaptide.peers.magis.recorded_flat import recorded_flat_step
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
+from neaptide_corpus.recorded_steps import from_json
+from neaptide_peers.magis.f_tree import FTree, TreeRegion, f_tree
+from neaptide_peers.magis.f_tree_moves import NO_PARTS, each_alone, is_legal, next_choices
+from neaptide_peers.magis.order import level_items
+from neaptide_peers.magis.recorded_flat import recorded_flat_step
 from recorded_play import perceptron
 
 

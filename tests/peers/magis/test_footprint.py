@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neaptide.corpus.recorded_steps import from_json
 from neaptide.errors import UsageError
 from neaptide.ir.schedule import HostStay, Schedule
-from neaptide.peers.magis.footprint import footprint
-from neaptide.peers.magis.seconds import BYTES_PER_S, CALL_S, FLOPS_PER_S, LINK_BYTES_PER_S, RecordedCost
 from neaptide.planner.variants.choices import Choices
+from neaptide_corpus.recorded_steps import from_json
+from neaptide_peers.magis.footprint import footprint
+from neaptide_peers.magis.seconds import BYTES_PER_S, CALL_S, FLOPS_PER_S, LINK_BYTES_PER_S, RecordedCost
 from recorded_play import Tape, perceptron
 
 

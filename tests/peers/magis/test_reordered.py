@@ -13,12 +13,17 @@ from hypothesis import strategies as st
 
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.corpus.random_graphs import random_graph
-from neaptide.corpus.training_steps import toy_registry
 from neaptide.errors import VerifyError
 from neaptide.ir.schedule import Schedule
-from neaptide.peers.magis.executions import executions_problem
-from neaptide.peers.magis.reordered import (
+from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.order.evaluate import check_order, evaluate_order
+from neaptide.schedule.order.from_step import step_order_problem
+from neaptide.schedule.order.search.bitset_lattice import closures
+from neaptide.schedule.problem import compile_problem
+from neaptide_corpus.random_graphs import random_graph
+from neaptide_corpus.training_steps import toy_registry
+from neaptide_peers.magis.executions import executions_problem
+from neaptide_peers.magis.reordered import (
     LARGEST_BLOCK,
     LONGEST_EXTENSION,
     Reordering,
@@ -27,11 +32,6 @@ from neaptide.peers.magis.reordered import (
     components,
     interval,
 )
-from neaptide.schedule.evaluate import Evaluator
-from neaptide.schedule.order.evaluate import check_order, evaluate_order
-from neaptide.schedule.order.from_step import step_order_problem
-from neaptide.schedule.order.search.bitset_lattice import closures
-from neaptide.schedule.problem import compile_problem
 from small_orders import best_peak, from_edges, random_problem
 from strategies import graphs, node_orders
 
@@ -173,9 +173,9 @@ def test_beside_counts_what_may_run_before_or_behind():
 
 
 SCRIPT = """
-from neaptide.corpus.random_graphs import random_graph
-from neaptide.corpus.training_steps import toy_registry
-from neaptide.peers.magis.reordered import Reordering
+from neaptide_corpus.random_graphs import random_graph
+from neaptide_corpus.training_steps import toy_registry
+from neaptide_peers.magis.reordered import Reordering
 from neaptide.schedule.problem import compile_problem
 for seed in range(30):
     step = compile_problem(random_graph(seed, 40), toy_registry())

@@ -10,23 +10,23 @@ from hypothesis import strategies as st
 
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.corpus.recorded_steps import from_json
 from neaptide.errors import UsageError
 from neaptide.ir.edit import GraphEdit
 from neaptide.ir.schedule import Schedule
 from neaptide.named_peers import RECORDED, peer
 from neaptide.outcome import Limits
-from neaptide.peers.magis import moves
-from neaptide.peers.magis.best_first import Wanted
-from neaptide.peers.magis.carry_out import carry_out
-from neaptide.peers.magis.f_tree import f_tree
-from neaptide.peers.magis.f_tree_moves import is_legal
-from neaptide.peers.magis.footprint import footprint
-from neaptide.peers.magis.recorded_flat import recorded_flat_step
-from neaptide.peers.magis.search import solve
-from neaptide.peers.magis.seconds import RecordedCost
-from neaptide.peers.magis.simulate import Simulator
-from neaptide.peers.magis.state import State
+from neaptide_corpus.recorded_steps import from_json
+from neaptide_peers.magis import moves
+from neaptide_peers.magis.best_first import Wanted
+from neaptide_peers.magis.carry_out import carry_out
+from neaptide_peers.magis.f_tree import f_tree
+from neaptide_peers.magis.f_tree_moves import is_legal
+from neaptide_peers.magis.footprint import footprint
+from neaptide_peers.magis.recorded_flat import recorded_flat_step
+from neaptide_peers.magis.search import solve
+from neaptide_peers.magis.seconds import RecordedCost
+from neaptide_peers.magis.simulate import Simulator
+from neaptide_peers.magis.state import State
 from recorded_play import perceptron
 
 

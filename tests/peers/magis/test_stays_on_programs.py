@@ -19,9 +19,6 @@ from neaptide.ir.schedule import Schedule
 from neaptide.named_peers import MAGIS, TRANSFORM_ONLY
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.peers.combinations.asked import Combining
-from neaptide.peers.magis import moves, strategy
-from neaptide.peers.magis.state import State
 from neaptide.planner import CLOSE
 from neaptide.planner.budget import Budget
 from neaptide.planner.offload.host import HostSpace
@@ -33,6 +30,9 @@ from neaptide.runtime import contestants
 from neaptide.runtime.prepared_step import prepare
 from neaptide.runtime.search_options import SearchOptions
 from neaptide.schedule.timeline import simulate_timeline
+from neaptide_peers.combinations.asked import Combining
+from neaptide_peers.magis import moves, strategy
+from neaptide_peers.magis.state import State
 from step_checks import assert_runs_as_predicted
 from torch_programs import shuffled
 from wide_rows import rows_step, wide_head

@@ -20,10 +20,6 @@ from neaptide.ir.schedule import Schedule
 from neaptide.named_peers import MAGIS
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.peers.combinations.asked import Combining
-from neaptide.peers.magis import carry_out, moves, strategy
-from neaptide.peers.magis.best_first import BestFirst, Wanted
-from neaptide.peers.magis.state import State
 from neaptide.planner import CLOSE
 from neaptide.planner.budget import Budget
 from neaptide.planner.objective import PlannedSequence
@@ -34,6 +30,10 @@ from neaptide.planner.variants.estimate import PartCosts
 from neaptide.runtime import contestants
 from neaptide.runtime.prepared_step import prepare
 from neaptide.runtime.search_options import SearchOptions
+from neaptide_peers.combinations.asked import Combining
+from neaptide_peers.magis import carry_out, moves, strategy
+from neaptide_peers.magis.best_first import BestFirst, Wanted
+from neaptide_peers.magis.state import State
 from step_checks import assert_runs_as_predicted
 from wide_rows import rows_step
 

@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
-from neaptide.peers.orders.block_tree import blocks, cut_to_size, post_dominators
-from neaptide.peers.orders.hierarchical import hierarchical_order
-from neaptide.peers.orders.macros import expand, macro_problem
 from neaptide.schedule.order.evaluate import DownsetState, evaluate_order
+from neaptide_peers.orders.block_tree import blocks, cut_to_size, post_dominators
+from neaptide_peers.orders.hierarchical import hierarchical_order
+from neaptide_peers.orders.macros import expand, macro_problem
 from schedule.order.order_problems import brute_force, random_problem
 
 problems = st.builds(

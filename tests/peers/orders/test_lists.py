@@ -4,12 +4,12 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
-from neaptide.peers.orders.lists import ALL_LISTS, xla_list
 from neaptide.schedule.order.evaluate import DownsetState, evaluate_order
 from neaptide.schedule.order.heuristics import lpmf
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide.schedule.order.search.beam import beam_order
 from neaptide.schedule.order.search.bitset_lattice import Lattice
+from neaptide_peers.orders.lists import ALL_LISTS, xla_list
 from schedule.order.order_problems import brute_force, random_problem
 
 problems = st.builds(

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.ir.builder import GraphBuilder
 from neaptide.outcome import Limits, TerminationReason
-from neaptide.peers.strategies import checkmate
-from neaptide.peers.strategies.stages.program import StageProgram, Verdict
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.planner.recompute.stage_units import stage_units
 from neaptide.planner.strategies import greedy_recompute, program_order
 from neaptide.schedule.problem import compile_problem
+from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
+from neaptide_peers.strategies import checkmate
+from neaptide_peers.strategies.stages.program import StageProgram, Verdict
 from peers.strategies.stage_instances import cases
 from planner_problems import compiled, judge, least_seconds, units_of
 from strategies import graphs

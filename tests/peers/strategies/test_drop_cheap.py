@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from neaptide.corpus.training_steps import conv_step, pooled_step, transformer_step
 from neaptide.outcome import Limits
-from neaptide.peers.strategies import drop_cheap
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.forward_units import forward_units
 from neaptide.planner.strategies import program_order
 from neaptide.schedule.recompute_form import InstanceNode, from_nodes
+from neaptide_corpus.training_steps import conv_step, pooled_step, transformer_step
+from neaptide_peers.strategies import drop_cheap
 from planner_problems import compiled, judge
 
 

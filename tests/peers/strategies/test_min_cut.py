@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.outcome import Limits
-from neaptide.peers.strategies import min_cut, min_cut_ratios
-from neaptide.peers.strategies.saved_cut import compute_intensive, saved_units, worth_saving
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.forward_units import forward_units
 from neaptide.planner.strategies import program_order
 from neaptide.schedule.problem import compile_problem
+from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
+from neaptide_peers.strategies import min_cut, min_cut_ratios
+from neaptide_peers.strategies.saved_cut import compute_intensive, saved_units, worth_saving
 from peers.strategies.stage_instances import chain
 from planner_problems import compiled, judge
 from strategies import graphs

@@ -5,18 +5,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
-from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.outcome import Limits, TerminationReason
-from neaptide.peers.cp_sat import process
-from neaptide.peers.cp_sat.check import check_solution
-from neaptide.peers.cp_sat.solve import CpSatSession, solve_all
-from neaptide.peers.strategies import moccasin
-from neaptide.peers.strategies.stages.interval_model import IntervalModel
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.planner.recompute.stage_units import stage_units
 from neaptide.planner.strategies import greedy_recompute, program_order
 from neaptide.schedule.problem import compile_problem
+from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
+from neaptide_peers.cp_sat import process
+from neaptide_peers.cp_sat.check import check_solution
+from neaptide_peers.cp_sat.solve import CpSatSession, solve_all
+from neaptide_peers.strategies import moccasin
+from neaptide_peers.strategies.stages.interval_model import IntervalModel
 from peers.strategies.stage_instances import cases
 from planner_problems import compiled, judge, least_seconds
 from strategies import graphs

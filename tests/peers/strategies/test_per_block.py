@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from neaptide.corpus.training_steps import transformer_step
 from neaptide.outcome import Limits
-from neaptide.peers.strategies import per_block
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.strategies import program_order
+from neaptide_corpus.training_steps import transformer_step
+from neaptide_peers.strategies import per_block
 from planner_problems import compiled, judge
 
 

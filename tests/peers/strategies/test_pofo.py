@@ -7,10 +7,8 @@ import pytest
 from chain_play import random_chain_step
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.corpus.training_steps import conv_step, transformer_step
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits
-from neaptide.peers.strategies import pofo, rotor
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.offload.problem import OffloadProblem
@@ -18,6 +16,8 @@ from neaptide.planner.offload.search import choose_stays
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.strategies import program_order
 from neaptide.schedule.timeline import simulate_timeline
+from neaptide_corpus.training_steps import conv_step, transformer_step
+from neaptide_peers.strategies import pofo, rotor
 from offload_play import chain, least_seconds, links
 from planner_problems import compiled
 

@@ -6,8 +6,8 @@ import pytest
 
 from chain_play import chain_step
 from neaptide.outcome import Limits
-from neaptide.peers.strategies import revolve, sqrt_n
 from neaptide.planner.objective import PlanningProblem
+from neaptide_peers.strategies import revolve, sqrt_n
 
 
 @cache

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from chain_play import chain_step
 from neaptide.outcome import LimitGuard, Limits
-from neaptide.peers.strategies.segments import segments_table
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.chain.blocks import find_blocks
 from neaptide.planner.recompute.forward_units import forward_units
 from neaptide.planner.recompute.retention import carry_out
+from neaptide_peers.strategies.segments import segments_table
 
 
 def chain_of_step(length):

@@ -7,11 +7,11 @@ import pytest
 
 from chain_play import chain_step
 from neaptide.outcome import Limits
-from neaptide.peers.strategies import sqrt_n
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.chain.blocks import find_blocks
 from neaptide.planner.recompute.forward_units import forward_units
 from neaptide.planner.strategies import program_order
+from neaptide_peers.strategies import sqrt_n
 
 
 @pytest.mark.parametrize("length", [16, 36, 81, 144])

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from chain_play import chain_step
 from neaptide.outcome import LimitGuard, Limits
-from neaptide.peers.strategies.tables import best_of
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.forward_units import forward_units
 from neaptide.planner.recompute.retention import BackwardPart
+from neaptide_peers.strategies.tables import best_of
 
 
 def test_the_start_is_kept_where_no_table_is_better():

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from example_counts import examples
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.corpus.training_steps import toy_registry, transformer_step
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.errors import VerifyError
@@ -21,6 +20,7 @@ from neaptide.planner.candidates.judge import judge_candidate
 from neaptide.planner.candidates.standing import Standing
 from neaptide.planner.pricing import Pricing
 from neaptide.schedule.evaluate import Evaluator
+from neaptide_corpus.training_steps import toy_registry, transformer_step
 from random_edits import edited_graphs
 from seen_cost import SeenCost
 from strategies import graphs, node_orders, segmented

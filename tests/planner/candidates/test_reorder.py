@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from neaptide.analysis.legality import check_schedule
-from neaptide.corpus.training_steps import conv_step, toy_registry
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.ir.edit import GraphEdit, NodeDraft
@@ -22,6 +21,7 @@ from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.from_step import step_order_problem
 from neaptide.schedule.order.incremental.edit import edit_of
 from neaptide.schedule.order.portfolio import best_order
+from neaptide_corpus.training_steps import conv_step, toy_registry
 from random_edits import edited_graphs
 from schedule.order.order_problems import brute_force, literal_bytes
 from seen_cost import SeenCost

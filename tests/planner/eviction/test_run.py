@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from chain_play import chain_step
 from neaptide.analysis.legality import check_schedule
-from neaptide.corpus.random_graphs import random_graph
-from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits
 from neaptide.planner.eviction.policy import HEURISTICS, heuristic
@@ -22,6 +20,8 @@ from neaptide.planner.eviction.units import eviction_units
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.strategies import program_order, strategy
 from neaptide.schedule.problem import compile_problem
+from neaptide_corpus.random_graphs import random_graph
+from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 from planner_problems import compiled, judge
 from strategies import graphs, node_orders
 

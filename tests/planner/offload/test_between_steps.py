@@ -10,7 +10,6 @@ from example_counts import examples
 from neaptide.analysis.kinds import storages_between_steps
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.corpus.training_steps import toy_registry
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.values import Kind
@@ -22,6 +21,7 @@ from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.offload.problem import OffloadProblem
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.timeline import simulate_timeline
+from neaptide_corpus.training_steps import toy_registry
 from offload_play import links, recomputed
 from strategies import graphs
 

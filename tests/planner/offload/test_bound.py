@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
-from neaptide.corpus.training_steps import toy_registry
 from neaptide.outcome import Limits
 from neaptide.planner.offload.bound import offload_bound
 from neaptide.planner.offload.host import HostSpace
@@ -16,6 +15,7 @@ from neaptide.planner.offload.search import choose_stays
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
+from neaptide_corpus.training_steps import toy_registry
 from offload_play import chain, least_seconds, links, recomputed
 from strategies import graphs
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from example_counts import examples
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.corpus.training_steps import toy_registry
 from neaptide.cost.devices import Link
 from neaptide.ir.schedule import Schedule
 from neaptide.planner.offload.gaps import IdleGap, idle_gaps
@@ -23,6 +22,7 @@ from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.replays import Replays
 from neaptide.schedule.stay_times import StayClock
 from neaptide.schedule.timeline import simulate_timeline
+from neaptide_corpus.training_steps import toy_registry
 from strategies import graphs, segmented
 
 REGISTRY = toy_registry()

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from example_counts import examples
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.corpus.training_steps import toy_registry
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits
 from neaptide.planner.offload.host import HostSpace
@@ -20,6 +19,7 @@ from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.stay_times import StayClock
 from neaptide.schedule.timeline import simulate_timeline
+from neaptide_corpus.training_steps import toy_registry
 from offload_play import chain, least_seconds, links, recomputed
 from strategies import graphs
 

@@ -3,11 +3,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.planner.recompute.forward_units import forward_units
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.transfers import TO_END
+from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 from planner_problems import compiled
 from strategies import graphs
 

@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.corpus.random_graphs import random_graph
 from neaptide.ir.registry import OpRegistry, OpSpec
 from neaptide.ir.schedule import Schedule
 from neaptide.schedule.order.evaluate import DownsetState, evaluate_order
 from neaptide.schedule.order.from_graph import order_problem
+from neaptide_corpus.random_graphs import random_graph
 
 
 @given(st.integers(0, 10**6), st.integers(0, 25), st.integers(0, 99))

@@ -4,12 +4,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
-from neaptide.corpus.random_graphs import random_graph
-from neaptide.corpus.training_steps import conv_step, toy_registry
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.order.evaluate import DownsetState, evaluate_order
 from neaptide.schedule.order.from_step import step_order_problem
 from neaptide.schedule.problem import compile_problem
+from neaptide_corpus.random_graphs import random_graph
+from neaptide_corpus.training_steps import conv_step, toy_registry
 
 
 @given(st.integers(0, 10**6), st.integers(1, 25), st.integers(0, 99))

@@ -5,8 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
-from neaptide.corpus.series_parallel import in_tree, pumpkin, series_parallel
-from neaptide.corpus.three_partition import hard_pumpkin, three_partition_numbers
 from neaptide.errors import UsageError
 from neaptide.outcome import LimitGuard, Limits, TerminationReason
 from neaptide.schedule.order import portfolio
@@ -19,6 +17,8 @@ from neaptide.schedule.order.regions.reduce import reduce
 from neaptide.schedule.order.regions.structured import STRUCTURES
 from neaptide.schedule.order.result import Certificate
 from neaptide.schedule.order.settings import DEFAULT
+from neaptide_corpus.series_parallel import in_tree, pumpkin, series_parallel
+from neaptide_corpus.three_partition import hard_pumpkin, three_partition_numbers
 from schedule.order.order_problems import brute_force, random_problem
 
 small = st.builds(

@@ -10,8 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
-from neaptide.corpus.recompute_forms import recompute_form
-from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.portfolio import plan_sequence
@@ -22,6 +20,8 @@ from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.planner.strategies import early_updates, program_order
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.recompute_form import InstanceNode, from_json, from_nodes
+from neaptide_corpus.recompute_forms import recompute_form
+from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 from planner_problems import compiled, least_seconds
 from strategies import graphs
 

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from neaptide.analysis.legality import check_schedule
-from neaptide.corpus.random_graphs import random_graph
-from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import LimitGuard, Limits
@@ -23,6 +21,8 @@ from neaptide.planner.recompute.bounds.joint_program import JointProgram
 from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.planner.strategies import program_order
 from neaptide.schedule.problem import compile_problem
+from neaptide_corpus.random_graphs import random_graph
+from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 from planner_problems import compiled, least_seconds, random_chain, random_instance
 from strategies import graphs
 

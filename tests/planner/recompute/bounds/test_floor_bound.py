@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neaptide.corpus.training_steps import conv_step, transformer_step
 from neaptide.planner.recompute.bounds.floor import floor_bound, outputs_bound, pinned_bytes
 from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.planner.strategies import program_order
 from neaptide.schedule.recompute_form import InstanceNode, from_nodes
+from neaptide_corpus.training_steps import conv_step, transformer_step
 from planner_problems import compiled, least_seconds
 
 

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from neaptide.analysis.legality import check_schedule
-from neaptide.corpus.training_steps import toy_registry
 from neaptide.errors import NeaptideError
 from neaptide.ir.schedule import Schedule
 from neaptide.planner.objective import PlannedSequence
@@ -19,6 +18,7 @@ from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.planner.strategies import program_order
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.recompute_form import InstanceNode, from_nodes
+from neaptide_corpus.training_steps import toy_registry
 from planner_problems import least_seconds, random_chain, random_instance
 from strategies import graphs
 

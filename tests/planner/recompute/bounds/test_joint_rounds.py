@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
-from neaptide.corpus.recompute_forms import recompute_form
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.recompute.bounds.joint_program import JointProgram
 from neaptide.planner.recompute.bounds.joint_rounds import JointAnswer, JointRounds, RoundLimits, worst_steps
 from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.planner.strategies import program_order
 from neaptide.schedule.recompute_form import from_json
+from neaptide_corpus.recompute_forms import recompute_form
 from planner_problems import least_seconds, random_chain, random_instance
 
 LIMITS = RoundLimits(misses=3, rise=1e-4, most_variables=20000)

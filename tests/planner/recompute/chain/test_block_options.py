@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from neaptide.corpus.training_steps import conv_step, transformer_step
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.chain.blocks import BlockChain, find_blocks
@@ -14,6 +13,7 @@ from neaptide.planner.recompute.chain.plans import parts_of
 from neaptide.planner.recompute.chain.search import chain_of, costs_of
 from neaptide.planner.recompute.forward_units import forward_units
 from neaptide.planner.recompute.retention import carry_out
+from neaptide_corpus.training_steps import conv_step, transformer_step
 from planner_problems import compiled
 
 STEPS = [transformer_step(layers=8), conv_step(blocks=8)]

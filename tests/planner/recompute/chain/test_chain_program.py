@@ -7,8 +7,8 @@ from functools import cache
 import pytest
 
 from chain_play import revolve_costs, rotor_costs
-from neaptide.peers.strategies.revolve import least_runs
 from neaptide.planner.recompute.chain.program import ChainProgram
+from neaptide_peers.strategies.revolve import least_runs
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 9, 14])

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chain_play import chain_step
-from neaptide.corpus.training_steps import conv_step, pooled_step, transformer_step
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.strategies import early_updates, program_order, strategy
+from neaptide_corpus.training_steps import conv_step, pooled_step, transformer_step
 from planner_problems import compiled, judge, stays_legal_and_no_higher, units_of
 from strategies import graphs
 

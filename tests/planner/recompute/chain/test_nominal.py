@@ -5,12 +5,12 @@ import threading
 import pytest
 
 from chain_play import chain_step
-from neaptide.corpus.training_steps import transformer_step
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.chain.nominal import NominalBudgets
 from neaptide.planner.recompute.chain.search import chain_of
 from neaptide.planner.strategies import program_order
+from neaptide_corpus.training_steps import transformer_step
 from planner_problems import compiled
 
 

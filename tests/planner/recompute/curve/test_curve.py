@@ -5,8 +5,6 @@ import pytest
 from hypothesis import given, settings
 
 from families_by_speed import FAMILIES_BY_SPEED
-from neaptide.corpus.recompute_forms import recompute_form
-from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.errors import UsageError
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
@@ -16,6 +14,8 @@ from neaptide.planner.strategies import strategy
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.recompute_form import InstanceNode, from_json, from_nodes
+from neaptide_corpus.recompute_forms import recompute_form
+from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 from planner_problems import compiled, judge, least_seconds
 from strategies import graphs
 

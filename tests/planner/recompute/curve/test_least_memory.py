@@ -9,8 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from families_by_speed import FAMILIES_BY_SPEED
-from neaptide.corpus.recompute_forms import recompute_form
-from neaptide.corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide.outcome import LimitGuard, Limits, TerminationReason
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.portfolio import plan_sequence
@@ -19,6 +17,8 @@ from neaptide.planner.recompute.curve.starts import nothing_held
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.recompute_form import InstanceNode, from_json, from_nodes
+from neaptide_corpus.recompute_forms import recompute_form
+from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 from planner_problems import compiled, judge, least_seconds, units_of
 from strategies import graphs
 

@@ -4,16 +4,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
-from neaptide.corpus.conv_backward import Update
-from neaptide.corpus.training_networks import TRAINING_STEPS, training_step
 from neaptide.outcome import LimitGuard, Limits
-from neaptide.peers.orders.serenity_dp import downset_dp
 from neaptide.schedule.order.bounds.escape import escape_bound
 from neaptide.schedule.order.bounds.lower import cut_bound, per_op_bound
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.heuristics import lpmf
 from neaptide.schedule.order.neutral import from_mapping
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
+from neaptide_corpus.conv_backward import Update
+from neaptide_corpus.training_networks import TRAINING_STEPS, training_step
+from neaptide_peers.orders.serenity_dp import downset_dp
 from schedule.order.order_problems import all_orders, brute_force, random_problem
 
 small = st.builds(

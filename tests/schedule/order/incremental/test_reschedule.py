@@ -5,9 +5,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
-from neaptide.corpus.nas_networks import nas_network
-from neaptide.corpus.rand_wire import rand_wire
-from neaptide.corpus.random_orders import layered, local
 from neaptide.errors import VerifyError
 from neaptide.outcome import Limits
 from neaptide.schedule.order.evaluate import evaluate_order
@@ -17,6 +14,9 @@ from neaptide.schedule.order.incremental.settling import settle
 from neaptide.schedule.order.neutral import from_mapping
 from neaptide.schedule.order.portfolio import best_order
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
+from neaptide_corpus.nas_networks import nas_network
+from neaptide_corpus.rand_wire import rand_wire
+from neaptide_corpus.random_orders import layered, local
 from schedule.order.order_problems import EDIT_KINDS, brute_force, random_edit, random_problem
 
 CORPUS = {

@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
-from neaptide.peers.orders.serenity_dp import downset_dp
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide.schedule.order.regions.dominant import dominant
 from neaptide.schedule.order.regions.refusal import Refusal
 from neaptide.schedule.order.regions.segments import dominates, flatten, profile
 from neaptide.schedule.order.steps import to_steps
+from neaptide_peers.orders.serenity_dp import downset_dp
 from small_orders import all_orders, best_order, profile_of, random_problem
 
 

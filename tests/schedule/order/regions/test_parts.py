@@ -4,11 +4,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
-from neaptide.corpus.series_parallel import Buffers, in_tree, pumpkin, series_parallel
 from neaptide.schedule.order.neutral import from_mapping
 from neaptide.schedule.order.regions.lattice import Region
 from neaptide.schedule.order.regions.parts import PartKind, SolvedPart, degree_of, kind_of, summarise_parts
 from neaptide.schedule.order.regions.reduce import reduce
+from neaptide_corpus.series_parallel import Buffers, in_tree, pumpkin, series_parallel
 from small_orders import random_problem
 
 

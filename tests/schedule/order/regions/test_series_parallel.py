@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
-from neaptide.corpus import series_parallel as generators
 from neaptide.outcome import TerminationReason
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.neutral import from_mapping
@@ -15,6 +14,7 @@ from neaptide.schedule.order.regions.segments import dominates, flatten, profile
 from neaptide.schedule.order.regions.series_parallel import compose
 from neaptide.schedule.order.regions.structured import series_parallel_order
 from neaptide.schedule.order.steps import to_steps
+from neaptide_corpus import series_parallel as generators
 from small_orders import all_orders, best_peak, from_edges, profile_of, random_problem
 
 seeds = st.integers(0, 2**32)

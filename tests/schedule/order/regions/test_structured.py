@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
-from neaptide.corpus.series_parallel import Buffers, in_tree, out_tree, pumpkin, series_parallel
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.neutral import from_mapping
@@ -21,6 +20,7 @@ from neaptide.schedule.order.regions.structured import (
     series_parallel_order,
     tree_order,
 )
+from neaptide_corpus.series_parallel import Buffers, in_tree, out_tree, pumpkin, series_parallel
 from small_orders import all_orders, best_peak, profile_of, random_problem
 
 

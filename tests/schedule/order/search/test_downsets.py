@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
-from neaptide.peers.orders.serenity_dp import downset_dp
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.search.bitset_lattice import Lattice
 from neaptide.schedule.order.search.downsets import DownsetSearch, SearchEnd
 from neaptide.schedule.order.search.free_moves import SearchState, close
+from neaptide_peers.orders.serenity_dp import downset_dp
 from schedule.order.order_problems import brute_force, random_problem
 
 problems = st.builds(
