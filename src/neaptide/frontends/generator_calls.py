@@ -28,7 +28,7 @@ def generator_stand_ins() -> list[tuple[Any, Any]]:
         "get_rng_state": torch.ops.neaptide.get_rng_state.default,
         "set_rng_state": _set,
     }
-    if not torch.cuda.is_initialized():
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         operations["manual_seed"] = _seed
     return [
         (original, _recorded(original, operation))

@@ -212,12 +212,13 @@ def _captured_head(step: Callable[..., Any], host: HostCode, request: StepReques
     objects = {place.name: place.get() for place in captured.state.objects}
     keys = [key for program in captured.programs for key in program.borrowed.values()]
     host.refuse_training(stepped, [objects[name] for kind, name in keys if kind == "object"])
-    if host.kept is None:  # a later capture is one of the same program, whatever a log has grown to by then
+    kept = host.kept
+    if kept is None:  # a later capture is one of the same program, whatever a log has grown to by then
         with captured.first_writes.done():  # the head's state was found as it is behind them
-            host = replace(host, kept=kept_bytes(find_state(step, request.extra), captured.state))
+            kept = kept_bytes(find_state(step, request.extra), captured.state)
     noted = (replace(p, rewrites=(*p.rewrites, host.describe())) for p in captured.programs)
-    steady, *first = (with_kept(program, host.kept) for program in noted)
-    return replace(captured, steady=steady, first=tuple(first), host=host)
+    steady, *first = (with_kept(program, kept) for program in noted)
+    return replace(captured, steady=steady, first=tuple(first), host=replace(host, kept=kept))
 
 
 def not_reading(
