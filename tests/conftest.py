@@ -23,12 +23,23 @@ for profile, count in (("ci", 10), ("full", 25)):  # they differ in `example_cou
 settings.register_profile("thorough", max_examples=500, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-GOLDEN = Path(__file__).parent / "golden"
+HERE = Path(__file__).parent
+GOLDEN = HERE / "golden"
+# No command and no public function needs what they test, unless a peer is asked for by name: they are slow tests.
+BESIDE = tuple(
+    HERE / name for name in ("peers", "corpus", "planner/candidates", "schedule/order/incremental")
+)
 gc.disable()  # nothing that is collected here is garbage
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite golden files; review the diff")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if any(folder in item.path.parents for folder in BESIDE):
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish() -> None:
