@@ -74,6 +74,25 @@ def test_a_log_that_grows_is_no_other_program():
     assert [epoch for epoch, _ in log] == [0, 1, 2, 3]
 
 
+def test_meters_are_some_of_them_and_a_list_of_losses_is_not():
+    net = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    meters = {"loss": torch.zeros(()), "seen": torch.zeros((), dtype=torch.long)}
+    losses = [torch.zeros(()) for _ in range(3)]
+
+    def step(batch):
+        optimizer.zero_grad()
+        loss = net(batch).square().mean()
+        loss.backward()
+        optimizer.step()
+        value = loss.item()
+        losses.append(torch.tensor(value))
+        meters["loss"] += value
+        meters["seen"] += len(losses)
+
+    assert bytes_behind(capture_step(step, (torch.randn(5, 4),)).steady) == 4 + 8
+
+
 def test_what_a_step_leaves_at_each_call_is_none_of_them():
     class Routed(nn.Module):
         def __init__(self):

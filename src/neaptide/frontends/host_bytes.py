@@ -26,7 +26,7 @@ _BEHIND: Final = "behind"
 def kept_bytes(step: StepState, head: StepState) -> dict[str, int]:
     """Bytes, by device, of the storages that a whole step works on and its head does not.
 
-    Tensors of one element that no module has are left out: a log that keeps losses grows, and the program stays.
+    Numbered entries of one element are left out: a list that keeps losses grows, and the program stays.
 
     Args:
         step: what the whole step works on.
@@ -72,8 +72,8 @@ def _storages(state: StepState) -> Iterator[tuple[int, str, int]]:
     """Key, device and bytes of the storages of the tensors of a step."""
     for slot in (*state.tensors, *state.unused):
         tensor = slot.current()
-        is_kept = slot.role != "tensor" or tensor.numel() > 1
-        if is_kept and tensor.layout is torch.strided:
+        is_logged = tensor.numel() <= 1 and isinstance(getattr(slot.places[0], "key", None), int)
+        if not is_logged and tensor.layout is torch.strided:
             storage = tensor.untyped_storage()
             device = "cpu" if tensor.is_meta else str(tensor.device)  # without bytes it stands for one there
             yield private.storage_key(storage), device, storage.nbytes()
