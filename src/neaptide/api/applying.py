@@ -123,9 +123,10 @@ def compile_step(
     """A callable that plans a step when it is first called, and runs it under the plan from then on.
 
     Example: `fast = neaptide.compile_step(step, budget="60%")`, then `loss = fast(batch)` in the training loop.
-    The arguments are those of `plan` and `apply`. The search ends once it has taken longer than it can save in 100 steps, and the
-    plan has nothing that only a report tells (axes, what `numerics="close"` would do better). Calls of other shapes are planned when they first come. They may
-    use the bytes that the first plan was allowed, so a small last batch need not reach a share of its own; a share
+    The arguments are those of `plan` and `apply`. The search ends once it has taken longer than it can save in 100 steps.
+    The plan lacks what only a report tells: axes, and what `numerics="close"` would do better. Calls of other shapes are
+    planned when they first come. They may use the bytes that the first plan was allowed, so a small last batch need not
+    reach a share of its own; a share
     such as `"60%"` gives a larger batch that share of its own baseline.
 
     With `eviction="dtr"`, or another name of `planner.eviction.policy.HEURISTICS`, nothing is planned: the step runs in
@@ -227,8 +228,7 @@ def compile_step(
             replans=on_mismatch == "replan",
         )
         latest = prepared.captured
-        told = leave_out if first_bytes else None
-        allowed = replace(options, least_bytes=first_bytes, leave_out=told)
+        allowed = replace(options, least_bytes=first_bytes, leave_out=leave_out if first_bytes else None)
         if isinstance(ranges, SeenDims) and varies(prepared):
             return for_seen_shapes(prepared, allowed, ranges.shapes)
         if varies(prepared):
