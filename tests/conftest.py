@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,14 @@ def _kept_measurements(tmp_path_factory: pytest.TempPathFactory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "neaptide-cache"))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_kept_floors():
+    """A plan that an error of one test named as reachable is not given to another test."""
+    yield
+    if "neaptide.runtime.kept_floors" in sys.modules:
+        sys.modules["neaptide.runtime.kept_floors"].FLOORS.clear()
 
 
 @pytest.fixture
