@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from neaptide.frontends.state_finder import find_state
+from neaptide.frontends.state.state_finder import find_state
 
 aten = torch.ops.aten
 KEPT = frozenset(

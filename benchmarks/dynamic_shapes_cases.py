@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     import torch
 
-    from neaptide.frontends.captured import CapturedStep
+    from neaptide.frontends.programs.captured import CapturedStep
     from neaptide.runtime.planned_graph import PlannedVariant, PointsWithin
     from neaptide.runtime.prepared_step import PreparedStep
     from neaptide.runtime.search_options import SearchOptions

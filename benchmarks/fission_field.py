@@ -131,7 +131,7 @@ class Field:
         self, name: str, step: Callable[..., Any], batch: Any, run: Callable[[], Any], losses: list[float]
     ) -> None:
         """A program that takes part where its losses are eager's."""
-        from neaptide.frontends.state_finder import find_state
+        from neaptide.frontends.state.state_finder import find_state
         from neaptide.runtime.binding import state_tensors
         from neaptide.runtime.contestants import Contestant
 

@@ -150,7 +150,7 @@ def fitting(step: Any, batch: Any, program: Any, plan: Any, repeats: int) -> flo
     """Processor time of a step that fits, with points over without: the median of pairs in turns."""
     import torch
 
-    from neaptide.frontends.state_finder import find_state
+    from neaptide.frontends.state.state_finder import find_state
     from neaptide.ir.schedule import Schedule
     from neaptide.lower.torch_code import lower
     from neaptide.ops import registry

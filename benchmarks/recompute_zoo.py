@@ -213,7 +213,7 @@ class Peer:
     """
 
     def __init__(self, factory: Callable[[], Any], wrap: Callable[[Any], int], expected: list[float]) -> None:
-        from neaptide.frontends.state_finder import find_state
+        from neaptide.frontends.state.state_finder import find_state
         from neaptide.runtime import contestants
         from neaptide.runtime.binding import state_tensors
 

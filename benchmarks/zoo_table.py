@@ -17,7 +17,7 @@ import torch
 
 from bench_record import machine, versions
 from neaptide import zoo
-from neaptide.frontends.state_finder import find_state
+from neaptide.frontends.state.state_finder import find_state
 from neaptide.runtime import contestants
 
 ROOT = Path(__file__).resolve().parent.parent

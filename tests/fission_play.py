@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.frontends.captured import CapturedProgram, CapturedStep
+from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
 from neaptide.ir.axes import Along
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from neaptide.frontends.captured import CapturedProgram, CapturedStep
-from neaptide.frontends.state_finder import find_state
+from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
+from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.schedule import Schedule
 from neaptide.runtime import contestants

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from neaptide.frontends._torch_sizes import keeps_sizes
+from neaptide.frontends.recording._torch_sizes import keeps_sizes
 
 needs_varying_dims = pytest.mark.skipif(
     not keeps_sizes(), reason="this torch takes the size of the example for some sizes that vary"

@@ -15,7 +15,7 @@ from torch import nn
 
 from frontends import steps
 from neaptide.errors import CaptureError
-from neaptide.frontends.state_finder import find_state
+from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
 from step_checks import assert_like_eager
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from neaptide import compile_step
 from neaptide.errors import CaptureError
-from neaptide.frontends import users_code
+from neaptide.frontends.source import users_code
 
 
 class Trainer:

@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from neaptide.frontends.true_results import with_true_results
+from neaptide.frontends.kernels.true_results import with_true_results
 from neaptide.ir.registry import Trait
 from neaptide.ops import registry
 

@@ -11,7 +11,7 @@ import pytest
 from neaptide import zoo
 from neaptide.analysis.axes.whole_graph import operations_without_axes
 from neaptide.errors import NeaptideError
-from neaptide.frontends.captured import CapturedStep
+from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.ops import registry
 from neaptide.runtime.capturing import capture
 from programs.catalogue import FAMILIES, family

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from neaptide.frontends.host_bytes import bytes_behind
+from neaptide.frontends.programs.host_bytes import bytes_behind
 from neaptide.frontends.torch_step import capture_step
 from neaptide.runtime import contestants
 from neaptide.runtime.planned_step import PlannedStep

@@ -12,7 +12,7 @@ from torch import nn
 
 from neaptide import compile_step
 from neaptide.errors import InfeasibleBudget, UsageError
-from neaptide.frontends.state_finder import find_state
+from neaptide.frontends.state.state_finder import find_state
 from neaptide.planner.budget import Budget
 from neaptide.runtime import open_choice, state_copy
 from neaptide.runtime.binding import state_tensors

@@ -9,7 +9,7 @@ import torch
 
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
-from neaptide.frontends.state_finder import find_state
+from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
 from neaptide.outcome import Limits

@@ -11,8 +11,8 @@ import torch
 
 from frontends.steps import batch, net, sgd
 from neaptide.errors import StepMismatch
+from neaptide.frontends.objects.unread import ReadError, StandIns, UnreadNames
 from neaptide.frontends.torch_step import capture_step, rebind_step
-from neaptide.frontends.unread import ReadError, StandIns, UnreadNames
 from step_checks import planned
 
 

@@ -15,7 +15,7 @@ from example_counts import examples
 from fission_play import along, assert_close, edited_step, random_inputs, run_measured, split, touching
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.frontends.state_finder import find_state
+from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.schedule import Schedule

@@ -9,7 +9,7 @@ from torch import nn
 
 from fission_play import assert_close, edited_step, random_inputs, run_measured
 from neaptide.errors import RewriteError
-from neaptide.frontends.state_finder import find_state
+from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
 from neaptide.ops.means import MEAN_LOSS_GRADIENTS, MEAN_LOSSES, MEANS

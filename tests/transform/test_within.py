@@ -19,7 +19,7 @@ from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.errors import RewriteError
-from neaptide.frontends.state_finder import find_state
+from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.axes import Along
 from neaptide.ir.edit import Edited

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from neaptide.api.search_options import open_choice, placed, plan_within_budget, search_options
 from neaptide.exclusions import asked_for, refuse_exclusions
-from neaptide.frontends.captured import CapturedStep
-from neaptide.frontends.dynamic_dims import Dynamic
+from neaptide.frontends.dims.dynamic_dims import Dynamic
+from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.planner.budget import Budget
 from neaptide.plans import Plan

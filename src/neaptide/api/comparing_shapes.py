@@ -10,8 +10,8 @@ from typing import Any
 
 from neaptide.api.search_options import search_options
 from neaptide.errors import UsageError
-from neaptide.frontends.batch_objects import leaves_of
-from neaptide.frontends.dynamic_dims import Dynamic, DynamicDim, find_dims
+from neaptide.frontends.dims.dynamic_dims import Dynamic, DynamicDim, find_dims
+from neaptide.frontends.objects.batch_objects import leaves_of
 from neaptide.interruption import beyond_search
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.planner.budget import Budget

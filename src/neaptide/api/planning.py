@@ -9,7 +9,7 @@ from typing import Any
 
 from neaptide.api.search_options import plan_within_budget, search_options
 from neaptide.errors import UsageError
-from neaptide.frontends.dynamic_dims import Dynamic, find_dims
+from neaptide.frontends.dims.dynamic_dims import Dynamic, find_dims
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.planner.budget import Budget
 from neaptide.plans import Plan

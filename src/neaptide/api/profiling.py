@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from neaptide.errors import UsageError
-from neaptide.frontends.dynamic_dims import Dynamic
+from neaptide.frontends.dims.dynamic_dims import Dynamic
 from neaptide.report.fitting_shapes import fitting_shapes
 from neaptide.report.model import ProfileReport
 from neaptide.report.profiling import profile_report

@@ -10,7 +10,7 @@ from typing import Final
 
 from neaptide.api.search_options import placed
 from neaptide.errors import NumericsError
-from neaptide.frontends.batch_objects import leaves_of
+from neaptide.frontends.objects.batch_objects import leaves_of
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.plans import Plan
 from neaptide.report.model import RunReport

@@ -14,31 +14,31 @@ from typing import Any
 import torch
 
 from neaptide.errors import CaptureError, PlanMismatch, UsageError
-from neaptide.frontends._torch_sizes import keeps_sizes
-from neaptide.frontends.attachment import refuse_open_results
-from neaptide.frontends.captured import CapturedProgram, CapturedStep
-from neaptide.frontends.captured_alike import captured_alike
-from neaptide.frontends.counted_numbers import check_counted, counted_in
-from neaptide.frontends.dynamic_dims import Dynamic, find_dims
-from neaptide.frontends.first_writes import FirstWrites
-from neaptide.frontends.host_bytes import kept_bytes, with_kept
-from neaptide.frontends.host_code import HostCode
-from neaptide.frontends.host_cut import cut_again, not_cut, on_the_way
-from neaptide.frontends.joined_ranges import joined_programs
-from neaptide.frontends.mode_facts import check_modes
-from neaptide.frontends.same_program import is_same_but_for_numbers
-from neaptide.frontends.signature_reader import SignatureReader
-from neaptide.frontends.size_guard import SizeGuard
-from neaptide.frontends.state_finder import find_state
-from neaptide.frontends.step_programs import LaterCallError, StepRequest, first_program, program_of
-from neaptide.frontends.step_slots import (
+from neaptide.frontends.dims.dynamic_dims import Dynamic, find_dims
+from neaptide.frontends.guards.mode_facts import check_modes
+from neaptide.frontends.guards.signature_reader import SignatureReader
+from neaptide.frontends.guards.size_guard import SizeGuard
+from neaptide.frontends.objects.unread import ReadError, UnreadNames
+from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
+from neaptide.frontends.programs.captured_alike import captured_alike
+from neaptide.frontends.programs.counted_numbers import check_counted, counted_in
+from neaptide.frontends.programs.host_bytes import kept_bytes, with_kept
+from neaptide.frontends.programs.host_code import HostCode
+from neaptide.frontends.programs.host_cut import cut_again, not_cut, on_the_way
+from neaptide.frontends.programs.joined_ranges import joined_programs
+from neaptide.frontends.programs.same_program import is_same_but_for_numbers
+from neaptide.frontends.programs.step_programs import LaterCallError, StepRequest, first_program, program_of
+from neaptide.frontends.recording._torch_sizes import keeps_sizes
+from neaptide.frontends.state.attachment import refuse_open_results
+from neaptide.frontends.state.state_finder import find_state
+from neaptide.frontends.state.step_slots import (
     Trace,
 )
-from neaptide.frontends.step_state import StepState
-from neaptide.frontends.step_trace import trace_step
-from neaptide.frontends.trace_outputs import LeftOnceError
-from neaptide.frontends.trace_watch import LeftTensor, StateWrittenError
-from neaptide.frontends.unread import ReadError, UnreadNames
+from neaptide.frontends.state.step_state import StepState
+from neaptide.frontends.trace.step_trace import trace_step
+from neaptide.frontends.trace.trace_outputs import LeftOnceError
+from neaptide.frontends.watch.first_writes import FirstWrites
+from neaptide.frontends.watch.trace_watch import LeftTensor, StateWrittenError
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from neaptide.cost.call_clock import CallClock
 from neaptide.errors import InfeasibleBudget
-from neaptide.frontends.host_bytes import bytes_behind
+from neaptide.frontends.programs.host_bytes import bytes_behind
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import BudgetRecord
 from neaptide.report.arena_text import arena_lines

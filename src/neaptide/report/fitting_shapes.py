@@ -9,7 +9,7 @@ from typing import Final
 from neaptide.cost.devices import Device
 from neaptide.cost.model import EstimatedCost
 from neaptide.errors import UsageError
-from neaptide.frontends.captured import CapturedProgram, CapturedStep
+from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
 from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.planner.points.largest import (

@@ -7,7 +7,7 @@ from itertools import islice, product
 
 from neaptide.cost.devices import Device
 from neaptide.cost.model import EstimatedCost
-from neaptide.frontends.captured import CapturedStep
+from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.ops import registry
 from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.plans.range_peaks import RangePeaks, range_peaks

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Sequence
 from dataclasses import replace
 
-from neaptide.frontends.batch_objects import leaves_of
+from neaptide.frontends.objects.batch_objects import leaves_of
 from neaptide.report.comparison import measured_row
 from neaptide.report.model import ComparedShape, ComparisonRow, ShapesComparison
 from neaptide.runtime import contestants

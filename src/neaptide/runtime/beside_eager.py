@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 import torch
 
 from neaptide.errors import NumericsError, NumericsWarning, TransferError
-from neaptide.frontends.batch_objects import leaves_of
-from neaptide.frontends.captured import CapturedStep
+from neaptide.frontends.objects.batch_objects import leaves_of
+from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.lower.random_states import random_state
 from neaptide.movers.slow_memory import SlowMemory
 from neaptide.runtime.digests import Digests, as_user_sees, result_digests, state_digests

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from neaptide.frontends.argument_changes import Call, part_at
-from neaptide.frontends.batch_objects import content_of, leaves_of
-from neaptide.frontends.captured import CapturedProgram
-from neaptide.frontends.first_writes import NO_WRITES, FirstWrites
-from neaptide.frontends.places import Place
-from neaptide.frontends.step_slots import OutputSlot, hyper_parameters
-from neaptide.frontends.step_state import StepState, TensorSlot
-from neaptide.frontends.trace_watch import LeftTensor
+from neaptide.frontends.objects.batch_objects import content_of, leaves_of
+from neaptide.frontends.objects.places import Place
+from neaptide.frontends.programs.captured import CapturedProgram
+from neaptide.frontends.state.argument_changes import Call, part_at
+from neaptide.frontends.state.step_slots import OutputSlot, hyper_parameters
+from neaptide.frontends.state.step_state import StepState, TensorSlot
+from neaptide.frontends.watch.first_writes import NO_WRITES, FirstWrites
+from neaptide.frontends.watch.trace_watch import LeftTensor
 from neaptide.ir.graph import Graph
 from neaptide.runtime import _torch_private as private
 from neaptide.runtime.attached import attached

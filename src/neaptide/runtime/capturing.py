@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from neaptide.frontends.captured import CapturedStep
-from neaptide.frontends.dynamic_dims import Dynamic, OutsideRangeError
+from neaptide.frontends.dims.dynamic_dims import Dynamic, OutsideRangeError
+from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.frontends.torch_step import capture_step
 from neaptide.runtime.arguments import check_call
 from neaptide.runtime.quiet_torch import quiet_torch

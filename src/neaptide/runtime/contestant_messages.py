@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from neaptide.frontends.captured import CapturedProgram, CapturedStep
-from neaptide.frontends.dynamic_dims import Dynamic
+from neaptide.frontends.dims.dynamic_dims import Dynamic
+from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
 from neaptide.ir.graph import Graph
 from neaptide.ir.serial import fingerprint
 from neaptide.movers.slow_memory import SlowMemory

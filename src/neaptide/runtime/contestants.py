@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import torch
 
-from neaptide.frontends.batch_objects import leaves_of
-from neaptide.frontends.state_finder import find_state
+from neaptide.frontends.objects.batch_objects import leaves_of
+from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import rebind_step
 from neaptide.runtime.arguments import check_factory, check_made
 from neaptide.runtime.binding import state_tensors

@@ -15,9 +15,9 @@ from neaptide.cost.devices import Device
 from neaptide.cost.measured import MeasuredCost
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
-from neaptide.frontends.captured import CapturedStep
-from neaptide.frontends.fact_words import user_names
-from neaptide.frontends.step_slots import argument_name
+from neaptide.frontends.guards.fact_words import user_names
+from neaptide.frontends.programs.captured import CapturedStep
+from neaptide.frontends.state.step_slots import argument_name
 from neaptide.ir.graph import Graph
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.ops import registry

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from neaptide.frontends.host_part import HostPart
-from neaptide.frontends.step_state import StepState
+from neaptide.frontends.recording.host_part import HostPart
+from neaptide.frontends.state.step_state import StepState
 from neaptide.runtime.input_readers import Reader, input_reader
 
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import torch
 
-from neaptide.frontends.batch_objects import leaves_of
-from neaptide.frontends.step_state import StepState
+from neaptide.frontends.objects.batch_objects import leaves_of
+from neaptide.frontends.state.step_state import StepState
 from neaptide.runtime.scratch_file import memory_of
 
 Digests = dict[str, tuple[Any, ...]]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from neaptide.frontends.captured import CapturedProgram
+from neaptide.frontends.programs.captured import CapturedProgram
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.runtime.saved_in_file import LEAST_BYTES

@@ -12,7 +12,7 @@ from neaptide.cost.devices import Device
 from neaptide.cost.model import EstimatedCost
 from neaptide.errors import InfeasibleBudget, UsageError
 from neaptide.exclusions import asked_for, refuse_exclusions
-from neaptide.frontends.captured import CapturedProgram, CapturedStep
+from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
 from neaptide.ir.graph import Graph
 from neaptide.ir.loop_maps import chosen_dims
 from neaptide.ops import registry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from neaptide.frontends.step_state import StepState, TensorSlot
+from neaptide.frontends.state.step_state import StepState, TensorSlot
 
 Reader = Callable[[list[Any]], Any]
 """Takes the leaves of a call's arguments and gives the input."""

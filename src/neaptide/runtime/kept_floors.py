@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from neaptide.errors import PlanError, RewriteError
-from neaptide.frontends.captured import CapturedProgram
+from neaptide.frontends.programs.captured import CapturedProgram
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ops import registry
 from neaptide.outcome import TerminationReason

@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 
 from neaptide.errors import CaptureError, LoweringError
-from neaptide.frontends.captured import CapturedProgram
+from neaptide.frontends.programs.captured import CapturedProgram
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from neaptide.analysis.shape_peaks import ShapePeaks
-from neaptide.frontends.captured import CapturedProgram
+from neaptide.frontends.programs.captured import CapturedProgram
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.planner.budget import Budget

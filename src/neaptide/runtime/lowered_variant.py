@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from neaptide.frontends.batch_objects import leaves_of
-from neaptide.frontends.first_writes import FirstWrites
-from neaptide.frontends.host_code import HostCode
-from neaptide.frontends.presence import Presence, fits
-from neaptide.frontends.step_slots import present_pattern
+from neaptide.frontends.guards.presence import Presence, fits
+from neaptide.frontends.objects.batch_objects import leaves_of
+from neaptide.frontends.programs.host_code import HostCode
+from neaptide.frontends.state.step_slots import present_pattern
+from neaptide.frontends.watch.first_writes import FirstWrites
 from neaptide.lower.places import NO_PLACES
 from neaptide.lower.torch_code import Watch, lower
 from neaptide.movers.waiting_state import WaitingState

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import torch
 
-from neaptide.frontends.captured import CapturedStep
+from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.plans.trials_record import NONE_WITHIN
 from neaptide.runtime.contestant_process import rivals
 from neaptide.runtime.contestants import Factory, never_again, trial_times

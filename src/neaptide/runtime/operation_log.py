@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 from torch.utils import _pytree as pytree
 
-from neaptide.frontends.users_code import is_library_file
+from neaptide.frontends.source.users_code import is_library_file
 from neaptide.runtime._torch_private import EagerMode, changes_inputs
 from neaptide.runtime.digests import digest
 

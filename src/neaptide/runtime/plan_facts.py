@@ -6,8 +6,8 @@ import platform
 
 import torch
 
-from neaptide.frontends.captured import CapturedStep
-from neaptide.frontends.fact_words import described
+from neaptide.frontends.guards.fact_words import described
+from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.version import VERSION
 
 

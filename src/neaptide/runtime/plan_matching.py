@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from neaptide.errors import PlanError, PlanMismatch, RewriteError
-from neaptide.frontends.captured import CapturedProgram, CapturedStep
+from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
 from neaptide.ir.serial import fingerprint
 from neaptide.ops import registry
 from neaptide.outcome import Limits

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from neaptide.errors import RewriteError
-from neaptide.frontends.captured import CapturedProgram, CapturedStep
-from neaptide.frontends.trace_reader import Observation
+from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
+from neaptide.frontends.trace.trace_reader import Observation
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry

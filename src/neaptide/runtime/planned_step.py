@@ -10,8 +10,8 @@ from typing import Any, Literal
 import torch
 
 from neaptide.errors import InfeasibleBudget, StepInterrupted, StepMismatch, UsageError
-from neaptide.frontends.state_finder import find_state
-from neaptide.frontends.step_state import TensorSlot
+from neaptide.frontends.state.state_finder import find_state
+from neaptide.frontends.state.step_state import TensorSlot
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.movers.waiting_state import WaitingState
 from neaptide.planner.eviction.run import EvictionTotals

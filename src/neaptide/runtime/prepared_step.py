@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from neaptide.cost.presets import get_device
-from neaptide.frontends.captured import CapturedStep
-from neaptide.frontends.dynamic_dims import Dynamic
+from neaptide.frontends.dims.dynamic_dims import Dynamic
+from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.interruption import keeping
 from neaptide.ir.graph import Graph
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory

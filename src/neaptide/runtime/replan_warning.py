@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 
-from neaptide.frontends.signature import Signature
+from neaptide.frontends.guards.signature import Signature
 
 MOST_IN_A_ROW = 3  # a first call, one of another shape and one more are no pattern
 _LONGEST = 160  # characters of a difference that the warning shows

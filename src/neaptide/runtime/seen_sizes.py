@@ -10,9 +10,9 @@ from typing import Any, Final, TypeAlias
 import torch
 
 from neaptide.errors import CaptureError, InfeasibleBudget
-from neaptide.frontends._torch_sizes import keeps_sizes
-from neaptide.frontends.dynamic_dims import tensors_by_path
-from neaptide.frontends.trace_values import identifier
+from neaptide.frontends.dims.dynamic_dims import tensors_by_path
+from neaptide.frontends.recording._torch_sizes import keeps_sizes
+from neaptide.frontends.recording.trace_values import identifier
 from neaptide.runtime.planned_graph import PlannedVariant
 
 logger = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from neaptide.frontends.batch_objects import flatten
-from neaptide.frontends.dynamic_dims import DynamicDim, axes_inwards, dense_strides
+from neaptide.frontends.dims.dynamic_dims import DynamicDim, axes_inwards, dense_strides
+from neaptide.frontends.objects.batch_objects import flatten
 from neaptide.runtime.arguments import check_made
 from neaptide.runtime.contestants import Factory
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from neaptide.analysis.shape_peaks import ShapePeaks
 from neaptide.errors import InfeasibleBudget
-from neaptide.frontends.captured import CapturedProgram, CapturedStep
+from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.with_sizes import with_sizes

@@ -11,7 +11,7 @@ from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.shape_peaks import ShapePeaks
 from neaptide.cost.model import EstimatedCost
 from neaptide.errors import PlanMismatch, UsageError, VerifyError
-from neaptide.frontends.captured import CapturedProgram, CapturedStep
+from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.serial import fingerprint

@@ -8,7 +8,7 @@ import torch
 
 from neaptide.analysis.sizes import evaluate_storage_bytes, main_device
 from neaptide.cost.model import EstimatedCost
-from neaptide.frontends.dynamic_dims import Dynamic, asked_range
+from neaptide.frontends.dims.dynamic_dims import Dynamic, asked_range
 from neaptide.ir.graph import Graph
 from neaptide.ir.serial import fingerprint
 from neaptide.ops import registry

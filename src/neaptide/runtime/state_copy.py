@@ -9,11 +9,11 @@ import torch
 
 from neaptide.errors import UsageError
 from neaptide.frontends import _torch_private as private
-from neaptide.frontends.argument_changes import containers_in
-from neaptide.frontends.batch_objects import leaves_of
-from neaptide.frontends.captured import CapturedStep
-from neaptide.frontends.containers import copied, refill
-from neaptide.frontends.trace_watch import StateWatch
+from neaptide.frontends.objects.batch_objects import leaves_of
+from neaptide.frontends.objects.containers import copied, refill
+from neaptide.frontends.programs.captured import CapturedStep
+from neaptide.frontends.state.argument_changes import containers_in
+from neaptide.frontends.watch.trace_watch import StateWatch
 from neaptide.lower.random_states import random_state, set_random_state
 from neaptide.runtime.binding import state_tensors
 from neaptide.runtime.process import available_bytes

@@ -10,7 +10,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from neaptide.frontends import _torch_private as private
-from neaptide.frontends.step_state import StepState
+from neaptide.frontends.state.step_state import StepState
 
 
 class StateOnHost:

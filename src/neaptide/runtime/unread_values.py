@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from neaptide.frontends.changed_values import changed_values
+from neaptide.frontends.objects.unread import UnreadNames
+from neaptide.frontends.programs.changed_values import changed_values
 from neaptide.frontends.torch_step import without_reading
-from neaptide.frontends.unread import UnreadNames
 from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.quiet_torch import quiet_torch
 

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from neaptide.frontends import _torch_private as private
-from neaptide.frontends.batch_objects import leaves_of
-from neaptide.frontends.captured import CapturedStep
-from neaptide.frontends.state_finder import find_state
-from neaptide.frontends.step_slots import observation_name, renamed_observation
-from neaptide.frontends.step_state import StepState
+from neaptide.frontends.objects.batch_objects import leaves_of
+from neaptide.frontends.programs.captured import CapturedStep
+from neaptide.frontends.state.state_finder import find_state
+from neaptide.frontends.state.step_slots import observation_name, renamed_observation
+from neaptide.frontends.state.step_state import StepState
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.ops import registry
 from neaptide.runtime.contestants import Factory, build, never_again

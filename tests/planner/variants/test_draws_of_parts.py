@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from fission_play import edited_step
-from neaptide.frontends.state_finder import find_state
+from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.text import print_graph
 from neaptide.ops import registry

@@ -1,0 +1,1 @@
+"""Dims of a step's arguments that may vary, and what a trace assumed of them."""

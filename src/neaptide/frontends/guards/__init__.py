@@ -1,0 +1,1 @@
+"""Facts that a call must agree on with a capture."""

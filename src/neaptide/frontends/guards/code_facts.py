@@ -1,0 +1,193 @@
+"""Facts about the code that a step runs: hooks, methods, attributes that hide them, functions."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import types
+from collections.abc import Iterator, Mapping
+from itertools import repeat
+from typing import Any
+
+import torch
+
+from neaptide.frontends import _torch_private as private
+from neaptide.frontends.guards.place_facts import Fact
+from neaptide.frontends.objects.contents import fact_of
+from neaptide.frontends.objects.places import AttributePlace
+from neaptide.frontends.objects.same_object import Same
+from neaptide.frontends.objects.scalars import is_scalar
+from neaptide.frontends.objects.sweep import GONE, Sweep
+from neaptide.frontends.source.users_code import functions_of, hides_code, is_torch_file, names_in
+from neaptide.frontends.state.step_state import Owner, StepState
+
+_FUNCTION = operator.attrgetter("__code__", "__defaults__", "__kwdefaults__")
+_BASES = operator.attrgetter("__mro__", "__mro__")
+
+
+class CodeFacts:
+    """Reads what modules and optimizers dispatch through, and the functions and classes of a step."""
+
+    def __init__(self, state: StepState) -> None:
+        self._state = state
+        owners = [owner.item for owner in state.owners]
+        self._owners = owners
+        self._attributes = list(map(vars, owners))
+        self._modules = [vars(item) for item in owners if isinstance(item, torch.nn.Module)]
+        self._optimizers = list(state.optimizers.values())
+        self._classes = list(state.classes.values())
+        self._members = list(map(vars, self._classes))
+        self._types = {id(type(item)): type(item).__name__ for item in owners}
+        self._before = {id(kind): dict(vars(kind)) for kind in self._classes}
+        self._sweep = Sweep()
+        for function in state.functions:
+            self._sweep.add(_FUNCTION, function)
+        for kind, members in zip(self._classes, self._members, strict=True):
+            self._sweep.add(_BASES, kind)
+            self._sweep.add(types.MappingProxyType.values, members)
+        # Variables of classes that have places are guarded as plain values are.
+        self._placed = {
+            place.identity for place in (*state.scalars, *state.unread) if isinstance(place, AttributePlace)
+        }
+        self._known: Any = None
+
+    def read(self) -> list[Fact]:
+        """Hooks, attributes that hide code, members of classes and functions, by name."""
+        return [
+            *self._hooks(),
+            *self._shadows(),
+            *self._entries(),
+            *self._class_members(),
+            *self._functions(),
+        ]
+
+    def arm(self) -> None:
+        """Remember what is there."""
+        self._sweep.arm()
+        try:
+            self._known = self._measured()
+        except GONE:
+            self._known = None
+
+    def unchanged(self) -> bool:
+        """Whether all is as it was. O(attributes and methods), some tens of nanoseconds each."""
+        try:
+            return self._measured() == self._known and self._sweep.unchanged()
+        except GONE:
+            return False
+
+    def _measured(self) -> Any:
+        hooks = filter(None, private.hook_dicts(self._modules, self._optimizers))
+        return (
+            [(id(found), list(map(Same, found.values()))) for found in hooks],
+            list(map(type, self._owners)),
+            # A new attribute is the last one.
+            list(map(len, self._attributes)),
+            list(map(next, map(reversed, self._attributes), repeat(None))),
+            list(map(tuple, private.entry_dicts(self._modules))),
+            list(map(len, self._members)),
+            [key in namespace for namespace, key in self._state.lacking],
+        )
+
+    # -- by kind ----------------------------------------------------------------------------------------------
+
+    def _hooks(self) -> Iterator[Fact]:
+        for owner in self._state.owners:
+            if isinstance(owner.item, torch.nn.Module):
+                yield from _hook_facts(owner.name, private.module_hooks(owner.item))
+            elif isinstance(owner.item, torch.optim.Optimizer):
+                yield from _hook_facts(owner.name, private.optimizer_hooks(owner.item))
+        yield from _hook_facts("torch", private.global_hooks())
+
+    def _shadows(self) -> Iterator[Fact]:
+        """The type of each owner, and attributes that it has not had and that the step may read instead of others."""
+        for owner in self._state.owners:
+            yield f"type of {owner.name}", Same(type(owner.item))
+            known = set(owner.known)
+            for key, content in vars(owner.item).items():
+                if (
+                    key not in known
+                    and self._may_read(owner, key)
+                    and not _only_counts(owner.item, content, key)
+                ):
+                    yield f"{owner.name}.{key}", "there"
+
+    def _may_read(self, owner: Owner, key: str) -> bool:
+        own = key in private.READ_BY_CALLS and isinstance(owner.item, torch.nn.Module)
+        return owner.is_open or own or key in self._state.names or hides_code(type(owner.item), key)
+
+    def _entries(self) -> Iterator[Fact]:
+        """Which parameters, buffers and submodules a module has, in their order."""
+        for owner in self._state.owners:
+            if isinstance(owner.item, torch.nn.Module):
+                for entries in private.entry_dicts([vars(owner.item)]):
+                    if entries:
+                        yield f"entries of {owner.name} from {next(iter(entries))}", tuple(entries)
+
+    def _class_members(self) -> Iterator[Fact]:
+        for kind in self._classes:
+            name = kind.__qualname__
+            yield f"bases of {name}", tuple(map(Same, kind.__mro__))
+            before = self._before[id(kind)]
+            for key, content in vars(kind).items():
+                if not self._may_be_asked_for(kind, key, content):
+                    continue
+                if _is_code(content) or _is_code(before.get(key)):
+                    yield f"{name}.{key}", Same(content)
+                elif is_scalar(content) and key in self._state.names and (id(kind), key) not in self._placed:
+                    yield f"{name}.{key}", fact_of(content)
+
+    def _may_be_asked_for(self, kind: type, key: str, content: Any) -> bool:
+        """Whether a member of a class can make a difference.
+
+        Libraries hang methods of their own on torch's classes, at any time. Torch's code does not name them, and
+        where the step's does they are facts.
+        """
+        if not _is_torchs(kind) or key[:2] == "__" or key in self._state.names:
+            return True
+        files = [function.__code__.co_filename for function in functions_of(content)]
+        if not files or any(is_torch_file(file) for file in files):
+            return True
+        bases = kind.__mro__[1:]
+        named = any(key in _names_in_class(each) for each in kind.__mro__ if _is_torchs(each))
+        return named or any(key in vars(base) for base in bases)
+
+    def _functions(self) -> Iterator[Fact]:
+        for number, function in enumerate(self._state.functions):
+            yield f"code of {function.__qualname__} #{number}", Same(function.__code__)
+            yield f"defaults of {function.__qualname__} #{number}", _defaults(function)
+        for namespace, key in self._state.lacking:
+            if key in namespace:
+                yield key, Same(namespace[key])
+
+
+def _hook_facts(name: str, hooks: Mapping[str, Mapping[int, Any]]) -> Iterator[Fact]:
+    for label, found in hooks.items():
+        if found:
+            yield f"{name}.{label}", tuple(map(Same, found.values()))
+
+
+def _is_torchs(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == "torch"
+
+
+@functools.cache
+def _names_in_class(kind: type) -> frozenset[str]:
+    """What torch's own methods of a class name."""
+    functions = (function for member in vars(kind).values() for function in functions_of(member))
+    return frozenset().union(
+        *(names_in(f.__code__) for f in functions if is_torch_file(f.__code__.co_filename))
+    )
+
+
+def _is_code(content: Any) -> bool:
+    return callable(content) or hasattr(type(content), "__get__")
+
+
+def _only_counts(item: Any, content: Any, key: str) -> bool:
+    """Whether an attribute is there for schedulers only: they look whether the optimizer has stepped before them."""
+    return private.is_note_of_steps(item, key) or (key == "step" and private.is_step_counter(content))
+
+
+def _defaults(function: types.FunctionType) -> tuple[int, tuple[str, ...]]:
+    return len(function.__defaults__ or ()), tuple(function.__kwdefaults__ or ())

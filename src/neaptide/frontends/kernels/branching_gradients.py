@@ -1,0 +1,202 @@
+"""Gradients for which PyTorch takes another formula in a trace than in eager.
+
+Its derivative formulas ask whether a tensor is a plain one. Where they are told that it is not, they leave out a
+shortcut for the usual case, such as a product without zeros, or they make another tensor where eager overwrites one and
+so rounds to the dtype of that. The result is the same but for its last bits. Of PyTorch's formulas with such a question,
+these are the ones whose bits differ; `tests/frontends/kernels/test_branching_gradients.py` looks through the others. Eager's
+formula is taken where it looks at dtypes only. Where it looks at the numbers, the gradient is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from neaptide.errors import CaptureError
+from neaptide.frontends.recording.notes import Notes
+from neaptide.frontends.recording.recording import Record, Recording
+
+aten = torch.ops.aten
+_Gradients = tuple[torch.Tensor | None, ...]
+
+
+class _Branch(NamedTuple):
+    """What is known of the derivative of an operation.
+
+    Attributes:
+        forward: the operation.
+        differs: by node, gradients that the trace made, and gradients that it was given: whether eager takes another
+            formula, which the trace cannot take.
+        instead: what to write.
+        why: what eager does.
+        formula: by the same: eager's gradients, where a trace can make them.
+    """
+
+    forward: Any
+    differs: Callable[[Any, _Gradients, _Gradients], bool]
+    instead: str
+    why: str = (
+        "in eager PyTorch looks at the numbers and takes a shortcut in the usual case; in a trace it never does, and "
+        "the last bits differ"
+    )
+    formula: Callable[[Any, _Gradients, _Gradients], _Gradients] | None = None
+
+
+def _always(_node: Any, _made: _Gradients, _given: _Gradients) -> bool:
+    return True
+
+
+def _twice(_node: Any, _made: _Gradients, _given: _Gradients) -> bool:
+    """Whether the gradient will be differentiated itself."""
+    return torch.is_grad_enabled()
+
+
+def _of_second(_node: Any, made: _Gradients, _given: _Gradients) -> bool:
+    """Whether the second differentiable operand gets a gradient."""
+    return made[1] is not None
+
+
+def _saved(node: Any) -> dict[str, Any]:
+    names = ("self", "target", "weight", "pos_weight")
+    return {name: getattr(node, f"_saved_{name}", None) for name in names}
+
+
+def _of_mixed_target(node: Any, made: _Gradients, given: _Gradients) -> bool:
+    """Whether a target gets a gradient that eager makes in the dtype of one operand among others."""
+    tensors = [tensor for tensor in (*_saved(node).values(), *given) if tensor is not None]
+    return made[1] is not None and len({tensor.dtype for tensor in tensors}) > 1
+
+
+def _gradient_of_logits(node: Any, made: _Gradients, given: _Gradients) -> _Gradients:
+    """What eager does for `binary_cross_entropy_with_logits`: all in place, in the dtype that the first step has."""
+    logits, target, weight, positive = _saved(node).values()
+    if (
+        made[0] is None or given[0] is None or torch.is_grad_enabled()
+    ):  # in grad mode eager does as a trace does
+        return made
+    if positive is None:
+        gradient = logits.sigmoid().sub_(target)
+    else:
+        scaled = positive.mul(target)
+        gradient = scaled.add(1).sub_(target).mul_(logits.sigmoid()).sub_(scaled)
+    gradient = gradient.mul_(given[0])
+    if weight is not None:
+        gradient = gradient.mul_(weight)
+    if node._saved_reduction == 1:  # noqa: SLF001 - the mean
+        gradient = gradient.div_(logits.numel())
+    return (gradient.to(logits.dtype), *made[1:])
+
+
+_ARITHMETIC = frozenset({aten.sigmoid, aten.sub, aten.mul, aten.add, aten._to_copy})  # noqa: SLF001
+_ONE_DTYPE = "give both the same dtype (target.to(x.dtype)), or detach the target"
+_IN_PLACE = "in eager PyTorch overwrites a tensor and rounds to its dtype; in a trace it makes another one"
+
+BRANCHING: Mapping[str, _Branch] = {
+    "ProdBackward0": _Branch(
+        aten.prod.default, _always, "take exp of the sum of logarithms, or multiply one by one"
+    ),
+    "ProdBackward1": _Branch(
+        aten.prod.dim_int, _always, "take exp of the sum of logarithms, or multiply slice by slice"
+    ),
+    "MaskedFillBackward1": _Branch(
+        aten.masked_fill.Tensor, _of_second, "choose with torch.where(mask, value, x)"
+    ),
+    "CumprodBackward0": _Branch(
+        aten.cumprod.default,
+        _twice if torch.__version__ >= "2.13" else _always,
+        "multiply slice by slice",
+    ),
+    "LinalgDetBackward0": _Branch(
+        aten._linalg_det.default,  # noqa: SLF001
+        _twice,
+        "take sign * logabsdet.exp() of torch.linalg.slogdet",
+    ),
+    "BinaryCrossEntropyBackward0": _Branch(
+        aten.binary_cross_entropy.default, _of_mixed_target, _ONE_DTYPE, _IN_PLACE
+    ),
+    "BinaryCrossEntropyWithLogitsBackward0": _Branch(
+        aten.binary_cross_entropy_with_logits.default,
+        _of_mixed_target,
+        _ONE_DTYPE,
+        _IN_PLACE,
+        _gradient_of_logits,
+    ),
+}
+"""By the name of the autograd node."""
+
+
+def gradients_of_eager(
+    notes: Notes, number: int, node: Any, made: _Gradients, given: _Gradients
+) -> _Gradients | None:
+    """Hook behind a node of `BRANCHING`: its gradients as eager makes them, or a note that there are none.
+
+    Args:
+        notes: where it is noted.
+        number: of the node.
+        node: the node itself.
+        made: gradients that it gave.
+        given: gradients that it was given.
+    """
+    branch = BRANCHING[node.name()]
+    if branch.differs(node, made, given):
+        notes.branched[number] = node.name()
+    if branch.formula is None:
+        return None
+    notes.replaced.add(number)
+    return branch.formula(node, made, given)
+
+
+def check_gradients(recording: Recording, branched: Mapping[int, str]) -> None:
+    """Refuse a recording with a gradient for which eager takes another formula. O(records).
+
+    Args:
+        recording: of a trace.
+        branched: names of the autograd nodes of such gradients, by sequence number.
+
+    Raises:
+        CaptureError: there is one; names the line of its forward operation.
+    """
+    for number, name in branched.items():
+        branch = BRANCHING[name]
+        records = [record for record in recording.records if record.sequence == number]
+        origin = next((record for record in records if record.target is branch.forward), records[0])
+        raise _refusal(branch, origin)
+
+
+def drop_replaced(recording: Recording, replaced: Collection[int]) -> None:
+    """Take out what autograd's own formulas recorded where eager's was recorded behind them. O(records).
+
+    Args:
+        recording: of a trace.
+        replaced: sequence numbers of the autograd nodes whose gradients were made again.
+    """
+    if not replaced:
+        return
+    users = recording.users()
+    dead: set[Record] = set()
+    for record in reversed(recording.records):
+        if _is_of_formula(record, replaced) and dead.issuperset(users.get(record, ())):
+            dead.add(record)
+    recording.records[:] = [record for record in recording.records if record not in dead]
+
+
+def _is_of_formula(record: Record, replaced: Collection[int]) -> bool:
+    """Whether a replaced formula may have recorded it: arithmetic on nothing but what the formula made itself."""
+    if record.kind != "call" or record.phase != "backward" or record.sequence not in replaced:
+        return False
+    if record.target is aten.div_.Scalar or record.target is aten.div_.Tensor:
+        return isinstance(record.args[0], Record) and _is_of_formula(record.args[0], replaced)
+    return getattr(record.target, "overloadpacket", None) in _ARITHMETIC
+
+
+def _refusal(branch: _Branch, origin: Record) -> CaptureError:
+    name = branch.forward._schema.name.removeprefix("aten::").lstrip("_")  # noqa: SLF001 - the schema has no public name
+    line = origin.line
+    return CaptureError(
+        f"the gradient of {name} depends on more than a trace can follow",
+        where=None if line is None else line.location,
+        why=branch.why,
+        next_step=branch.instead,
+    )

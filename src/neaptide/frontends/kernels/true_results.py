@@ -1,0 +1,187 @@
+"""What kernels really give, where PyTorch's fake kernels say otherwise.
+
+A fake kernel that is written in Python may give its results another dtype, other strides or other bytes than the kernel
+that really runs. All that follows in the trace would then be other operations than eager's: sums in another precision,
+copies that are views. So the first call of a kind is tried: the real kernel runs on made-up operands, and what it gives
+counts for all calls of the kind.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils import _pytree as pytree
+
+from neaptide.errors import CaptureError
+from neaptide.frontends import _torch_private as private
+from neaptide.frontends.kernels._torch_kernels import bare_kernels, has_python_kernel, kernel_flags
+from neaptide.frontends.kernels.trial_operands import dense, is_dense, kind_of, storage_number, trial_operands
+from neaptide.frontends.recording._torch_sizes import example_of
+from neaptide.ir.registry import OpSpec, Trait
+from neaptide.ops import registry
+
+# Kernels that work on any numbers of the right shapes. Those that take pivots or a workspace of others do not.
+_TRIED = frozenset(
+    {Trait.ELEMENTWISE, Trait.CONTRACTION, Trait.CONVOLUTION, Trait.ATTENTION, Trait.REDUCTION}
+    | {Trait.NORMALISATION, Trait.POOLING, Trait.GATHER, Trait.LOSS, Trait.COPY}
+)
+_FAILURES = (RuntimeError, ValueError, TypeError, IndexError, AssertionError, MemoryError)
+
+
+class _Result(NamedTuple):
+    """One result of a kernel; None where it makes none.
+
+    Attributes:
+        dtype: of its elements.
+        order: strides by which its axes are ordered; None where it has gaps.
+        operand: number of the operand whose bytes it has; None for bytes of its own.
+    """
+
+    dtype: torch.dtype
+    order: tuple[int, ...] | None
+    operand: int | None
+
+
+_Results = tuple[_Result | None, ...]
+_NOT_TRIED: _Results = ()
+_known: dict[Any, _Results] = {}  # by kind of call, for as long as the process lives
+
+
+def with_true_results(found: Any, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """What a fake kernel returned, put right where the real one gives something else. O(arguments of the call).
+
+    Args:
+        found: what it returned.
+        func: the operation.
+        args: fake tensors and plain values.
+        kwargs: likewise.
+
+    Raises:
+        CaptureError: it cannot be put right.
+    """
+    row = _row_to_try(func)
+    if row is None:
+        return found
+    given = _tensors((args, kwargs))
+    operands = [example_of(operand) for operand in given]
+    made, structure = pytree.tree_flatten(found)
+    results = [example_of(leaf) for leaf in made]
+    if not all(map(_has_numbers, (*operands, *_tensors(results)))):
+        return found
+    kind = (func, kernel_flags(), kind_of(args, kwargs, operands, results))
+    known = _known.get(kind)
+    if known is None:
+        known = _try(func, row, args, kwargs, results)
+        if known is None:
+            return found
+        _known[kind] = known
+    if known is _NOT_TRIED:
+        return found
+    storages = [private.storage_key(operand.untyped_storage()) for operand in given]
+    is_changed = False
+    for place, (leaf, true) in enumerate(zip(results, known, strict=True)):
+        if true is None and isinstance(leaf, torch.Tensor):  # a gradient that nobody asked for
+            made[place] = None
+            is_changed = True
+        elif true is not None and isinstance(leaf, torch.Tensor):
+            operand = storage_number(made[place], storages)
+            if true.operand is not None and operand != true.operand:
+                raise _refusal(func, f"result {place} has the bytes of an operand")
+            strides = _true_strides(leaf, true)
+            if operand != true.operand or leaf.dtype != true.dtype or _differ(leaf, strides):
+                shape = made[place].shape
+                order = strides if made[place] is leaf else dense(shape, strides)
+                made[place] = made[place].new_empty_strided(shape, order, dtype=true.dtype)
+                is_changed = True
+    return pytree.tree_unflatten(made, structure) if is_changed else found
+
+
+@functools.cache
+def _row_to_try(func: Any) -> OpSpec | None:
+    """The row of an operation whose fake kernel may be wrong and whose real one can be tried; else None."""
+    row = registry().find(str(func))
+    is_tried = (
+        row is not None
+        and func.namespace == "aten"
+        and has_python_kernel(func)
+        and (row.traits & _TRIED or row.rng)
+        and not row.writes
+        and not row.is_a(Trait.VIEW)
+        and not any(item.alias_info for item in func._schema.returns)  # noqa: SLF001 - the schema has no public name
+    )
+    return row if is_tried else None
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def _has_numbers(tensor: torch.Tensor) -> bool:
+    """Whether shape and strides are numbers."""
+    return (
+        tensor.layout is torch.strided
+        and tensor.device.type != "meta"
+        and all(isinstance(size, int) for size in (*tensor.shape, *tensor.stride()))
+    )
+
+
+def _try(
+    func: Any, row: OpSpec, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]
+) -> _Results | None:
+    """What the real kernel gives; None where a call of fewer bytes may tell."""
+    args, kwargs = pytree.tree_map(example_of, (tuple(args), dict(kwargs)))
+    name = func.overloadpacket.__name__
+    with bare_kernels(draws=row.rng):
+        try:
+            made = trial_operands(name, args, kwargs, results, is_elementwise=row.is_a(Trait.ELEMENTWISE))
+            if made is None:
+                return None
+            (real_args, real_kwargs), is_whole = made
+            tried = pytree.tree_leaves(func(*real_args, **real_kwargs))
+        except _FAILURES:  # no kernel here, or none for such operands: eager will say so
+            return _NOT_TRIED
+        if len(tried) != len(results):
+            raise _refusal(func, f"it gives {len(results)} results, not {len(tried)}")
+        storages = [private.storage_key(t.untyped_storage()) for t in _tensors((real_args, real_kwargs))]
+        for place, (leaf, real) in enumerate(zip(results, tried, strict=True)):
+            if (
+                is_whole
+                and isinstance(real, torch.Tensor)
+                and isinstance(leaf, torch.Tensor)
+                and leaf.shape != real.shape
+            ):
+                raise _refusal(
+                    func, f"result {place} has the shape {tuple(real.shape)}, not {tuple(leaf.shape)}"
+                )
+        return tuple([_seen(leaf, storages) for leaf in tried])
+
+
+def _seen(leaf: Any, storages: Sequence[int]) -> _Result | None:
+    if not isinstance(leaf, torch.Tensor):
+        return None
+    order = leaf.stride() if is_dense(leaf.shape, leaf.stride()) else None
+    return _Result(leaf.dtype, order, storage_number(leaf, storages))
+
+
+def _true_strides(believed: torch.Tensor, true: _Result) -> tuple[int, ...]:
+    return believed.stride() if true.order is None else dense(believed.shape, true.order)
+
+
+def _differ(believed: torch.Tensor, strides: Sequence[int]) -> bool:
+    """Whether strides differ where it matters: an axis of one element may have any."""
+    return any(
+        own != other
+        for size, own, other in zip(believed.shape, believed.stride(), strides, strict=True)
+        if size > 1
+    )
+
+
+def _refusal(func: Any, what: str) -> CaptureError:
+    return CaptureError(
+        f"PyTorch's fake kernel of {func} is wrong: {what}",
+        why="the rest of the step would be recorded on a wrong tensor",
+        next_step="write the step without this operation, or run it eagerly",
+    )

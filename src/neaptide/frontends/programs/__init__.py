@@ -1,0 +1,1 @@
+"""The programs of a step: how many there are, which calls they serve, and the host code beside them."""

@@ -1,0 +1,97 @@
+"""Questions about what was recorded: what is needed, what they write, what their storages really hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from neaptide.frontends.recording.recording import Record, TensorFacts
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import refs
+from neaptide.ir.registry import Call, OpRegistry
+from neaptide.symbolic.size_expr import SizeExpr
+
+
+def live_records(records: Sequence[Record], has_effects: Callable[[Record], bool]) -> set[Record]:
+    """Records that an output or an effect needs."""
+    live: set[Record] = set()
+    stack = [r for r in records if r.kind == "output" or (r.kind == "call" and has_effects(r))]
+    while stack:
+        record = stack.pop()
+        if record not in live:
+            live.add(record)
+            stack.extend(record.operands())
+    return live
+
+
+def true_storage_sizes(graph: Graph, registry: OpRegistry) -> Graph:
+    """Sizes that fake tensors get wrong, from the op table (a mean loss that keeps its unreduced bytes)."""
+    corrected: dict[int, SizeExpr] = {}
+    for node in graph.nodes:
+        spec = registry.find(node.op)
+        if spec is None or spec.storage_bytes is None:
+            continue
+        for position, nbytes in spec.storage_bytes(Call(graph, node)).items():
+            storage = graph.values[node.outputs[position]].storage
+            if storage is not None:
+                corrected[storage] = nbytes
+    if not corrected:
+        return graph
+    storages = tuple(replace(s, nbytes=corrected.get(s.id, s.nbytes)) for s in graph.storages)
+    return replace(graph, storages=storages)
+
+
+def schema_writes(target: Any, call: Call) -> tuple[int, ...]:
+    """Storages that an op without a row says it overwrites."""
+    written: dict[int, None] = {}
+    for position, argument in enumerate(target._schema.arguments):  # noqa: SLF001
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            for ref in refs(call.arg(position, argument.name)):
+                storage = call.graph.values[call.node.inputs[ref.slot]].storage
+                if storage is not None:
+                    written[storage] = None
+    return tuple(written)
+
+
+def is_check(target: torch._ops.OpOverload) -> bool:
+    """Whether an op only looks at a tensor, and raises where its numbers are wrong."""
+    schema = target._schema  # noqa: SLF001
+    return not schema.returns and any(isinstance(a.type, torch.TensorType) for a in schema.arguments)
+
+
+def is_per_tensor(name: str) -> bool:
+    """Whether an op does one thing for each tensor of its lists."""
+    return re.match(r"aten\._(foreach|fused)_", name) is not None
+
+
+def tensor_list_length(record: Record) -> int:
+    """Length of the lists of tensors that a call takes, where all have the same; else 0."""
+    lengths = {
+        len(a)
+        for a in (*record.args, *record.kwargs.values())
+        if isinstance(a, tuple) and a and all(isinstance(i, Record) for i in a)
+    }
+    return lengths.pop() if len(lengths) == 1 else 0
+
+
+def written_records(record: Record) -> list[Record]:
+    """The records whose tensors a call overwrites, by its schema."""
+    if not isinstance(record.target, torch._ops.OpOverload):  # noqa: SLF001
+        return []
+    found = []
+    for position, argument in enumerate(record.target._schema.arguments):  # noqa: SLF001
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            given = record.args[position] if position < len(record.args) else record.kwargs.get(argument.name)
+            items = given if isinstance(given, tuple) else (given,)
+            found += [item for item in items if isinstance(item, Record)]
+    return found
+
+
+def storages_of(record: Record) -> list[int]:
+    """Identities of the storages of what a record gives."""
+    results = record.result if isinstance(record.result, tuple) else (record.result,)
+    return [item.storage_key for item in results if isinstance(item, TensorFacts)]

@@ -1,0 +1,1 @@
+"""What a training step works on, found and named."""

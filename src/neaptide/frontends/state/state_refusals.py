@@ -1,0 +1,65 @@
+"""Objects that cannot be part of a captured step, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from neaptide.errors import CaptureError
+from neaptide.frontends import _torch_private as private
+from neaptide.frontends.dispatch._torch_collectives import holds_other_tensors
+
+
+def refuse(item: Any, name: str) -> None:
+    """Raise for state that a captured step cannot carry.
+
+    Raises:
+        CaptureError: it is a random generator, a gradient scaler with rules of its own, TorchScript or wraps a module for several devices.
+    """
+    reason, fix = None, None
+    if isinstance(item, torch.Generator):
+        reason = "an explicit random generator would be frozen into the program; use the default generator"
+    elif isinstance(item, torch.amp.GradScaler) and item.is_enabled() and not private.is_plain_scaler(item):
+        reason = "a gradient scaler of another class than torch.amp.GradScaler may skip updates by rules of its own"
+    elif isinstance(item, torch.nn.parallel.DistributedDataParallel):
+        reason = (
+            "its gradient reduction runs outside the traced program; capture the module inside it (.module)"
+        )
+    elif isinstance(item, torch.jit.ScriptModule):
+        reason = "TorchScript keeps parameters and code where a trace cannot put stand-ins for them"
+        fix = "use the module that it was made of; neaptide plans the operations that TorchScript would run"
+    if reason is not None:
+        raise CaptureError(
+            f"{name} ({type(item).__name__}) cannot be part of a captured step", why=reason, next_step=fix
+        )
+
+
+def refuse_wrapper(tensor: torch.Tensor, name: str) -> None:
+    """Raise for a tensor that is made of others and has no bytes of its own.
+
+    Raises:
+        CaptureError: naming it.
+    """
+    if holds_other_tensors(tensor):
+        raise CaptureError(
+            f"{name} is a {type(tensor).__name__}, which cannot be part of a captured step",
+            why="it is a wrapper of other tensors and has no bytes of its own that could be planned",
+            next_step="keep a plain tensor there: plan the model before fully_shard or distribute_tensor is applied, or "
+            "pass the tensor inside of it (`.to_local()` of a DTensor)",
+        )
+
+
+def refuse_odd_state(optimizer: torch.optim.Optimizer, label: str) -> None:
+    """Raise for optimizer state that is not kept as torch keeps it: a dict for each parameter.
+
+    Raises:
+        CaptureError: naming what is there.
+    """
+    for entries in optimizer.state.values():
+        if not isinstance(entries, dict):
+            raise CaptureError(
+                f"{label} keeps a {type(entries).__name__} in {label}.state[...]",
+                why="state of an optimizer is a dict of named entries for each parameter",
+                next_step=f"keep it under a name: {label}.state[p]['buffer']",
+            )

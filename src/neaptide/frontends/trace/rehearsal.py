@@ -1,0 +1,64 @@
+"""Refuses a step that does not do the same when it is run twice with everything the same.
+
+What differs then, differs from call to call too: a number of a library's own clock, a counter in an object of C, the
+order of a set. Two programs that are traced anyway (before and after the optimizer's state exists) are compared as
+they are. Where there is one only, or they differ in the gradients that exist, the step is rehearsed.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from neaptide.errors import CaptureError
+from neaptide.frontends.dims.dynamic_dims import DynamicDim
+from neaptide.frontends.state.step_slots import Trace
+from neaptide.frontends.state.step_state import StepState
+from neaptide.frontends.trace.light_passes import has_plain_update
+from neaptide.frontends.trace.step_trace import rehearse_step
+
+_PHASES = frozenset({"forward", "backward", "optimizer"})
+
+
+def refuse_changes(
+    step: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    state: StepState,
+    traces: Sequence[Trace],
+    changing: frozenset[str],
+    dims: Sequence[DynamicDim] = (),
+) -> None:
+    """Compare the traces of a step, or rehearse it where no two are of the same.
+
+    A rehearsal costs a fraction of a trace. Nothing is refused before two rehearsals differ, which are alike in all.
+
+    Raises:
+        CaptureError: at the line that calls the first operation that differs.
+    """
+    first = traces[-1].listing
+    if all(map(has_plain_update, state.optimizers.values())) and any(
+        first.difference(trace.listing, _PHASES - {"optimizer"}) is None for trace in traces[:-1]
+    ):
+        return
+    second, left_out = rehearse_step(step, args, kwargs, state, traces[-1].entry, changing, dims, first)
+    if first.difference(second, _PHASES - left_out) is None:
+        return
+    third, left_out = rehearse_step(step, args, kwargs, state, traces[-1].entry, changing, dims, second)
+    where = second.difference(third, _PHASES - left_out)
+    if where is not None:
+        raise CaptureError(
+            "the step computes with a value that is another one at each call",
+            where=where or _definition(step),
+            why="run twice with the same inputs and state, it does not do the same: a program would keep one value",
+            next_step="compute the value outside the step and pass it as an argument, or draw it with torch",
+        )
+
+
+def _definition(step: Callable[..., Any]) -> str | None:
+    code = getattr(step, "__code__", None)
+    if code is None:
+        return None
+    line = linecache.getline(code.co_filename, code.co_firstlineno).strip()
+    return f"{code.co_filename}:{code.co_firstlineno}: {line}"

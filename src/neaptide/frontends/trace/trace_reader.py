@@ -1,0 +1,455 @@
+"""Turns a traced step into a `Graph`: storages, versions and effects as recorded, never guessed from names."""
+
+from __future__ import annotations
+
+import operator
+from bisect import bisect
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from neaptide.errors import CaptureError
+from neaptide.frontends import _torch_private as private
+from neaptide.frontends.kernels.call_contents import Runs
+from neaptide.frontends.kernels.functional_noise import with_functional_noise
+from neaptide.frontends.kernels.repeated_runs import without_repetitions
+from neaptide.frontends.recording.record_queries import (
+    is_check,
+    is_per_tensor,
+    live_records,
+    schema_writes,
+    tensor_list_length,
+    true_storage_sizes,
+)
+from neaptide.frontends.recording.record_source import SourceMap
+from neaptide.frontends.recording.recording import CheckpointRun, Record, TensorFacts
+from neaptide.frontends.recording.trace_values import Values, dtype_of, host_dtype_of, identifier, qualified
+from neaptide.frontends.source.trace_errors import unknown_shape
+from neaptide.frontends.state.step_slots import InputSlot, Trace
+from neaptide.ir.builder import GraphBuilder
+from neaptide.ir.edit import Edited
+from neaptide.ir.effects import CallEffects, effects_of
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Arg, Named, Node
+from neaptide.ir.registry import Call, OpRegistry, OpSpec, Trait
+from neaptide.ir.values import Kind
+from neaptide.ops.declared import is_declared
+from neaptide.ops.structural import CONSTANT_OP, HOST_OPS
+from neaptide.symbolic.size_expr import SizeExpr
+
+KIND_OF_ROLE = {
+    "parameter": Kind.PARAMETER,
+    "buffer": Kind.BUFFER,
+    "tensor": Kind.INPUT,
+    "gradient": Kind.GRADIENT,
+    "optimizer_state": Kind.OPTIMIZER_STATE,
+    "rate": Kind.INPUT,
+    "batch": Kind.INPUT,
+}
+MAX_CONSTANT = 10_000  # elements; a larger literal tensor is data and belongs in the batch or the state
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A storage version to be copied in a verify run: a gradient as it is when `optimizer.step()` begins."""
+
+    name: str
+    value: int
+    version: int
+
+
+@dataclass(frozen=True)
+class ReadResult:
+    """A graph and what the reader learnt on the way.
+
+    Attributes:
+        graph: verified.
+        observations: gradients at the start of the optimizer.
+        unknown_ops: operations without a row in the op table; they are left where they are.
+        inputs: meaning of the graph's inputs; gradients that the step drops unread are no inputs.
+        checkpoints: for each call that the user checkpoints, the nodes of its forward that the backward repeats,
+            ascending, and the node of the backward in front of which it does; they are in the graph once.
+        recomputed: nodes of such repetitions that are in the graph: they do not repeat what the forward computed.
+    """
+
+    graph: Graph
+    inputs: tuple[InputSlot, ...]
+    observations: tuple[Observation, ...]
+    unknown_ops: tuple[str, ...]
+    checkpoints: tuple[tuple[int, ...], ...] = ()
+    recomputed: tuple[int, ...] = ()
+
+    def without_repetitions(self, runs: Runs, registry: OpRegistry) -> ReadResult:
+        """The same with what checkpointed functions compute twice computed once.
+
+        Args:
+            runs: by node, the runs of checkpointed functions around it.
+            registry: what the operations mean.
+
+        Raises:
+            CaptureError: a recomputation cannot be carried.
+        """
+        values = self.graph.values
+        seen = {storage for o in self.observations if (storage := values[o.value].storage) is not None}
+        undone = without_repetitions(self.graph, runs, registry, seen)
+        calls: dict[CheckpointRun, set[int]] = {}
+        left = sorted(undone.edited.node_of)
+        for number, twin in undone.repeated.items():  # ascending
+            around = runs.get(twin, ())
+            if around and around[0].first is None:
+                behind = left[bisect(left, number) :][:1]
+                calls.setdefault(around[0], set(behind)).add(twin)
+        checkpoints = tuple(sorted(tuple(sorted(nodes)) for nodes in calls.values()))
+        return replace(self, checkpoints=checkpoints, recomputed=undone.stayed).after(undone.edited)
+
+    def undone(self, runs: Runs) -> ReadResult:
+        """The same where checkpointed functions ran once: the backward would repeat them whole."""
+        calls: dict[CheckpointRun, list[int]] = {}
+        for node, around in runs.items():
+            if self.graph.nodes[node].source.phase == "forward":
+                calls.setdefault(around[0], []).append(node)
+        return replace(self, checkpoints=tuple(map(tuple, calls.values())))
+
+    def after(self, edited: Edited) -> ReadResult:
+        """The same after a change of the graph."""
+        node = {old: new for new, old in enumerate(edited.node_of)}
+        value = {old: new for new, old in enumerate(edited.value_of)}
+        return replace(
+            self,
+            graph=edited.graph,
+            observations=tuple(replace(seen, value=value[seen.value]) for seen in self.observations),
+            checkpoints=tuple(
+                filter(None, (tuple(node[n] for n in c if n in node) for c in self.checkpoints))
+            ),
+            recomputed=tuple(node[n] for n in self.recomputed if n in node),
+        )
+
+
+def read_trace(trace: Trace, registry: OpRegistry, *, name: str) -> ReadResult:
+    """Build the graph of a trace. O(nodes).
+
+    Raises:
+        CaptureError: a literal tensor that is too large, or a result of a kind that cannot be carried.
+    """
+    return _Reader(trace, registry, name).read()
+
+
+class _Reader:
+    def __init__(self, trace: Trace, registry: OpRegistry, name: str) -> None:
+        self.trace = trace
+        self.registry = registry
+        self.builder = GraphBuilder(name)
+        self.sources = SourceMap(trace.recording.records)
+        self.values = Values(self.builder, trace.sizes)
+        for dim in trace.sizes.dims:
+            self.builder.dim(dim.name, dim.low, dim.high)
+        for relation in trace.sizes.relations:
+            self.builder.relation(relation.left, relation.right)
+        self.host_results: dict[tuple[Any, ...], int] = {}
+        self.users = trace.recording.users()
+        self.rates: set[Record] = set()
+        self.observations: list[Observation] = []
+        self.unknown: dict[str, None] = {}
+        self.runs: dict[int, tuple[CheckpointRun, ...]] = {}
+
+    def read(self) -> ReadResult:
+        records = self.trace.recording.records
+        recomputes = any(record.is_recomputed for record in records)
+        # What only the backward asks for is dead in the first run, and is looked for there by the second.
+        live = live_records(records, lambda r: self._has_effects(r) or (recomputes and bool(r.runs)))
+        slots = iter(self.trace.inputs)
+        kept = {("gradient", name) for name in self.trace.kept_gradients}
+        inputs = []
+        for record in records:
+            if record.kind == "input":
+                slot = next(slots)
+                if (
+                    slot.role == "gradient"
+                    and slot.key not in kept
+                    and live.isdisjoint(self.users.get(record, ()))
+                ):
+                    continue  # the caller lets go of it before the program runs
+                inputs.append(slot)
+                self._input(record, slot)
+            elif record.kind == "call" and record in live:
+                self.values.line = record.line
+                self._call(record)
+            elif record.kind == "output":
+                self._outputs(record)
+        graph = true_storage_sizes(self.builder.finish(), self.registry)
+        read = ReadResult(graph, tuple(inputs), tuple(self.observations), tuple(self.unknown))
+        if self.runs and self.trace.undoes_checkpoints:
+            read = read.undone(self.runs)
+        elif self.runs:
+            read = read.without_repetitions(self.runs, self.registry)
+        edited = with_functional_noise(read.graph)
+        return read if edited is None else read.after(edited)
+
+    # -- inputs and outputs -----------------------------------------------------------------------------------
+
+    def _input(self, record: Record, slot: InputSlot) -> None:
+        tensor = record.result
+        label = identifier(slot.name)
+        if (
+            slot.role == "rate"
+            and tensor.dtype in (torch.float64, torch.int64)
+            and tensor.shape == ()
+            and self._is_only_read_back(record)
+        ):
+            value = self.builder.add_value(label, dtype_of(tensor.dtype), (), (), SizeExpr.const(0), None)
+            self.rates.add(record)
+        else:
+            value = self.values.tensor(label, tensor, KIND_OF_ROLE[slot.role])
+        self.builder.add_input(value)
+        self.values.of[record] = value
+
+    def _is_only_read_back(self, record: Record) -> bool:
+        read_back = torch.ops.aten._local_scalar_dense.default  # noqa: SLF001
+        return all(user.target is read_back for user in self.users.get(record, ()))
+
+    def _outputs(self, record: Record) -> None:
+        for item, slot in zip(record.args, self.trace.outputs, strict=True):
+            value = self.values.of[item] if isinstance(item, Record) else self._size(item, slot.name)
+            if not isinstance(value, int):
+                raise CaptureError(
+                    "the step returns a value that is no tensor of the program",
+                    why=f"found {item!r}",
+                    next_step="return tensors or plain Python constants",
+                )
+            self.builder.output(value)
+            self._state_kind(value, slot.role)
+
+    def _size(self, item: Any, name: str) -> int | None:
+        """The value of a size that the step hands back; None for anything else."""
+        if not isinstance(item, SizeExpr):
+            return None
+        value = self.builder.add_value(identifier(name), "int64", (), (), SizeExpr.const(0), None)
+        size = self.values.argument(item, [])
+        self.builder.add_node(HOST_OPS["builtins.int"], (), (value,), (size,), (), reads=(), writes=())
+        return value
+
+    def _state_kind(self, value: int, role: str) -> None:
+        """A gradient or optimizer state that the step leaves behind is one, whatever made it."""
+        storage = self.builder.values[value].storage
+        if storage is not None and role in KIND_OF_ROLE:
+            known = self.builder.storages[storage]
+            if known.kind is Kind.TEMPORARY:
+                self.builder.storages[storage] = replace(known, kind=KIND_OF_ROLE[role])
+
+    # -- calls ------------------------------------------------------------------------------------------------
+
+    def _call(self, record: Record) -> None:
+        target = record.target
+        if target is operator.getitem and isinstance(record.args[0], Record):
+            self.values.of[record] = self.values.of[record.args[0]][record.args[1]]
+            return
+        if isinstance(target, torch._ops.OpOverload):  # noqa: SLF001
+            name = str(target)
+            if name.startswith("profiler."):
+                return
+            if target in _ALIASES:
+                self._alias(record)
+                return
+            if record.args and isinstance(record.args[0], Record) and record.args[0] in self.rates:
+                self.values.of[record] = self.values.of[record.args[0]]
+                return
+            if self._literal(record):
+                return
+            self._operation(record, name, target)
+            return
+        host = HOST_OPS.get(qualified(target))
+        if host is None:
+            raise CaptureError(
+                f"the step uses {qualified(target)}, which is no tensor operation",
+                where=self.sources.of(record).location or None,
+                why="neaptide has no meaning for it",
+            )
+        self._host(record, host)
+
+    def _alias(self, record: Record) -> None:
+        source = record.args[0]
+        assert isinstance(source, Record)
+        if source.kind == "literal":
+            self._literal_from(record, source)
+            return
+        value = self.values.of[source]
+        self.values.of[record] = value
+        observed = record.observed
+        if observed is not None:
+            storage = self.builder.values[value].storage
+            assert storage is not None
+            self.observations.append(Observation(observed, value, self.builder.current_version(storage)))
+
+    def _literal(self, record: Record) -> bool:
+        """A copy of a literal tensor (`torch.tensor(0.0)` inside the step) becomes a constant of the graph."""
+        if record.target is not torch.ops.aten.lift_fresh_copy.default:
+            return False
+        source = record.args[0]
+        if not (isinstance(source, Record) and source.kind == "literal"):
+            return False
+        self._literal_from(record, source)
+        return True
+
+    def _literal_from(self, record: Record, source: Record) -> None:
+        tensor = source.args[0]
+        if private.is_fake(tensor):
+            tensor = tensor.constant  # a literal keeps its numbers beside the fake
+        if tensor is None or tensor.numel() > MAX_CONSTANT:
+            raise CaptureError(
+                "the step holds a literal tensor that cannot be carried",
+                where=self.sources.of(record).location or None,
+                why="its numbers are unknown" if tensor is None else f"it has {tensor.numel()} elements",
+                next_step="make it a buffer of the module or pass it with the batch",
+            )
+        data = tuple(tensor.detach().reshape(-1).tolist())
+        args: tuple[Arg, ...] = (data, tuple(tensor.shape), Named("dtype", dtype_of(tensor.dtype)))
+        args = (*args, Named("device", str(record.result.device)))
+        value = self.values.tensor(record.name, record.result, Kind.TEMPORARY)
+        self.builder.add_node(
+            CONSTANT_OP, (), (value,), args, (), reads=(), writes=(), source=self.sources.of(record)
+        )
+        self.values.of[record] = value
+
+    def _host(self, record: Record, op: str) -> None:
+        inputs: list[int] = []
+        args = tuple(self.values.argument(a, inputs) for a in record.args)
+        key = (op, tuple(inputs), args)
+        if key not in self.host_results:
+            value = self.builder.add_value(
+                record.name, host_dtype_of(record.result), (), (), SizeExpr.const(0), None
+            )
+            self.builder.add_node(
+                op, tuple(inputs), (value,), args, (), reads=(), writes=(), source=self.sources.of(record)
+            )
+            self.host_results[key] = value
+        self.values.of[record] = self.host_results[key]
+
+    def _operation(self, record: Record, name: str, target: Any) -> None:
+        frozen = [taken for taken in record.operands() if taken.kind == "literal"]
+        if frozen:
+            raise CaptureError(
+                f"the step hands {type(frozen[0].args[0]).__name__} to {name}",
+                where=self.sources.of(record).location or None,
+                why="an object (an explicit random generator, say) would be frozen into the program",
+                next_step="use the default generator, or take it outside the step",
+            )
+        spec = self.registry.find(name)
+        result = record.result
+        if spec is not None and spec.is_a(Trait.VIEW) and isinstance(result, TensorFacts):
+            known = self.values.known(result)
+            if known is not None:
+                self.values.of[record] = known
+                return
+        lists = tensor_list_length(record)
+        if lists > 1 and is_per_tensor(name):
+            self._split_per_tensor(record, name, target, spec, lists)
+            return
+        self._refuse_odd_results(record)
+        inputs: list[int] = []
+        args = tuple(self.values.argument(a, inputs) for a in record.args)
+        kwargs = tuple(sorted((k, self.values.argument(v, inputs)) for k, v in record.kwargs.items()))
+        self.values.of[record] = self._emit(record, name, target, spec, inputs, args, kwargs, result)
+
+    def _emit(
+        self,
+        record: Record,
+        name: str,
+        target: Any,
+        spec: OpSpec | None,
+        inputs: list[int],
+        args: tuple[Arg, ...],
+        kwargs: tuple[tuple[str, Arg], ...],
+        result: Any,
+    ) -> Any:
+        outputs: list[int] = []
+        structure, made = self.values.results(record.name, result, outputs)
+        call = Call(self.builder, Node(-1, name, tuple(inputs), tuple(outputs), args, kwargs))
+        storages = {s for v in inputs if (s := self.builder.values[v].storage) is not None}
+        if spec is None:
+            self.unknown[name] = None
+            effects = CallEffects(tuple(sorted(storages)), schema_writes(target, call), None, host=True)
+        else:
+            if is_declared(name) and schema_writes(target, call):
+                raise CaptureError(
+                    f"{name} was declared pure, but its schema says that it overwrites an argument",
+                    where=self.sources.of(record).location or None,
+                    next_step="leave it undeclared: it then stays where it is",
+                )
+            effects = effects_of(spec, call)
+            seen = {self.builder.values[v].storage for v in outputs}
+            if spec.is_a(Trait.VIEW) and not seen & storages:  # a reshape that had to copy
+                effects = replace(effects, reads=tuple(sorted(storages)))
+        node = self.builder.add_node(
+            name,
+            tuple(inputs),
+            tuple(outputs),
+            args,
+            kwargs,
+            reads=effects.reads,
+            writes=effects.writes,
+            rng=effects.rng,
+            # Reading a number back is a pure read of data; only an op nobody knows is kept in its place.
+            host=spec is None,
+            source=self.sources.of(record),
+            results=structure,
+        )
+        if record.runs:
+            self.runs[node] = record.runs
+        return made
+
+    def _refuse_odd_results(self, record: Record) -> None:
+        for item in record.result if isinstance(record.result, tuple) else (record.result,):
+            if not isinstance(item, TensorFacts):
+                continue
+            if item.layout is not torch.strided:
+                raise CaptureError(
+                    f"the step makes a tensor with layout {item.layout}",
+                    where=self.sources.of(record).location or None,
+                    why=f"{record.target} gives it, and its bytes cannot be planned",
+                    next_step="keep it dense (sparse=False)",
+                )
+            if any(isinstance(n, torch.SymInt) for n in item.shape):
+                raise unknown_shape(self.sources.of(record).location or None, str(record.target))
+
+    def _split_per_tensor(
+        self, record: Record, name: str, target: Any, spec: OpSpec | None, length: int
+    ) -> None:
+        """One node for each tensor of a foreach or fused op: a single op would keep every gradient alive."""
+        collected = []
+        results = record.result
+        for position in range(length):
+            inputs: list[int] = []
+
+            def pick(arg: Any, at: int = position) -> Any:
+                return (arg[at],) if isinstance(arg, tuple) and len(arg) == length else arg
+
+            args = tuple(self.values.argument(pick(a), inputs) for a in record.args)
+            kwargs = tuple(
+                sorted((k, self.values.argument(pick(v), inputs)) for k, v in record.kwargs.items())
+            )
+            part = (results[position],) if isinstance(results, tuple) and len(results) == length else None
+            made = self._emit(record, name, target, spec, inputs, args, kwargs, part)
+            collected.append(made[0] if made else None)
+        self.values.of[record] = tuple(collected)
+
+    # -- effects ----------------------------------------------------------------------------------------------
+
+    def _has_effects(self, record: Record) -> bool:
+        target = record.target
+        if not isinstance(target, torch._ops.OpOverload):  # noqa: SLF001
+            return False
+        if record.observed is not None:
+            return True
+        name = str(target)
+        if name.startswith("profiler."):
+            return False
+        spec = self.registry.find(name)
+        if spec is None:
+            return True
+        return bool(spec.writes) or spec.writes_if is not None or spec.rng or (spec.host and is_check(target))
+
+
+_ALIASES = frozenset(
+    {torch.ops.aten.detach.default, torch.ops.aten.alias.default, torch.ops.aten.lift_fresh.default}
+)

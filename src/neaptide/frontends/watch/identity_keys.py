@@ -1,0 +1,139 @@
+"""Sets and dicts that are keyed by tensors, `id` and `hash` in the user's code, while twins stand for the tensors.
+
+`p in decayed` and `masks[id(p)]` ask by identity. A twin is another object, and would not be found, without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from neaptide.frontends.objects.containers import base_of, entry, keys_of, put
+from neaptide.frontends.objects.places import Place, root_of
+from neaptide.frontends.state.step_state import StepState
+from neaptide.frontends.watch.trace_watch import Write
+from neaptide.frontends.world.stand_ins import always, identity_stand_in, is_hashed_by_address
+
+# What the user asks by these names of builtins, and for which objects the answer is an address.
+_BY_ADDRESS: dict[str, tuple[Callable[[Any], int], Callable[[Any], bool]]] = {
+    "id": (id, always),
+    "hash": (hash, is_hashed_by_address),
+}
+
+
+class IdentityKeys:
+    """Lets collections, `id` and `hash` take the twins for the tensors themselves.
+
+    Args:
+        state: what was found.
+        originals: the user's tensors by name of their slot.
+    """
+
+    def __init__(self, state: StepState, originals: Mapping[str, torch.Tensor]) -> None:
+        self._names = {id(tensor): name for name, tensor in originals.items()}
+        self._originals = originals
+        self._dicts = [item for _, item in state.containers if isinstance(item, dict) and self._knows(item)]
+        self._sets: list[tuple[Place, Any]] = [
+            (place, item)
+            for place in state.watched
+            if isinstance(item := place.get(), (set, frozenset)) and self._knows(item)
+        ]
+        self._stand_ins: list[_InOrder | _FrozenInOrder] = []
+        roots = {root.identity: root for place, _ in self._sets if (root := root_of(place)) is not place}
+        self._tuples = [(root, root.get()) for root in roots.values()]
+        self._filled: list[Any] = []
+        self._asking = [(namespace, key) for namespace, key in state.lacking if key in _BY_ADDRESS]
+        self._twins: dict[int, torch.Tensor] = {}
+        self._is_watched = state.is_watched
+        self._key_twins = state.key_twins
+        self._known: dict[int, torch.Tensor] = {}
+
+    def _knows(self, collection: Any) -> bool:
+        return any(id(key) in self._names for key in keys_of(collection))
+
+    def fill(self, twins: Mapping[str, torch.Tensor]) -> None:
+        """Put the twins, by name of the slot, in the places of the tensors."""
+        self._twins = {key: twins[name] for key, name in self._names.items()}
+        self._known = {id(twins[name]): tensor for name, tensor in self._originals.items()}
+        for table in self._dicts:
+            _exchange(table, self._twins)
+        self._key_twins.update(self._twins)
+        for place, members in self._sets:
+            kind = _InOrder if isinstance(members, set) else _FrozenInOrder
+            self._stand_ins.append(kind([self._twins.get(id(member), member) for member in keys_of(members)]))
+            place.set(self._stand_ins[-1])
+        self._filled = [root.get() for root, _ in self._tuples]
+        for namespace, key in self._asking:
+            namespace[key] = self._asked_of_tensors(key)
+
+    def put_back(self) -> list[tuple[tuple[int, Any], Write]]:
+        """Make all of them what they were; returns the sets that the step wrote, by identity of their place.
+
+        What it wrote into a dict is there still.
+        """
+        written = []
+        for table in self._dicts if self._known else ():
+            _exchange(table, self._known)
+        self._key_twins.clear()
+        for (place, members), stand_in in zip(self._sets, self._stand_ins, strict=False):
+            if stand_in.has_changed():
+                written.append((place.identity, Write(place.name)))
+            if root_of(place) is place and place.get() is stand_in:
+                place.set(members)
+        for (root, before), filled in zip(self._tuples, self._filled, strict=False):
+            if root.get() is filled:
+                root.set(before)
+        for namespace, key in self._asking:
+            namespace.pop(key, None)
+        self._known, self._stand_ins, self._filled = {}, [], []
+        return written
+
+    def _asked_of_tensors(self, key: str) -> Callable[[Any], int]:
+        function, by_address = _BY_ADDRESS[key]
+
+        def ask(item: Any) -> int:
+            return function(self._known.get(id(item), item))
+
+        return identity_stand_in(ask, by_address) if self._is_watched else ask
+
+
+def _exchange(table: dict[Any, Any], by_id: Mapping[int, torch.Tensor]) -> None:
+    entries = [(by_id.get(id(key), key), entry(table, key)) for key in keys_of(table)]
+    base_of(table).clear(table)
+    for key, content in entries:
+        put(table, key, content)
+
+
+class _InOrder(set[Any]):
+    """A set that goes through its members in a given order: that of the set it stands for."""
+
+    def __init__(self, members: list[Any]) -> None:
+        super().__init__(members)
+        self._members = members
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._members if not self.has_changed() else [*super().__iter__()])
+
+    def has_changed(self) -> bool:
+        """Whether the step wrote it."""
+        return {id(member) for member in super().__iter__()} != {id(member) for member in self._members}
+
+
+class _FrozenInOrder(frozenset[Any]):
+    """Likewise, of a frozen set."""
+
+    _members: list[Any]
+
+    def __new__(cls, members: list[Any]) -> _FrozenInOrder:
+        made = super().__new__(cls, members)
+        made._members = members
+        return made
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._members)
+
+    def has_changed(self) -> bool:
+        """It cannot."""
+        return False

@@ -1,0 +1,197 @@
+"""Notices what a trace did to objects that keep their state outside Python's attributes, and puts it back.
+
+Random generators of every library, byte buffers, sets and queues: what is drawn from them or written to them at
+capture would be drawn and written once. They are told by kind: what a random generator is, is what it can do.
+"""
+
+from __future__ import annotations
+
+import array
+import collections
+import ctypes
+import pickle
+import random
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from neaptide.errors import CaptureError, HostEffectError
+from neaptide.frontends.objects.containers import copied, refill
+from neaptide.frontends.source.users_code import class_file, is_library_file
+from neaptide.frontends.state.reachable import reachable_objects
+from neaptide.frontends.state.step_state import StepState
+
+
+@dataclass(frozen=True, eq=False)
+class Watched:
+    """One object, with its state as it was before the trace.
+
+    Attributes:
+        name: in the user's words.
+        item: the object.
+        verb: what a step does that changes it.
+        read: its state now, comparable with `==`.
+        write: gives it a state back.
+        before: its state when the watch began.
+    """
+
+    name: str
+    item: Any
+    verb: str
+    read: Callable[[], Any]
+    write: Callable[[Any], Any]
+    before: Any
+
+    def has_changed(self) -> bool:
+        """Whether its state is another than before the trace."""
+        return bool(self.read() != self.before)
+
+    def put_back(self) -> None:
+        """Give it the state from before the trace."""
+        self.write(self.before)
+
+
+class ObjectWatch:
+    """The objects that a step can reach and that a trace must leave as they are.
+
+    Args:
+        state: what was found; the walk goes on from there, into the objects of libraries.
+    """
+
+    def __init__(self, state: StepState) -> None:
+        self.arrays: list[Any] = []
+        self.watched: list[Watched] = []
+        if not state.is_watched:
+            return
+        numpy = sys.modules.get("numpy")
+        elsewhere = {id(generator) for generator in _watched_elsewhere(numpy)}
+        for name, item in (*reachable_objects(state), *_of_the_process()):
+            if id(item) in elsewhere:
+                continue
+            if numpy is not None and isinstance(item, numpy.ndarray):
+                self.arrays.append(item)
+            else:
+                self.watched += [
+                    Watched(name, item, verb, read, write, read()) for verb, read, write in _kinds(item)
+                ]
+
+    def put_back(self) -> list[Watched]:
+        """Gives every object its state back; returns those that had changed."""
+        changed = [watched for watched in self.watched if watched.has_changed()]
+        for watched in changed:
+            watched.put_back()
+        return changed
+
+
+def changed_error(changed: Watched, where: str | None) -> CaptureError:
+    """The error for an object whose state the trace changed, at the line that did it."""
+    return HostEffectError(
+        f"the step {changed.verb} {changed.name} ({type(changed.item).__name__})",
+        where=where,
+        why="it would happen once, at capture, and never again when the captured program runs",
+        next_step=_NEXT[changed.verb],
+    )
+
+
+_DRAWS = "draws random numbers from"
+_SEEDS = "sets the state of"
+_WRITES = "writes"
+_NEXT = {
+    _DRAWS: "draw with torch's default generator (torch.rand), or outside the step and pass it as an argument",
+    _SEEDS: "seed outside the step; or make the state there (torch.get_rng_state() behind torch.manual_seed), pass it with "
+    "the batch, and set it in the step (torch.set_rng_state)",
+    _WRITES: "keep it in a tensor or buffer, or do it outside the step",
+}
+_Access = tuple[str, Callable[[], Any], Callable[[Any], Any]]
+
+
+def _of_the_process() -> Iterator[tuple[str, Any]]:
+    """Torch's default generator: operations on fake tensors draw nothing from it, so only the user's code does."""
+    yield "torch's default generator", torch.default_generator
+
+
+def _watched_elsewhere(numpy: Any) -> Iterator[Any]:
+    """The generators behind the functions of `random` and `numpy.random`, which every trace compares."""
+    yield random.random.__self__  # type: ignore[attr-defined]
+    if numpy is not None:
+        yield numpy.random.rand.__self__
+        yield numpy.random.get_bit_generator()
+
+
+def _kinds(item: Any) -> Iterator[_Access]:
+    """How to read and write the state of an object, if it is of a kind that is watched."""
+    kind = type(item)
+    if isinstance(item, (dict, list, tuple, frozenset)):
+        return
+    if isinstance(item, (collections.deque, set)):
+        yield _WRITES, lambda: _Items(item), lambda before: refill(item, before.items)
+    elif isinstance(item, (bytearray, array.array)):
+        yield _WRITES, lambda: bytes(item), lambda before: _overwrite(item, before)
+    elif isinstance(item, (memoryview, ctypes.Array, ctypes.Structure, ctypes._SimpleCData)):  # noqa: SLF001 - the only name of its base class
+        view = memoryview(item)
+        if not view.readonly:
+            yield _WRITES, view.tobytes, lambda before: _copy_bytes(view, before)
+    elif is_library_file(class_file(kind)):
+        yield from _generator(item, kind)
+
+
+def _generator(item: Any, kind: type) -> Iterator[_Access]:
+    """A random generator of any library: by the pair of methods, or the property, with which its state is kept."""
+    numpys = getattr(item, "bit_generator", None) if hasattr(kind, "bit_generator") else None
+    if numpys is not None:
+        yield from _generator(numpys, type(numpys))
+    elif hasattr(kind, "random_raw") and hasattr(kind, "state"):
+        yield _DRAWS, lambda: _Kept(item.state), lambda before: setattr(item, "state", before.state)
+    else:
+        for getter, setter in (("getstate", "setstate"), ("get_state", "set_state")):
+            if callable(getattr(kind, getter, None)) and callable(getattr(kind, setter, None)):
+                yield from _by_methods(item, getattr(item, getter), getattr(item, setter))
+                return
+
+
+def _by_methods(item: Any, read: Callable[[], Any], write: Callable[[Any], Any]) -> Iterator[_Access]:
+    if not isinstance(item, random.SystemRandom):  # it has no state: what it asks is watched
+        verb = _SEEDS if isinstance(item, torch.Generator) else _DRAWS
+        yield verb, lambda: _Kept(read()), lambda before: write(before.state)
+
+
+class _Kept:
+    """A state that may hold arrays, comparable by its bytes."""
+
+    def __init__(self, state: Any) -> None:
+        self.state = state
+        self._bytes = state.numpy().tobytes() if isinstance(state, torch.Tensor) else pickle.dumps(state)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Kept) and other._bytes == self._bytes
+
+    def __hash__(self) -> int:
+        return hash(self._bytes)
+
+
+class _Items:
+    """Members of a set or queue, in order, comparable by identity."""
+
+    def __init__(self, holder: Any) -> None:
+        self.items = copied(holder)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Items) and list(map(id, self.items)) == list(map(id, other.items))
+
+    def __hash__(self) -> int:
+        return len(self.items)
+
+
+def _overwrite(holder: Any, content: bytes) -> None:
+    if isinstance(holder, array.array):
+        del holder[:]
+        holder.frombytes(content)
+    else:
+        holder[:] = content
+
+
+def _copy_bytes(view: memoryview, content: bytes) -> None:
+    view.cast("B")[:] = content

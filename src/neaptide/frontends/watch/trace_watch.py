@@ -1,0 +1,299 @@
+"""Python state that a step may not write while it is traced.
+
+It would be written once, at the trace, and never again when the captured program runs. The watch notices it, puts
+the user's objects back as they were and names the line. Plain data that is replaced by equal plain data is no write.
+"""
+
+from __future__ import annotations
+
+import dis
+import linecache
+import random
+import re
+import sys
+import types
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from neaptide.errors import HostEffectError
+from neaptide.frontends import _torch_private as private
+from neaptide.frontends.objects.containers import copied, refill
+from neaptide.frontends.objects.places import ItemPlace, Place, root_of
+from neaptide.frontends.objects.scalars import is_plain
+from neaptide.frontends.state.step_slots import NUMBER_TYPES, TensorSpec, Trace
+from neaptide.frontends.state.step_state import StepState
+
+GONE = object()  # there is nothing in a place
+_MOVED = "move_to_end"  # said of a dict whose entries are the same in another order
+
+
+@dataclass(frozen=True, eq=False)
+class Write:
+    """Something of the Python state that is another thing after the step than before.
+
+    Attributes:
+        name: as the user reaches it.
+        before: what was there; `GONE` for nothing.
+        after: what the step left there, likewise.
+        watched: index of the place in `StepState.watched`, where it is one.
+        entry: index in `StepState.containers` and key, where it is an entry of a dict; None with `watched`, and for
+            what cannot be written back: tensors, lists, random states.
+    """
+
+    name: str
+    before: Any = None
+    after: Any = None
+    watched: int | None = None
+    entry: tuple[int, Any] | None = None
+
+    @property
+    def can_be_done(self) -> bool:
+        """Whether the write is of plain data or of a tensor, to a place that can be written again."""
+        if self.watched is None and self.entry is None:
+            return False
+        if isinstance(self.after, LeftTensor):
+            return self.before is GONE or is_plain(self.before) or type(self.before) is torch.Tensor
+        return is_plain(self.after) and (self.before is GONE or is_plain(self.before))
+
+    @property
+    def is_count(self) -> bool:
+        """Whether it is of a number to a place that held one."""
+        numbers = (*NUMBER_TYPES, torch.SymInt, torch.SymFloat)
+        return self.watched is not None and type(self.before) in NUMBER_TYPES and type(self.after) in numbers
+
+    def identity(self, state: StepState) -> tuple[int, Any] | None:
+        """Identity of the place, if it is known."""
+        return None if self.watched is None and self.entry is None else self.place(state).identity
+
+    def without_fakes(self) -> Write:
+        """The same write; a tensor of the trace is told by its make."""
+        if not isinstance(self.after, torch.Tensor) or isinstance(self.after, torch.nn.Parameter):
+            return self
+        left = LeftTensor(TensorSpec.of(self.after), self.after.requires_grad, self.after.is_leaf)
+        return replace(self, after=left)
+
+    def place(self, state: StepState) -> Place:
+        """Where it is, in the state of the step that was traced or of another of the same make."""
+        if self.watched is not None:
+            return state.watched[self.watched]
+        assert self.entry is not None
+        index, key = self.entry
+        name, holder = state.containers[index]
+        return ItemPlace(_entry_name(name, key), holder, key)
+
+
+@dataclass(frozen=True)
+class LeftTensor:
+    """Stands for a tensor that a step leaves in a place: another one at each call, of the same make.
+
+    Attributes:
+        spec: its geometry.
+        attached: whether autograd could go back through it.
+        is_leaf: whether it is a leaf of autograd.
+    """
+
+    spec: TensorSpec
+    attached: bool
+    is_leaf: bool
+
+    def placeholder(self) -> torch.Tensor:
+        """A tensor of that geometry without bytes."""
+        spec = self.spec
+        return torch.empty_strided(spec.shape, spec.strides, dtype=spec.dtype, device="meta")
+
+
+class StateWrittenError(HostEffectError):
+    """The step writes Python state.
+
+    Attributes:
+        writes: what it wrote; it has been put back.
+        trace: what was recorded; None where the step did not come to its end.
+    """
+
+    writes: Sequence[Write] = ()
+    trace: Trace | None = None
+
+
+class StateWatch:
+    """Remembers the Python state that a step could write, and compares it afterwards.
+
+    Args:
+        state: what was found; its code is searched for the line that wrote.
+    """
+
+    def __init__(self, state: StepState) -> None:
+        self._state = state
+        self._places = [
+            (index, place, place.get())
+            for index, place in enumerate(state.watched)
+            if not self._is_refreshed(*place.identity)
+        ]
+        roots = {r.identity: r for slot in state.tensors for p in slot.places if (r := root_of(p)) is not p}
+        self._tuples = [(place, place.get()) for place in roots.values()]
+        self._contents = [(name, holder, copied(holder)) for name, holder in state.containers]
+        self._ordered = {id(holder) for _, holder in state.sized if isinstance(holder, dict)}
+        self._random = random.getstate()
+        numpy = sys.modules.get("numpy")
+        self._numpy: Any = numpy.random.get_state() if numpy is not None else None
+
+    def restore(self) -> list[Write]:
+        """Puts everything back; returns what had been written, each once.
+
+        The tensors are back in their places already.
+        """
+        for place, before in self._tuples:
+            place.set(before)
+        written = self.written()
+        for _, place, before in self._places:
+            if root_of(place) is place and _content(place) is not before:
+                _set_back(place, before)
+        for _, holder, before in self._contents:
+            refill(holder, before)
+        return [*written, *map(Write, self._random_numbers())]
+
+    def written(self) -> list[Write]:
+        """What has been written so far, each once; leaves everything as it is, and passes random numbers over."""
+        found: dict[tuple[int, Any], Write] = {}
+        for index, place, before in self._places:
+            after = _content(place)
+            if root_of(place) is place and not is_same(before, after):
+                found[place.identity] = Write(place.name, before, after, watched=index)
+        for index, (name, holder, before) in enumerate(self._contents):
+            now = copied(holder)
+            for key in self._changed_keys(before, now, holder):
+                label = _entry_name(name, key)
+                if (id(holder), key) in found or self._is_refreshed(id(holder), key):
+                    continue
+                if isinstance(holder, dict) and key is not _MOVED:
+                    then = before.get(key, GONE)
+                    found[id(holder), key] = Write(label, then, now.get(key, GONE), entry=(index, key))
+                else:
+                    found[id(holder), key] = Write(label)
+        return list({write.name: write for write in found.values()}.values())
+
+    def _is_refreshed(self, holder: int, key: Any) -> bool:
+        return holder in self._state.torch_owned and key in private.REFRESHED
+
+    def _changed_keys(self, before: Any, after: Any, holder: Any) -> list[Any]:
+        changed = _changed_keys(before, after)
+        is_moved = not changed and id(holder) in self._ordered and list(before) != list(after)
+        return [_MOVED] if is_moved else changed
+
+    def has_drawn(self) -> bool:
+        """Whether Python's or numpy's random numbers have been drawn so far."""
+        if random.getstate() != self._random:
+            return True
+        if self._numpy is None:
+            return False
+        now: Any = sys.modules["numpy"].random.get_state()
+        return bool(now[2] != self._numpy[2] or (now[1] != self._numpy[1]).any())
+
+    def _random_numbers(self) -> Iterator[str]:
+        if random.getstate() != self._random:
+            random.setstate(self._random)
+            yield "random (Python's random numbers)"
+        if self._numpy is not None:
+            numpy_random: Any = sys.modules["numpy"].random
+            now = numpy_random.get_state()
+            if now[2] != self._numpy[2] or (now[1] != self._numpy[1]).any():
+                numpy_random.set_state(self._numpy)
+                yield "random (numpy's random numbers)"
+
+    def refuse(self, writes: Sequence[Write], trace: Trace | None = None) -> StateWrittenError:
+        """The error for state that the step wrote."""
+        names = [write.name for write in writes]
+        words = [
+            w for w in re.findall(r"[A-Za-z_]\w*", names[0]) if w not in {"append", "remove", "self", _MOVED}
+        ]
+        is_first = any(write.before is None or write.before is GONE for write in writes)
+        lines = (find_line(word, self._state.codes) for word in reversed(words))
+        error = StateWrittenError(
+            f"the step writes {', '.join(names[:3])}{' and more' if len(names) > 3 else ''}",
+            where=next((line for line in lines if line), None),
+            why="Python state that is written during the trace would not be written when the program runs",
+            next_step="draw with torch (torch.rand) and choose with torch.where, or draw outside the step and pass it"
+            if names[0].startswith("random (")
+            else "keep it in a tensor or buffer, or update it outside the step"
+            + (
+                ", or call the step once before it is planned, where its first call alone does this"
+                * is_first
+            ),
+        )
+        error.writes, error.trace = tuple(write.without_fakes() for write in writes), trace
+        return error
+
+
+def _content(place: Place) -> Any:
+    try:
+        return place.get()
+    except (LookupError, AttributeError, ValueError):
+        return GONE
+
+
+def rebound(place: Place, before: torch.Tensor, state: StepState) -> Write:
+    """The write of something else to the place of a tensor, as it is now."""
+    for index, (name, holder) in enumerate(state.containers):
+        if isinstance(place, ItemPlace) and isinstance(holder, dict) and holder is place.holder:
+            return Write(_entry_name(name, place.key), before, _content(place), entry=(index, place.key))
+    return Write(place.name)
+
+
+def _entry_name(holder: str, key: Any) -> str:
+    return f"{holder}.{key}" if isinstance(key, str) else f"{holder}[{key!r}]"
+
+
+def _set_back(place: Any, before: Any) -> None:
+    # An entry of a list that was shortened has no place; the list itself is put back whole.
+    if not isinstance(getattr(place, "holder", None), list):
+        place.set(before)
+
+
+def _changed_keys(before: Any, after: Any) -> list[Any]:
+    if isinstance(before, list):
+        if len(before) != len(after):
+            return ["append"] if len(after) > len(before) else ["remove"]
+        return [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if not is_same(a, b)]
+    return [
+        k
+        for k in {**before, **after}
+        if k not in before or k not in after or not is_same(before[k], after[k])
+    ]
+
+
+def is_same(before: Any, after: Any) -> bool:
+    """Whether two contents of a place are one object, or equal plain data."""
+    if before is after:
+        return True
+    return is_plain(before) and is_plain(after) and type(before) is type(after) and bool(before == after)
+
+
+def find_line(word: str, codes: list[types.CodeType]) -> str | None:
+    """First line that stores `word` or an entry of it, or failing that, that names it: `file:line: code`."""
+    named = None
+    for code in codes:
+        for part, line, instruction in _instructions(code):
+            if instruction.argval != word:
+                continue
+            if instruction.opname.startswith(("STORE", "DELETE")):
+                return _line_of(part, line)
+            named = named or _line_of(part, line)
+    return named
+
+
+def _instructions(code: types.CodeType) -> Iterator[tuple[types.CodeType, int, dis.Instruction]]:
+    line = code.co_firstlineno
+    for instruction in dis.get_instructions(code):
+        # The type of `starts_line` changed from a number to a flag in Python 3.13; positions are the same in all.
+        if instruction.positions is not None and instruction.positions.lineno is not None:
+            line = instruction.positions.lineno
+        yield code, line, instruction
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _instructions(constant)
+
+
+def _line_of(code: types.CodeType, line: int) -> str:
+    return f"{code.co_filename}:{line}: {linecache.getline(code.co_filename, line).strip()}"

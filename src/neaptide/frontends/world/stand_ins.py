@@ -1,0 +1,161 @@
+"""What stands in for functions and classes of the outside world during a trace, and refuses when the user asks."""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import os
+import random
+import sys
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from neaptide.frontends.recording.line_notes import calling_frame
+from neaptide.frontends.source.asker import direct_user, is_users_frame, users_frame
+from neaptide.frontends.source.observers import is_observed
+from neaptide.frontends.world.opaque_numbers import ClockReading, Identity, outside_error
+
+ALWAYS = 1_000  # no call has so many arguments
+_TORCH = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")  # noqa: PTH118, PTH120, PTH100
+
+
+@functools.lru_cache(maxsize=1024)
+def refusing(
+    original: Callable[..., Any],
+    does: str,
+    *,
+    hands_on: Callable[[str], bool] | None = None,
+    below: int = ALWAYS,
+) -> Callable[..., Any]:
+    """A function that refuses when the user asks, with fewer arguments than `below`."""
+
+    @functools.wraps(original)
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        if len(args) + len(kwargs) >= below or users_frame(1, hands_on=hands_on) is None:
+            return original(*args, **kwargs)
+        raise outside_error(f"the step {does}")
+
+    return refuse
+
+
+def not_torch(file: str) -> bool:
+    """In the middle of a step no library but torch has a reason to ask the system for itself."""
+    return not file.startswith(_TORCH)
+
+
+def is_torch_state(file: str) -> bool:
+    """Torch's own files that only hand on the state of its generators or of its memory; dynamo wraps `manual_seed`."""
+    return file.startswith((_TORCH + "random.py", _TORCH + "cuda" + os.sep, _TORCH + "_dynamo" + os.sep))
+
+
+def clock_stand_in(original: Callable[[], Any], name: str) -> Callable[[], Any]:
+    """A clock whose time the user may hold, but not look into."""
+
+    @functools.wraps(original)
+    def read() -> Any:
+        frame = users_frame(1)
+        if frame is None:
+            return original()
+        file, line = frame.f_code.co_filename, frame.f_lineno
+        return ClockReading(f"time.{name}()", f"{file}:{line}: {linecache.getline(file, line).strip()}")
+
+    return read
+
+
+def identity_stand_in(
+    original: Callable[[Any], int], by_address: Callable[[Any], bool]
+) -> Callable[[Any], int]:
+    """`id` or `hash`: where it is an address, the user may use it as a key, but not compute with it."""
+
+    @functools.wraps(original)
+    def read(item: Any) -> int:
+        number = original(item)
+        return Identity(number) if by_address(item) and direct_user(1) is not None else number
+
+    return read
+
+
+def always(_item: Any) -> bool:
+    """Every object has an address."""
+    return True
+
+
+def is_hashed_by_address(item: Any) -> bool:
+    """Whether the `hash` of an object is its address: by default, and of tensors."""
+    kind: Any = type(item)
+    return kind.__hash__ in (object.__hash__, torch.Tensor.__hash__)
+
+
+def numpy_stand_in(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A function that makes tensors, refusing when the user gives it a numpy array."""
+
+    @functools.wraps(original)
+    def make(*args: Any, **kwargs: Any) -> torch.Tensor:
+        given = (*args[:1], *kwargs.values())
+        if any(map(_is_numpy_array, given)) and _calls_torch_itself():
+            raise outside_error(
+                "the step makes a tensor of a numpy array",
+                "make the tensor outside the step and pass it with the batch",
+            )
+        return original(*args, **kwargs)
+
+    return make
+
+
+def _calls_torch_itself() -> bool:
+    """Whether the user's line calls torch, not that of a library."""
+    frame = calling_frame(1)
+    return frame is not None and is_users_frame(frame) and not is_observed(frame)
+
+
+def _is_numpy_array(item: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(item, numpy.ndarray)
+
+
+def frames_stand_in(original: Callable[[int], types.FrameType]) -> Callable[..., types.FrameType]:
+    """`sys._getframe`, refusing when the user asks, also through `inspect` and `traceback`."""
+
+    @functools.wraps(original)
+    def frame_at(depth: int = 0) -> types.FrameType:
+        asking = original(1).f_globals.get("__name__")
+        if (asking in {"inspect", "traceback"} and users_frame(1) is not None) or direct_user(1) is not None:
+            raise outside_error("the step looks at the calls it is made from")
+        return original(depth + 1)
+
+    return frame_at
+
+
+def seed_stand_in(original: Callable[..., None]) -> Callable[..., None]:
+    """`Random.seed`, refusing when the user lets it seed by chance."""
+
+    @functools.wraps(original)
+    def seed(self: random.Random, *args: Any, **kwargs: Any) -> None:
+        if not any(a is not None for a in (*args, *kwargs.values())) and users_frame(1) is not None:
+            raise outside_error("the step seeds a random generator by chance", "make it outside the step")
+        original(self, *args, **kwargs)
+
+    return seed
+
+
+def without_clock(kind: Any, names: Sequence[str]) -> Any:
+    """The class without what asks the clock; what it makes are instances of the class itself."""
+
+    class AsTheOriginal(type(kind)):  # type: ignore[misc]
+        def __instancecheck__(cls, item: Any) -> bool:
+            return isinstance(item, kind)
+
+        def __subclasscheck__(cls, other: Any) -> bool:
+            return issubclass(other, kind)
+
+    def make(_cls: Any, *args: Any, **kwargs: Any) -> Any:
+        return kind(*args, **kwargs)
+
+    entries: dict[str, Any] = {"__new__": make, "__slots__": (), "__wrapped__": kind, "__module__": __name__}
+    for name in names:
+        stand_in = refusing(getattr(kind, name), f"reads the clock ({name})")
+        entries[name] = staticmethod(stand_in)
+    return AsTheOriginal(kind.__name__, (kind,), entries)
