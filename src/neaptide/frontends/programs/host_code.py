@@ -1,9 +1,9 @@
 """Host code behind a program: the last statements of a step, which count, log, print or step a scheduler.
 
 They cannot be part of the program, and what they read is known once it has run. So the step is cut in two
-(`host_cut`): its head is captured, and its tail runs as it is written behind each call, on the user's own objects and
-on the real tensors that the head returns. What a cut is refused for, and why:
-`docs/adr/0010-host-code-behind-the-program.md`.
+(`host_cut`): its head is captured, and its tail runs as it is written after each call, on the user's own objects and
+on the real tensors that the head returns. A cut is refused where the tail would train, and where a variable that crosses
+the cut would keep its value of the capture for ever.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ def convex_members(
     count, all that it follows from is left in front of the loop: it is made whole, once. Otherwise the node that needs it
     stays outside, with all that follows from it.
 
-    Members need not be connected: pieces without a value in common run one behind the other in each part, and each makes what
-    it would make alone (ADR 22).
+    Members need not be connected: pieces without a value in common run one after the other in each part, and each makes what
+    it would make alone.
 
     Args:
         graph: the program.
